@@ -6,12 +6,15 @@
 #include <string_view>
 
 #include "app/checkpoint.h"
+#include "app/measured_costs.h"
+#include "app/op_libraries.h"
 #include "app/parameter_file.h"
 #include "app/training_state.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
-#include "engine/onnx/read/known_inputs.h"
 #include "engine/ir/op.h"
+#include "engine/onnx/read/known_inputs.h"
+#include "engine/run/blocks.h"
 #include "kernels/cpu.h"
 
 namespace gradloom {
@@ -95,6 +98,7 @@ Result<ImportOptions> import_options(const Recipe& recipe) {
 }  // namespace
 
 Result<ImportedModel> load_model(const Recipe& recipe, bool for_viewing) {
+  TRY(check_op_libraries(recipe.ops));
   ImportOptions options = TRY(import_options(recipe));
   options.allow_unknown = for_viewing;
   return import_onnx(recipe.model, options);
@@ -165,13 +169,16 @@ Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe, const Chec
                      prepared->model.content_hash + ", the recipe says " + recipe.model_hash + ")"};
   prepared->recipe.model_hash = prepared->model.content_hash;
   if (!prepared->model.unbound_dims.empty()) {
-    std::string names;
-    for (const std::string& d : prepared->model.unbound_dims)
+    std::string names, flags;
+    for (const std::string& d : prepared->model.unbound_dims) {
       names += (names.empty() ? "" : ", ") + escaped(d);
-    return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
+      flags += " --dim " + escaped(d) + "=N";
+    }
+    return Error{Errc::usage, "dims are not bound: " + names + " (bind with" + flags + ")"};
   }
   TRY(settle_sizes(recipe, prepared->model));
   TRY(set_initial(recipe, from, prepared->model));
+  TRY(read_costs(prepared->recipe));
   prepared->options = TRY(recipe_compile_options(prepared->recipe));
   if (prepared->options.train.loss.empty() && !prepared->model.graph.outputs.empty())
     prepared->options.train.loss = prepared->model.graph.values[prepared->model.graph.outputs[0]].name;
@@ -210,59 +217,97 @@ Status check_apart(const ImportedModel& model, const std::vector<std::string>& t
   return {};
 }
 
+namespace {
+
+Result<std::shared_ptr<const JobPlan>> in_memory(std::shared_ptr<const Prepared> prepared, Device& device,
+                                                 const LentMemory* lent) {
+  const Compiled& compiled = prepared->compiled;
+  const Graph& graph = compiled.train.graph;
+  const DeviceInfo info = device.info();
+  // The CPU's free memory is a moving number: only what can never fit is refused there.
+  TRY(check_fits(graph, compiled.plan, info.id, info.queued ? info.free_bytes : info.memory_bytes));
+  auto plan = std::make_shared<JobPlan>();
+  plan->executor = TRY(Executor::create(graph, compiled.plan, device, lent));
+  plan->inputs = input_specs(graph);
+  for (const InputSpec& input : plan->inputs) plan->fed.push_back(find_value(graph, input.name));
+  plan->prepared = std::move(prepared);
+  return std::shared_ptr<const JobPlan>(std::move(plan));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared, const Algorithms& known,
                                          std::unique_ptr<BatchSource> batches) {
   std::unique_ptr<Job> job(new Job());
-  job->prepared_ = std::move(prepared);
-  job->recipe_ = job->prepared_->recipe;
-  TRY(check_apart(job->prepared_->model, job->prepared_->compiled.train.trainable));
-  const Compiled& compiled = job->prepared_->compiled;
-  const Graph& graph = compiled.train.graph;
+  job->recipe_ = prepared->recipe;
+  TRY(check_apart(prepared->model, prepared->compiled.train.trainable));
   const Recipe& recipe = job->recipe_;
   job->optimizer_ = TRY(parse_optimizer(recipe.optimizer));
   job->schedule_ = TRY(parse_schedule(recipe.schedule));
   job->device_ = TRY(open_device(recipe.device));
-  const DeviceInfo info = job->device_->info();
-  // The CPU's free memory is a moving number: only what can never fit is refused there.
-  TRY(check_fits(graph, compiled.plan, info.id, info.queued ? info.free_bytes : info.memory_bytes));
-  job->executor_ = TRY(Executor::create(graph, compiled.plan, *job->device_));
+  job->own_ = job->used_ = TRY(in_memory(std::move(prepared), *job->device_, nullptr));
   if (recipe.search > 1) TRY(job->choose_algorithms(known));
-  const std::vector<InputSpec> specs = input_specs(graph);
-  job->batches_ = batches ? std::move(batches) : TRY(recipe_batches(recipe, specs));
+  job->batches_ = batches ? std::move(batches) : TRY(recipe_batches(recipe, job->own_->inputs));
   job->count_steps();
-  for (const InputSpec& s : specs) job->fed_.emplace_back(find_value(graph, s.name), s.name);
-  job->kernels_ = kernel_infos(graph, compiled.plan);
+  job->kernels_ = kernel_infos(job->compiled().train.graph, job->compiled().plan);
   return job;
 }
 
+Result<std::shared_ptr<const JobPlan>> Job::plan_for(std::shared_ptr<const Prepared> other_sizes) {
+  const TrainGraph &theirs = other_sizes->compiled.train, &ours = compiled().train;
+  if (std::set<std::string>(theirs.trainable.begin(), theirs.trainable.end()) !=
+      std::set<std::string>(ours.trainable.begin(), ours.trainable.end()))
+    return Error{Errc::usage, "the model for other sizes trains other parameters"};
+  std::map<std::string_view, ValueId> known;
+  for (ValueId id = 0; id < ours.graph.values.size(); ++id) known[ours.graph.values[id].name] = id;
+  std::vector<std::pair<ValueId, ValueId>> shared;
+  for (ValueId id = 0; id < theirs.graph.values.size(); ++id) {
+    const Value& value = theirs.graph.values[id];
+    if (value.producer != kNone || (value.role != Role::parameter && value.role != Role::state)) continue;
+    if (other_sizes->compiled.plan.buffer_of[id] < 0) continue;
+    const auto found = known.find(value.name);
+    if (found == known.end() || ours.graph.type(found->second) != value.type ||
+        compiled().plan.buffer_of[found->second] < 0)
+      return Error{Errc::usage, "the model for other sizes needs '" + escaped(value.name) + "' as " +
+                                    to_string(value.type) + ", which this training does not have"};
+    shared.emplace_back(id, found->second);
+  }
+  const LentMemory lent = own_->executor->lend(shared);
+  return in_memory(std::move(other_sizes), *device_, &lent);
+}
+
+void Job::use(std::shared_ptr<const JobPlan> plan) {
+  CHECK(pending() == 0, "another plan while steps are pending");
+  used_ = plan ? std::move(plan) : own_;
+}
+
 Status Job::choose_algorithms(Algorithms known) {
-  const Recipe& recipe = prepared_->recipe;
+  const Recipe& recipe = asked();
   for (const auto& [problem, bytes] : recipe.algorithms)
     if (known[problem].bytes != bytes) known[problem] = {bytes, 0};
   TRY(device_->set_algorithms(known));
-  TRY(executor_->tune(static_cast<std::int32_t>(recipe.search)));
+  TRY(own_->executor->tune(static_cast<std::int32_t>(recipe.search)));
   algorithms_ = TRY(device_->algorithms());
   return {};
 }
 
 std::int64_t Job::first_batch(std::int64_t step) const {
-  return prepared_->next_batch + (step - 1 - prepared_->steps_before) * prepared_->options.train.accumulate;
+  return own_->prepared->next_batch + (step - 1 - steps_before()) * options().train.accumulate;
 }
 
 // The batches of the epochs that no step before this job has read, K for each step.
 void Job::count_steps() {
   if (recipe_.epochs == 0) return;
-  const std::int64_t left = recipe_.epochs * batches_->count() - prepared_->next_batch,
-                     steps = std::max<std::int64_t>(left, 0) / prepared_->options.train.accumulate;
+  const std::int64_t left = recipe_.epochs * batches_->count() - own_->prepared->next_batch,
+                     steps = std::max<std::int64_t>(left, 0) / options().train.accumulate;
   recipe_.steps = std::min(recipe_.steps, std::max<std::int64_t>(1, steps_before() + steps));
 }
 
 Job::Items Job::items_per_step() const {
-  const std::int64_t micro_batches = prepared_->options.train.accumulate;
+  const std::int64_t micro_batches = options().train.accumulate;
   if (batches_->tokens() > 0) return {batches_->tokens() * micro_batches, "tokens"};
-  for (const auto& [id, name] : fed_)
-    if (const Shape& shape = prepared_->compiled.train.graph.values[id].type.shape; !shape.empty())
-      return {shape[0] * micro_batches, "samples"};
+  for (const InputSpec& input : inputs())
+    if (!input.type.shape.empty()) return {input.type.shape[0] * micro_batches, "samples"};
   return {micro_batches, "samples"};
 }
 
@@ -275,13 +320,14 @@ StepOptions Job::step_options(std::int64_t step) const {
   options.step = step;
   options.lr = learning_rate(step);
   options.seed = recipe_.seed;
-  options.micro_batches = prepared_->options.train.accumulate;
+  options.micro_batches = this->options().train.accumulate;
   options.record = recipe_.record;
   return options;
 }
 
 Status Job::feed(const std::map<std::string, Tensor>& batch) {
-  for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batch.at(name)));
+  for (std::size_t i = 0; i < used_->fed.size(); ++i)
+    TRY(used_->executor->feed(used_->fed[i], batch.at(used_->inputs[i].name)));
   return {};
 }
 
@@ -293,7 +339,7 @@ Status Job::submit(std::int64_t step, bool timed) {
   StepOptions options = step_options(step);
   options.timed = timed;
   std::int64_t made_ns = 0;
-  TRY(executor_->submit(prepared_->compiled.train.names, options, [&](std::int64_t k) -> Status {
+  TRY(used_->executor->submit(used_->prepared->compiled.train.names, options, [&](std::int64_t k) -> Status {
     if (k > 0) {
       const std::int64_t start_ns = monotonic_ns();
       batch.clear();
@@ -308,13 +354,13 @@ Status Job::submit(std::int64_t step, bool timed) {
 
 Status Job::observe(std::int64_t step, const Observer& observer) {
   const std::int64_t first = first_batch(step);
-  return executor_->observe(
-      prepared_->compiled.train.names, step_options(step),
+  return used_->executor->observe(
+      used_->prepared->compiled.train.names, step_options(step),
       [&](std::int64_t k) -> Status { return feed(TRY(batches_->batch(first + k))); }, observer);
 }
 
 Result<StepResult> Job::collect() {
-  StepOutcome outcome = TRY(executor_->collect());
+  StepOutcome outcome = TRY(used_->executor->collect());
   StepResult result;
   result.step = outcome.step;
   result.loss = outcome.loss;
@@ -336,23 +382,23 @@ Result<StepResult> Job::step(std::int64_t step, bool timed) {
 }
 
 Result<std::map<std::string, Tensor>> Job::parameters_by(ReadValue read) const {
-  const Graph& graph = prepared_->compiled.train.graph;
+  const Graph& graph = compiled().train.graph;
   std::map<std::string, Tensor> result;
   std::map<std::string, DType> types;  // of the model: weights may be trained in 16 bits
-  for (const ValueId id : prepared_->model.graph.parameters)
-    types[prepared_->model.graph.values[id].name] = prepared_->model.graph.type(id).dtype;
+  for (const ValueId id : model().graph.parameters)
+    types[model().graph.values[id].name] = model().graph.type(id).dtype;
   for (ValueId id : graph.parameters) {
     const std::string& name = graph.values[id].name;
-    Tensor contents = TRY((*executor_.*read)(id));
+    Tensor contents = TRY((*own_->executor.*read)(id));
     const auto type = types.find(name);
     result[name] = type == types.end() ? contents : contents.cast(type->second);
   }
   std::set<std::string> statistics;  // states of the model, not of the optimizer
-  for (const Value& v : prepared_->model.graph.values)
+  for (const Value& v : model().graph.values)
     if (v.role == Role::state) statistics.insert(v.name);
   for (const Update& u : graph.updates)
     if (const std::string& name = graph.values[u.state].name; statistics.count(name) != 0)
-      result[name] = TRY((*executor_.*read)(u.state));
+      result[name] = TRY((*own_->executor.*read)(u.state));
   return result;
 }
 
@@ -362,10 +408,10 @@ Result<std::map<std::string, Tensor>> Job::parameter_views() const { return para
 
 Result<std::map<std::string, Tensor>> Job::result_views() const {
   std::map<std::string, Tensor> views = TRY(parameter_views());
-  const TrainGraph& train = prepared_->compiled.train;
+  const TrainGraph& train = compiled().train;
   for (const TrainState& state : train.states)
     if (state.name == kAverage)
-      views[state.parameter] = TRY(executor_->view(find_value(train.graph, state.value)));
+      views[state.parameter] = TRY(own_->executor->view(find_value(train.graph, state.value)));
   return views;
 }
 

@@ -49,6 +49,14 @@ struct StepResult {
   std::vector<Activity> activities;   // when timed on a GPU: copies and launches
 };
 
+// A plan of a job in memory, and what it reads of each batch.
+struct JobPlan {
+  std::shared_ptr<const Prepared> prepared;
+  std::unique_ptr<Executor> executor;
+  std::vector<InputSpec> inputs;
+  std::vector<ValueId> fed;  // the same in the plan's graph
+};
+
 class Job {
  public:
   // known: algorithms of earlier runs on this hardware, for a recipe that searches; its own go before. `batches`: null:
@@ -56,19 +64,27 @@ class Job {
   static Result<std::unique_ptr<Job>> create(std::shared_ptr<const Prepared> prepared,
                                              const Algorithms& known = {},
                                              std::unique_ptr<BatchSource> batches = nullptr);
-  const Recipe& asked() const { return prepared_->recipe; }
+  const Recipe& asked() const { return own_->prepared->recipe; }
   const Recipe& recipe() const { return recipe_; }  // with the steps that its epochs leave
-  const Compiled& compiled() const { return prepared_->compiled; }
-  const CompileOptions& options() const { return prepared_->options; }
-  const ImportedModel& model() const { return prepared_->model; }
+  const Compiled& compiled() const { return own_->prepared->compiled; }
+  const CompileOptions& options() const { return own_->prepared->options; }
+  const ImportedModel& model() const { return own_->prepared->model; }
   const std::vector<KernelInfo>& kernels() const { return kernels_; }
   // Steps that were made before this job: its first is the one after them.
-  std::int64_t steps_before() const { return prepared_->steps_before; }
+  std::int64_t steps_before() const { return own_->prepared->steps_before; }
   // The first of the K batches of a step: (step - 1) K in a training from its start.
   std::int64_t first_batch(std::int64_t step) const;
   // Of the steps that are submitted from now on, instead of what optimizer and schedule say.
   void set_learning_rate(double lr) { own_lr_ = lr; }
-  // Submits optimizer step `step` (1-based).
+  const std::vector<InputSpec>& inputs() const { return own_->inputs; }
+  // A plan of the same training for batches of other sizes, which works in the memory of the job's own: parameters and
+  // states are the same bytes. Errc::usage: it trains other parameters, or some have another type. Errors of
+  // Executor::create.
+  Result<std::shared_ptr<const JobPlan>> plan_for(std::shared_ptr<const Prepared> other_sizes);
+  // What the steps that are submitted from now on run; null: the job's own plan. REQUIRES nothing pending.
+  void use(std::shared_ptr<const JobPlan> plan);
+  bool uses_own_plan() const { return used_ == own_; }
+  // Submits optimizer step `step` (1-based). `timed` REQUIRES the job's own plan, whose kernels are known.
   Status submit(std::int64_t step, bool timed = false);
   // The step kernel by kernel (Executor::observe), instead of submit and collect. REQUIRES nothing pending.
   Status observe(std::int64_t step, const Observer& observer);
@@ -79,8 +95,8 @@ class Job {
   };
   Items items_per_step() const;
   Result<StepResult> collect();  // of the oldest submitted step; waits for it
-  std::size_t pending() const { return executor_->pending(); }
-  std::size_t depth() const { return executor_->depth(); }         // steps to keep pending
+  std::size_t pending() const { return used_->executor->pending(); }
+  std::size_t depth() const { return own_->executor->depth(); }    // steps to keep pending
   Result<StepResult> step(std::int64_t step, bool timed = false);  // submit and collect
   // Current contents of trained and frozen ones, by name.
   Result<std::map<std::string, Tensor>> parameters() const;
@@ -88,12 +104,13 @@ class Job {
   Result<std::map<std::string, Tensor>> parameter_views() const;
   // What training is for: as parameter_views, with the averages of parameters in their place where they are kept.
   Result<std::map<std::string, Tensor>> result_views() const;
-  Result<Tensor> state_view(ValueId state) const { return executor_->view(state); }  // as parameter_views
-  std::int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
+  // The same of one state.
+  Result<Tensor> state_view(ValueId state) const { return own_->executor->view(state); }
+  std::int64_t measured_peak_bytes() const { return own_->executor->measured_peak_bytes(); }
   // What the device's libraries compute with: found by the recipe's search or confirmed by
   // it. Empty without search.
   const Algorithms& algorithms() const { return algorithms_; }
-  Executor& executor() { return *executor_; }
+  Executor& executor() { return *own_->executor; }  // of its own plan
   DeviceInfo device() const { return device_->info(); }
   Device& processor() { return *device_; }
 
@@ -106,12 +123,10 @@ class Job {
   double learning_rate(std::int64_t step) const;
   Status feed(const std::map<std::string, Tensor>& batch);
   void count_steps();
-  std::shared_ptr<const Prepared> prepared_;
   Recipe recipe_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Executor> executor_;
+  std::shared_ptr<const JobPlan> own_, used_;
   std::unique_ptr<BatchSource> batches_;
-  std::vector<std::pair<ValueId, std::string>> fed_;  // graph inputs that something reads
   std::deque<std::int64_t> made_ns_;  // of pending steps: time within them that went into making batches
   std::vector<KernelInfo> kernels_;
   Algorithms algorithms_;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "app/job.h"
+#include "app/parse_words.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 #include "kernels/cpu.h"
@@ -49,12 +50,7 @@ Result<Recipe> read_words(const std::string& path, const std::vector<std::string
   CLI::App app;
   ModuleOptions options;
   declare(app, options);
-  app.set_help_flag();
-  try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-  } catch (const CLI::ParseError& e) {
-    return Error{Errc::usage, e.what()};
-  }
+  TRY(parse_words(app, words));
   options.recipe.set_model(path);
   spec = options.spec;
   spec.training = options.mode == "train";
@@ -101,6 +97,8 @@ struct ModelModule::Variant {
 };
 
 ModelModule::~ModelModule() = default;
+
+const Graph& ModelModule::model() const { return prepared_->model.graph; }
 
 Result<std::unique_ptr<ModelModule>> ModelModule::open(const std::string& path,
                                                        const std::vector<std::string>& words) {
@@ -270,13 +268,34 @@ Result<ModuleMemory> ModelModule::memory(const Variant& v, const ModuleCall& cal
   return memory;
 }
 
+void ModelModule::watch(ModuleWatch watch) {
+  const std::lock_guard lock(mutex_);
+  watch_ = std::move(watch);
+}
+
+// REQUIRES the lock.
+Status ModelModule::run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward) {
+  const auto compute = [&] { return backward ? v.executor->backward(with) : v.executor->forward(with); };
+  if (!watch_.called) return compute();
+  WatchedCall watched{&v.compiled, backward, call.arena};
+  if (watch_.timed()) {
+    watched.samples.reserve(v.compiled.plan.steps.size());
+    with.samples = &watched.samples;
+  }
+  watched.start_ns = monotonic_ns();
+  TRY(compute());
+  watched.end_ns = monotonic_ns();
+  watch_.called(std::move(watched));
+  return {};
+}
+
 Status ModelModule::forward(const ModuleCall& call) {
   const std::lock_guard lock(mutex_);
   Variant& v = *TRY(variant(call.no_grad));
-  const ModuleMemory with = TRY(memory(v, call, false));
+  ModuleMemory with = TRY(memory(v, call, false));
   auto* const head = static_cast<ArenaHead*>(call.arena);
   *head = {};
-  TRY(v.executor->forward(with));
+  TRY(run(v, std::move(with), call, false));
   if (!call.no_grad && v.has_backward()) *head = {ArenaHead::kWaiting, this, call.seed, call.step};
   return {};
 }
@@ -286,7 +305,7 @@ Status ModelModule::backward(const ModuleCall& call) {
   Variant& v = *whole_;
   if (!v.has_backward())
     return Error{Errc::usage, "the module has no backward: nothing in it has a gradient"};
-  const ModuleMemory with = TRY(memory(v, call, true));
+  ModuleMemory with = TRY(memory(v, call, true));
   auto* const head = static_cast<ArenaHead*>(call.arena);
   if (head->waiting != ArenaHead::kWaiting || head->module != this)
     return Error{Errc::usage, "the arena holds no forward of this module that waits for its backward"};
@@ -294,7 +313,7 @@ Status ModelModule::backward(const ModuleCall& call) {
     return Error{Errc::usage, "backward takes seed and step of its forward: " + std::to_string(head->seed) +
                                   " and " + std::to_string(head->step)};
   head->waiting = 0;
-  return v.executor->backward(with);
+  return run(v, std::move(with), call, true);
 }
 
 }  // namespace gradloom

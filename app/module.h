@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,6 +47,20 @@ struct ModuleCall {
   void* const* parameter_gradients = nullptr;
 };
 
+// What a call did, for whoever watches a module.
+struct WatchedCall {
+  const CompiledModule* plan = nullptr;  // lives as long as the module
+  bool backward = false;
+  const void* arena = nullptr;  // the same in a backward as in its forward
+  std::int64_t start_ns = 0, end_ns = 0;
+  std::vector<KernelSample> samples;  // when timed; micro is 0
+};
+// Both are called in the thread of a call, which has the module for itself.
+struct ModuleWatch {
+  std::function<bool()> timed;  // whether the call that begins is timed kernel by kernel
+  std::function<void(WatchedCall)> called;
+};
+
 class ModelModule {
  public:
   static Result<std::unique_ptr<ModelModule>> open(const std::string& path,
@@ -61,6 +76,7 @@ class ModelModule {
     return values_[static_cast<std::size_t>(kind)];
   }
   const std::vector<std::string>& notes() const { return notes_; }
+  const Graph& model() const;  // as it was imported, without the contents of parameters
 
   static constexpr std::int64_t kArenaAlignment = kAlignmentBytes;
   // Of the caller's memory in which a forward works and keeps what its backward needs. Without gradients it is
@@ -69,6 +85,7 @@ class ModelModule {
 
   Status forward(const ModuleCall& call);
   Status backward(const ModuleCall& call);  // once after its forward, which the arena tells
+  void watch(ModuleWatch watch);            // instead of who did before
 
  private:
   struct Variant;
@@ -79,6 +96,7 @@ class ModelModule {
   void describe();
   Result<Variant*> variant(bool no_grad);
   Result<ModuleMemory> memory(const Variant& v, const ModuleCall& call, bool backward) const;
+  Status run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward);
 
   std::mutex mutex_;
   std::unique_ptr<Prepared> prepared_;  // without the contents of parameters
@@ -87,6 +105,7 @@ class ModelModule {
   std::unique_ptr<Variant> whole_, forward_alone_;  // the second when it was first asked for
   std::array<std::vector<ModuleValue>, 4> values_;
   std::vector<std::string> notes_;
+  ModuleWatch watch_;
 };
 
 }  // namespace gradloom

@@ -52,6 +52,14 @@ void Output::text(const std::string& line) const {
 }
 
 void Output::document(std::string_view bytes) const {
+  if (listener_) {
+    while (!bytes.empty()) {
+      const std::size_t end = std::min(bytes.find('\n'), bytes.size());
+      listener_(Said::text, std::string(bytes.substr(0, end)));
+      bytes.remove_prefix(std::min(end + 1, bytes.size()));
+    }
+    return;
+  }
   const std::lock_guard lock(mutex_);
   while (failure_ == 0 && !bytes.empty()) {
     pollfd out{STDOUT_FILENO, POLLOUT, 0};

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "app/op_libraries.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/onnx/import.h"
@@ -143,8 +144,20 @@ bool RecipeFlags::given(const std::string& key) const {
   });
 }
 
+Status RecipeFlags::load_ops() const {
+  TRY(load_op_libraries(named_ops()));
+  return {};
+}
+
+const std::vector<std::string>& RecipeFlags::named_ops() const {
+  return std::find_if(flags_->begin(), flags_->end(),
+                      [](const Flag& f) { return std::string_view(f.setting->key) == "ops"; })
+      ->list;
+}
+
 Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
   Recipe recipe;
+  const std::vector<std::string> libraries = TRY(load_op_libraries(named_ops()));
   std::error_code ignored;
   const std::string in_folder = model_ + "/recipe.json";
   const bool is_folder = !model_.empty() && std::filesystem::is_regular_file(in_folder, ignored);
@@ -162,6 +175,7 @@ Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
     recipe.model_hash.clear();
   }
   if (recipe.model.empty()) return Error{Errc::usage, "no model: give MODEL or --recipe FILE"};
+  TRY(check_op_libraries(recipe.ops));
   for (const std::string& d : dims_) TRY(add_dim(recipe, d));
   recipe.import_limits = TRY(read_import_limits(import_limits_));
   for (const Flag& f : *flags_) {
@@ -173,6 +187,7 @@ Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
     }
     if (f.option != nullptr && f.option->count() > 0) TRY(set_flag(recipe, *f.setting, f.text));
   }
+  if (!libraries.empty()) recipe.ops = libraries;
   // Without --steps the epochs alone say when training ends.
   if (given("epochs") && !given("steps") && recipe.epochs > 0) recipe.steps = kMostSteps;
   for (const std::string& e : exclude_) TRY(exclude_site(recipe, e));
@@ -254,6 +269,8 @@ std::string command_line(const Recipe& recipe, const RunFlags& flags) {
       if (!passes.empty() || resumed) add(flag, passes.empty() ? "default" : passes);
       for (const RecipePass& p : recipe.passes)
         for (const std::string& site : p.sites.except) add("--exclude", p.name + ":" + site);
+    } else if (flag == "--ops") {
+      for (const std::string& library : loaded_of(recipe.ops)) add(flag, library);
     } else if (setting.kind == SettingKind::list) {
       const auto member = std::get<std::vector<std::string> Recipe::*>(setting.member);
       if (recipe.*member == base.*member) continue;

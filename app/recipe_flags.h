@@ -24,12 +24,14 @@ class RecipeFlags {
   void declare(CLI::App& app, bool model_positional = true);
   // Model present, options parsed. `base`: what holds where neither --recipe nor a flag says it.
   Result<Recipe> resolve(const Recipe* base = nullptr) const;
+  Status load_ops() const;  // the libraries that --ops names; resolve does that too
   // "passes=none" or "passes=default,-fuse-gelu;precision=f64": changes of one side of a comparison.
   static Status override_with(Recipe& recipe, const std::string& text);
   void set_model(const std::string& path) { model_ = path; }
   bool given(const std::string& key) const;  // was this setting (or "recipe") on the command line
 
  private:
+  const std::vector<std::string>& named_ops() const;
   struct Flag {
     const RecipeSetting* setting = nullptr;
     CLI::Option* option = nullptr;  // null: the setting has no flag, or one that is repeated

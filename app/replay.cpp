@@ -4,10 +4,21 @@
 
 namespace gradloom {
 
+Result<Recipe> recipe_of(const RunRecord& run) {
+  const std::string name = "run " + std::to_string(run.summary.id);
+  if (run.summary.is_loop())
+    return Error{Errc::bad_input,
+                 name +
+                     " is a recorded loop: its model, data and optimizer are its program's, so "
+                     "there is no recipe"};
+  auto recipe = parse_recipe(run.recipe_json);
+  if (!recipe) return with_context(recipe.error(), name);
+  return recipe;
+}
+
 Result<Recipe> recipe_with_expectations(const RunRecord& run) {
   const RunSummary& s = run.summary;
-  auto recipe = parse_recipe(run.recipe_json);
-  if (!recipe) return with_context(recipe.error(), "run " + std::to_string(s.id));
+  Result<Recipe> recipe = TRY(recipe_of(run));
   if (run.steps.empty())
     return Error{Errc::bad_input, "run " + std::to_string(s.id) + " has no finished step"};
   RecipeExpect expect;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "app/measured_costs.h"
 #include "engine/base/memory.h"
 #include "engine/base/text.h"
 
@@ -14,13 +15,16 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
   started_ns_ = monotonic_ns();
   const Compiled& c = job.compiled();
   const Recipe& r = job.recipe();
-  out_.object({{"event", "start"},
-               {"run_id", record.recording() ? Json(record.id()) : Json(nullptr)},
-               {"steps", r.steps},
-               {"steps_before", job.steps_before()},
-               {"kernels_per_step", c.plan.steps.size()},
-               {"plan_peak_bytes", c.plan.peak_bytes()},
-               {"compile_ms", c.compile_ms}});
+  const std::optional<MeasuredCosts> costs = measured_costs(r, c);
+  Json start = {{"event", "start"},
+                {"run_id", record.recording() ? Json(record.id()) : Json(nullptr)},
+                {"steps", r.steps},
+                {"steps_before", job.steps_before()},
+                {"kernels_per_step", c.plan.steps.size()},
+                {"plan_peak_bytes", c.plan.peak_bytes()},
+                {"compile_ms", c.compile_ms}};
+  if (costs) start["costs"] = costs->json();
+  out_.object(start);
   std::string passes;
   for (const RecipePass& p : r.passes) passes += (passes.empty() ? "" : ", ") + p.name;
   out_.text("model     " + escaped(r.model) + "   loss " + escaped(r.loss) + "   " + r.optimizer + "   " +
@@ -30,6 +34,7 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
             bytes_text(static_cast<double>(c.plan.arena_bytes)) + ", lower bound " +
             bytes_text(static_cast<double>(c.plan.lower_bound_bytes)) + "), compiled in " +
             duration_text(c.compile_ms * 1e6));
+  if (costs) out_.text("costs     " + costs->text());
   out_.text("passes    " + (passes.empty() ? "none" : passes));
   if (record.recording()) out_.text("session   " + record.session() + ", run " + std::to_string(record.id()));
 }

@@ -177,7 +177,8 @@ Status TrainRun::submit_ahead(std::int64_t step) {
   const auto kernels = static_cast<std::int64_t>(job_->compiled().plan.steps.size());
   const std::int64_t last = own_batches_ ? step : r.steps;
   for (; next_ <= last && job_->pending() <= job_->depth() && !pauses_before(next_); ++next_) {
-    const bool timed = record_.takes_steps() && sampler_->timed(next_ - job_->steps_before()) &&
+    const bool timed = record_.takes_steps() && job_->uses_own_plan() &&
+                       sampler_->timed(next_ - job_->steps_before()) &&
                        r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels, 1);
     timed_.push_back(timed);
     TRY(job_->submit(next_, timed));
@@ -286,6 +287,7 @@ Status TrainRun::replayed(const Status& steps) {
 // than kReplayNs. The step before tells what is not finite in this model anyway.
 Result<std::string> TrainRun::find_operator() {
   constexpr std::int64_t kReplayNs = 60'000'000'000;
+  if (!job_->uses_own_plan()) return Error{Errc::numeric, "its batch was of other sizes than the job's"};
   if (!last_good_) {
     if (monotonic_ns() - started_ns_ > kReplayNs)
       return Error{Errc::numeric,

@@ -53,6 +53,7 @@ class Tuner {
           return timed.error();  // more memory than there is: they stay predicted
       add(std::move(c));
     }
+    start_ns_ = monotonic_ns();  // what is planned and timed above is the same whatever the limit
     if (const Status status = search(); !status.ok() && status.error().code != Errc::interrupted)
       return status.error();
     return result();
@@ -169,7 +170,7 @@ class Tuner {
     if (rows.empty()) return {};
     const double kept = seconds_left() * (1 - share);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (seconds_left() < kLeastSeconds) return {};
+      if (i > 0 && seconds_left() < kLeastSeconds) return {};
       TRY(compare_with_job(rows[i], (seconds_left() - kept) / static_cast<double>(rows.size() - i)));
     }
     return {};
@@ -337,7 +338,7 @@ class Tuner {
   const std::function<void(const TuneProgress&)>& progress_;
   const std::function<void(const Trial&)>& on_trial_;
   const std::string key_;
-  const std::int64_t start_ns_;
+  std::int64_t start_ns_;  // of the preparation, then of the search
   CostModel model_;
   double step_per_kernels_ = 0;         // time of the job's step / sum of its kernels
   double job_step_ns_ = 0;              // as last measured

@@ -26,7 +26,7 @@
 namespace gradloom {
 
 struct TuneOptions {
-  double seconds = 60;
+  double seconds = 60;  // of the search, without its preparation
   std::set<TuneAxis> axes{TuneAxis::passes, TuneAxis::instances, TuneAxis::threads};
   bool only_single_changes = false;  // they get all the time; nothing is combined
 };

@@ -43,6 +43,8 @@ Result<Candidate> compile_candidate(const Recipe& recipe, const std::string& cha
   Candidate c;
   c.changes = changes;
   c.recipe = recipe;
+  c.recipe.costs = prepared->recipe.costs;  // read once; what a trial keeps needs no session
+  c.recipe.kernel_times = prepared->recipe.kernel_times;
   c.label = changes;
   c.plan_hash = prepared->compiled.plan.hash;
   c.kernels = launches(prepared->compiled, recipe.accumulate);

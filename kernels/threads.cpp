@@ -17,7 +17,9 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <cstdlib>
 #include <exception>
+#include <new>
 #include <utility>
 
 namespace gradloom::kernels {
@@ -71,6 +73,13 @@ std::uint64_t last_epoch = 0;                          // of whoever has set `oc
 thread_local int own_number = 0;
 thread_local pid_t own_id = 0;  // the system's; 0: not asked yet
 thread_local bool computes_parts = false;
+
+struct Scratch {
+  void* memory = nullptr;
+  std::size_t bytes = 0;
+  ~Scratch() { std::free(memory); }
+};
+thread_local Scratch scratch;
 
 std::int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
   timespec t{};
@@ -360,6 +369,17 @@ int threads() {
 }
 
 int worker_number() { return own_number; }
+
+void* thread_scratch(std::size_t bytes) {
+  if (bytes <= scratch.bytes) return scratch.memory;
+  constexpr std::size_t kAlignment = 64;
+  std::free(std::exchange(scratch.memory, nullptr));
+  scratch.bytes = 0;
+  scratch.memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (scratch.memory == nullptr) throw std::bad_alloc();
+  scratch.bytes = bytes;
+  return scratch.memory;
+}
 
 void run_parts(std::int64_t parts, PartsBody body, void* context, int most) {
   if (parts <= 0) return;

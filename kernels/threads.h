@@ -12,6 +12,7 @@
 // fork the child starts threads of its own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu.h"
@@ -30,6 +31,11 @@ int worker_number();
 // many, is thrown here when all are done.
 using PartsBody = void (*)(void* context, std::int64_t begin, std::int64_t end);
 void run_parts(std::int64_t parts, PartsBody body, void* context, int most = kMostThreads);
+
+// Memory of the calling thread for what a part packs: contents undefined, aligned to 64 bytes, good until this thread
+// asks again, kept while it lives. Large thread_local arrays are not the way: every thread of the process has them all,
+// on its stack, where there may be less room than they take. Throws std::bad_alloc.
+void* thread_scratch(std::size_t bytes);
 
 // body(begin, end) for ranges that cover [0, parts).
 template <class Body>

@@ -155,33 +155,41 @@ void note_missing_sites(const CompileOptions& options, CompiledModule& compiled)
   }
 }
 
-PlanOptions plan_options(const CompileOptions& options, const PlannerDef& planner) {
-  return {planner.plan, planner.name, options.in_place, options.target, options.dnn_library};
+// `forward_outputs`: as in PlanOptions, of a module.
+PlanOptions plan_options(const CompileOptions& options, const PlannerDef& planner,
+                         std::optional<std::size_t> forward_outputs = {}) {
+  return {planner.plan, planner.name, options.in_place, options.target, options.dnn_library, forward_outputs};
 }
 
-RecomputeOptions recompute_options(const CompileOptions& options, const PlannerDef& planner,
-                                   std::stop_token stop) {
+RecomputeOptions recompute_options(const CompileOptions& options, PlanOptions plan, std::stop_token stop) {
   // FLOPs that take as long as moving a byte: two cores of a server, and GPUs with products in 16 bits.
   const double flops_per_byte = options.target == kernels::Target::cpu ? 15 : 100;
-  return {plan_options(options, planner), flops_per_byte, std::move(stop)};
+  return {std::move(plan), flops_per_byte, options.kernel_ns, options.train.accumulate, std::move(stop)};
 }
 
+// A graph after all passes but recompute, and what comes of it.
+struct Planned {
+  Graph& graph;
+  Plan& plan;
+  std::vector<PassReport>& reports;
+  std::vector<std::string>& notes;
+};
+
 // The cheapest choice of recompute whose plan is within the budget.
-Status fit_memory(const CompileOptions& options, const PlannerDef& planner, Compiled& compiled,
+Status fit_memory(const CompileOptions& options, const PlanOptions& how, const Planned& planned,
                   std::stop_token stop) {
-  const std::int64_t before = compiled.plan.peak_bytes();
-  const auto curve =
-      TRY(recompute_curve(compiled.train.graph, recompute_options(options, planner, std::move(stop))));
+  const std::int64_t before = planned.plan.peak_bytes();
+  const auto curve = TRY(recompute_curve(planned.graph, recompute_options(options, how, std::move(stop))));
   for (const RecomputeChoice& choice : curve) {
     if (choice.nodes.empty() || choice.peak_bytes > options.memory_budget_bytes) continue;
-    Graph graph = compiled.train.graph;
-    std::vector<PassReport> reports = compiled.reports;
+    Graph graph = planned.graph;
+    std::vector<PassReport> reports = planned.reports;
     TRY(apply_recompute(graph, choice.nodes, reports));
-    Plan plan = TRY(make_plan(graph, plan_options(options, planner)));
+    Plan plan = TRY(make_plan(graph, how));
     if (plan.peak_bytes() > options.memory_budget_bytes) continue;
-    compiled.train.graph = std::move(graph);
-    compiled.reports = std::move(reports);
-    compiled.plan = std::move(plan);
+    planned.graph = std::move(graph);
+    planned.reports = std::move(reports);
+    planned.plan = std::move(plan);
     return {};
   }
   const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
@@ -191,12 +199,27 @@ Status fit_memory(const CompileOptions& options, const PlannerDef& planner, Comp
                                  " (a smaller batch would help: --dim, with --accumulate)"};
 }
 
+// Recompute and plan. Outputs stay what they are.
+Status plan_memory(const CompileOptions& options, const PlanOptions& how, const Planned& planned,
+                   std::stop_token stop) {
+  if (!options.recompute.empty()) {
+    TRY(recompute_named(planned.graph, options.recompute, planned.reports));
+    if (planned.reports.back().matched == 0)
+      planned.notes.emplace_back("recompute: nothing that it names is read after the loss and can run twice");
+  }
+  planned.plan = TRY(make_plan(planned.graph, how));
+  if (options.memory_budget_bytes > 0 && planned.plan.peak_bytes() > options.memory_budget_bytes)
+    TRY(fit_memory(options, how, planned, std::move(stop)));
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<RecomputeChoice>> memory_curve(const Compiled& compiled, const CompileOptions& options,
                                                   std::stop_token stop) {
   const PlannerDef* planner = TRY(known_planner(options.planner));
-  return recompute_curve(compiled.train.graph, recompute_options(options, *planner, std::move(stop)));
+  return recompute_curve(compiled.train.graph,
+                         recompute_options(options, plan_options(options, *planner), std::move(stop)));
 }
 
 // `freeze` may name buffers and constants too, which are not trained anyway.
@@ -243,11 +266,11 @@ Result<CompiledModule> compile_module(const Graph& imported, const CompileOption
   TRY(run_passes(graph, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target));
   TRY(check_stop(stop));
   note_missing_sites(options, compiled);
-  if (options.memory_budget_bytes > 0 || !options.recompute.empty())
-    compiled.notes.emplace_back("modules compute nothing again: memory budget and recompute have no effect");
-  PlanOptions plan = plan_options(options, *planner);
-  plan.forward_outputs = outputs;
-  compiled.plan = TRY(make_plan(graph, plan));
+  const PlanOptions how = plan_options(options, *planner, outputs);
+  if (compiled.gradients.made.empty())  // no backward pass, in which something could run again
+    compiled.plan = TRY(make_plan(graph, how));
+  else
+    TRY(plan_memory(options, how, {graph, compiled.plan, compiled.reports, compiled.notes}, std::move(stop)));
   return compiled;
 }
 
@@ -296,15 +319,8 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
     compiled.gradients.emplace_back(g.name, g.exists ? whole.outputs[g.index] : kNone);
   TRY(check_stop(stop));
 
-  if (!options.recompute.empty()) {
-    TRY(recompute_named(whole, options.recompute, compiled.reports));
-    if (compiled.reports.back().matched == 0)
-      compiled.notes.emplace_back(
-          "recompute: nothing that it names is read after the loss and can run twice");
-  }
-  compiled.plan = TRY(make_plan(whole, plan_options(options, *planner)));
-  if (options.memory_budget_bytes > 0 && compiled.plan.peak_bytes() > options.memory_budget_bytes)
-    TRY(fit_memory(options, *planner, compiled, stop));
+  TRY(plan_memory(options, plan_options(options, *planner),
+                  {whole, compiled.plan, compiled.reports, compiled.notes}, std::move(stop)));
   compiled.compile_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
   return compiled;
 }

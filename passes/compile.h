@@ -24,6 +24,7 @@ struct CompileOptions {
   // What the plan may take; forward values are computed again for the backward pass (recompute.h) when it would
   // take more. 0: any.
   std::int64_t memory_budget_bytes = 0;
+  KernelTimes kernel_ns{};  // by which it is chosen what runs again; none: by FLOPs and bytes
   // Forward nodes that run again in any case, before the budget is looked at (recompute_named).
   std::vector<std::string> recompute;
   // Instead of training: gradients of the loss with respect to every parameter and float
@@ -62,8 +63,9 @@ Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const Co
                                               std::stop_token stop = {});
 
 // A model as a part of somebody else's training (module_graph.h): one plan in two parts, forward and backward, or the
-// forward part alone. Of the options, pipeline, planner and target count, and what is frozen. `notes`: instances of passes
-// that this graph does not have, and options without effect.
+// forward part alone. Of the options, pipeline, planner and target count, what is frozen, and where there is a backward part
+// recompute: the memory budget is for parameters, their gradients, inputs, outputs and the arena. `notes`: instances of
+// passes that this graph does not have, and options without effect.
 struct CompiledModule {
   Graph graph;
   Plan plan;

@@ -1,7 +1,12 @@
-// divide-by-constant: x / c becomes x * (1 / c) where that is the same number: c is a power of two.
+// divide-by-constant: x / c becomes x * (1 / c) where that is the same number: c is a power of two. Two scalings in a row
+// become one where one of the constants is a power of two, which scales the other:
+//   (x * c) * 4 -> x * (4 c);  (x / c) * 4 -> x / (c / 4);  (x * 4) / c -> x / (c / 4);  (x / 4) / c -> x / (4 c)
+// Either way a number is rounded once, to the same one unless what lay between was subnormal or infinite.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include "engine/ir/op.h"
 #include "passes/pass.h"
@@ -10,7 +15,12 @@
 namespace gradloom {
 namespace {
 
-constexpr const char* kRule = "reciprocal";
+constexpr const char *kRule = "reciprocal", *kChain = "two-scales";
+
+bool is_power_of_two(double c) {
+  int exponent = 0;
+  return std::abs(std::frexp(c, &exponent)) == 0.5;
+}
 
 class DivideByConstant final : public Pass {
  public:
@@ -21,11 +31,66 @@ class DivideByConstant final : public Pass {
 
   Status run(Rewriter& rw) const override {
     for (const NodeId id : TRY(topological_order(rw.graph())))
-      if (is_op(rw.graph().nodes[id], "Div")) fuse(rw, id);
+      if (rw.graph().nodes[id].alive() && !join(rw, id) && is_op(rw.graph().nodes[id], "Div")) fuse(rw, id);
     return {};
   }
 
  private:
+  // x * c or x / c with one constant c.
+  struct Scaling {
+    ValueId x = kNone;
+    bool divides = false;
+    double c = 0;
+  };
+  static std::optional<Scaling> read_scaling(const Graph& graph, NodeId id) {
+    if (id == kNone) return std::nullopt;
+    const Node& node = graph.nodes[id];
+    const bool divides = is_op(node, "Div");
+    if ((!divides && !is_op(node, "Mul")) || !is_float(graph.type(node.outputs[0]).dtype))
+      return std::nullopt;
+    for (const std::size_t constant : {1u, 0u}) {
+      Scaling scaling{node.inputs[1 - constant], divides};
+      // The constant may have more dims than x.
+      if (graph.type(scaling.x) == graph.type(node.outputs[0]) &&
+          scalar_constant(graph, node.inputs[constant], &scaling.c) &&
+          !scalar_constant(graph, scaling.x, nullptr))
+        return scaling;
+      if (divides) break;
+    }
+    return std::nullopt;
+  }
+
+  // This scaling and the one before it are one.
+  bool join(Rewriter& rw, NodeId id) const {
+    const Graph& graph = rw.graph();
+    const auto second = read_scaling(graph, id);
+    if (!second) return false;
+    const NodeId before = graph.values[second->x].producer;
+    const auto first = read_scaling(graph, before);
+    if (!first) return false;
+    const auto refuse = [&](const std::string& why) {
+      rw.reject(kChain, id, why);
+      return false;
+    };
+    if (const std::string why = used_elsewhere(rw, second->x, {id}); !why.empty()) return refuse(why);
+    const bool second_is_exact = is_power_of_two(second->c);
+    if (!inexact_ && !second_is_exact && !is_power_of_two(first->c))
+      return refuse("neither constant is a power of two (inexact)");
+    // The operator that rounds stays, with its constant scaled.
+    const Scaling &stays = second_is_exact ? *first : *second, &goes = second_is_exact ? *second : *first;
+    const DType type = graph.type(first->x).dtype;
+    const double c = stays.divides == goes.divides ? stays.c * goes.c : stays.c / goes.c;
+    if (!is_normal(c, type))
+      return refuse(std::string("both constants together are no normal ") + dtype_name(type));
+    if (!rw.allowed(kChain, id, {id, before})) return false;
+    const ValueId y = graph.nodes[id].outputs[0], x = first->x;
+    const char* const op = stays.divides ? "Div" : "Mul";
+    GraphBuilder& b = rw.begin(kChain, id, {id, before});
+    rw.replace(y, b.op(op, {x, b.scalar(type, c)}));
+    rw.commit("one rounding instead of two steps");
+    return true;
+  }
+
   void fuse(Rewriter& rw, NodeId id) const {
     const Graph& graph = rw.graph();
     const Node node = graph.nodes[id];
@@ -38,8 +103,7 @@ class DivideByConstant final : public Pass {
       const double c = divisor.data.at(i), reciprocal = 1 / c;
       if (!is_normal(reciprocal, divisor.type.dtype))
         return rw.reject(kRule, id, divisor.name + " has no reciprocal in " + dtype_name(divisor.type.dtype));
-      int exponent = 0;
-      if (!inexact_ && std::abs(std::frexp(c, &exponent)) != 0.5)
+      if (!inexact_ && !is_power_of_two(c))
         return rw.reject(kRule, id, "the reciprocal of " + divisor.name + " is rounded (inexact)");
       reciprocals.push_back(reciprocal);
     }
@@ -81,11 +145,12 @@ Result<PassExample> example() {
 extern const PassDef divide_by_constant_pass;
 const PassDef divide_by_constant_pass = {
     .name = "divide-by-constant",
-    .summary = "multiply by the reciprocal of a constant power of two",
+    .summary = "multiply by the reciprocal of a constant power of two, and scale once instead of twice",
     .doc =
         "x / c and x * (1 / c) round the same number where 1 / c is exact, so nothing changes but the time: processors "
-        "divide several times slower than they multiply. With inexact=true every constant whose reciprocal is a normal "
-        "number is taken, and results may differ in their last place.",
+        "divide several times slower than they multiply. Two scalings by constants in a row, products or divisions, are one "
+        "where one of the constants is a power of two. With inexact=true every constant whose reciprocal is a normal "
+        "number is taken, and every pair of scalings, and results may differ in their last place.",
     .phase = PassPhase::post_gradient,
     .make = [] { return std::unique_ptr<Pass>(new DivideByConstant); },
     .example = example,

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/ir/op.h"
+#include "passes/casts.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 #include "passes/product.h"
@@ -24,15 +25,6 @@ std::vector<Run> joined_runs(const Shape& from, const Shape& joined) {
     runs.emplace_back(begin, at);
   }
   return at == from.size() ? runs : std::vector<Run>{};
-}
-
-// Every number of `from` is one of `to`, and goes from there to any type as it would from `from`.
-bool widens(DType from, DType to) {
-  if (from == to) return false;
-  if (from == DType::boolean) return true;  // 0 and 1 are those of every type
-  if (from == DType::i32 && to == DType::i64) return true;
-  if (!is_float(from) || !is_float(to)) return false;
-  return to == DType::f64 || (to == DType::f32 && from != DType::f64);
 }
 
 class EliminateNoops final : public Pass {

@@ -232,8 +232,9 @@ class FuseLinearCrossEntropy final : public Pass {
     for (const NodeId id : order) {
       const Node& node = rw.graph().nodes[id];
       if (!node.alive()) continue;
-      if (is_op(node, "SoftmaxCrossEntropyLoss") && !trained) fuse(rw, id);
-      if (is_op(node, "LinearCrossEntropyGrad")) merge(rw, id);
+      const bool merges = is_op(node, "LinearCrossEntropyGrad");
+      if (is_op(node, "SoftmaxCrossEntropyLoss") && !trained) fuse(rw, id);  // moves the graph's nodes
+      if (merges) merge(rw, id);
     }
     return {};
   }

@@ -8,6 +8,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/training/optimizer_inputs.h"
+#include "passes/casts.h"
 #include "passes/pass.h"
 
 namespace gradloom {
@@ -79,19 +80,13 @@ class FuseWeightCasts final : public Pass {
     rw.commit();
   }
 
-  // Readers that take a gradient of 16 bits beside what they hold in f32.
-  static bool takes_low(const Node& node, std::size_t input) {
-    if (is_op(node, "GlobalNorm")) return true;
-    if (is_op(node, "Accumulate")) return input == 1;
-    const std::size_t n = is_op(node, "Optimizer") ? parameter_count(node.attrs) : 0;
-    return input >= kFirst + n && input < kFirst + 2 * n;
-  }
-
   static void gradient(Rewriter& rw, NodeId cast) {
     const Graph& graph = rw.graph();
     const ValueId low = graph.nodes[cast].inputs[0], wide = graph.nodes[cast].outputs[0];
     const std::vector<Use> uses = rw.uses(wide);
-    const auto takes = [&](const Use& use) { return takes_low(graph.nodes[use.node], use.input_index); };
+    const auto takes = [&](const Use& use) {
+      return takes_low_gradient(graph.nodes[use.node], use.input_index);
+    };
     if (std::none_of(uses.begin(), uses.end(), takes)) return;
     if (rw.is_output(wide) || !std::all_of(uses.begin(), uses.end(), takes))
       return rw.reject(kGradient, cast, "others than the update read the gradient in f32");

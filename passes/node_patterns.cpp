@@ -4,13 +4,16 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/custom/custom_ops.h"
 
 namespace gradloom {
 namespace {
 
 bool is_type(const std::string& name) {
+  const auto named = [&](const OpDef* op) { return name == op->name; };
   const auto ops = all_ops();
-  return std::any_of(ops.begin(), ops.end(), [&](const OpDef* op) { return name == op->name; });
+  const auto custom = custom_ops();
+  return std::any_of(ops.begin(), ops.end(), named) || std::any_of(custom.begin(), custom.end(), named);
 }
 
 Status check_pattern(const Graph& graph, const std::string& pattern, const std::string& setting) {

@@ -101,6 +101,33 @@ Status check_log(const PassReport& report) {
                               " to " + std::to_string(report.nodes_after)};
 }
 
+// The passes that clean up: what one leaves lets another find more.
+bool cleans(const PassDef& def) {
+  return &def == &fold_constants_pass || &def == &eliminate_noops_pass || &def == &simplify_slices_pass ||
+         &def == &cse_pass || &def == &dead_code_pass;
+}
+
+constexpr int kMostCleanings = 4;
+
+// The passes that have just run, in turn, until each has run behind the last match without a match of its own; no pass
+// more than kMostCleanings times in all. One alone stays as it is: it finds nothing more in its own result. Runs without
+// a match leave no report.
+Status clean_again(const std::vector<const PassConfig*>& passes,
+                   const std::function<Status(const PassConfig&, std::vector<PassReport>&)>& run,
+                   std::vector<PassReport>& reports) {
+  const std::size_t n = passes.size();
+  if (n < 2) return {};
+  std::size_t without = 0;  // runs behind the last match
+  while (without < n && reports[reports.size() - 1 - without].matched == 0) ++without;
+  std::vector<PassReport> own;
+  for (std::size_t i = 0; without < n - 1 && i < n * (kMostCleanings - 1); ++i) {
+    TRY(run(*passes[i % n], own));
+    without = own.back().matched > 0 ? 0 : without + 1;
+    if (own.back().matched > 0) reports.push_back(std::move(own.back()));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::span<const PassDef* const> all_passes() { return kPasses; }
@@ -223,13 +250,23 @@ Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Sta
 Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
                   kernels::Target target) {
   if (phase == PassPhase::post_gradient) TRY(remove_given_gradients(graph));
+  const auto run = [&](const PassConfig& config, std::vector<PassReport>& into) {
+    return run_rewrites(
+        graph, {config.def->name, phase, config.sites},
+        [&](Rewriter& rw) { return config.pass->run_for(target, rw); }, into);
+  };
+  std::vector<const PassConfig*> cleaning;  // the passes of the group that stand next to each other
   for (const PassConfig& config : pipeline.passes) {
     if (config.def->phase != phase && config.def->phase != PassPhase::both) continue;
-    TRY(run_rewrites(
-        graph, {config.def->name, phase, config.sites},
-        [&](Rewriter& rw) { return config.pass->run_for(target, rw); }, reports));
+    if (!cleans(*config.def)) {
+      TRY(clean_again(cleaning, run, reports));
+      cleaning.clear();
+    } else {
+      cleaning.push_back(&config);
+    }
+    TRY(run(config, reports));
   }
-  return {};
+  return clean_again(cleaning, run, reports);
 }
 
 }  // namespace gradloom

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -49,33 +50,66 @@ class Search {
   Search(const Graph& graph, const RecomputeOptions& options)
       : graph_(graph), options_(options), uses_(uses_of(graph)) {}
 
-  Result<std::vector<RecomputeChoice>> run() {
-    TRY(look_at_nodes());
+  // `others`: choices of another search of this graph, which are weighed here again.
+  Status run(const std::vector<RecomputeChoice>& others = {}) {
+    order_ = TRY(topological_order(graph_));
+    repeatable_ = repeatable_nodes(graph_);
+    const Plan plan = TRY(plan_of(graph_));
+    find_costs(plan);
     find_segments();
-    choices_.push_back({{}, TRY(peak_of({})), 0});
+    choices_.push_back({{}, plan.peak_bytes(), 0});
+    for (const RecomputeChoice& other : others)
+      if (tried_.insert(other.nodes).second && !other.nodes.empty())
+        choices_.push_back({other.nodes, other.peak_bytes, cost_of(other.nodes)});
     // All of it from the inputs at once saves little alone (0: no segments), but a lot of small models.
     for (const std::size_t length : {std::size_t{1}, std::size_t{2}, std::size_t{4}, std::size_t{0}}) {
       if (length > 1 && boundaries_.size() < length) continue;
       for (const double price : prices()) TRY(try_price(length, price));
     }
-    return front();
+    plans_left_ = std::max<std::size_t>(kLeastPlans, kPlannedNodes / std::max<std::size_t>(order_.size(), 1));
+    for (int round = 0; round < kRounds; ++round) TRY(fill_gaps());
+    return {};
+  }
+  const std::vector<RecomputeChoice>& choices() const { return choices_; }  // all that were tried
+
+  // Those that no other beats.
+  std::vector<RecomputeChoice> front() const {
+    std::vector<RecomputeChoice> sorted = choices_, best;
+    std::stable_sort(sorted.begin(), sorted.end(), [](const RecomputeChoice& a, const RecomputeChoice& b) {
+      return a.cost != b.cost ? a.cost < b.cost : a.peak_bytes < b.peak_bytes;
+    });
+    for (RecomputeChoice& choice : sorted)
+      if (best.empty() || choice.peak_bytes < best.back().peak_bytes) best.push_back(std::move(choice));
+    if (options_.kernel_ns)
+      for (RecomputeChoice& choice : best) choice.step_ns = total_ * (1 + choice.cost);
+    return best;
   }
 
  private:
-  Status look_at_nodes() {
-    order_ = TRY(topological_order(graph_));
+  // Of filling gaps, which takes so many plans of so many nodes in all: seconds.
+  static constexpr int kRounds = 2;
+  static constexpr std::size_t kLeastPlans = 32, kPlannedNodes = 200'000;
+  static constexpr double kGap = 0.005;  // of the step's cost: between points this near nothing is sought
+  void find_costs(const Plan& plan) {
     cost_.assign(graph_.nodes.size(), 0);
-    repeatable_ = repeatable_nodes(graph_);
-    for (const NodeId id : order_) {
-      const Node& node = graph_.nodes[id];
-      if (!node.op->has(kView)) {
-        const Cost cost =
-            node.op->cost(node_types(graph_, node, options_.plan.target, options_.plan.dnn_library));
-        cost_[id] = std::max(cost.flops / options_.flops_per_byte, cost.bytes_read + cost.bytes_written);
-        total_ += cost_[id];
-      }
+    std::vector<double> times;
+    if (options_.kernel_ns) times = options_.kernel_ns(graph_, plan);
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+      const PlanStep& step = plan.steps[i];
+      const double once = !times.empty() ? times[i]
+                                         : std::max(step.flops / options_.flops_per_byte,
+                                                    step.bytes_read + step.bytes_written);
+      cost_[step.node] = once * (step.micro ? static_cast<double>(options_.micro_batches) : 1);
+      total_ += cost_[step.node];
     }
-    return {};
+  }
+
+  // As a part of the step's.
+  double cost_of(NodeId id) const { return cost_[id] / std::max(total_, 1.0); }
+  double cost_of(const std::vector<NodeId>& nodes) const {
+    double cost = 0;
+    for (const NodeId id : nodes) cost += cost_of(id);
+    return cost;
   }
 
   double bytes_of(ValueId v) const { return static_cast<double>(byte_size(graph_.values[v].type)); }
@@ -163,16 +197,23 @@ class Search {
         if (v != kNone) bytes += bytes_of(v);
       if (bytes > 0) ratios.push_back(cost_[id] / bytes);
     }
+    if (ratios.empty()) return {};
     std::sort(ratios.begin(), ratios.end());
-    std::set<double> chosen;
+    std::set<double> prices;
     constexpr std::size_t kPrices = 7;
-    for (std::size_t i = 1; i <= kPrices && !ratios.empty(); ++i)
-      chosen.insert(ratios[(ratios.size() - 1) * i / kPrices] * 1.01);
-    std::vector<double> prices(chosen.begin(), chosen.end());
-    // A value costs what it takes and what that takes in turn: chains are dearer than any one node.
-    for (const double chain : {2, 4, 8, 100})
-      if (!ratios.empty()) prices.push_back(ratios.back() * chain);
-    return prices;
+    for (std::size_t i = 1; i <= kPrices; ++i)
+      prices.insert(ratios[(ratios.size() - 1) * i / kPrices] * 1.01);
+    // A value costs what it takes and what that takes in turn: chains are dearer than any one node, the cheap ones too
+    // where nothing is about as dear as they are.
+    for (const double chain : {2, 4, 8, 100}) prices.insert(ratios.back() * chain);
+    const std::vector<double> nodes(prices.begin(), prices.end());
+    constexpr double kNear = 1.25;
+    for (const double price : nodes)
+      for (const double chain : {2, 4, 8}) {
+        const auto next = prices.lower_bound(price * chain / kNear);
+        if (next == prices.end() || *next > price * chain * kNear) prices.insert(price * chain);
+      }
+    return {prices.begin(), prices.end()};
   }
 
   // What a minimum cut at this price runs again, every `length`-th boundary being kept.
@@ -209,61 +250,135 @@ class Search {
     return nodes;
   }
 
-  Result<std::int64_t> peak_of(const std::vector<NodeId>& nodes) const {
+  Result<Plan> plan_of(const Graph& graph) const {
     if (options_.stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
     PlanOptions options = options_.plan;
     options.planner = plan_nothing;
-    if (nodes.empty()) return TRY(make_plan(graph_, options)).peak_bytes();
+    return make_plan(graph, options);
+  }
+
+  Result<std::int64_t> peak_with(const std::vector<NodeId>& nodes) const {
     Graph graph = graph_;
     std::vector<PassReport> reports;
     TRY(apply_recompute(graph, nodes, reports));
-    return TRY(make_plan(graph, options)).peak_bytes();
+    return TRY(plan_of(graph)).peak_bytes();
+  }
+
+  // How many of the segments, from the input on: their values are kept the longest.
+  std::set<std::size_t> some_segments() const {
+    std::set<std::size_t> counts;
+    for (std::size_t i = 1; i < 6; ++i)
+      counts.insert(std::max<std::size_t>(1, (boundaries_.size() + 1) * i / 6));
+    return counts;
   }
 
   Status try_price(std::size_t length, double price) {
     const std::vector<NodeId> all = cut(length, price);
     if (all.empty()) return {};
-    // How many of the segments, from the input on: their values are kept the longest.
-    const std::size_t segments = length == 0 ? 1 : boundaries_.size() + 1;
-    std::set<std::size_t> counts{segments};
-    for (std::size_t i = 1; i < 6; ++i) counts.insert(std::max<std::size_t>(1, segments * i / 6));
+    std::set<std::size_t> counts{boundaries_.size() + 1};
+    if (length > 0) counts.merge(some_segments());
     for (const std::size_t count : counts) {
-      std::vector<NodeId> nodes;
-      double cost = 0;
-      for (const NodeId id : all)
-        if (length == 0 || segment_[id] < count) {
-          nodes.push_back(id);
-          cost += cost_[id] / std::max(total_, 1.0);
-        }
-      if (nodes.empty() || !tried_.insert(nodes).second) continue;
-      const std::int64_t peak = TRY(peak_of(nodes));
-      choices_.push_back({std::move(nodes), peak, cost});
+      std::vector<bool> chosen(graph_.nodes.size(), false);
+      for (const NodeId id : all) chosen[id] = segment_[id] < count;
+      TRY(try_nodes(chosen));
     }
     return {};
   }
 
-  std::vector<RecomputeChoice> front() {
-    std::stable_sort(choices_.begin(), choices_.end(),
-                     [](const RecomputeChoice& a, const RecomputeChoice& b) {
-                       return a.cost != b.cost ? a.cost < b.cost : a.peak_bytes < b.peak_bytes;
-                     });
-    std::vector<RecomputeChoice> best;
-    for (RecomputeChoice& choice : choices_)
-      if (best.empty() || choice.peak_bytes < best.back().peak_bytes) best.push_back(std::move(choice));
-    return best;
+  // What of the chosen nodes is needed again, as a choice.
+  Status try_nodes(const std::vector<bool>& chosen) {
+    std::vector<bool> needed(graph_.nodes.size(), false);
+    std::vector<NodeId> nodes;
+    for (std::size_t i = order_.size(); i-- > 0;) {
+      const NodeId id = order_[i];
+      if (!chosen[id]) continue;
+      for (const ValueId out : graph_.nodes[id].outputs)
+        needed[id] = needed[id] ||
+                     (out != kNone && std::any_of(uses_[out].begin(), uses_[out].end(), [&](const Use& use) {
+                        return needed[use.node] || runs_after_loss(graph_.nodes[use.node]);
+                      }));
+      if (!needed[id]) continue;
+      nodes.push_back(id);
+    }
+    std::reverse(nodes.begin(), nodes.end());
+    if (nodes.empty() || plans_left_ == 0 || !tried_.insert(nodes).second) return {};
+    --plans_left_;
+    const std::int64_t peak = TRY(peak_with(nodes));
+    const double cost = cost_of(nodes);
+    choices_.push_back({std::move(nodes), peak, cost});
+    return {};
+  }
+
+  // Between neighbours on the curve, the farthest ones first: one in a part of the segments and the other in the rest, and
+  // the dearer one without a part of what it runs again: the dearest for its bytes, or what is kept the shortest.
+  Status fill_gaps() {
+    std::vector<std::size_t> rank(graph_.nodes.size(), 0);
+    for (std::size_t i = 0; i < order_.size(); ++i) rank[order_[i]] = i;
+    const auto price = [&](NodeId id) {
+      double bytes = 1;
+      for (const ValueId v : graph_.nodes[id].outputs)
+        if (v != kNone) bytes += bytes_of(v);
+      return cost_[id] / bytes;
+    };
+    const std::vector<RecomputeChoice> points = front();
+    const auto gap = [&](std::size_t i) { return points[i].cost - points[i - 1].cost; };
+    std::vector<std::size_t> gaps;
+    for (std::size_t i = 1; i < points.size(); ++i)
+      if (gap(i) >= kGap) gaps.push_back(i);
+    std::stable_sort(gaps.begin(), gaps.end(), [&](std::size_t a, std::size_t b) { return gap(a) > gap(b); });
+    for (const std::size_t i : gaps) {
+      TRY(try_mixed(points[i - 1].nodes, points[i].nodes));
+      TRY(try_mixed(points[i].nodes, points[i - 1].nodes));
+      std::vector<NodeId> nodes = points[i].nodes;
+      std::stable_sort(nodes.begin(), nodes.end(), [&](NodeId a, NodeId b) { return price(a) > price(b); });
+      TRY(try_without(nodes, points[i].cost, points[i - 1].cost));
+      std::sort(nodes.begin(), nodes.end(), [&](NodeId a, NodeId b) { return rank[a] > rank[b]; });
+      TRY(try_without(nodes, points[i].cost, points[i - 1].cost));
+    }
+    return {};
+  }
+
+  // One choice in the first segments, the other one in the rest.
+  Status try_mixed(const std::vector<NodeId>& first, const std::vector<NodeId>& rest) {
+    for (const std::size_t count : some_segments()) {
+      std::vector<bool> chosen(graph_.nodes.size(), false);
+      for (const NodeId id : first) chosen[id] = segment_[id] < count;
+      for (const NodeId id : rest) chosen[id] = chosen[id] || segment_[id] >= count;
+      TRY(try_nodes(chosen));
+    }
+    return {};
+  }
+
+  // The nodes without the first of them, without more, .. until only what costs `least` is left.
+  Status try_without(const std::vector<NodeId>& nodes, double most, double least) {
+    constexpr int kParts = 8;
+    std::vector<bool> chosen(graph_.nodes.size(), false);
+    for (const NodeId id : nodes) chosen[id] = true;
+    double cost = most;
+    int part = 1;
+    for (const NodeId id : nodes) {
+      chosen[id] = false;
+      cost -= cost_of(id);
+      if (cost <= least) return {};
+      if (cost > most - (most - least) * part / kParts) continue;
+      TRY(try_nodes(chosen));
+      while (cost <= most - (most - least) * part / kParts) ++part;
+    }
+    return {};
   }
 
   const Graph& graph_;
   const RecomputeOptions& options_;
   const std::vector<std::vector<Use>> uses_;
   std::vector<NodeId> order_;
-  std::vector<double> cost_;  // by node, in bytes moved
+  std::vector<double> cost_;  // by node, of a step: ns, without kernel_ns bytes moved
   double total_ = 0;
   std::vector<bool> repeatable_;                // by node
   std::vector<std::size_t> segment_;            // by forward node
   std::vector<std::size_t> boundaries_;         // positions among the forward nodes
   std::vector<std::vector<ValueId>> crossers_;  // by boundary: storages that are read behind it
   std::set<std::vector<NodeId>> tried_;
+  std::size_t plans_left_ = std::numeric_limits<std::size_t>::max();
   std::vector<RecomputeChoice> choices_;
 };
 
@@ -355,7 +470,18 @@ const RewriteRun kRun{.name = "recompute", .infer_again = false};
 }  // namespace
 
 Result<std::vector<RecomputeChoice>> recompute_curve(const Graph& graph, const RecomputeOptions& options) {
-  return Search(graph, options).run();
+  Search search(graph, options);
+  if (!options.kernel_ns) {
+    TRY(search.run());
+    return search.front();
+  }
+  // Where times are known none of these choices is dearer than those that FLOPs and bytes lead to.
+  RecomputeOptions untimed = options;
+  untimed.kernel_ns = nullptr;
+  Search other(graph, untimed);
+  TRY(other.run());
+  TRY(search.run(other.choices()));
+  return search.front();
 }
 
 Status recompute_named(Graph& graph, const std::vector<std::string>& patterns,

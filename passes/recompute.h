@@ -5,13 +5,13 @@
 // Which ones: the forward graph is cut into segments where little crosses (behind the blocks of a network), and
 // what crosses is kept. Inside, for a price of memory (seconds per byte), a minimum cut finds exactly what is
 // best kept and what computed again, with whatever that needs in turn. The search goes over prices, lengths of
-// segments and how many of them, from the input on, recompute at all; each choice is judged by the peak of its
-// plan, and the cheapest that fits is taken.
+// segments and how many of them, from the input on, recompute at all, then over mixtures of neighbours; each choice
+// is judged by the peak of its plan, and the cheapest that fits is taken.
 //
 // Users may name what runs again instead (recompute_named), or beside it: then the search begins from there.
 //
-// Cost: the longer of a node's FLOPs and its bytes at the speeds given. Nodes that read states (running
-// statistics) or update them are never run twice.
+// Cost: what a node's kernel takes where that is known of the machine (KernelTimes), else the longer of its FLOPs and
+// its bytes at the speeds given. Nodes that read states (running statistics) or update them are never run twice.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,21 @@
 
 namespace gradloom {
 
+// What each kernel of a plan takes, ns by plan step, as far as is known.
+using KernelTimes = std::function<std::vector<double>(const Graph& graph, const Plan& plan)>;
+
 struct RecomputeChoice {
   std::vector<NodeId> nodes;    // that run again
   std::int64_t peak_bytes = 0;  // of the plan; at least, when the planner needs more than its lower bound
   double cost = 0;              // of running them, as a part of the whole step's cost
+  double step_ns = 0;           // of a step's kernels, these included; 0: no times are known
 };
 
 struct RecomputeOptions {
   PlanOptions plan;            // its planner is not used while searching
-  double flops_per_byte = 20;  // how many FLOPs take as long as moving a byte
+  double flops_per_byte = 20;  // how many FLOPs take as long as moving a byte; without `kernel_ns`
+  KernelTimes kernel_ns;       // none: not known
+  std::int64_t micro_batches = 1;
   std::stop_token stop;
 };
 

@@ -85,7 +85,9 @@ Result<RuleExpression> RuleExpression::parse_sum(Scanner& scanner, const Pattern
     if (terms == Pattern::kMostStatements) return scanner.error("too many terms");
     RuleExpression sum;
     sum.what = scanner.take().text;
-    sum.operands = {std::move(left), TRY(parse_product(scanner, pattern, depth))};
+    RuleExpression right = TRY(parse_product(scanner, pattern, depth));
+    sum.operands.push_back(std::move(left));
+    sum.operands.push_back(std::move(right));
     left = std::move(sum);
   }
   return left;
@@ -97,7 +99,9 @@ Result<RuleExpression> RuleExpression::parse_product(Scanner& scanner, const Pat
     if (factors == Pattern::kMostStatements) return scanner.error("too many factors");
     RuleExpression product;
     product.what = scanner.take().text;
-    product.operands = {std::move(left), TRY(parse_factor(scanner, pattern, depth))};
+    RuleExpression right = TRY(parse_factor(scanner, pattern, depth));
+    product.operands.push_back(std::move(left));
+    product.operands.push_back(std::move(right));
     left = std::move(product);
   }
   return left;
@@ -113,7 +117,8 @@ Result<RuleExpression> RuleExpression::parse_factor(Scanner& scanner, const Patt
   }
   if (scanner.take_if("-")) {
     e.what = "-";
-    e.operands = {RuleExpression(), TRY(parse_factor(scanner, pattern, depth + 1))};
+    e.operands.emplace_back();
+    e.operands.push_back(TRY(parse_factor(scanner, pattern, depth + 1)));
     return e;
   }
   if (scanner.token().kind == Scanner::Kind::number) {

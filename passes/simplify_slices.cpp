@@ -1,7 +1,10 @@
 // simplify-slices: what picks a range is a slice, and slices that are put together again are no copies.
 //   Gather(x, [2, 3, 4]) -> Slice(x, 2:5);  Gather(x, 2) -> Reshape(Slice(x, 2:3))
 //   Concat(x[0:2], x[2:5]) -> x[0:5], or x where that is all of it;  Concat of the results of a Split -> its input
+//   Slice or Split of a Concat, where one part has all of it -> that part, or a Slice of it
+//   x[0:2], x[2:5] of an axis of size 5 -> Split(x, [2, 3])
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "engine/ir/op.h"
@@ -13,6 +16,8 @@ namespace {
 
 constexpr const char* kGather = "gather-range";
 constexpr const char* kConcat = "concat-slices";
+constexpr const char* kPart = "slice-of-concat";
+constexpr const char* kSplit = "slices-split";
 
 // Elements [begin, end) of `value` along one axis.
 struct Range {
@@ -82,7 +87,10 @@ class SimplifySlices final : public Pass {
         continue;
       if (is_op(rw.graph().nodes[id], "Gather")) gather(rw, id);
       if (is_op(rw.graph().nodes[id], "Concat")) concat(rw, id);
+      if (is_op(rw.graph().nodes[id], "Slice")) slice_of_concat(rw, id);
     }
+    const auto values = static_cast<ValueId>(rw.graph().values.size());
+    for (ValueId v = 0; v < values; ++v) split(rw, v);
     return {};
   }
 
@@ -148,6 +156,92 @@ class SimplifySlices final : public Pass {
     rw.replace(y, all ? whole.value : build_slice(b, whole));
     rw.commit(all ? "it is the tensor that was cut" : "one slice of it");
   }
+
+  static void slice_of_concat(Rewriter& rw, NodeId id) {
+    const Graph& graph = rw.graph();
+    const ValueId y = graph.nodes[id].outputs[0], joined = graph.nodes[id].inputs[0];
+    const NodeId before = graph.values[joined].producer;
+    if (before == kNone || !is_op(graph.nodes[before], "Concat") || !is_static(graph.type(joined).shape))
+      return;
+    const auto range = read_range(graph, y);
+    if (!range) return rw.reject(kPart, id, "it is no range of one axis");
+    const Node& concat = graph.nodes[before];
+    if (range->axis != axis_of(concat.attrs.integer("axis"), graph.type(joined).shape))
+      return rw.reject(kPart, id, "node " + concat.name + " joins along another axis");
+    Range part{kNone, range->axis};
+    std::int64_t begin = 0;
+    for (const ValueId in : concat.inputs) {
+      const std::int64_t end = begin + graph.type(in).shape[range->axis];
+      if (part.value == kNone && range->begin >= begin && range->end <= end && range->begin < range->end)
+        part = {in, range->axis, range->begin - begin, range->end - begin};
+      begin = end;
+    }
+    if (part.value == kNone) return rw.reject(kPart, id, "no part of node " + concat.name + " has all of it");
+    const bool all = graph.type(part.value) == graph.type(y);
+    if (all && rw.is_output(y))
+      return rw.reject(kPart, id, "its result " + graph.values[y].name + " is an output of the graph");
+    if (!rw.allowed(kPart, id, {id, before})) return;
+    GraphBuilder& b = rw.begin(kPart, id, {id, before});
+    rw.replace(y, all ? part.value : build_slice(b, part));
+    rw.commit(all ? "it is one of the parts" : "a slice of one of the parts");
+  }
+
+  // The slices of v along one axis, where they are all of it and do not overlap: the results of one Split.
+  static void split(Rewriter& rw, ValueId v) {
+    const Graph& graph = rw.graph();
+    if (!graph.values[v].has_type || !is_static(graph.type(v).shape) || is_constant(graph, v)) return;
+    std::map<std::size_t, std::map<std::int64_t, std::vector<NodeId>>> by_axis;  // axis -> begin -> slices
+    for (const Use& use : rw.uses(v)) {
+      const Node& node = graph.nodes[use.node];
+      if (use.input_index != 0 || !is_op(node, "Slice") || graph.values[node.outputs[0]].data.defined())
+        continue;
+      if (const auto range = read_range(graph, node.outputs[0]))
+        by_axis[range->axis][range->begin].push_back(use.node);
+    }
+    for (const auto& [axis, slices] : by_axis)
+      if (slices.size() > 1) split_along(rw, v, axis, slices);
+  }
+
+  static void split_along(Rewriter& rw, ValueId v, std::size_t axis,
+                          const std::map<std::int64_t, std::vector<NodeId>>& slices) {
+    const Graph& graph = rw.graph();
+    const NodeId first = slices.begin()->second.front();
+    std::vector<std::int64_t> sizes;
+    std::vector<NodeId> matched;
+    std::int64_t end = 0;
+    for (const auto& [begin, nodes] : slices) {
+      if (begin != end)
+        return rw.reject(kSplit, first,
+                         begin > end
+                             ? "elements " + std::to_string(end) + " to " + std::to_string(begin) +
+                                   " of axis " + std::to_string(axis) + " are in no slice"
+                             : "node " + graph.nodes[nodes[0]].name + " begins before another slice ends");
+      for (const NodeId id : nodes) {
+        const std::int64_t size = graph.type(graph.nodes[id].outputs[0]).shape[axis];
+        if (id != nodes[0] && size != sizes.back())
+          return rw.reject(kSplit, first,
+                           "node " + graph.nodes[id].name + " ends elsewhere than another slice");
+        if (id == nodes[0]) sizes.push_back(size);
+        matched.push_back(id);
+      }
+      end = begin + sizes.back();
+    }
+    if (end != graph.type(v).shape[axis])
+      return rw.reject(
+          kSplit, first,
+          "elements from " + std::to_string(end) + " of axis " + std::to_string(axis) + " are in no slice");
+    if (!rw.allowed(kSplit, first, matched)) return;
+    GraphBuilder& b = rw.begin(kSplit, first, matched);
+    const auto parts = b.ops(op_by_name("Split"), {v, b.i64s(sizes)},
+                             {{"axis", static_cast<std::int64_t>(axis)}}, static_cast<int>(sizes.size()));
+    std::size_t i = 0;
+    for (const auto& [begin, nodes] : slices) {
+      for (const NodeId id : nodes) rw.replace(graph.nodes[id].outputs[0], parts[i]);
+      ++i;
+    }
+    rw.commit(std::to_string(matched.size()) +
+              " slices are one node, and their gradients are joined, not added");
+  }
 };
 
 Result<PassExample> example() {
@@ -174,11 +268,14 @@ Result<PassExample> example() {
 extern const PassDef simplify_slices_pass;
 const PassDef simplify_slices_pass = {
     .name = "simplify-slices",
-    .summary = "make ranges of constant indices slices, and what was cut and joined again whole",
+    .summary =
+        "make ranges of constant indices slices, what was cut and joined again whole, and slices that are all splits",
     .doc =
         "A Gather with constant indices that ascend evenly is a Slice, whose gradient copies instead of adding by "
         "index. A Concat of slices of one tensor, or of the results of a Split, that follow each other is one Slice of "
-        "it, or the tensor itself.",
+        "it, or the tensor itself. A Slice of a Concat that lies in one part is that part, or a slice of it, and the Concat "
+        "may go. Slices that are all of an axis are one Split, whose gradient joins theirs instead of adding tensors with "
+        "zeros.",
     .phase = PassPhase::pre_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new SimplifySlices); },

@@ -43,9 +43,10 @@ struct fmt::formatter<gradloom::Microseconds> {
 namespace gradloom {
 namespace {
 
-constexpr int kStepLane = 0;       // tid of steps, phases and, on the CPU, kernels
-constexpr int kLaunchLane = 1;     // tid of the host's launches on other devices
-constexpr int kStreamLanes = 100;  // tids of other devices: 100 * (stream + 1) + lane
+constexpr int kStepLane = 0;          // tid of steps, phases and, on the CPU, kernels
+constexpr int kLaunchLane = 1;        // tid of the host's launches on other devices
+constexpr int kHostLane = 1'000'000;  // tid of the host's spans in recorded loops
+constexpr int kStreamLanes = 100;     // tids of other devices: 100 * (stream + 1) + lane
 
 // A JSON string, quotes included: foreign bytes escaped, invalid UTF-8 replaced.
 std::string quoted(const std::string& text) {
@@ -67,10 +68,13 @@ class Writer {
  public:
   Writer(const TraceDocument& document, Sink sink)
       : document_(document), sink_(std::move(sink)), on_cpu_(document.device == "cpu") {
-    base_ns_ = document.rows.empty() ? 0 : document.rows.front().start_ns;
+    base_ns_ = !document.rows.empty()   ? document.rows.front().start_ns
+               : !document.host.empty() ? document.host.front().start_ns
+                                        : 0;
     for (const TraceRow& row : document.rows) base_ns_ = std::min(base_ns_, row.start_ns);
     for (const TraceActivity& activity : document.activities)
       base_ns_ = std::min(base_ns_, activity.start_ns);
+    for (const HostSpan& span : document.host) base_ns_ = std::min(base_ns_, span.start_ns);
     for (const TraceStep& step : document.steps) {
       base_ns_ = std::min(base_ns_, step.start_ns);
       steps_.emplace(step.step, &step);
@@ -93,6 +97,10 @@ class Writer {
     for (std::size_t i = 0, j = 0; i < rows.size(); i = j) {
       while (j < rows.size() && rows[j]->step == rows[i]->step) ++j;
       write_step(std::span(rows).subspan(i, j - i));
+      TRY(flush(kFlushBytes));
+    }
+    for (const HostSpan& span : document_.host) {
+      write_host(span);
       TRY(flush(kFlushBytes));
     }
     for (const auto& [lane, name] : lanes_) {
@@ -205,6 +213,17 @@ class Writer {
     write_arrows();
     write_launch_arrows(others);
     if (!memory_written_) write_memory(rows);
+  }
+
+  void write_host(const HostSpan& span) {
+    lanes_[kHostLane] = "host";
+    const std::string name = span.kind == "step" ? "step " + std::to_string(span.step)
+                             : span.name.empty() ? find_host_kind(span.kind)->title
+                                                 : span.name;
+    event(
+        R"("ph":"X","cat":"host","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{"kind":{},"step":{}}})",
+        quoted(name), kHostLane, timestamp(span.start_ns), microseconds(span.duration_ns), quoted(span.kind),
+        span.step);
   }
 
   // Stretches of equal phase, in time order; a phase that returns (micro-batches) gets several.

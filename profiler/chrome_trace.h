@@ -6,7 +6,7 @@
 // on the CPU, kernel on other devices, one lane per stream) with args onnx_node, scope, phase, pass_chain,
 // flops, bytes, run_id. Flow arrows "fwdbwd" lead from the forward kernel of an ONNX node to its backward
 // kernel. Of GPUs also copies and fills (gpu_memcpy, gpu_memset) on the lanes of their streams, the host's
-// launches (cuda_runtime) on a lane of their own, and arrows "ac2g" from a launch to its (first) kernel.
+// launches (cuda_runtime) on a lane of their own, and of recorded loops what the host did (cat host) on another, and arrows "ac2g" from a launch to its (first) kernel.
 #pragma once
 
 #include <string>

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/hash.h"
+
 namespace gradloom {
 namespace {
 
@@ -11,7 +13,13 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-double bytes_of(const KernelInfo& kernel) { return kernel.bytes_read + kernel.bytes_written; }
+template <class Kernel>
+double bytes_of(const Kernel& kernel) {
+  return kernel.bytes_read + kernel.bytes_written;
+}
+
+// A step of an optimizer has hundreds of results.
+std::string short_types(const std::string& types) { return types.size() > 128 ? hash_hex(types) : types; }
 
 std::map<std::string, double> medians(const std::map<std::string, std::vector<double>>& values) {
   std::map<std::string, double> result;
@@ -21,26 +29,49 @@ std::map<std::string, double> medians(const std::map<std::string, std::vector<do
 
 }  // namespace
 
-// Equal work by the same kernel: what it reads apart from what it writes, so that shapes rarely collide.
-std::string CostModel::key(const KernelInfo& kernel) {
-  return kernel.kernel + " " + kernel.op + " " + std::to_string(kernel.flops) + " " +
-         std::to_string(kernel.bytes_read) + " " + std::to_string(kernel.bytes_written);
+// Equal work by the same kernel. Operands have no types here: what is read, apart from what is written, and the
+// FLOPs tell their shapes but for rare collisions.
+template <class Kernel>
+std::string CostModel::key(const Kernel& kernel) {
+  return kernel.kernel + " " + kernel.op + " " + short_types(kernel.types) + " " +
+         std::to_string(kernel.flops) + " " + std::to_string(kernel.bytes_read) + " " +
+         std::to_string(kernel.bytes_written);
+}
+
+template <class Kernel>
+void CostModel::note(const Kernel& kernel, double ns) {
+  Measured& measured = measured_[key(kernel)];
+  measured.ns.push_back(std::max(1.0, ns));
+  measured.time = {
+      kernel.kernel,        kernel.op, short_types(kernel.types), kernel.flops, kernel.bytes_read,
+      kernel.bytes_written, 0};
+}
+
+CostModel::CostModel(const std::vector<KernelTime>& times) {
+  for (const KernelTime& time : times) note(time, time.ns);
+  learn();
 }
 
 void CostModel::add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples) {
   std::vector<std::vector<double>> times(kernels.size());
   for (const KernelSample& sample : samples)
     times[static_cast<std::size_t>(sample.plan_step)].push_back(static_cast<double>(sample.duration_ns));
-  for (std::size_t i = 0; i < kernels.size(); ++i) {
-    if (times[i].empty()) continue;
-    Measured& measured = measured_[key(kernels[i])];
-    measured.kernel = kernels[i].kernel;
-    measured.op = kernels[i].op;
-    measured.flops = kernels[i].flops;
-    measured.bytes = bytes_of(kernels[i]);
-    measured.ns.push_back(median_of(times[i]));
-  }
+  std::vector<double> median_ns(kernels.size(), 0);
+  for (std::size_t i = 0; i < kernels.size(); ++i)
+    if (!times[i].empty()) median_ns[i] = std::max(1.0, median_of(times[i]));
+  add(kernels, median_ns);
+}
+
+void CostModel::add(const std::vector<KernelInfo>& kernels, const std::vector<double>& median_ns) {
+  for (std::size_t i = 0; i < kernels.size(); ++i)
+    if (median_ns[i] > 0) note(kernels[i], median_ns[i]);
   learn();
+}
+
+std::vector<KernelTime> CostModel::times() const {
+  std::vector<KernelTime> times;
+  for (const auto& [_, measured] : measured_) times.push_back(measured.time);
+  return times;
 }
 
 double CostModel::roofline_ns(double flops, double bytes) const {
@@ -50,18 +81,18 @@ double CostModel::roofline_ns(double flops, double bytes) const {
 
 void CostModel::learn() {
   flops_per_ns_ = bytes_per_ns_ = 0;
-  for (const auto& [_, m] : measured_) {
-    const double ns = std::max(1.0, median_of(m.ns));
-    flops_per_ns_ = std::max(flops_per_ns_, m.flops / ns);
-    bytes_per_ns_ = std::max(bytes_per_ns_, m.bytes / ns);
+  for (auto& [_, m] : measured_) {
+    m.time.ns = median_of(m.ns);
+    flops_per_ns_ = std::max(flops_per_ns_, m.time.flops / m.time.ns);
+    bytes_per_ns_ = std::max(bytes_per_ns_, bytes_of(m.time) / m.time.ns);
   }
   std::map<std::string, std::vector<double>> by_kernel, by_op;
   std::vector<double> all;
   for (const auto& [_, m] : measured_) {
-    const double efficiency = roofline_ns(m.flops, m.bytes) / std::max(1.0, median_of(m.ns));
+    const double efficiency = roofline_ns(m.time.flops, bytes_of(m.time)) / m.time.ns;
     if (efficiency <= 0) continue;  // moves and computes nothing
-    by_kernel[m.kernel].push_back(efficiency);
-    by_op[m.op].push_back(efficiency);
+    by_kernel[m.time.kernel].push_back(efficiency);
+    by_op[m.time.op].push_back(efficiency);
     all.push_back(efficiency);
   }
   by_kernel_ = medians(by_kernel);
@@ -69,22 +100,25 @@ void CostModel::learn() {
   overall_ = all.empty() ? 1 : median_of(all);
 }
 
+bool CostModel::knows(const KernelInfo& kernel) const { return measured_.count(key(kernel)) != 0; }
+
+double CostModel::ns(const KernelInfo& kernel) const {
+  if (const auto at = measured_.find(key(kernel)); at != measured_.end()) return at->second.time.ns;
+  const auto by_kernel = by_kernel_.find(kernel.kernel);
+  const auto by_op = by_op_.find(kernel.op);
+  const double efficiency = by_kernel != by_kernel_.end() ? by_kernel->second
+                            : by_op != by_op_.end()       ? by_op->second
+                                                          : overall_;
+  return roofline_ns(kernel.flops, bytes_of(kernel)) / efficiency;
+}
+
 CostModel::Prediction CostModel::predict(const std::vector<KernelInfo>& kernels) const {
   Prediction result;
   double known_ns = 0;
   for (const KernelInfo& kernel : kernels) {
-    if (const auto at = measured_.find(key(kernel)); at != measured_.end()) {
-      const double ns = median_of(at->second.ns);
-      result.ns += ns;
-      known_ns += ns;
-      continue;
-    }
-    const auto by_kernel = by_kernel_.find(kernel.kernel);
-    const auto by_op = by_op_.find(kernel.op);
-    const double efficiency = by_kernel != by_kernel_.end() ? by_kernel->second
-                              : by_op != by_op_.end()       ? by_op->second
-                                                            : overall_;
-    result.ns += roofline_ns(kernel.flops, bytes_of(kernel)) / efficiency;
+    const double kernel_ns = ns(kernel);
+    result.ns += kernel_ns;
+    if (knows(kernel)) known_ns += kernel_ns;
   }
   result.known = result.ns > 0 ? known_ns / result.ns : 0;
   return result;

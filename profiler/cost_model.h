@@ -1,8 +1,8 @@
-// What a plan's kernels will take, from kernels that were measured on the same hardware with as many threads.
+// What kernels will take, from kernels that were measured on the same hardware with as many threads.
 //
-// A kernel that was measured with the same name and the same work takes what it took. Of another the roofline
-// (Williams, Waterman and Patterson, 2009) gives the least time: its FLOPs at the highest rate that any
-// measured kernel reached, or its bytes at theirs, whichever is longer; that is divided by the efficiency of
+// Of kernels that are the same (name, operator, types of the results, work) the measured time holds. Of another
+// the roofline (Williams, Waterman and Patterson, 2009) gives the least time: its FLOPs at the highest rate that
+// any measured kernel reached, or its bytes at theirs, whichever is longer; that is divided by the efficiency of
 // the measured kernels of its name, else of its operator, else of all (the median of roofline time / time).
 #pragma once
 
@@ -14,11 +14,27 @@
 
 namespace gradloom {
 
+// A kernel that was measured: what makes it the same as others, and what it took.
+struct KernelTime {
+  std::string kernel, op, types;  // as in KernelInfo; types of more than 128 characters as their hash
+  double flops = 0, bytes_read = 0, bytes_written = 0;
+  double ns = 0;  // median; at least 1
+  bool operator==(const KernelTime&) const = default;
+};
+
 class CostModel {
  public:
+  CostModel() = default;
+  explicit CostModel(const std::vector<KernelTime>& times);
   // Samples of timed steps, as the executor gives them; any number of plans.
   void add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples);
+  // Medians by kernel, ns; 0: it was not measured.
+  void add(const std::vector<KernelInfo>& kernels, const std::vector<double>& median_ns);
   bool empty() const { return measured_.empty(); }
+  std::vector<KernelTime> times() const;  // all that were measured, of equal ones the median
+
+  bool knows(const KernelInfo& kernel) const;  // it was measured
+  double ns(const KernelInfo& kernel) const;
 
   struct Prediction {
     double ns = 0;     // of all kernels, once each
@@ -28,11 +44,13 @@ class CostModel {
 
  private:
   struct Measured {
-    std::string kernel, op;
-    double flops = 0, bytes = 0;
+    KernelTime time;         // its ns is the median of:
     std::vector<double> ns;  // one median per plan step that it was
   };
-  static std::string key(const KernelInfo& kernel);
+  template <class Kernel>
+  static std::string key(const Kernel& kernel);
+  template <class Kernel>
+  void note(const Kernel& kernel, double ns);
   void learn();  // from measured_
   double roofline_ns(double flops, double bytes) const;
 

@@ -5,6 +5,15 @@
 
 namespace gradloom {
 
+std::string result_types(const Graph& graph, const Node& node) {
+  std::string text;
+  for (const ValueId id : node.outputs) {
+    if (id == kNone) continue;
+    text += (text.empty() ? "" : " ") + to_string(graph.values[id].type);
+  }
+  return text;
+}
+
 std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan) {
   std::vector<KernelInfo> infos;
   infos.reserve(plan.steps.size());
@@ -21,6 +30,7 @@ std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan) {
       const Node& node = graph.nodes[step.node];
       info.node = node.name;
       info.op = node.op != nullptr ? node.op->name : "";
+      info.types = result_types(graph, node);
       info.phase = phase_name(node.origin.phase);
       info.passes = passes_text(graph, node);
       info.sources = node.origin.sources;

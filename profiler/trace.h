@@ -10,6 +10,7 @@
 #include "engine/ir/graph.h"
 #include "engine/plan/plan.h"
 #include "engine/run/executor.h"
+#include "profiler/host_spans.h"
 
 namespace gradloom {
 
@@ -48,11 +49,13 @@ struct KernelInfo {
   // phase: forward, loss, backward, optimizer; passes: as passes_text gives them, empty when not
   // rewritten.
   std::string kernel, node, op, phase, scope, passes;
+  std::string types;                    // of its results, as result_types gives them
   std::vector<std::string> onnx_nodes;  // names of the ONNX nodes it stands for
   std::vector<std::uint32_t> sources;   // their indices in Graph::sources
   std::int32_t stream = 0;
   double flops = 0, bytes_read = 0, bytes_written = 0;
 };
+std::string result_types(const Graph& graph, const Node& node);              // "f32[8, 64, 128] i64[8]"
 std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan);  // one per plan step, in order
 
 // Executor samples of one optimizer step -> rows, appended; correlation ids go on from `rows.size()`.
@@ -70,6 +73,7 @@ struct TraceDocument {
   std::int64_t steps_left_out = 0;  // later ones, for which the document has no room
   std::vector<TraceRow> rows;
   std::vector<TraceActivity> activities;  // GPUs only
+  std::vector<HostSpan> host;             // recorded loops only: of `steps`, step after step
   std::vector<std::int64_t> live_bytes;   // of the arena, by plan step; may be empty
 };
 

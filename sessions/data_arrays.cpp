@@ -276,7 +276,8 @@ class Npy : public BatchSource {
 
 Batches open_npz(const std::string& file, const std::vector<InputSpec>& inputs, std::uint64_t seed,
                  DataOrder order) {
-  return std::unique_ptr<BatchSource>(new Npz(TRY(read_archive(file, inputs, true)), seed, order));
+  Archive archive = TRY(read_archive(file, inputs, true));
+  return std::unique_ptr<BatchSource>(new Npz(std::move(archive), seed, order));
 }
 
 Batches open_npz_folder(const std::string& folder, const std::vector<InputSpec>& inputs, std::uint64_t seed,

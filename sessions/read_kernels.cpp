@@ -20,27 +20,22 @@ std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
   return sum;
 }
 
-// Clocks begin anywhere; 2^60 ns are 36 years.
-std::int64_t clock_ns(const Statement& row, int column) {
-  constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
-  return std::clamp(row.integer(column), -kFarthest, kFarthest);
-}
-
 constexpr int kMaxStreams = 1024;
 
 Error no_such_stream(std::int64_t run, std::int64_t stream) {
   return {Errc::bad_input, fmt::format("run {} is damaged (stream {})", run, stream)};
 }
 
-// A step begins with the first of its launches and copies, where there are any, and ends with the last.
-void widen_steps(TraceDocument& document) {
-  for (const TraceActivity& a : document.activities) {
+// A step begins with the first of its launches, copies and spans of the host, where there are any, and ends with the last.
+template <class Event>
+void widen_steps(TraceDocument& document, const std::vector<Event>& events) {
+  for (const Event& e : events) {
     const auto step =
-        std::lower_bound(document.steps.begin(), document.steps.end(), a.step,
+        std::lower_bound(document.steps.begin(), document.steps.end(), e.step,
                          [](const TraceStep& s, std::int64_t number) { return s.step < number; });
-    if (step == document.steps.end() || step->step != a.step) continue;
-    const std::int64_t end_ns = std::max(step->start_ns + step->duration_ns, a.start_ns + a.duration_ns);
-    step->start_ns = std::min(step->start_ns, a.start_ns);
+    if (step == document.steps.end() || step->step != e.step) continue;
+    const std::int64_t end_ns = std::max(step->start_ns + step->duration_ns, e.start_ns + e.duration_ns);
+    step->start_ns = std::min(step->start_ns, e.start_ns);
     step->duration_ns = end_ns - step->start_ns;
   }
 }
@@ -66,7 +61,7 @@ Result<std::map<std::int64_t, GraphNode>> read_nodes(Database& database, std::in
                                                      const std::vector<std::string>& source_names) {
   std::map<std::int64_t, GraphNode> nodes;
   Statement row = TRY(database.prepare(
-      "SELECT node, name, op, phase, scope, pass FROM graph_node WHERE run = ? ORDER BY node"));
+      "SELECT node, name, op, phase, scope, pass, output_types FROM graph_node WHERE run = ? ORDER BY node"));
   row.bind(1, run);
   while (TRY(row.row())) {
     const auto [at, fresh] = nodes.try_emplace(row.integer(0));
@@ -74,7 +69,7 @@ Result<std::map<std::int64_t, GraphNode>> read_nodes(Database& database, std::in
       return Error{Errc::bad_input,
                    fmt::format("run {} is damaged (node {} is there twice)", run, at->first)};
     KernelInfo& info = at->second.info;
-    std::string* const texts[] = {&info.node, &info.op, &info.phase, &info.scope, &info.passes};
+    std::string* const texts[] = {&info.node, &info.op, &info.phase, &info.scope, &info.passes, &info.types};
     int column = 1;
     for (std::string* text : texts) {
       *text = row.text(column++);
@@ -292,7 +287,9 @@ Result<TraceDocument> Store::load_trace(std::int64_t run, std::size_t max_execut
     if (document.steps_left_out > 0)
       std::erase_if(document.activities,
                     [last = document.steps.back().step](const TraceActivity& a) { return a.step > last; });
-    widen_steps(document);
+    TRY(impl_->read_host_steps(run, max_executions, document));
+    widen_steps(document, document.activities);
+    widen_steps(document, document.host);
     return document;
   });
 }

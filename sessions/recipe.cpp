@@ -45,9 +45,10 @@ std::string to_folder(const std::filesystem::path& folder, const std::string& pa
   return relative.empty() ? target.string() : relative.string();
 }
 
-// The files that training and evaluation read.
+// The files that training and evaluation read, and the libraries of operators.
 template <class Move>
 void move_data(Recipe& recipe, Move move) {
+  for (std::string& library : recipe.ops) library = move(library);
   for (std::string* data : {&recipe.data, &recipe.eval_data}) *data = move_data_files(*data, move);
 }
 
@@ -61,6 +62,7 @@ Result<Recipe> read_recipe(const std::string& path) {
   recipe->model = from_folder(folder, recipe->model);
   recipe->load_params = from_folder(folder, recipe->load_params);
   recipe->load_optimizer = from_folder(folder, recipe->load_optimizer);
+  recipe->costs = from_folder(folder, recipe->costs);
   move_data(*recipe, [&](const std::string& file) { return from_folder(folder, file); });
   return recipe;
 }
@@ -71,6 +73,7 @@ Status write_recipe(const Recipe& recipe, const std::string& path) {
   moved.model = to_folder(folder, recipe.model);
   moved.load_params = to_folder(folder, recipe.load_params);
   moved.load_optimizer = to_folder(folder, recipe.load_optimizer);
+  moved.costs = to_folder(folder, recipe.costs);
   move_data(moved, [&](const std::string& file) { return to_folder(folder, file); });
   return atomic_write_file(path, recipe_json(moved));
 }
@@ -82,6 +85,7 @@ Recipe with_absolute_paths(const Recipe& recipe) {
   moved.model = from_folder(here, recipe.model);
   moved.load_params = from_folder(here, recipe.load_params);
   moved.load_optimizer = from_folder(here, recipe.load_optimizer);
+  moved.costs = from_folder(here, recipe.costs);
   move_data(moved, [&](const std::string& file) { return from_folder(here, file); });
   return moved;
 }
@@ -95,6 +99,17 @@ void set_pipeline(Recipe& recipe, const Pipeline& pipeline) {
     std::sort(row.options.begin(), row.options.end());  // JSON objects have no order
     recipe.passes.push_back(std::move(row));
   }
+}
+
+void set_costs(Recipe& recipe, const std::string& text) {
+  recipe.costs = text;
+  recipe.kernel_times.clear();
+}
+
+CostsRun costs_run(const std::string& costs) {
+  const std::size_t mark = costs.rfind('#');
+  if (mark == std::string::npos) return {costs, ""};
+  return {costs.substr(0, mark), costs.substr(mark + 1)};
 }
 
 void set_precision(Recipe& recipe, const std::string& precision) {
@@ -205,6 +220,12 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
                    "/memory_budget: '" + escaped(recipe.memory_budget) + "' is no size of memory"};
     options.memory_budget_bytes = *budget;
   }
+  if (!recipe.kernel_times.empty())
+    options.kernel_ns = [model = CostModel(recipe.kernel_times)](const Graph& graph, const Plan& plan) {
+      std::vector<double> ns;
+      for (const KernelInfo& kernel : kernel_infos(graph, plan)) ns.push_back(model.ns(kernel));
+      return ns;
+    };
   const Result<LossScaleSpec> loss_scale = parse_loss_scale(recipe.loss_scale);
   if (!loss_scale.ok()) return Error{Errc::bad_input, "/loss_scale: " + loss_scale.error().message};
   if (precision_type_name(recipe.precision) == "f16") options.train.loss_scale = *loss_scale;

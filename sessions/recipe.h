@@ -14,6 +14,7 @@
 #include "engine/base/result.h"
 #include "passes/compile.h"
 #include "passes/pass.h"
+#include "profiler/cost_model.h"
 #include "sessions/data.h"
 
 namespace gradloom {
@@ -56,12 +57,15 @@ struct Recipe {
   std::vector<RecipePass> passes;
   // Those that a search found, by problem (Algorithms in engine/device/device.h)
   std::map<std::string, std::string> algorithms;
+  std::vector<KernelTime> kernel_times;  // of the run that `costs` names (app/measured_costs.h)
   std::optional<RecipeExpect> expect;
   // Limits of the model's file that differ from the defaults, by name. Not part of recipe files: what a file
   // may cost is for who runs it to say, not for who wrote it.
   std::map<std::string, std::int64_t> import_limits;
   bool operator==(const Recipe&) const = default;
 };
+
+constexpr std::size_t kMostKernelTimes = 8192;
 
 // Sorted as in the schema, two-space indent, newline at the end.
 std::string recipe_json(const Recipe& recipe);
@@ -77,6 +81,12 @@ Recipe with_absolute_paths(const Recipe& recipe);  // usable from every folder
 
 Result<Rules> recipe_rules(const Recipe& recipe);  // errors: those of parse_rules
 void set_pipeline(Recipe& recipe, const Pipeline& pipeline);
+// Of another run: times that the recipe holds of an earlier one go.
+void set_costs(Recipe& recipe, const std::string& text);
+struct CostsRun {
+  std::string session, run;  // run: as Store::find_run takes it; empty: none is named
+};
+CostsRun costs_run(const std::string& costs);  // SESSION or SESSION#RUN
 // Settings of passes that the precision switches go when it switches them off.
 void set_precision(Recipe& recipe, const std::string& precision);
 // What the model is imported in: f64 for f64; f32 for f32, and for bf16 and f16, where pass mixed-precision

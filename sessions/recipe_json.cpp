@@ -180,6 +180,54 @@ constexpr const char* algorithms_schema = R"({
   "additionalProperties": {"type": "string", "maxLength": 128}
 })";
 
+// ---- kernel_times ----
+
+void read_kernel_times(const json& from, Recipe& recipe) {
+  for (const json& item : from) {
+    KernelTime& time = recipe.kernel_times.emplace_back();
+    read_value(item, "kernel", time.kernel);
+    read_value(item, "op", time.op);
+    read_value(item, "types", time.types);
+    read_value(item, "flops", time.flops);
+    read_value(item, "bytes_read", time.bytes_read);
+    read_value(item, "bytes_written", time.bytes_written);
+    read_value(item, "ns", time.ns);
+  }
+}
+
+ordered write_kernel_times(const Recipe& recipe) {
+  if (recipe.kernel_times.empty()) return {};
+  ordered out = ordered::array();
+  for (const KernelTime& time : recipe.kernel_times)
+    out.push_back({{"kernel", time.kernel},
+                   {"op", time.op},
+                   {"types", time.types},
+                   {"flops", time.flops},
+                   {"bytes_read", time.bytes_read},
+                   {"bytes_written", time.bytes_written},
+                   {"ns", time.ns}});
+  return out;
+}
+
+constexpr const char* kernel_times_schema = R"({
+  "type": "array",
+  "maxItems": 8192,
+  "items": {
+    "type": "object",
+    "required": ["kernel", "op", "types", "flops", "bytes_read", "bytes_written", "ns"],
+    "additionalProperties": false,
+    "properties": {
+      "kernel": {"type": "string", "maxLength": 4096},
+      "op": {"type": "string", "maxLength": 256},
+      "types": {"type": "string", "maxLength": 256, "description": "Of the results; long ones as their XXH3-128."},
+      "flops": {"type": "number", "minimum": 0, "maximum": 1e30},
+      "bytes_read": {"type": "number", "minimum": 0, "maximum": 1e30},
+      "bytes_written": {"type": "number", "minimum": 0, "maximum": 1e30},
+      "ns": {"type": "number", "minimum": 1, "maximum": 1e18, "description": "Median."}
+    }
+  }
+})";
+
 // ---- expect ----
 
 void read_expect(const json& from, Recipe& recipe) {

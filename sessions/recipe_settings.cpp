@@ -105,6 +105,13 @@ Status check_memory_budget(const std::string& text) {
   if (text.empty() || parse_bytes(text).value_or(0) > 0) return {};
   return Error{Errc::usage, "'" + escaped(text) + "' is no size of memory (for example 2GiB)"};
 }
+std::string costs_syntax() { return "SESSION | SESSION#RUN"; }
+Status check_costs(const std::string& text) {
+  const CostsRun run = costs_run(text);
+  const bool whole = text.empty() || (!run.session.empty() && (run.session == text || !run.run.empty()));
+  if (whole) return {};
+  return Error{Errc::usage, "'" + escaped(text) + "' is not SESSION#RUN (for example runs.gls#3)"};
+}
 Status check_held_out(const std::string& text) { return text.empty() ? Status() : check_data(text); }
 Status check_early_stop(const std::string& text) {
   TRY(parse_early_stop(text));

@@ -43,13 +43,15 @@ const char* place_name(Place place) {
   return "none";
 }
 
-std::string output_types(const Graph& graph, const Node& node) {
-  std::string text;
-  for (const ValueId id : node.outputs) {
-    if (id == kNone) continue;
-    text += (text.empty() ? "" : " ") + to_string(graph.values[id].type);
-  }
-  return text;
+// The module path of an ONNX node, within the module that is named before it.
+std::string prefixed_scope(const std::string& prefix, const std::string& scope) {
+  if (prefix.empty()) return scope;
+  return scope.empty() ? prefix.substr(0, prefix.size() - 1) : prefix + scope;
+}
+
+// A name within that module. Exporters begin most with a slash.
+std::string prefixed(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + name.substr(name.starts_with('/') ? 1 : 0);
 }
 
 const char* nonfinite_text(double value) { return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"; }
@@ -65,6 +67,11 @@ struct RunWriter::Impl {
   std::vector<EvaluationRow> evaluations;
   std::vector<std::pair<std::int64_t, KernelSample>> samples;
   std::vector<TraceActivity> activities;
+  std::vector<std::vector<HostSpan>> host;  // by step
+  // Numbers that the next plan begins with.
+  struct Numbers {
+    std::int64_t source = 0, node = 0, plan_step = 0, buffer = 0, pass = 0;
+  } next;
   std::int64_t last_commit_ns = monotonic_ns();
   bool finished = false;
 
@@ -113,8 +120,9 @@ struct RunWriter::Impl {
     return {};
   }
   Status insert_steps();
-  Status insert_graph(const Graph& graph);
-  Status insert_plan(const Graph& graph, const Plan& plan);
+  Status insert_host_spans();
+  Status insert_graph(const Graph& graph, const std::string& prefix);
+  Status insert_plan(const Graph& graph, const Plan& plan, const std::string& prefix);
   Status insert_passes(const std::vector<PassReport>& reports);
 };
 
@@ -154,56 +162,62 @@ RunWriter::~RunWriter() {
 
 std::int64_t RunWriter::id() const { return impl_->run; }
 
-Status RunWriter::Impl::insert_graph(const Graph& graph) {
+Status RunWriter::Impl::insert_graph(const Graph& graph, const std::string& prefix) {
   Statement source = TRY(inserter("source_node", 6)), node_row = TRY(inserter("graph_node", 9)),
             join = TRY(inserter("node_source", 3));
   for (std::size_t i = 0; i < graph.sources.size(); ++i) {
     const SourceNode& s = graph.sources[i];
+    const std::string name = prefixed(prefix, s.name), scope = prefixed_scope(prefix, s.scope);
     TRY(insert("source_node", source,
-               {run, static_cast<std::int64_t>(i), std::string_view(s.name), std::string_view(s.op_type),
-                std::string_view(s.domain), std::string_view(s.scope)}));
+               {run, next.source + static_cast<std::int64_t>(i), std::string_view(name),
+                std::string_view(s.op_type), std::string_view(s.domain), std::string_view(scope)}));
   }
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     if (!node.alive()) continue;
-    const auto id = static_cast<std::int64_t>(i);
-    const std::string scope = node.origin.sources.empty() ? "" : graph.sources[node.origin.sources[0]].scope;
-    const std::string attributes = to_string(node.attrs), types = output_types(graph, node),
+    const std::int64_t id = next.node + static_cast<std::int64_t>(i);
+    const std::string name = prefixed(prefix, node.name),
+                      scope = prefixed_scope(prefix, node.origin.sources.empty()
+                                                         ? ""
+                                                         : graph.sources[node.origin.sources[0]].scope);
+    const std::string attributes = to_string(node.attrs), types = result_types(graph, node),
                       passes = passes_text(graph, node);
     TRY(insert("graph_node", node_row,
-               {run, id, std::string_view(node.name), std::string_view(node.op->name),
+               {run, id, std::string_view(name), std::string_view(node.op->name),
                 std::string_view(phase_name(node.origin.phase)), std::string_view(scope),
                 std::string_view(passes), std::string_view(attributes), std::string_view(types)}));
     for (const std::uint32_t s : node.origin.sources)
-      TRY(insert("node_source", join, {run, id, static_cast<std::int64_t>(s)}));
+      TRY(insert("node_source", join, {run, id, next.source + static_cast<std::int64_t>(s)}));
   }
   return {};
 }
 
-Status RunWriter::Impl::insert_plan(const Graph& graph, const Plan& plan) {
+Status RunWriter::Impl::insert_plan(const Graph& graph, const Plan& plan, const std::string& prefix) {
   Statement row = TRY(inserter("plan", 11)), step_row = TRY(inserter("plan_step", 11)),
             buffer_row = TRY(inserter("buffer", 8));
-  TRY(insert("plan", row,
-             {run, std::string_view(plan.planner), std::string_view(plan.hash), plan.peak_bytes(),
-              plan.arena_bytes, plan.state_bytes, plan.input_bytes, plan.constant_bytes,
-              plan.lower_bound_bytes, static_cast<std::int64_t>(plan.peak_step), plan.plan_ms}));
+  TRY(insert(
+      "plan", row,
+      {run, std::string_view(plan.planner), std::string_view(plan.hash), plan.peak_bytes(), plan.arena_bytes,
+       plan.state_bytes, plan.input_bytes, plan.constant_bytes, plan.lower_bound_bytes,
+       next.plan_step + static_cast<std::int64_t>(plan.peak_step), plan.plan_ms}));
   const std::vector<std::int64_t> live = live_bytes(plan);
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& s = plan.steps[i];
-    TRY(insert(
-        "plan_step", step_row,
-        {run, static_cast<std::int64_t>(i), static_cast<std::int64_t>(s.node), std::string_view(s.kernel),
-         static_cast<std::int64_t>(s.stream), static_cast<std::int64_t>(s.micro), s.workspace_bytes,
-         i < live.size() ? live[i] : std::int64_t{0}, s.flops, s.bytes_read, s.bytes_written}));
+    TRY(insert("plan_step", step_row,
+               {run, next.plan_step + static_cast<std::int64_t>(i),
+                next.node + static_cast<std::int64_t>(s.node), std::string_view(s.kernel),
+                static_cast<std::int64_t>(s.stream), static_cast<std::int64_t>(s.micro), s.workspace_bytes,
+                i < live.size() ? live[i] : std::int64_t{0}, s.flops, s.bytes_read, s.bytes_written}));
   }
   for (std::size_t v = 0; v < plan.buffer_of.size() && v < graph.values.size(); ++v) {
     const std::int32_t b = plan.buffer_of[v];
     if (b < 0) continue;
     const Buffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
+    const std::string name = prefixed(prefix, graph.values[v].name);
     TRY(insert("buffer", buffer_row,
-               {run, static_cast<std::int64_t>(b), std::string_view(graph.values[v].name),
-                std::string_view(place_name(buffer.place)), buffer.offset, buffer.bytes,
-                static_cast<std::int64_t>(buffer.first_step), static_cast<std::int64_t>(buffer.last_step)}));
+               {run, next.buffer + b, std::string_view(name), std::string_view(place_name(buffer.place)),
+                buffer.offset, buffer.bytes, next.plan_step + buffer.first_step,
+                next.plan_step + buffer.last_step}));
   }
   return {};
 }
@@ -213,7 +227,7 @@ Status RunWriter::Impl::insert_passes(const std::vector<PassReport>& reports) {
             instance = TRY(inserter("pass_instance", 4));
   for (std::size_t i = 0; i < reports.size(); ++i) {
     const PassReport& report = reports[i];
-    const auto id = static_cast<std::int64_t>(i);
+    const std::int64_t id = next.pass + static_cast<std::int64_t>(i);
     TRY(insert("pass", row,
                {run, id, std::string_view(report.name), std::string_view(pass_phase_name(report.at)),
                 static_cast<std::int64_t>(report.matched), static_cast<std::int64_t>(report.rejected),
@@ -224,8 +238,10 @@ Status RunWriter::Impl::insert_passes(const std::vector<PassReport>& reports) {
       if (!record.fingerprint.empty())
         TRY(insert("pass_instance", instance, {run, id, number, std::string_view(record.fingerprint)}));
       ++number;
+      std::vector<std::int64_t> numbered;
+      for (const std::uint32_t source : record.sources) numbered.push_back(next.source + source);
       const std::string removed = json_text(record.removed), added = json_text(record.added),
-                        sources = json_text(record.sources);
+                        sources = json_text(numbered);
       TRY(insert("pass_match", match,
                  {run, id, std::string_view(record.rule), std::string_view(record.site),
                   static_cast<std::int64_t>(record.matched), std::string_view(record.why),
@@ -235,12 +251,35 @@ Status RunWriter::Impl::insert_passes(const std::vector<PassReport>& reports) {
   return {};
 }
 
-Status RunWriter::write_plan(const Graph& graph, const Plan& plan, const std::vector<PassReport>& reports) {
-  return impl_->transact([&]() -> Status {
-    TRY(impl_->insert_graph(graph));
-    TRY(impl_->insert_plan(graph, plan));
+Status RunWriter::write_plan(const Graph& graph, const Plan& plan, const std::vector<PassReport>& reports,
+                             const std::string& module) {
+  const std::string prefix = module.empty() ? "" : module + "/";
+  TRY(impl_->transact([&]() -> Status {
+    TRY(impl_->insert_graph(graph, prefix));
+    TRY(impl_->insert_plan(graph, plan, prefix));
     return impl_->insert_passes(reports);
-  });
+  }));
+  Impl::Numbers& next = impl_->next;
+  next.source += static_cast<std::int64_t>(graph.sources.size());
+  next.node += static_cast<std::int64_t>(graph.nodes.size());
+  next.plan_step += static_cast<std::int64_t>(plan.steps.size());
+  next.buffer += static_cast<std::int64_t>(plan.buffers.size());
+  next.pass += static_cast<std::int64_t>(reports.size());
+  return {};
+}
+
+Status RunWriter::Impl::insert_host_spans() {
+  if (host.empty()) return {};
+  Statement row = TRY(inserter("host_span", 8));
+  for (const std::vector<HostSpan>& step : host) {
+    std::int64_t number = 0;
+    for (const HostSpan& s : step) {
+      TRY(insert("host_span", row,
+                 {run, s.step, number++, s.parent < 0 ? Cell(nullptr) : Cell(std::int64_t{s.parent}),
+                  std::string_view(s.kind), std::string_view(s.name), s.start_ns, s.duration_ns}));
+    }
+  }
+  return {};
 }
 
 Status RunWriter::Impl::insert_steps() {
@@ -279,7 +318,7 @@ Status RunWriter::Impl::insert_steps() {
         {run, a.step, static_cast<std::int64_t>(a.micro), std::string_view(activity_name(a.kind)),
          known(a.stream), known(a.plan_step), a.start_ns, a.duration_ns, a.bytes, std::string_view(a.name)}));
   }
-  return {};
+  return insert_host_spans();
 }
 
 Status RunWriter::add_step(const StepRow& row, const std::vector<KernelSample>& samples,
@@ -294,6 +333,8 @@ Status RunWriter::add_step(const StepRow& row, const std::vector<KernelSample>& 
 
 void RunWriter::add_evaluation(const EvaluationRow& row) { impl_->evaluations.push_back(row); }
 
+void RunWriter::add_host_spans(std::vector<HostSpan> step) { impl_->host.push_back(std::move(step)); }
+
 Status RunWriter::flush() {
   if (impl_->steps.empty() && impl_->evaluations.empty()) return {};
   TRY(impl_->transact([&] { return impl_->insert_steps(); }));
@@ -301,6 +342,7 @@ Status RunWriter::flush() {
   impl_->evaluations.clear();
   impl_->samples.clear();
   impl_->activities.clear();
+  impl_->host.clear();
   return {};
 }
 

@@ -1,4 +1,4 @@
--- Gradloom session file, version 6. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 7. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -6,15 +6,20 @@
 -- source, pass) count from 0.
 --
 -- Start here: v_kernels (kernels joined to nodes and ONNX nodes, with times), v_nodes (time per ONNX node), v_phases, v_passes,
--- v_instances.
+-- v_instances, v_loop (recorded loops).
 --   SELECT onnx_nodes, phase, kernel, median_ns FROM v_kernels WHERE run = 1 ORDER BY total_ns DESC LIMIT 20;
 --
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
--- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances. An older file
--- gets them when it is opened for writing; its runs keep their digests, which do not know these.
+-- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
+-- host_span with its index and v_loop. An older file gets them when it is opened for writing; its runs keep their digests, which do not
+-- know these.
+--
+-- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
+-- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
+-- MODULE/NAME. Its recipe, optimizer, loss and precision are empty, because they are the program's.
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -225,6 +230,30 @@ CREATE TABLE activity (
   name TEXT NOT NULL
 ) STRICT;
 
+-- What the thread of a recorded loop did in each step, on the clock of kernel_sample. Spans lie inside one another; a span's own time is
+-- its duration without those of the spans directly inside it, so the own times of a step add up to its duration. Kinds:
+--   step       the whole step; its own time is Python and whatever else is not below
+--   data       the next batch of a torch DataLoader
+--   engine     a plan's forward or backward: kernels, and what the engine does between them
+--   gradloom   the package around them
+--   compile    a module is traced and compiled
+--   outside    what a module of the engine leaves to PyTorch: a submodule or torch.autograd.Function, forward or backward
+--   module     the forward of another module, in PyTorch
+--   backward   a backward of autograd; its own time is PyTorch's part of it
+--   optimizer  an optimizer's step
+--   python     what the program marked itself
+--   record     the recording
+CREATE TABLE host_span (
+  run INTEGER NOT NULL REFERENCES run(id),
+  step INTEGER NOT NULL,
+  span INTEGER NOT NULL,                  -- in the step, from 0, by start; 0 is the step
+  parent INTEGER,                         -- the span that it lies in; NULL: none, it is the step
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL,                     -- of the module, function, data set or optimizer
+  start_ns INTEGER NOT NULL,
+  duration_ns INTEGER NOT NULL
+) STRICT;
+
 -- Comparisons of two configurations; body is the whole result as JSON (tables, intervals).
 CREATE TABLE comparison (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -286,6 +315,7 @@ CREATE INDEX kernel_sample_of_run ON kernel_sample(run, plan_step, duration_ns, 
 CREATE INDEX activity_of_run ON activity(run, step);
 CREATE INDEX loss_scale_of_run ON loss_scale(run, step);
 CREATE INDEX evaluation_of_run ON evaluation(run, step);
+CREATE INDEX host_span_of_run ON host_span(run, step, span);
 
 -- Times of a plan step over all its executions. share: of all kernel time of the run.
 CREATE VIEW kernel_summary AS
@@ -350,6 +380,13 @@ WITH work AS (
 )
 SELECT run, step, stream, kind, count(*) AS count, sum(duration_ns) AS total_ns, sum(bytes) AS bytes
 FROM work GROUP BY run, step, stream, kind;
+
+-- Own times of a recorded loop's spans by step, kind and name.
+CREATE VIEW v_loop AS
+WITH inside AS (SELECT run, step, parent, sum(duration_ns) AS ns FROM host_span WHERE parent IS NOT NULL GROUP BY run, step, parent)
+SELECT s.run, s.step, s.kind, s.name, count(*) AS spans, sum(s.duration_ns) AS total_ns, sum(s.duration_ns - coalesce(i.ns, 0)) AS own_ns
+FROM host_span s LEFT JOIN inside i ON i.run = s.run AND i.step = s.step AND i.parent = s.span
+GROUP BY s.run, s.step, s.kind, s.name;
 
 -- Shapes that scripts for Nsight Systems exports expect.
 CREATE VIEW StringIds AS SELECT run * 1000000 + plan_step AS id, kernel AS value FROM plan_step;

@@ -153,7 +153,10 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {5, "index", "evaluation_of_run"},
                             {6, "table", "pass_instance"},
                             {6, "index", "pass_instance_of_run"},
-                            {6, "view", "v_instances"}};
+                            {6, "view", "v_instances"},
+                            {7, "table", "host_span"},
+                            {7, "index", "host_span_of_run"},
+                            {7, "view", "v_loop"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.

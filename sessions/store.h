@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,17 @@
 #include "passes/pass.h"
 #include "profiler/trace.h"
 #include "sessions/compare.h"
+#include "sessions/loop.h"
 #include "sessions/stats.h"
 
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 6;                    // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 7;                    // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
+
+// RunStart::data of a recorded loop.
+constexpr const char* kLoopData = "loop";
 
 struct RunStart {
   std::string name;  // optional label, e.g. "passes none"
@@ -77,11 +82,16 @@ class RunWriter {
  public:
   ~RunWriter();  // commits what is buffered; the run stays unfinished
   std::int64_t id() const;
-  // Graph after all passes, its plan and the match log, in one transaction.
-  Status write_plan(const Graph& graph, const Plan& plan, const std::vector<PassReport>& reports);
+  // Graph after all passes, its plan and the match log, in one transaction. A run may have several: their numbers go on
+  // where those of the plan before ended, and names of nodes and ONNX nodes get `module` and a slash in front, where it is
+  // given.
+  Status write_plan(const Graph& graph, const Plan& plan, const std::vector<PassReport>& reports,
+                    const std::string& module = "");
   Status add_step(const StepRow& row, const std::vector<KernelSample>& samples = {},
                   const std::vector<Activity>& activities = {});
   void add_evaluation(const EvaluationRow& row);  // committed with the steps
+  // Of the step that is added next, as nested_spans gives them.
+  void add_host_spans(std::vector<HostSpan> step);
   Status flush();  // commits now; after an error the rows are kept and the next flush tries again
   Status finish(const RunFinish& finish);
 
@@ -105,6 +115,7 @@ struct RunSummary {
                kernels_per_step = 0;
   double overhead = -1, overhead_low = 0, overhead_high = 0;
   std::string graph_hash, plan_hash;
+  bool is_loop() const { return data == kLoopData; }  // recorded from another program's training loop
 };
 
 // A plan step with its node, provenance and measured time: over the timed steps after the
@@ -148,6 +159,7 @@ struct RunRecord {
   std::vector<PassRow> passes;
   std::vector<BufferRow> buffers;
   std::vector<StreamRow> streams;  // GPU runs; from timed steps
+  std::optional<LoopShares> loop;  // recorded loops
 };
 
 struct StoredComparison {

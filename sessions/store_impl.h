@@ -3,9 +3,12 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,11 +21,11 @@ namespace gradloom {
 
 // Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written
 // (rowid). A new version of the format appends.
-constexpr std::array<const char*, 15> kRunTables = {
-    "environment",   "source_node", "graph_node", "node_source", "plan",
-    "plan_step",     "buffer",      "pass",       "pass_match",  "loss",
-    "kernel_sample", "activity",    "loss_scale", "evaluation",  "pass_instance"};
-constexpr std::array<std::size_t, 6> kRunTablesOfVersion = {11, 12, 13, 13, 14, 15};  // of version i + 1
+constexpr std::array<const char*, 16> kRunTables = {
+    "environment", "source_node", "graph_node",    "node_source", "plan",          "plan_step",
+    "buffer",      "pass",        "pass_match",    "loss",        "kernel_sample", "activity",
+    "loss_scale",  "evaluation",  "pass_instance", "host_span"};
+constexpr std::array<std::size_t, 7> kRunTablesOfVersion = {11, 12, 13, 13, 14, 15, 16};  // of version i + 1
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
 
@@ -97,10 +100,21 @@ struct Store::Impl {
   Status read_environment(std::int64_t run, std::map<std::string, std::string>& environment);
   Result<std::int64_t> version();  // of the file
   Status read_activities(std::int64_t run, std::vector<TraceActivity>& activities);
+  // Of a recorded loop, step after step; false from `take` ends the reading.
+  Status read_host_spans(std::int64_t run, const std::function<bool(std::vector<HostSpan>&)>& take);
+  Status read_loop(std::int64_t run, const std::vector<StepRow>& steps, const std::vector<KernelRow>& kernels,
+                   std::optional<LoopShares>& loop);
+  Status read_host_steps(std::int64_t run, std::size_t max_spans, TraceDocument& document);
   Status read_samples(std::int64_t run, std::size_t max_executions, TraceDocument& document);
   Status read_streams(std::int64_t run, const std::vector<KernelRow>& kernels,
                       std::vector<StreamRow>& streams);
 };
+
+// Clocks begin anywhere; 2^60 ns are 36 years.
+inline std::int64_t clock_ns(const Statement& row, int column) {
+  constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
+  return std::clamp(row.integer(column), -kFarthest, kFarthest);
+}
 
 inline Error damaged(std::int64_t run, const std::string& table) {
   return {Errc::bad_input, "run " + std::to_string(run) + " is damaged (table " + table + ")"};

@@ -87,7 +87,8 @@ Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
   if (s.status == "running" && !process_alive(row.text(column + 5))) s.status = "interrupted";
 
   Statement plan =
-      TRY(database.prepare("SELECT peak_bytes, arena_bytes, lower_bound_bytes FROM plan WHERE run = ?"));
+      TRY(database.prepare("SELECT peak_bytes, arena_bytes, lower_bound_bytes FROM plan WHERE run = ? "
+                           "ORDER BY peak_bytes DESC LIMIT 1"));
   plan.bind(1, run);
   if (TRY(plan.row())) {
     s.plan_peak_bytes = plan.size(0);
@@ -292,6 +293,7 @@ Result<RunRecord> Store::load_run(std::int64_t run) {
     TRY(impl_->read_passes(run, record.passes));
     TRY(impl_->read_buffers(run, static_cast<std::int64_t>(record.kernels.size()), record.buffers));
     TRY(impl_->read_streams(run, record.kernels, record.streams));
+    TRY(impl_->read_loop(run, record.steps, record.kernels, record.loop));
     return record;
   });
 }

@@ -5,6 +5,7 @@
 #include "app/check_samples.h"
 #include "app/commands/commands.h"
 #include "app/job.h"
+#include "app/op_libraries.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 
@@ -16,7 +17,7 @@ struct Options {
   std::string samples;
   CheckOptions check;
   std::string passes = "default";
-  std::vector<std::string> import_limits;
+  std::vector<std::string> import_limits, ops;
   double rtol = 0, atol = 0;
   std::int64_t threads = 0;
 };
@@ -69,12 +70,14 @@ CommandRun declare_check(CLI::App& app) {
   app.add_option("--threads", options->threads,
                  "number of CPU threads; 0 takes OMP_NUM_THREADS, else all processors");
   declare_import_limits(app, options->import_limits);
+  declare_op_libraries(app, options->ops);
   CLI::Option* rtol = app.add_option("--rtol", options->rtol, "relative tolerance (default 1e-3)");
   CLI::Option* atol =
       app.add_option("--atol", options->atol, "absolute tolerance (default 1e-7, gradients 1e-5)");
   return [options, rtol, atol](CommandContext& context) -> Status {
     if (rtol->count()) options->check.rtol = options->rtol;
     if (atol->count()) options->check.atol = options->atol;
+    TRY(load_op_libraries(options->ops));
     options->check.passes = TRY(parse_pipeline(options->passes));
     for (const auto& [name, n] : TRY(read_import_limits(options->import_limits)))
       TRY(set_limit(options->check.limits, name, n));

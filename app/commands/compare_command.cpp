@@ -4,6 +4,7 @@
 #include "app/commands/commands.h"
 #include "app/compare_jobs.h"
 #include "app/recipe_flags.h"
+#include "app/replay.h"
 #include "engine/base/text.h"
 #include "sessions/find_model.h"
 #include "sessions/store.h"
@@ -38,7 +39,7 @@ Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const Options&
         return Error{Errc::usage, "compare: '" + escaped(side) +
                                       "' is neither a recipe (.json) nor, without --session, a run"};
       const RunRecord run = TRY(store->load_run(TRY(store->find_run(side))));
-      recipes.push_back(TRY(parse_recipe(run.recipe_json)));
+      recipes.push_back(TRY(recipe_of(run)));
       const FoundModel model = find_model(run, options.session);
       if (model.state != FoundModel::State::none) recipes.back().model = model.path;
       if (const std::string note = model_note(model, run); !note.empty()) out.note(note);

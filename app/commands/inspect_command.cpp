@@ -6,6 +6,7 @@
 #include "app/commands/commands.h"
 #include "app/job.h"
 #include "app/model_summary.h"
+#include "app/op_libraries.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 #include "sessions/recipe_settings.h"
@@ -16,7 +17,7 @@ namespace {
 struct Options {
   std::string model, loss, device;
   std::vector<std::string> dims, freeze, train;
-  std::vector<std::string> import_limits;
+  std::vector<std::string> import_limits, ops;
   bool limits = false;
 };
 
@@ -247,6 +248,7 @@ CommandRun declare_inspect(CLI::App& app) {
   app.add_option("--device", options->device,
                  "report missing kernels for cpu | cuda:N | hip:N only (default: for all)");
   declare_import_limits(app, options->import_limits);
+  declare_op_libraries(app, options->ops);
   app.add_flag("--limits", options->limits, "print the limits that files must keep");
   return [options](CommandContext& context) -> Status {
     if (options->limits) {
@@ -254,6 +256,7 @@ CommandRun declare_inspect(CLI::App& app) {
       return {};
     }
     if (options->model.empty()) return Error{Errc::usage, "inspect: MODEL is required"};
+    TRY(load_op_libraries(options->ops));
     Recipe recipe;
     recipe.model = options->model;
     for (const std::string& d : options->dims) TRY(RecipeFlags::override_with(recipe, "dim=" + d));

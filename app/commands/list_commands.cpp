@@ -3,6 +3,7 @@
 
 #include "app/commands/commands.h"
 #include "app/job.h"
+#include "app/op_libraries.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "engine/onnx/read/op_table.h"
@@ -136,8 +137,11 @@ CommandRun declare_passes(CLI::App& app) {
 
 CommandRun declare_ops(CLI::App& app) {
   auto markdown = std::make_shared<bool>(false);
+  auto libraries = std::make_shared<std::vector<std::string>>();
   app.add_flag("--markdown", *markdown, "the table as a Markdown page");
-  return [markdown](CommandContext& context) -> Status {
+  declare_op_libraries(app, *libraries);
+  return [markdown, libraries](CommandContext& context) -> Status {
+    TRY(load_op_libraries(*libraries));
     if (*markdown)
       context.out.text(op_page(op_table()));
     else

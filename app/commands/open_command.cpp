@@ -35,6 +35,7 @@ Status open_with(const Options& o, CommandContext& context) {
   }
   if (!o.headless && (!o.script.empty() || !o.screenshot.empty()))
     return Error{Errc::usage, "--script and --screenshot need --headless"};
+  TRY(o.recipe.load_ops());
   const FileKind kind = file_kind(o.path);
   if (o.path.empty() ? o.recipe.given("recipe") : kind == FileKind::model || kind == FileKind::unknown) {
     RecipeFlags flags = o.recipe;

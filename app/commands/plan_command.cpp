@@ -5,6 +5,7 @@
 #include "app/commands/commands.h"
 #include "app/explain.h"
 #include "app/job.h"
+#include "app/measured_costs.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 #include "engine/onnx/export_graph.h"
@@ -45,7 +46,7 @@ Json report_json(const PassReport& r) {
 }
 
 // The values with the most bytes among those live where the arena is fullest.
-void print_json(const Output& out, const Compiled& c) {
+void print_json(const Output& out, const Compiled& c, const std::optional<MeasuredCosts>& costs) {
   const Plan& p = c.plan;
   Json passes = Json::array(), kernels = Json::array(), peak = Json::array();
   for (const PassReport& r : c.reports) passes.push_back(report_json(r));
@@ -64,24 +65,26 @@ void print_json(const Output& out, const Compiled& c) {
   }
   for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
     peak.push_back({{"value", name}, {"bytes", bytes}});
-  out.object({{"plan_hash", p.hash},
-              {"graph_hash", graph_hash(c.train.graph)},
-              {"kernels_per_step", p.steps.size()},
-              {"nodes_before_passes", c.nodes_before_passes},
-              {"plan_peak_bytes", p.peak_bytes()},
-              {"arena_bytes", p.arena_bytes},
-              {"state_bytes", p.state_bytes},
-              {"input_bytes", p.input_bytes},
-              {"constant_bytes", p.constant_bytes},
-              {"lower_bound_bytes", p.peak_lower_bound_bytes()},
-              {"arena_lower_bound_bytes", p.lower_bound_bytes},
-              {"fragmentation", p.fragmentation()},
-              {"planner", p.planner},
-              {"compile_ms", c.compile_ms},
-              {"live_at_peak", peak},
-              {"passes", passes},
-              {"removed_by_training", log_json(c.train.removed)},
-              {"kernels", kernels}});
+  Json plan = {{"plan_hash", p.hash},
+               {"graph_hash", graph_hash(c.train.graph)},
+               {"kernels_per_step", p.steps.size()},
+               {"nodes_before_passes", c.nodes_before_passes},
+               {"plan_peak_bytes", p.peak_bytes()},
+               {"arena_bytes", p.arena_bytes},
+               {"state_bytes", p.state_bytes},
+               {"input_bytes", p.input_bytes},
+               {"constant_bytes", p.constant_bytes},
+               {"lower_bound_bytes", p.peak_lower_bound_bytes()},
+               {"arena_lower_bound_bytes", p.lower_bound_bytes},
+               {"fragmentation", p.fragmentation()},
+               {"planner", p.planner},
+               {"compile_ms", c.compile_ms},
+               {"live_at_peak", peak},
+               {"passes", passes},
+               {"removed_by_training", log_json(c.train.removed)},
+               {"kernels", kernels}};
+  if (costs) plan["costs"] = costs->json();
+  out.object(plan);
 }
 
 void print_log(const Output& out, const std::vector<RewriteRecord>& log) {
@@ -112,7 +115,8 @@ void print_logs(const Output& out, const Compiled& c) {
   print(PassPhase::post_gradient, " (after autodiff)");
 }
 
-void print_text(const Output& out, const Compiled& c, const Options& options) {
+void print_text(const Output& out, const Compiled& c, const Options& options,
+                const std::optional<MeasuredCosts>& costs) {
   const Plan& p = c.plan;
   std::vector<std::vector<std::string>> rows;
   for (const PassReport& r : c.reports) {
@@ -153,6 +157,7 @@ void print_text(const Output& out, const Compiled& c, const Options& options) {
   for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
     names += (names.empty() ? "" : ", ") + escaped(name) + " " + bytes_text(static_cast<double>(bytes));
   out.text("at the peak  " + names);
+  if (costs) out.text("costs        " + costs->text());
   out.text("compiled in  " + duration_text(c.compile_ms * 1e6) + ", plan " + p.hash.substr(0, 12));
   if (!options.kernels) return;
   rows.clear();
@@ -168,16 +173,24 @@ void print_text(const Output& out, const Compiled& c, const Options& options) {
 // Peak memory against time: what recompute can do for this job.
 Status print_memory_curve(const CommandContext& context, const Prepared& prepared) {
   std::vector<std::vector<std::string>> rows;
+  const std::optional<MeasuredCosts> costs = measured_costs(prepared.recipe, prepared.compiled);
   for (const RecomputeChoice& choice : TRY(memory_curve(prepared.compiled, prepared.options, context.stop))) {
-    context.out.object({{"peak_bytes", choice.peak_bytes},
-                        {"extra_time", choice.cost},
-                        {"recomputed_nodes", choice.nodes.size()}});
+    Json row = {{"peak_bytes", choice.peak_bytes},
+                {"extra_time", choice.cost},
+                {"recomputed_nodes", choice.nodes.size()}};
+    if (costs) row["kernels_ns"] = choice.step_ns;
+    context.out.object(row);
     char extra[32];
     std::snprintf(extra, sizeof extra, "+%.1f %%", choice.cost * 100);
-    rows.push_back(
-        {bytes_text(static_cast<double>(choice.peak_bytes)), extra, std::to_string(choice.nodes.size())});
+    rows.push_back({bytes_text(static_cast<double>(choice.peak_bytes)),
+                    costs ? duration_text(choice.step_ns) + " " + extra : extra,
+                    std::to_string(choice.nodes.size())});
   }
   context.out.text(table_text({"peak", "predicted time", "nodes that run again"}, rows));
+  if (costs) {
+    context.out.object({{"costs", costs->json()}});
+    context.out.text("times: " + costs->text());
+  }
   context.out.text("--memory-budget takes the cheapest that fits");
   return {};
 }
@@ -243,8 +256,9 @@ CommandRun declare_plan(CLI::App& app) {
     }
     if (!options->export_graph.empty()) return write_graph(context.out, prepared->compiled, *options);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
-    print_json(context.out, prepared->compiled);
-    if (!context.out.json()) print_text(context.out, prepared->compiled, *options);
+    const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
+    print_json(context.out, prepared->compiled, costs);
+    if (!context.out.json()) print_text(context.out, prepared->compiled, *options, costs);
     return {};
   };
 }

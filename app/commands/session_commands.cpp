@@ -72,10 +72,10 @@ Status show_runs(const SessionOptions& options, CommandContext& context) {
   for (const RunSummary& s : TRY(store->list_runs())) {
     context.out.object(summary_json(s));
     rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), escaped(s.status),
-                    escaped(s.started_utc), escaped(s.model), pass_count_text(s.passes),
-                    std::to_string(s.steps), short_text(s.last_loss),
-                    duration_text(static_cast<double>(s.median_step_ns)),
-                    bytes_text(static_cast<double>(s.measured_peak_bytes))});
+                    escaped(s.started_utc), s.is_loop() ? "a recorded loop" : escaped(s.model),
+                    s.is_loop() ? "-" : pass_count_text(s.passes), std::to_string(s.steps),
+                    short_text(s.last_loss), duration_text(static_cast<double>(s.median_step_ns)),
+                    s.is_loop() ? "-" : bytes_text(static_cast<double>(s.measured_peak_bytes))});
   }
   if (rows.empty())
     context.out.text("no runs");
@@ -133,6 +133,55 @@ StreamStep per_step(const StreamRow& row) {
   return {static_cast<double>(row.count) / steps, static_cast<double>(row.bytes) / steps, median(row.ns)};
 }
 
+Json loop_json(const LoopShares& loop) {
+  Json rows = Json::array(), parts = Json::array();
+  for (const LoopRow& row : loop_rows(loop))
+    rows.push_back({{"part", row.title}, {"step_ns", row.ns}, {"share", row.share}});
+  for (const LoopPart& part : loop.parts)
+    parts.push_back({{"kind", part.kind},
+                     {"name", part.name},
+                     {"own_ns", part.ns},
+                     {"share", loop.share(part.ns)},
+                     {"spans", part.spans}});
+  return {{"steps", loop.steps},
+          {"step_ns", loop.step_ns},
+          {"kernel_ns", loop.kernel_ns},
+          {"engine_share", loop.engine_share()},
+          {"torch_share", loop.torch_share()},
+          {"speedup_if_engine_twice_as_fast", loop.loop_speedup(2)},
+          {"rows", rows},
+          {"parts", parts}};
+}
+
+std::string percent_text(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.1f %%", share * 100);
+  return text;
+}
+
+// Where a step of a recorded loop goes: by kind, and by name what is not the engine's.
+void show_loop(const Output& out, const LoopShares& loop, std::int64_t limit) {
+  out.text("  " + loop_verdict(loop));
+  std::vector<std::vector<std::string>> rows;
+  for (const LoopRow& row : loop_rows(loop))
+    rows.push_back({row.title, duration_text(row.ns), percent_text(row.share)});
+  out.text("\n" + table_text({"part of a step", "time per step", "share"}, rows));
+  rows.clear();
+  std::vector<LoopPart> named;
+  for (const LoopPart& part : loop.parts)
+    if (!part.name.empty() && part.kind != "engine") named.push_back(part);
+  std::stable_sort(named.begin(), named.end(),
+                   [](const LoopPart& a, const LoopPart& b) { return a.ns > b.ns; });
+  for (const LoopPart& part : named) {
+    if (static_cast<std::int64_t>(rows.size()) >= limit) break;
+    rows.push_back({escaped(part.name), find_host_kind(part.kind)->title, duration_text(part.ns),
+                    percent_text(loop.share(part.ns)), short_text(part.spans)});
+  }
+  if (!rows.empty())
+    out.text("\n" + table_text({"outside the engine", "what", "time per step", "share", "calls per step"},
+                               rows, {1}));
+}
+
 void show_json(const Output& out, const RunRecord& run, const FoundModel& model, const std::string& by) {
   Json losses = Json::array(), kernels = Json::array(), groups = Json::array(), passes = Json::array();
   for (const StepRow& s : run.steps)
@@ -185,6 +234,7 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
                        {"bytes", step.bytes}});
   }
   object["streams"] = streams;
+  if (run.loop) object["loop"] = loop_json(*run.loop);
   object["passes_run"] = passes;
   object["groups"] = groups;
   object["kernels"] = kernels;
@@ -200,11 +250,13 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
            escaped(s.status) + (s.message.empty() ? "" : ", " + escaped(s.message)));
   out.text("  " + escaped(s.command));
   const std::string missing = model_note(model, run);
-  out.text("  " + (missing.empty() ? "model " + escaped(model.path) : missing));
-  out.text("  loss " + short_text(s.first_loss) + " -> " + short_text(s.last_loss) + " over " +
+  if (!s.is_loop()) out.text("  " + (missing.empty() ? "model " + escaped(model.path) : missing));
+  const bool no_loss = s.is_loop() && std::isnan(s.first_loss) && std::isnan(s.last_loss);
+  out.text("  " +
+           (no_loss ? "" : "loss " + short_text(s.first_loss) + " -> " + short_text(s.last_loss) + " over ") +
            plural_text(s.steps, "step") + ", median step " +
            duration_text(static_cast<double>(s.median_step_ns)) + ", " +
-           plural_text(s.kernels_per_step, "kernel") + " per step");
+           plural_text(s.kernels_per_step, "kernel") + (s.is_loop() ? " in all plans" : " per step"));
   if (!run.evaluations.empty()) {
     const auto best = std::min_element(
         run.evaluations.begin(), run.evaluations.end(), [](const EvaluationRow& a, const EvaluationRow& b) {
@@ -215,15 +267,17 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
              plural_text(static_cast<std::int64_t>(run.evaluations.size()), "evaluation") + ", best " +
              short_text(best->loss) + " after step " + std::to_string(best->step));
   }
-  out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " +
-           bytes_text(static_cast<double>(s.measured_peak_bytes)) + ", lower bound " +
-           bytes_text(static_cast<double>(lower_bound_bytes(s))));
+  if (!s.is_loop())
+    out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " +
+             bytes_text(static_cast<double>(s.measured_peak_bytes)) + ", lower bound " +
+             bytes_text(static_cast<double>(lower_bound_bytes(s))));
   if (overhead_known(s)) {
     char text[96];
     std::snprintf(text, sizeof text, "  timing costs %+.2f %% of a step [%+.2f, %+.2f]", s.overhead * 100,
                   s.overhead_low * 100, s.overhead_high * 100);
     out.text(text);
   }
+  if (run.loop) show_loop(out, *run.loop, options.limit);
   if (const std::string disturbed = gpu_disturbances(run.environment); !disturbed.empty())
     out.text("  note: " + escaped(disturbed));
   std::vector<std::vector<std::string>> rows;
@@ -237,9 +291,7 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   rows.clear();
   for (const auto& [name, g] : grouped(run, options.group)) {
     if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
-    char share[16];
-    std::snprintf(share, sizeof share, "%.1f %%", g.share * 100);
-    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), share,
+    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), percent_text(g.share),
                     g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-",
                     g.ns > 0 ? bytes_text(g.bytes / g.ns * 1e9) + "/s" : "-"});
   }
@@ -290,7 +342,7 @@ CommandRun declare_trace(CLI::App& app) {
     const auto store = TRY(open_session(*options));
     const std::int64_t run = TRY(store->find_run(options->run));
     const TraceDocument document = TRY(store->load_trace(run));
-    if (document.rows.empty())
+    if (document.rows.empty() && document.host.empty())
       return Error{Errc::bad_input, "run " + std::to_string(run) + " has no timed steps"};
     TRY(write_trace(document, options->output));
     if (document.steps_left_out > 0)
@@ -301,10 +353,13 @@ CommandRun declare_trace(CLI::App& app) {
                         {"run_id", run},
                         {"steps", document.steps.size()},
                         {"steps_left_out", document.steps_left_out},
-                        {"events", document.rows.size()}});
-    context.out.text("wrote " + options->output + ": " +
-                     plural_text(static_cast<std::int64_t>(document.rows.size()), "kernel execution") +
-                     " of " + plural_text(static_cast<std::int64_t>(document.steps.size()), "step"));
+                        {"events", document.rows.size()},
+                        {"host_spans", document.host.size()}});
+    context.out.text(
+        "wrote " + options->output + ": " +
+        plural_text(static_cast<std::int64_t>(document.rows.size()), "kernel execution") +
+        (document.host.empty() ? "" : " and the host's " + std::to_string(document.host.size()) + " spans") +
+        " of " + plural_text(static_cast<std::int64_t>(document.steps.size()), "step"));
     return {};
   };
 }

@@ -366,7 +366,9 @@ void Controller::save_recipe(const std::string& path) {
                 });
 }
 
-bool Controller::can_export() const { return state_.run && !state_.run->record.steps.empty(); }
+bool Controller::can_export() const {
+  return state_.run && !state_.run->record.steps.empty() && !state_.run->record.summary.is_loop();
+}
 
 bool Controller::shown_run_is_current() const {
   if (!can_export()) return false;

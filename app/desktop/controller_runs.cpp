@@ -51,8 +51,9 @@ void Controller::open_session(const std::string& path) {
       const auto say = [this](const char* what) { reader_->say(what); };
       if (auto run = load_run_snapshot(path, (*session)->runs.front().id, say)) {
         const FoundModel model = find_model((*run)->record, path);
-        if (model.state == FoundModel::State::none) missing = model_note(model, (*run)->record);
-        if (auto parsed = parse_recipe((*run)->record.recipe_json)) {
+        const bool loop = (*run)->record.summary.is_loop();
+        if (model.state == FoundModel::State::none && !loop) missing = model_note(model, (*run)->record);
+        if (auto parsed = loop ? Result<Recipe>(Error{}) : parse_recipe((*run)->record.recipe_json)) {
           recipe = std::move(parsed).value();
           recipe.model = model.path;
           recipe.model_hash = (*run)->record.summary.model_hash;

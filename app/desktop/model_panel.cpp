@@ -126,6 +126,9 @@ void draw_operators(const ModelSnapshot& m) {
 void draw_no_model(Ui& ui, const char* title, const char* hint) {
   const AppState& s = ui.state();
   if (s.opening) return empty_state("Reading\u2026", ui.app.running_job());
+  if (s.run && s.run->record.summary.is_loop())
+    return empty_state("A recorded loop",
+                       "It has no model file: Timeline, Kernels and Memory show what it ran.");
   if (!s.without_model) return empty_state(title, hint);
   text("The model is not found", palette().text, theme().title);
   wrapped("The session's newest run was of " + escaped(s.without_model->model), palette().text_dim);

@@ -392,10 +392,11 @@ void draw_curve_panel(Ui& ui) {
   segmented("curve.what", &ui.curve, {"Loss", "Step time"});
   ImGui::SameLine(0, px(12));
   ImGui::AlignTextToFramePadding();
-  std::string summary = fmt::format("{}: {} steps, loss {:.5g} \u2192 {:.5g}", title, steps.size(),
-                                    losses.front(), losses.back());
-  if (s.run && !live)
-    summary += ", median step " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
+  std::string summary = fmt::format("{}: {} steps", title, steps.size());
+  if (s.run && !live)  // the median
+    summary += " of " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
+  const bool no_loss = s.run && s.run->record.summary.is_loop() && std::isnan(losses.back());
+  if (!no_loss) summary += fmt::format(", loss {:.4g} \u2192 {:.4g}", losses.front(), losses.back());
   const float follow_width = px(86);
   text(fit_text(theme().ui, theme().ui->FontSize, summary, ImGui::GetContentRegionAvail().x - follow_width),
        palette().text_dim);

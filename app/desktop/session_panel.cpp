@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "app/desktop/ui.h"
@@ -12,6 +13,7 @@ namespace {
 
 std::string passes_label(const RunSummary& r) {
   if (!r.name.empty()) return escaped(r.name);
+  if (r.is_loop()) return "recorded loop";
   if (r.passes.empty() || r.passes == "none") return "no passes";
   if (r.passes == default_pipeline().text()) return "default passes";
   const auto pipeline = parse_pipeline(r.passes);
@@ -76,10 +78,12 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
     case 3: status_cell(r); break;
     case 4:
       text(passes_label(r));
-      tip(r.passes.empty() ? "no passes" : r.passes);
+      tip(r.is_loop() ? r.command : r.passes.empty() ? "no passes" : r.passes);
       break;
     case 5:
-      number_cell(r.steps > 0 ? fmt::format("{:.4f}", r.last_loss) : "\u2013");
+      number_cell(r.steps > 0 && !(r.is_loop() && std::isnan(r.last_loss))
+                      ? fmt::format("{:.4f}", r.last_loss)
+                      : "\u2013");
       if (r.steps > 0)
         tip(fmt::format("{:.6g} after {} steps, from {:.6g}", r.last_loss, r.steps, r.first_loss));
       break;

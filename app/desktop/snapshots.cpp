@@ -4,6 +4,7 @@
 #include <set>
 
 #include "app/desktop/suggest.h"
+#include "app/measured_costs.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 
@@ -41,6 +42,7 @@ Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedMod
   auto s = std::make_shared<PlanSnapshot>();
   s->recipe = recipe;
   s->recipe.model_hash = model.content_hash;
+  TRY(read_costs(s->recipe));
   s->options = TRY(recipe_compile_options(s->recipe));
   if (s->options.train.loss.empty()) return Error{Errc::usage, "no loss is chosen"};
   s->compiled = TRY(compile(model.graph, s->options, stop));

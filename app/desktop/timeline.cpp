@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/text.h"
+
 namespace gradloom {
 namespace {
 
@@ -56,6 +58,29 @@ void add_activities(TimelineModel& model, const TraceDocument& trace, const Trac
   if (launches.bars.empty()) return;
   std::stable_sort(launches.bars.begin(), launches.bars.end(), earlier);
   model.lanes.insert(model.lanes.begin() + static_cast<std::ptrdiff_t>(first_stream), std::move(launches));
+}
+
+// The spans of a loop's step, those inside others in a lane below; the step itself is the lanes' ground.
+void add_host(TimelineModel& model, const TraceDocument& trace, const TraceStep& step) {
+  const auto begins = std::find_if(trace.host.begin(), trace.host.end(),
+                                   [&](const HostSpan& s) { return s.step == step.step; });
+  const auto ends =
+      std::find_if(begins, trace.host.end(), [&](const HostSpan& s) { return s.step != step.step; });
+  const std::vector<int> depth = depths({begins, ends});
+  std::vector<TimelineLane> lanes;
+  for (auto s = begins; s != ends; ++s) {
+    const int at = depth[static_cast<std::size_t>(s - begins)];
+    if (at < 1 || at > kMostHostLanes) continue;
+    while (static_cast<int>(lanes.size()) < at)
+      lanes.push_back({lanes.empty() ? "Host" : "Host " + std::to_string(lanes.size() + 1), {}});
+    TimelineBar bar;
+    bar.start_ns = static_cast<double>(s->start_ns - step.start_ns);
+    bar.end_ns = bar.start_ns + static_cast<double>(s->duration_ns);
+    bar.label = s->name.empty() ? find_host_kind(s->kind)->title : escaped(s->name);
+    bar.host = static_cast<std::int32_t>(s - trace.host.begin());
+    lanes[static_cast<std::size_t>(at - 1)].bars.push_back(bar);
+  }
+  model.lanes.insert(model.lanes.begin(), lanes.begin(), lanes.end());
 }
 
 }  // namespace
@@ -115,6 +140,7 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
     }
   }
   add_activities(model, trace, *of_step, first_stream);
+  add_host(model, trace, *of_step);
   return model;
 }
 

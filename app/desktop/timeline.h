@@ -1,4 +1,5 @@
-// The timeline of one timed step: phases, scopes and kernels as nested bars over time. The model is pure;
+// The timeline of one timed step: phases, scopes and kernels as nested bars over time, of a recorded loop also what its
+// thread did. The model is pure;
 // drawing is timeline_panel.cpp.
 #pragma once
 
@@ -18,10 +19,11 @@ struct TimelineBar {
   std::string phase;
   std::int32_t kernel = -1;    // index in TraceDocument::kernels; -1: phase, scope or activity
   std::int32_t activity = -1;  // index in TraceDocument::activities
+  std::int32_t host = -1;      // index in TraceDocument::host
 };
 
 struct TimelineLane {
-  std::string name;               // "Phase", "Scope 1", "Kernels", "Launches", "Stream 1"
+  std::string name;               // "Host", "Phase", "Scope 1", "Kernels", "Launches", "Stream 1"
   std::vector<TimelineBar> bars;  // by start, not overlapping
   bool stream = false;            // of a device, with its kernels and copies
 };
@@ -34,7 +36,7 @@ struct TimelineModel {
 };
 
 std::vector<std::int64_t> timed_steps(const TraceDocument& trace);
-constexpr int kMostScopeLanes = 3;
+constexpr int kMostScopeLanes = 3, kMostHostLanes = 4;
 // One lane per level of scopes, as deep as the model's names go, up to kMostScopeLanes.
 TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step);
 // First bar that ends after `time_ns`.

@@ -227,8 +227,11 @@ const TimelineBar* draw_lane(Ui& ui, const View& view, const TimelineLane& lane,
     const bool kernel = bar.kernel >= 0;
     const std::string node =
         kernel ? trace.kernels[static_cast<std::size_t>(bar.kernel)].node : std::string();
-    ImU32 fill = bar.activity >= 0 ? mix(p.panel, p.text_dim, lane.stream ? 0.5f : 0.3f)
-                                   : mix(p.panel, phase_color(bar.phase), kernel ? 0.62f : 0.3f);
+    const bool plain = bar.activity >= 0 || bar.host >= 0;
+    ImU32 fill = bar.host >= 0
+                     ? mix(p.panel, host_color(trace.host[static_cast<std::size_t>(bar.host)].kind), 0.62f)
+                 : bar.activity >= 0 ? mix(p.panel, p.text_dim, lane.stream ? 0.5f : 0.3f)
+                                     : mix(p.panel, phase_color(bar.phase), kernel ? 0.62f : 0.3f);
     const bool over =
         hovered && mouse.y >= y && mouse.y < y + height && mouse.x >= x0 && mouse.x < std::max(x1, x0 + 2);
     if (over) {
@@ -246,18 +249,19 @@ const TimelineBar* draw_lane(Ui& ui, const View& view, const TimelineLane& lane,
       const float sign = std::min(px(9), std::max(px(4), right - x0));
       list->AddTriangleFilled({right - sign, y}, {right, y}, {right, y + sign}, p.warn);
     }
-    if ((kernel || bar.activity >= 0) && x1 - x0 >= px(3) && ++registered <= kMostRegistered)
+    if ((kernel || plain) && x1 - x0 >= px(3) && ++registered <= kMostRegistered)
       register_rect("bar." + (kernel ? node : bar.label), {x0, y}, {right, y + height}, bar.label,
                     noted ? "noted" : "");
     if (x1 - x0 < px(36)) continue;
     ImFont* font = theme().small;
     // In its own lane a scope's last part says enough; a kernel's operator says more than the
     // start of its node's name.
-    const std::string name = kernel ? trace.kernels[static_cast<std::size_t>(bar.kernel)].op
-                                    : bar.label.substr(bar.label.rfind('/') + 1);
+    const std::string name = kernel          ? trace.kernels[static_cast<std::size_t>(bar.kernel)].op
+                             : bar.host >= 0 ? bar.label
+                                             : bar.label.substr(bar.label.rfind('/') + 1);
     const std::string label = fit_text(font, font->FontSize, name, x1 - x0 - px(10));
     list->AddText(font, font->FontSize, {x0 + px(5), y + (height - font->FontSize) / 2},
-                  kernel ? ink_on(fill) : p.text_dim, label.c_str());
+                  kernel || bar.host >= 0 ? ink_on(fill) : p.text_dim, label.c_str());
   }
   return under;
 }
@@ -298,7 +302,14 @@ void activity_tooltip(const TraceDocument& trace, const TimelineBar& bar) {
   ImGui::SetTooltip("%s", tip.c_str());
 }
 
+void host_tooltip(const TraceDocument& trace, const TimelineBar& bar) {
+  const HostSpan& s = trace.host[static_cast<std::size_t>(bar.host)];
+  ImGui::SetTooltip("%s\n%s\n%s at %s", escaped(bar.label).c_str(), find_host_kind(s.kind)->title,
+                    duration_text(bar.end_ns - bar.start_ns).c_str(), duration_text(bar.start_ns).c_str());
+}
+
 void bar_tooltip(const TraceDocument& trace, const TimelineBar& bar) {
+  if (bar.host >= 0) return host_tooltip(trace, bar);
   if (bar.activity >= 0) return activity_tooltip(trace, bar);
   if (bar.kernel < 0) {
     ImGui::SetTooltip("%s %s\n%s", bar.phase.c_str(), bar.label == bar.phase ? "" : bar.label.c_str(),
@@ -462,6 +473,7 @@ void draw_timeline_panel(Ui& ui) {
   }
   TimelineState& state = ui.timeline;
   const TraceDocument& trace = s.run->trace;
+  if (s.run->record.loop) draw_loop_card(*s.run->record.loop);
   draw_toolbar(ui, timed_steps(trace));
   if (state.view.empty())
     state.view = {-0.01 * state.model.duration_ns, std::max(1000.0, state.model.duration_ns * 1.01)};

@@ -132,6 +132,9 @@ void draw_node_panel(Ui& ui);
 void draw_kernel_panel(Ui& ui);
 void draw_memory_panel(Ui& ui);
 void draw_timeline_panel(Ui& ui);
+// Of a recorded loop: its shares as a line and a bar, and the colour of a kind of span.
+void draw_loop_card(const LoopShares& loop);
+ImU32 host_color(const std::string& kind);
 void draw_run_panel(Ui& ui);
 // Cells of the run panel's form. Data: where the batches of a setting come from.
 void data_fields(Ui& ui, const FieldProblems& problems, const RecipeSetting& setting);

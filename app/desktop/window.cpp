@@ -93,6 +93,12 @@ void Window::take_input() {
   if (!s.notices.empty()) host_.animate();
   s.notices.clear();
   host_.set_quiet(s.progress.running);
+  // Of a recorded loop without a model the timeline has the most to say.
+  const RunSummary* const run = s.run ? &s.run->record.summary : nullptr;
+  if (run != nullptr && run->is_loop() && !s.has_model() && loop_shown_ != run->id) {
+    ui_.panes.show("Timeline");
+    loop_shown_ = run->id;
+  }
   if (s.progress.running && host_.headless())
     std::this_thread::sleep_for(std::chrono::milliseconds(kQuietFrameMs));
   const std::string title =

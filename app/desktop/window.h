@@ -35,6 +35,7 @@ class Window {
   std::string settings_file_;
   Settings saved_;
   Ui ui_;
+  std::int64_t loop_shown_ = 0;  // run that the timeline was brought to the front for
   std::string title_;
 };
 

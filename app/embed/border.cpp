@@ -5,6 +5,7 @@
 
 #include "app/job.h"
 #include "engine/base/text.h"
+#include "engine/ops/custom/custom_ops.h"
 #include "engine/ops/inference.h"
 #include "kernels/cpu.h"
 
@@ -28,6 +29,16 @@ int report(Errc code, const char* line) noexcept {
 }
 
 int report(const Error& error) noexcept { return report(error.code, error.message.c_str()); }
+
+Output::Listener listener(const gradloom_callbacks& callbacks) {
+  return [&callbacks](Said said, const std::string& line) {
+    const int level = said == Said::text    ? GRADLOOM_LOG_TEXT
+                      : said == Said::note  ? GRADLOOM_LOG_NOTE
+                      : said == Said::error ? GRADLOOM_LOG_ERROR
+                                            : GRADLOOM_LOG_JSON;
+    if (callbacks.log != nullptr) callbacks.log(callbacks.user, level, line.c_str());
+  };
+}
 
 Status given(const void* argument, const char* name) {
   if (argument != nullptr) return {};
@@ -59,6 +70,20 @@ gradloom_value described(const std::string& name, const Type& type, bool gradien
           used ? 1 : 0};
 }
 
+std::vector<std::int64_t> extents_of(const Graph& graph) {
+  std::vector<std::int64_t> extents;
+  for (const Node& node : graph.nodes) {
+    if (!node.alive()) continue;
+    for (const ValueId id : node.outputs) {
+      if (id == kNone) continue;
+      const Shape& shape = graph.type(id).shape;
+      extents.push_back(static_cast<std::int64_t>(shape.size()));
+      extents.insert(extents.end(), shape.begin(), shape.end());
+    }
+  }
+  return extents;
+}
+
 Status check_index(int index, std::size_t count) {
   if (index >= 0 && static_cast<std::size_t>(index) < count) return {};
   return Error{Errc::usage, "number " + std::to_string(index) + " of " + std::to_string(count) + " values"};
@@ -79,6 +104,14 @@ int gradloom_set_threads(int threads) {
       return Error{Errc::usage, "threads: " + std::to_string(threads) + " is not in 0 to 1024"};
     TRY(apply_threads(threads));
     embed::chosen_threads = threads;
+    return {};
+  });
+}
+
+int gradloom_load_ops(const char* path) {
+  return embed::guarded(nullptr, [&]() -> Status {
+    TRY(embed::given(path, "path"));
+    TRY(load_op_library(path));
     return {};
   });
 }

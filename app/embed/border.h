@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "app/embed/gradloom.h"
+#include "app/output.h"
 #include "engine/base/broken_invariant.h"
 #include "engine/base/result.h"
 #include "engine/base/tensor.h"
+#include "engine/ir/graph.h"
 
 namespace gradloom::embed {
 
@@ -40,6 +42,9 @@ int guarded(std::atomic<bool>* broken, const Body& body) noexcept {
   }
 }
 
+// What a job or command says, for the caller's callback. `callbacks` outlives it.
+Output::Listener listener(const gradloom_callbacks& callbacks);
+
 // An argument that must be there.
 Status given(const void* argument, const char* name);
 Result<std::vector<std::string>> words_of(int count, const char* const* words);
@@ -58,6 +63,8 @@ Result<Struct> sized(const Struct* from, const char* name) {
 std::int32_t dtype_number(DType dtype);  // of TensorProto.DataType
 // `type` and `name` live as long as the handle.
 gradloom_value described(const std::string& name, const Type& type, bool gradient, bool used);
+// Of every value that a node makes, in the order of the nodes: the number of its dims, and they.
+std::vector<std::int64_t> extents_of(const Graph& graph);
 // What is asked for is one of `count`.
 Status check_index(int index, std::size_t count);
 

@@ -3,6 +3,7 @@
  *
  * Jobs train: a recipe, or a model with options, as the command `gradloom train` runs it. Modules compute: forward and
  * backward of a model as two calls, on the caller's memory, for a training loop that is somebody else's (PyTorch's).
+ * Recorders write what such a loop does into a session.
  *
  * Codes. Every function returns GRADLOOM_OK (0) or an error code, the exit code that the command line has for the same
  * error; gradloom_last_error() then has one line that names what is wrong. On an error nothing is returned through
@@ -33,7 +34,7 @@ extern "C" {
 
 /* Raised when something is added (minor) or when what is here changes (major). */
 #define GRADLOOM_API_MAJOR 1
-#define GRADLOOM_API_MINOR 0
+#define GRADLOOM_API_MINOR 3
 
 enum {
   GRADLOOM_OK = 0,
@@ -75,6 +76,29 @@ const char* gradloom_last_error(void);
  * job or module does the same when it is opened. */
 int gradloom_set_threads(int threads);
 int gradloom_threads(void); /* how many there are */
+/* Loads a library with operators of your own (gradloom_op.h) for the rest of the process, as --ops LIB.so of a job or
+ * module does. Errors: GRADLOOM_IO: there is no such file; GRADLOOM_BAD_INPUT: it is no such library. */
+int gradloom_load_ops(const char* path);
+
+/* Functions of the caller inside a plan: nodes HostCall of domain "gradloom" in a model (attributes: engine/ops/custom/
+ * host_call.h), which name one by its number. It is called from the thread that runs the step, with `call` of the node:
+ * first forward, with the node's inputs and results, then backward, with the gradients of the results and those of the
+ * inputs. Results are to be written whole; `data` is null where a gradient is zero or not wanted. Inputs are the engine's
+ * memory for that call alone. Returns 0; else the step ends with GRADLOOM_DEVICE, and the training with it: what a step
+ * had updated until then stays so. */
+typedef struct gradloom_host_tensor {
+  void* data;
+  int32_t dtype;
+  int32_t rank;
+  const int64_t* dims;
+} gradloom_host_tensor;
+typedef int (*gradloom_host_function)(void* user, int64_t call, int backward, int input_count,
+                                      const gradloom_host_tensor* inputs, int output_count,
+                                      const gradloom_host_tensor* outputs);
+/* `number`: from 1, for attribute `function`. */
+int gradloom_host_function_add(gradloom_host_function function, void* user, int64_t* number);
+/* Nodes that still call it end their step with GRADLOOM_DEVICE. */
+int gradloom_host_function_remove(int64_t number);
 
 /* A tensor of a job or module as it is described. */
 typedef struct gradloom_value {
@@ -103,7 +127,8 @@ typedef struct gradloom_module gradloom_module;
 
 /* A model made ready to run for one binding of its dims, on the CPU. `path`: an ONNX file, may be null with --recipe (whose
  * model it is then; of a recipe everything counts that is about the model and its plan: dims, freeze, train, precision,
- * passes, rules, planner, threads). `words`: such settings as flags ("--dim", "batch=8"), and
+ * passes, rules, planner, threads, recompute and memory budget, which is for parameters, their gradients, inputs, outputs and
+ * the arena of one call). `words`: such settings as flags ("--dim", "batch=8"), and
  *   --mode train|eval     train (the default): Dropout drops, BatchNormalization uses and updates statistics where the file
  *                         says so; eval: Dropout is off, BatchNormalization takes the running statistics
  *   --gradients off       forward alone; else backward is part of the plan where something is trained
@@ -127,6 +152,11 @@ void gradloom_module_close(gradloom_module* module); /* null: nothing happens */
 /* kind: GRADLOOM_INPUT, OUTPUT, PARAMETER, STATISTIC. */
 int gradloom_module_count(const gradloom_module* module, int kind, int* count);
 int gradloom_module_value(const gradloom_module* module, int kind, int index, gradloom_value* value);
+
+/* Of every tensor that the model's nodes make, in their order, the rank and the dims, one behind the other: by them a caller who
+ * makes files for other shapes from files that it has sees whether all sizes follow as it thought. They live as long
+ * as the handle. */
+int gradloom_module_extents(const gradloom_module* module, const int64_t** extents, size_t* count);
 
 /* Notes that were made while the model was read and compiled, one a line. */
 int gradloom_module_notes(const gradloom_module* module, const char** notes);
@@ -166,6 +196,46 @@ int gradloom_module_forward(gradloom_module* module, const gradloom_call* call);
  * for its backward. */
 int gradloom_module_backward(gradloom_module* module, const gradloom_call* call);
 
+/* ---- recorders -------------------------------------------------------------------------------------------------------- */
+
+typedef struct gradloom_recorder gradloom_recorder;
+
+/* A training loop of the caller as a run of a session, which `gradloom show`, `trace` and `open` read: its steps, what the
+ * thread that opened the recorder did in each (spans), and the kernels of the modules that it watches. Calls of other
+ * threads are not recorded. Times are nanoseconds of CLOCK_MONOTONIC. After an error of the session (GRADLOOM_IO) nothing
+ * more is recorded, and every call but close returns it; modules go on.
+ *
+ * `session`: a file, which is made where there is none; a session that is there gets one more run. `words`:
+ *   --profile step|sampled|all   steps that are timed kernel by kernel: none, every third (the default), all
+ *   --name TEXT                  of the run
+ *   --steps N                    that are planned
+ *   --command TEXT               what the program was started with
+ * The first step begins now. */
+int gradloom_recorder_open(const char* session, int word_count, const char* const* words,
+                           gradloom_recorder** recorder);
+/* Ends the run. `failure`: one line that says why the loop failed; null: it did not. A step that has not ended is not
+ * kept. The handle is freed in any case; the code tells what could not be kept. Null: nothing happens. */
+int gradloom_recorder_close(gradloom_recorder* recorder, const char* failure);
+
+/* From here on forwards and backwards of `module` are recorded, until one of the two is closed or another recorder watches
+ * it. `name` stands before the names of its nodes; one that is taken gets a number ("net#2"). */
+int gradloom_recorder_watch(gradloom_recorder* recorder, gradloom_module* module, const char* name);
+
+/* What the thread did between two times of the step that goes on. Spans may come in any order, and lie inside one another by
+ * their times; one that reaches out of the span or step in which it began is cut there. `kind`: data, engine, gradloom,
+ * compile, outside, module, backward, optimizer, python or record (docs/sessions.md, host_span); calls of watched
+ * modules are there by themselves. `name`: of what ran, may be null. */
+int gradloom_recorder_span(gradloom_recorder* recorder, const char* kind, const char* name, int64_t start_ns,
+                           int64_t end_ns);
+/* The step that goes on begins here: what was before belongs to none. Needed where a step does not begin when the one
+ * before ended. */
+int gradloom_recorder_begin_step(gradloom_recorder* recorder, int64_t start_ns);
+/* The step ends, and the next one begins. `loss`, `lr`: NaN where the caller has none. GRADLOOM_LIMIT: a step with more
+ * than 100000 spans or 1000000 kernels. */
+int gradloom_recorder_end_step(gradloom_recorder* recorder, int64_t end_ns, double loss, double lr);
+/* Something that is worth knowing of the run ("optimizer", "AdamW"), for the table environment, as loop.NAME. */
+int gradloom_recorder_tell(gradloom_recorder* recorder, const char* name, const char* value);
+
 /* ---- jobs ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct gradloom_job gradloom_job;
@@ -199,6 +269,18 @@ int gradloom_job_run(gradloom_job* job);
 /* The next step on batches of the caller: for each of the K batches of a step (--accumulate K) a pointer for each input,
  * one batch behind the other; `count`: of pointers. They are read during the call. */
 int gradloom_job_step_on(gradloom_job* job, int count, const void* const* inputs, double* loss);
+/* Makes the job ready for batches of other sizes, such as the last of an epoch or texts of another length. `words`: "--dim",
+ * "batch=7" for dims of its model, or a MODEL: another file of the same parameters (--dim then binds that one's dims).
+ * `sizes`: a number from 1 for gradloom_job_step_sized. Its plan works in the job's memory, and takes more only where its
+ * arena is larger. Kernels of such steps are not timed. GRADLOOM_USAGE: other words, parameters or states; errors of
+ * gradloom_job_open about model and plan. */
+int gradloom_job_sizes(gradloom_job* job, int word_count, const char* const* words, int* sizes);
+/* gradloom_module_extents of the job's model for these sizes; 0: its own. They live until the next call on the job. */
+int gradloom_job_extents(gradloom_job* job, int sizes, const int64_t** extents, size_t* count);
+/* Forgets them. GRADLOOM_USAGE: there are no such. */
+int gradloom_job_forget_sizes(gradloom_job* job, int sizes);
+/* gradloom_job_step_on for batches of these sizes; 0: the job's own. */
+int gradloom_job_step_sized(gradloom_job* job, int sizes, int count, const void* const* inputs, double* loss);
 int gradloom_job_steps(const gradloom_job* job, int64_t* made, int64_t* all);
 /* Of the steps that follow, instead of what optimizer and schedule say; --group's rates keep their ratio to it. */
 int gradloom_job_set_learning_rate(gradloom_job* job, double rate);
@@ -210,6 +292,16 @@ int gradloom_job_read(const gradloom_job* job, const char* name, void* to, size_
 int gradloom_job_write(gradloom_job* job, const char* name, const void* from, size_t bytes);
 /* Writes a checkpoint now; needs --checkpoint FOLDER. `--resume FOLDER` goes on from it. */
 int gradloom_job_checkpoint(gradloom_job* job);
+
+/* ---- commands --------------------------------------------------------------------------------------------------------- */
+
+/* Runs a command of the command line: "plan", "model.onnx", "--dim", "batch=8". All but open, train and help. What it would print
+ * goes line by line to callbacks->log, which may be null like `callbacks`; with callbacks->json, or --json among the words, as
+ * the JSON that the command prints. Returns the command's exit code: GRADLOOM_CHECK_FAILED is an answer as good as
+ * GRADLOOM_OK. `stop`: may be null; once another thread has made it other than 0 the command ends:
+ * GRADLOOM_INTERRUPTED. */
+int gradloom_command(int word_count, const char* const* words, const gradloom_callbacks* callbacks,
+                     const int32_t* stop);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 
 #include "app/embed/border.h"
 #include "app/embed/caller_batches.h"
+#include "app/parse_words.h"
 #include "app/train_flags.h"
 #include "engine/base/text.h"
 
@@ -30,8 +31,10 @@ struct gradloom_job {
   CommandContext context{out, stop.get_token(), finishing};
   TrainRequest request;  // TrainRun refers to its options
   std::unique_ptr<TrainRun> run;
-  CallerBatches* batches = nullptr;  // the run's; null: the recipe has data
-  std::vector<InputSpec> inputs;
+  CallerBatches* batches = nullptr;                     // the run's; null: the recipe has data
+  std::map<int, std::shared_ptr<const JobPlan>> sizes;  // other than the job's own
+  int next_sizes = 1;
+  std::vector<std::int64_t> extents;  // that were asked for last
   std::vector<JobValue> values[kKinds];
   std::map<std::string, const JobValue*> contents;  // that can be read and written
   Status steps;                                     // how they went so far
@@ -43,28 +46,17 @@ namespace {
 
 Result<TrainRequest> read_words(const std::vector<std::string>& words) {
   CLI::App app;
-  app.set_help_flag();
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   TrainFlags flags;
   flags.declare(app);
-  try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-  } catch (const CLI::ParseError& e) {
-    return Error{Errc::usage, e.what()};
-  }
+  TRY(parse_words(app, words));
   return flags.resolve();
 }
 
 void listen(gradloom_job& job, const gradloom_callbacks* callbacks) {
   if (callbacks != nullptr) job.callbacks = *callbacks;
   job.out.set_json(job.callbacks.json != 0);
-  job.out.set_listener([&job](Said said, const std::string& line) {
-    const int level = said == Said::text    ? GRADLOOM_LOG_TEXT
-                      : said == Said::note  ? GRADLOOM_LOG_NOTE
-                      : said == Said::error ? GRADLOOM_LOG_ERROR
-                                            : GRADLOOM_LOG_JSON;
-    if (job.callbacks.log != nullptr) job.callbacks.log(job.callbacks.user, level, line.c_str());
-  });
+  job.out.set_listener(embed::listener(job.callbacks));
 }
 
 void describe(gradloom_job& job) {
@@ -73,8 +65,8 @@ void describe(gradloom_job& job) {
   const auto add = [&](int kind, ValueId id, bool gradient) {
     job.values[kind].push_back({graph.values[id].name, graph.type(id), gradient, id});
   };
-  job.inputs = input_specs(graph);
-  for (const InputSpec& input : job.inputs) add(GRADLOOM_INPUT, find_value(graph, input.name), false);
+  for (const InputSpec& input : job.run->job().inputs())
+    add(GRADLOOM_INPUT, find_value(graph, input.name), false);
   add(GRADLOOM_OUTPUT, train.names.loss, false);
   for (const ValueId id : graph.parameters) {
     const auto& trained = train.trainable;
@@ -142,6 +134,55 @@ Status run_all(gradloom_job& job) {
   return {};
 }
 
+// The job's recipe with another model or other dims.
+Result<Recipe> resized(const gradloom_job& job, const std::vector<std::string>& words) {
+  Recipe recipe = job.run->prepared().recipe;
+  CLI::App app;
+  std::string model;
+  std::vector<std::string> dims;
+  app.add_option("MODEL", model);
+  app.add_option("--dim", dims)->allow_extra_args(false);
+  TRY(parse_words(app, words));
+  if (!model.empty()) {
+    recipe.model = model;
+    recipe.dims.clear();
+  }
+  for (const std::string& dim : dims) TRY(RecipeFlags::override_with(recipe, "dim=" + dim));
+  recipe.model_hash.clear();
+  recipe.load_params.clear();  // contents are the job's
+  recipe.load_optimizer.clear();
+  return recipe;
+}
+
+Status add_sizes(gradloom_job& job, const std::vector<std::string>& words, int* sizes) {
+  TRY(job.steps);
+  const Recipe recipe = TRY(resized(job, words));
+  std::shared_ptr<const Prepared> prepared = TRY(prepare(recipe, job.context.stop));
+  job.sizes[job.next_sizes] = TRY(job.run->job().plan_for(std::move(prepared)));
+  *sizes = job.next_sizes++;
+  return {};
+}
+
+Result<std::shared_ptr<const JobPlan>> plan_of(const gradloom_job& job, int sizes) {
+  const auto found = job.sizes.find(sizes);
+  if (found == job.sizes.end())
+    return Error{Errc::usage, "there are no sizes " + std::to_string(sizes) + " (gradloom_job_sizes)"};
+  return found->second;
+}
+
+Status step_on(gradloom_job& job, int sizes, int count, const void* const* inputs, double* loss) {
+  if (job.batches == nullptr)
+    return Error{Errc::usage, "the job has data of its own (--data caller takes the caller's)"};
+  if (count > 0) TRY(embed::given(inputs, "inputs"));
+  Job& of = job.run->job();
+  const std::shared_ptr<const JobPlan> plan = sizes == 0 ? nullptr : TRY(plan_of(job, sizes));
+  TRY(job.batches->bring(of.first_batch(job.run->last_step() + 1), of.options().train.accumulate,
+                         plan ? plan->inputs : of.inputs(),
+                         std::vector<const void*>(inputs, inputs + std::max(count, 0))));
+  of.use(plan);
+  return make_step(job, loss);
+}
+
 Result<const JobValue*> value_called(const gradloom_job& job, const char* name, std::size_t bytes) {
   TRY(embed::given(name, "name"));
   const auto at = job.contents.find(name);
@@ -207,14 +248,39 @@ int gradloom_job_run(gradloom_job* job) {
 }
 
 int gradloom_job_step_on(gradloom_job* job, int count, const void* const* inputs, double* loss) {
+  return on(job, [&] { return step_on(*job, 0, count, inputs, loss); });
+}
+
+int gradloom_job_step_sized(gradloom_job* job, int sizes, int count, const void* const* inputs,
+                            double* loss) {
+  return on(job, [&] { return step_on(*job, sizes, count, inputs, loss); });
+}
+
+int gradloom_job_sizes(gradloom_job* job, int word_count, const char* const* words, int* sizes) {
   return on(job, [&]() -> Status {
-    if (job->batches == nullptr)
-      return Error{Errc::usage, "the job has data of its own (--data caller takes the caller's)"};
-    if (count > 0) TRY(embed::given(inputs, "inputs"));
-    const Job& of = job->run->job();
-    TRY(job->batches->bring(of.first_batch(job->run->last_step() + 1), of.options().train.accumulate,
-                            job->inputs, std::vector<const void*>(inputs, inputs + std::max(count, 0))));
-    return make_step(*job, loss);
+    TRY(embed::given(sizes, "sizes"));
+    return add_sizes(*job, TRY(embed::words_of(word_count, words)), sizes);
+  });
+}
+
+int gradloom_job_extents(gradloom_job* job, int sizes, const int64_t** extents, size_t* count) {
+  return on(job, [&]() -> Status {
+    TRY(embed::given(extents, "extents"));
+    TRY(embed::given(count, "count"));
+    const Prepared& of = sizes == 0 ? job->run->prepared() : *TRY(plan_of(*job, sizes))->prepared;
+    job->extents = embed::extents_of(of.model.graph);
+    *extents = job->extents.data();
+    *count = job->extents.size();
+    return {};
+  });
+}
+
+int gradloom_job_forget_sizes(gradloom_job* job, int sizes) {
+  return on(job, [&]() -> Status {
+    const std::shared_ptr<const JobPlan> plan = TRY(plan_of(*job, sizes));
+    job->run->job().use(nullptr);
+    job->sizes.erase(sizes);
+    return {};
   });
 }
 

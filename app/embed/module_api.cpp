@@ -2,15 +2,9 @@
 #include <algorithm>
 
 #include "app/embed/border.h"
-#include "app/module.h"
+#include "app/embed/module_handle.h"
 
 using namespace gradloom;
-
-struct gradloom_module {
-  std::unique_ptr<ModelModule> module;
-  std::string notes;
-  mutable std::atomic<bool> broken{false};
-};
 
 namespace {
 
@@ -18,6 +12,7 @@ Status make_handle(Result<std::unique_ptr<ModelModule>> opened, gradloom_module*
   auto handle = std::make_unique<gradloom_module>();
   handle->module = TRY(std::move(opened));
   for (const std::string& note : handle->module->notes()) handle->notes += note + "\n";
+  handle->extents = embed::extents_of(handle->module->model());
   *module = handle.release();
   return {};
 }
@@ -100,6 +95,16 @@ int gradloom_module_value(const gradloom_module* module, int kind, int index, gr
     TRY(embed::check_index(index, values.size()));
     const ModuleValue& v = values[static_cast<std::size_t>(index)];
     *value = embed::described(v.name, v.type, v.gradient, v.used);
+    return {};
+  });
+}
+
+int gradloom_module_extents(const gradloom_module* module, const int64_t** extents, size_t* count) {
+  return on(module, [&]() -> Status {
+    TRY(embed::given(extents, "extents"));
+    TRY(embed::given(count, "count"));
+    *extents = module->extents.data();
+    *count = module->extents.size();
     return {};
   });
 }

@@ -81,7 +81,8 @@ namespace detail {
 
 }  // namespace gradloom
 
-// The value of `expr`, or return its error from the enclosing function.
+// The value of `expr`, or return its error from the enclosing function. Not among the arguments of `new`: memory that is taken
+// for the object would stay.
 #define GRADLOOM_JOIN_(a, b) a##b
 #define GRADLOOM_JOIN(a, b) GRADLOOM_JOIN_(a, b)
 #define GRADLOOM_TRY(result, expr)                      \

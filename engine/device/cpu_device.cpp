@@ -12,6 +12,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
+#include "engine/ops/custom/host_call.h"
 #include "kernels/cpu.h"
 #include "kernels/launcher.h"
 
@@ -99,7 +100,11 @@ class CpuDevice final : public Device {
   }
 
   Status launch(const PreparedKernel& kernel, const Operands& operands, std::int32_t) override {
-    static_cast<const CpuPrepared&>(kernel).run(operands);
+    try {
+      static_cast<const CpuPrepared&>(kernel).run(operands);
+    } catch (const HostCallFailed& failed) {
+      return Error{Errc::device, failed.what()};
+    }
     return {};
   }
 

@@ -12,6 +12,7 @@
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ir/rewriter.h"
+#include "engine/onnx/file/newer_fields.h"
 #include "engine/onnx/file/tensor_proto.h"
 #include "engine/onnx/read/attributes.h"
 #include "engine/onnx/write/bodies.h"
@@ -86,7 +87,7 @@ std::string not_standard(const Node& node, int opset) {
     if (node.outputs[i] != kNone) outputs = static_cast<int>(i) + 1;
   if (outputs > schema->max_output()) return "with results of its own";
   for (const auto& [name, value] : node.attrs.all())
-    if (name != "key" && schema->attributes().count(name) == 0) return "with " + name;
+    if (name != "key" && name != "unbiased" && schema->attributes().count(name) == 0) return "with " + name;
   return "";
 }
 
@@ -115,6 +116,8 @@ void write_standard(const Graph& graph, const Node& node, int opset, const NameO
   for (const auto& [name, value] : node.attrs.all()) {
     if (is_list(schema, name))
       write_list(name, std::get<std::string>(value), proto);
+    else if (name == "unbiased")
+      add_metadata(*proto, kRunningVariance, name);
     else if (name != "key")
       write_attribute(name, value, proto);
   }

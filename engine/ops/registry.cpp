@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 
+#include "engine/ops/custom/custom_ops.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/gradient_rules.h"
 #include "engine/ops/preparation.h"
@@ -47,7 +48,7 @@ const OpDef* find_op(const std::string& name, const std::string& domain, int ops
   const auto [first, last] = registry().by_name.equal_range({domain == "ai.onnx" ? "" : domain, name});
   for (auto it = first; it != last; ++it)
     if (it->second->since <= opset && opset <= it->second->until) return it->second;
-  return nullptr;
+  return find_custom_op(name, domain, opset);
 }
 
 const OpDef& op_by_name(const char* name) {

@@ -235,9 +235,17 @@ class BufferAssigner {
       const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(b)];
       if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b) || kept_.count(b))
         continue;
+      if (!elementwise && read_elsewhere(node, i, b)) continue;
       return b;
     }
     return -1;
+  }
+
+  // Whether another input of the node lies in the buffer.
+  bool read_elsewhere(const Node& node, std::size_t input, std::int32_t b) const {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (i != input && node.inputs[i] != kNone && plan_.buffer_of[node.inputs[i]] == b) return true;
+    return false;
   }
 
   Status check_updates() const {

@@ -1,5 +1,6 @@
 #include "engine/run/module_executor.h"
 
+#include "engine/base/text.h"
 #include "engine/ir/op.h"
 
 namespace gradloom {
@@ -109,7 +110,10 @@ Status ModuleExecutor::run(std::size_t first, std::size_t last, std::size_t firs
     for (std::size_t k = s.inputs; k <= s.workspace; ++k) addresses_[k] = resolve(operands_[k], memory);
     const Operands operands{addresses_.data() + s.inputs, addresses_.data() + s.outputs,
                             addresses_[s.workspace], &memory.random};
+    const std::int64_t start_ns = memory.samples != nullptr ? monotonic_ns() : 0;
     TRY(device_.launch(*s.kernel, operands, static_cast<std::int32_t>(i)));
+    if (memory.samples != nullptr)
+      memory.samples->push_back({static_cast<std::int32_t>(i), 0, start_ns, monotonic_ns() - start_ns});
   }
   for (const Copy& copy : copies_)
     if (copy.result >= first_result && copy.result < last_result && copy.bytes > 0)

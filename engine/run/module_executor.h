@@ -10,6 +10,7 @@
 
 #include "engine/device/device.h"
 #include "engine/plan/plan.h"
+#include "engine/run/executor.h"
 #include "kernels/arguments/elements.h"
 
 namespace gradloom {
@@ -20,6 +21,7 @@ struct ModuleMemory {
   std::vector<std::byte*> sources;  // as given to create; null where no kernel reads the value
   std::vector<std::byte*> results;  // in the order of Graph::outputs; those of the other part may be null
   kernels::RandomState random{};    // seed and step: backward takes those of its forward
+  std::vector<KernelSample>* samples = nullptr;  // not null: every kernel is timed, and appended here
 };
 
 class ModuleExecutor {

@@ -52,6 +52,7 @@ struct GroupNormGradArgs {
 
 // BatchNorm, x, y: [n, c, spatial]; scale, bias, running_*: [c]. The batch variance is biased, for y as for
 //   running = running * momentum + batch * (1 - momentum)     (ONNX-14/15)
+// where `unbias` multiplies the batch's variance: n / (n - 1) of n numbers in a channel is PyTorch's.
 // With training = false, y comes from the running statistics; the *_out and saved_* pointers may be null.
 // Channels in blocks: x, y: [n, c / block, spatial, block].
 struct BatchNormArgs {
@@ -64,6 +65,7 @@ struct BatchNormArgs {
   void* workspace = nullptr;
   DType parameters = dtype;
   std::int64_t block = 1;
+  double unbias = 1;
 };
 struct BatchNormGradArgs {
   DType dtype;

@@ -38,7 +38,7 @@ void normalize_channels(const BatchNormArgs& args) {
       const double off = batch_mean - double(center);  // the rounding of the centre, corrected
       const double batch_var = squares.total[0] / double(per_channel) - off * off;
       write(args.running_mean_out, c, mean * args.momentum + batch_mean * (1.0 - args.momentum));
-      write(args.running_var_out, c, var * args.momentum + batch_var * (1.0 - args.momentum));
+      write(args.running_var_out, c, var * args.momentum + batch_var * args.unbias * (1.0 - args.momentum));
       mean = batch_mean;
       var = batch_var;
     } else {
@@ -170,7 +170,7 @@ void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* nu
     }
     var = squares / double(args.n * args.spatial);
     running_mean = running_mean * args.momentum + mean * (1.0 - args.momentum);
-    running_var = running_var * args.momentum + var * (1.0 - args.momentum);
+    running_var = running_var * args.momentum + var * args.unbias * (1.0 - args.momentum);
   }
   const double inv_std = 1.0 / sqrt(var + args.epsilon);
   put(args.running_mean_out, running_mean);

@@ -1,7 +1,8 @@
-// C = alpha * A B + bias (+ C), batched, any strides. Doubles: Tiles of C are independent parts; each
-// packs the panels of A and B that it needs and runs a register-blocked micro kernel. The sum over k goes in
+// C = alpha * A B + bias (+ C), batched, any strides. Tiles of C are independent parts; each packs the panels
+// of A and B that it needs and multiplies them in registers. The sum over k goes in
 // blocks of fixed size, in order, so the bits do not depend on the number of threads.
 #include "kernels/cpu/kernel.h"
+#include "kernels/cpu/lanes.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
@@ -23,104 +24,255 @@ GRADLOOM_INLINE void add_batch(const GemmArgs& args, i64 number, i64& a, i64& b,
   }
 }
 
-#if defined(__AVX512F__)
-typedef double Lanes __attribute__((vector_size(64)));
-constexpr i64 kMr = 12, kNrVectors = 2;
-#elif defined(__AVX2__)
-typedef double Lanes __attribute__((vector_size(32)));
-constexpr i64 kMr = 6, kNrVectors = 2;
-#else
-typedef double Lanes __attribute__((vector_size(16)));
-constexpr i64 kMr = 4, kNrVectors = 2;
-#endif
-constexpr i64 kWidth = i64(sizeof(Lanes) / sizeof(double));
-constexpr i64 kNr = kNrVectors * kWidth;
-constexpr i64 kMc = 96, kNc = 192, kKc = 256;  // a tile of C and a block of k
+// ---- blocks, after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008) --------
 
+// Sums of `rows` x `columns` elements of C stay in registers while a panel of A passes a panel of B.
+template <class T>
+struct Kernel {
+#if defined(__AVX512F__)
+  static constexpr i64 rows = 12;
+#elif defined(__AVX2__)
+  static constexpr i64 rows = 6;
+#else
+  static constexpr i64 rows = 4;
+#endif
+  static constexpr i64 registers = 2, columns = registers * kLanes<T>;
+};
+// A tile of C is at most so large, and takes a block of k at a time: the panels of A stay in L2.
+constexpr i64 kMostRows = 192, kMostColumns = 512;
+template <class T>
+constexpr i64 kDepth = 1024 / i64(sizeof(T));
+
+template <class T>
 struct Panels {
-  alignas(64) double a[(kMc + kMr) * kKc];
-  alignas(64) double b[(kNc + kNr) * kKc];
+  alignas(64) T a[(kMostRows + Kernel<T>::rows) * kDepth<T>];
+  alignas(64) T b[(kMostColumns + Kernel<T>::columns) * kDepth<T>];
 };
 
-// A[rows, depth] -> panels of kMr rows: panel, k, row. Missing rows are zero.
-void pack_a(const double* a, i64 row_stride, i64 col_stride, i64 rows, i64 depth, double* out) {
-  for (i64 r0 = 0; r0 < rows; r0 += kMr) {
-    const i64 height = smaller(kMr, rows - r0);
-    for (i64 r = 0; r < kMr; ++r) {
-      const double* const from = a + (r0 + r) * row_stride;
-      if (r < height) {
-        for (i64 k = 0; k < depth; ++k) out[k * kMr + r] = from[k * col_stride];
-      } else {
-        for (i64 k = 0; k < depth; ++k) out[k * kMr + r] = 0.0;
-      }
-    }
-    out += kMr * depth;
+// Rows become columns, in registers of 32 bytes: pairs within their halves, then the halves.
+GRADLOOM_INLINE void transpose(VecOf<float, 32>::type (&x)[8]) {
+  VecOf<float, 32>::type pairs[8], fours[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    pairs[i + 1] = __builtin_shufflevector(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
   }
-}
-
-// B[depth, cols] -> panels of kNr columns: panel, k, column. Missing columns are zero.
-void pack_b(const double* b, i64 row_stride, i64 col_stride, i64 depth, i64 cols, double* out) {
-  for (i64 c0 = 0; c0 < cols; c0 += kNr) {
-    const i64 width = smaller(kNr, cols - c0);
-    if (col_stride == 1 && width == kNr) {
-      for (i64 k = 0; k < depth; ++k)
-        __builtin_memcpy(out + k * kNr, b + k * row_stride + c0, kNr * sizeof(double));
-    } else {
-      for (i64 c = 0; c < kNr; ++c) {
-        const double* const from = b + (c0 + c) * col_stride;
-        for (i64 k = 0; k < depth; ++k) out[k * kNr + c] = c < width ? from[k * row_stride] : 0.0;
-      }
-    }
-    out += kNr * depth;
-  }
-}
-
-// out[kMr][kNr] = panel of A times panel of B.
-GRADLOOM_INLINE void micro_kernel(const double* a, const double* b, i64 depth, double* out) {
-  Lanes sum[kMr][kNrVectors] = {};
-  for (i64 k = 0; k < depth; ++k) {
-    Lanes column[kNrVectors];
-    __builtin_memcpy(column, b + k * kNr, sizeof(column));
-#pragma GCC unroll 12
-    for (i64 r = 0; r < kMr; ++r) {
-      const double value = a[k * kMr + r];
 #pragma GCC unroll 2
-      for (i64 v = 0; v < kNrVectors; ++v) sum[r][v] += value * column[v];
+  for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      const auto &low = pairs[i + j], &high = pairs[i + j + 2];
+      fours[i + 2 * j] = __builtin_shufflevector(low, high, 0, 1, 8, 9, 4, 5, 12, 13);
+      fours[i + 2 * j + 1] = __builtin_shufflevector(low, high, 2, 3, 10, 11, 6, 7, 14, 15);
     }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    x[i] = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    x[i + 4] = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
-  __builtin_memcpy(out, sum, sizeof(sum));
+}
+GRADLOOM_INLINE void transpose(VecOf<double, 32>::type (&x)[4]) {
+  VecOf<double, 32>::type pairs[4];
+#pragma GCC unroll 2
+  for (int i = 0; i < 4; i += 2) {
+    pairs[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 4, 2, 6);
+    pairs[i + 1] = __builtin_shufflevector(x[i], x[i + 1], 1, 5, 3, 7);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    x[i] = __builtin_shufflevector(pairs[i], pairs[i + 2], 0, 1, 4, 5);
+    x[i + 2] = __builtin_shufflevector(pairs[i], pairs[i + 2], 2, 3, 6, 7);
+  }
 }
 
-// One tile of C, rows x cols at (row, col), of one matrix.
-void compute_tile(const GemmArgs& args, const double* a, const double* b, double* c, i64 row, i64 col,
-                  Panels& panels) {
-  const i64 rows = smaller(kMc, args.m - row), cols = smaller(kNc, args.n - col);
-  const i64 depth_blocks = larger(1, ceil_div(args.k, kKc));
+// A panel of `width` lines whose elements lie beside one another: out[k][line]. `count` of the lines are there, the
+// others are zero. What is written beyond one k's lines, and beyond the panel, is
+// overwritten by the next.
+template <class T, i64 width>
+GRADLOOM_INLINE void pack_transposed(const T* x, i64 line_stride, i64 count, i64 depth, T* out) {
+  constexpr int n = 32 / int(sizeof(T));
+  using V = typename VecOf<T, 32>::type;
+  i64 k = 0;
+  for (; k + n <= depth; k += n) {
+    V blocks[ceil_div(width, n)][n];
+#pragma GCC unroll 8
+    for (i64 block = 0; block * n < width; ++block) {
+#pragma GCC unroll 8
+      for (i64 i = 0; i < n; ++i) {
+        const i64 line = block * n + i;
+        blocks[block][i] = V{};
+        if (line < smaller(count, width))
+          __builtin_memcpy(&blocks[block][i], x + line * line_stride + k, sizeof(V));
+      }
+      transpose(blocks[block]);
+    }
+#pragma GCC unroll 8
+    for (i64 i = 0; i < n; ++i)
+#pragma GCC unroll 8
+      for (i64 block = 0; block * n < width; ++block)
+        __builtin_memcpy(out + (k + i) * width + block * n, &blocks[block][i], sizeof(V));
+  }
+  for (; k < depth; ++k)
+    for (i64 i = 0; i < width; ++i) out[k * width + i] = i < count ? x[i * line_stride + k] : T(0);
+}
+
+// Lines (rows of A, columns of B) of `depth` elements -> panels of `width` lines: panel, k, line. Missing lines are zero.
+template <class T, i64 width>
+void pack(const T* x, i64 line_stride, i64 depth_stride, i64 lines, i64 depth, T* out) {
+  for (i64 first = 0; first < lines; first += width, out += width * depth) {
+    const i64 count = smaller(width, lines - first);
+    const T* const from = x + first * line_stride;
+    if (line_stride == 1 && count == width) {
+      for (i64 k = 0; k < depth; ++k)
+        __builtin_memcpy(out + k * width, from + k * depth_stride, width * sizeof(T));
+    } else if (depth_stride == 1) {
+      if (count == width) {
+        pack_transposed<T, width>(from, line_stride, width, depth, out);
+      } else {
+        pack_transposed<T, width>(from, line_stride, count, depth, out);
+      }
+    } else {
+      for (i64 k = 0; k < depth; ++k)
+        for (i64 i = 0; i < width; ++i)
+          out[k * width + i] = i < count ? from[i * line_stride + k * depth_stride] : T(0);
+    }
+  }
+}
+
+// What becomes of sums over k: alpha times them, and bias and C and then the activation where there are any.
+template <class T>
+struct Finish {
+  T alpha;
+  const T* bias;  // of the first column; null: none
+  bool add, relu;
+};
+
+template <class T, class V>
+GRADLOOM_INLINE void finish(const Finish<T>& how, const V& sum, i64 column, T* c) {
+  V value = how.alpha * sum;
+  if (how.bias != nullptr) value += get(how.bias + column, value);
+  if (how.add) value += get(c, value);
+  if (how.relu) value = value < 0 ? V{} : value;
+  put(c, value);
+}
+
+// A panel of A times a panel of B, into rows of C that lie c_row apart.
+template <class T>
+GRADLOOM_INLINE void multiply(const T* a, const T* b, i64 depth, const Finish<T>& how, T* c, i64 c_row) {
+  using K = Kernel<T>;
+  Vec<T> sums[K::rows][K::registers] = {};
+  for (i64 k = 0; k < depth; ++k) {
+    Vec<T> line[K::registers];
+#pragma GCC unroll 2
+    for (i64 v = 0; v < K::registers; ++v) line[v] = load(b + k * K::columns + v * kLanes<T>);
+#pragma GCC unroll 12
+    for (i64 r = 0; r < K::rows; ++r) {
+      const T value = a[k * K::rows + r];
+#pragma GCC unroll 2
+      for (i64 v = 0; v < K::registers; ++v) sums[r][v] += value * line[v];
+    }
+  }
+#pragma GCC unroll 12
+  for (i64 r = 0; r < K::rows; ++r)
+#pragma GCC unroll 2
+    for (i64 v = 0; v < K::registers; ++v) {
+      const i64 column = v * kLanes<T>;
+      finish(how, sums[r][v], column, c + r * c_row + column);
+    }
+}
+
+// The same at the edges of C, and where its columns do not lie beside one another.
+template <class T>
+void multiply_part(const T* a, const T* b, i64 depth, const Finish<T>& how, T* c, i64 c_row, i64 c_column,
+                   i64 rows, i64 columns) {
+  using K = Kernel<T>;
+  alignas(64) T sums[K::rows * K::columns];
+  multiply(a, b, depth, Finish<T>{T(1), nullptr, false, false}, sums, K::columns);
+  for (i64 r = 0; r < rows; ++r) {
+    const T* const from = sums + r * K::columns;
+    if (c_column == 1) {
+      for_registers<T>(columns,
+                       [&](i64 j, auto like) { finish(how, get(from + j, like), j, c + r * c_row + j); });
+    } else {
+      for (i64 j = 0; j < columns; ++j) finish(how, from[j], j, c + r * c_row + j * c_column);
+    }
+  }
+}
+
+// A tile of C, rows x columns at (row, column), of one matrix.
+struct Tile {
+  i64 row, column, rows, columns;
+};
+
+template <class T>
+void compute_tile(const GemmArgs& args, const T* a, const T* b, T* c, const Tile& tile) {
+  using K = Kernel<T>;
+  Panels<T>& panels = *static_cast<Panels<T>*>(thread_scratch(sizeof(Panels<T>)));
+  const i64 depth_blocks = larger(1, ceil_div(args.k, kDepth<T>));
   for (i64 block = 0; block < depth_blocks; ++block) {
-    const i64 k0 = block * kKc, depth = smaller(kKc, args.k - k0);
+    const i64 k0 = block * kDepth<T>, depth = smaller(kDepth<T>, args.k - k0);
     const bool first = block == 0, last = block + 1 == depth_blocks;
-    pack_a(a + row * args.a_row + k0 * args.a_col, args.a_row, args.a_col, rows, depth, panels.a);
-    pack_b(b + k0 * args.b_row + col * args.b_col, args.b_row, args.b_col, depth, cols, panels.b);
-    for (i64 c0 = 0; c0 < cols; c0 += kNr) {
-      for (i64 r0 = 0; r0 < rows; r0 += kMr) {
-        alignas(64) double sums[kMr][kNr];
-        micro_kernel(panels.a + r0 * depth, panels.b + c0 * depth, depth, sums[0]);
-        for (i64 r = 0; r < smaller(kMr, rows - r0); ++r) {
-          double* const out = c + (row + r0 + r) * args.c_row + (col + c0) * args.c_col;
-          const double* const bias =
-              first && args.bias != nullptr ? static_cast<const double*>(args.bias) + col + c0 : nullptr;
-          for (i64 j = 0; j < smaller(kNr, cols - c0); ++j) {
-            double* const at = out + j * args.c_col;
-            double value = args.alpha * sums[r][j];
-            if (bias != nullptr) value += bias[j];
-            if (!first || args.accumulate) value += *at;
-            if (last && args.activation == Activation::relu) value = max(value, 0.0);
-            *at = value;
-          }
+    pack<T, K::rows>(a + tile.row * args.a_row + k0 * args.a_col, args.a_row, args.a_col, tile.rows, depth,
+                     panels.a);
+    pack<T, K::columns>(b + k0 * args.b_row + tile.column * args.b_col, args.b_col, args.b_row, tile.columns,
+                        depth, panels.b);
+    Finish<T> how{T(args.alpha), nullptr, !first || args.accumulate,
+                  last && args.activation == Activation::relu};
+    for (i64 j = 0; j < tile.columns; j += K::columns) {
+      if (first && args.bias != nullptr) how.bias = static_cast<const T*>(args.bias) + tile.column + j;
+      const i64 columns = smaller(K::columns, tile.columns - j);
+      for (i64 i = 0; i < tile.rows; i += K::rows) {
+        T* const to = c + (tile.row + i) * args.c_row + (tile.column + j) * args.c_col;
+        const T *const left = panels.a + i * depth, *const right = panels.b + j * depth;
+        const i64 rows = smaller(K::rows, tile.rows - i);
+        if (rows == K::rows && columns == K::columns && args.c_col == 1) {
+          multiply(left, right, depth, how, to, args.c_row);
+        } else {
+          multiply_part(left, right, depth, how, to, args.c_row, args.c_col, rows, columns);
         }
       }
     }
   }
+}
+
+// How C is cut into tiles, from its sizes alone: as large as panels may be, smaller where there would be few.
+struct Cut {
+  i64 rows, columns;
+};
+
+template <class T>
+Cut cut_of(const GemmArgs& args, i64 batch) {
+  constexpr i64 kFew = 4, kFewWork = 262144, kMany = 16, kManyWork = 4194304;
+  Cut cut{smaller(kMostRows, args.m), smaller(kMostColumns, args.n)};
+  const auto worth_halving = [&] {
+    const i64 tiles = batch * ceil_div(args.m, cut.rows) * ceil_div(args.n, cut.columns),
+              half = cut.rows * cut.columns * args.k / 2;
+    return (tiles < kFew && half >= kFewWork) || (tiles < kMany && half >= kManyWork);
+  };
+  while (worth_halving()) {
+    i64& side = cut.rows >= cut.columns ? cut.rows : cut.columns;
+    side = ceil_div(side, 2);
+  }
+  // Tiles of nearly equal size, of whole panels.
+  const auto even = [](i64 size, i64 most, i64 panel) {
+    return ceil_div(ceil_div(size, ceil_div(size, most)), panel) * panel;
+  };
+  return {even(args.m, cut.rows, Kernel<T>::rows), even(args.n, cut.columns, Kernel<T>::columns)};
+}
+
+template <class T>
+void float_gemm(const GemmArgs& args) {
+  const i64 batch = batches_of(args);
+  const Cut cut = cut_of<T>(args, batch);
+  const i64 down = ceil_div(args.m, cut.rows), across = ceil_div(args.n, cut.columns);
+  parallel_for(batch * down * across, batch * args.m * args.n * larger(1, args.k) / 4, [&](i64 part) {
+    i64 a = 0, b = 0, c = 0;
+    add_batch(args, part / (down * across), a, b, c);
+    const i64 row = part % down * cut.rows, column = part / down % across * cut.columns;
+    compute_tile(args, static_cast<const T*>(args.a) + a, static_cast<const T*>(args.b) + b,
+                 static_cast<T*>(args.c) + c,
+                 Tile{row, column, smaller(cut.rows, args.m - row), smaller(cut.columns, args.n - column)});
+  });
 }
 
 // Integers, exact modulo 2^32 or 2^64: signed ones are computed as unsigned.
@@ -150,18 +302,7 @@ void integer_gemm(const GemmArgs& args) {
 void gemm(const GemmArgs& args) {
   if (args.dtype == DType::i32 || args.dtype == DType::u32) return integer_gemm<std::uint32_t>(args);
   if (args.dtype == DType::i64 || args.dtype == DType::u64) return integer_gemm<std::uint64_t>(args);
-  static thread_local Panels panels;
-  const i64 batch = batches_of(args);
-  const i64 row_tiles = ceil_div(args.m, kMc), col_tiles = ceil_div(args.n, kNc);
-  const i64 parts = batch * row_tiles * col_tiles;
-  parallel_for(parts, batch * args.m * args.n * larger(1, args.k) / 4, [&](i64 part) {
-    const i64 tile = part % (row_tiles * col_tiles);
-    const i64 number = part / (row_tiles * col_tiles);
-    i64 a = 0, b = 0, c = 0;
-    add_batch(args, number, a, b, c);
-    compute_tile(args, static_cast<const double*>(args.a) + a, static_cast<const double*>(args.b) + b,
-                 static_cast<double*>(args.c) + c, tile / col_tiles * kMc, tile % col_tiles * kNc, panels);
-  });
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, float_gemm, args);
 }
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNorm
                        }) /
           count;
     running_mean = running_mean * args.momentum + mean * (1.0 - args.momentum);
-    running_var = running_var * args.momentum + var * (1.0 - args.momentum);
+    running_var = running_var * args.momentum + var * args.unbias * (1.0 - args.momentum);
   }
   if (threadIdx.x > 0) return;
   const double inv_std = 1.0 / sqrt(var + args.epsilon);
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(kThreads) batch_norm_running_statistics(BatchN
     return get<float>(running, c) * args.momentum + batch * (1.0 - args.momentum);
   };
   put<float>(args.running_mean_out, c, join(args.running_mean, get<float>(args.saved_mean, c)));
-  put<float>(args.running_var_out, c, join(args.running_var, var > 0 ? var : 0.0));
+  put<float>(args.running_var_out, c, join(args.running_var, (var > 0 ? var : 0.0) * args.unbias));
 }
 
 // ---- launchers --------------------------------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ class Float64Convolution final : public Convolution {
                        std::int64_t a_col, const double* b, std::int64_t b_row, std::int64_t b_col, double* c,
                        bool accumulate) {
     GemmArgs args{};
+    args.dtype = DType::f64;
     args.m = m;
     args.n = n;
     args.k = k;

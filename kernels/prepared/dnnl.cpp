@@ -126,6 +126,11 @@ void Reorder::run(const void* from, void* to) {
   for_parts(std::int64_t(parts_.size()), run_part, last_.team());
 }
 
+bool has_avx512() {
+  constexpr int kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core);
+  return (static_cast<int>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
+}
+
 bool is_reference(const char* implementation) { return std::strstr(implementation, "ref") != nullptr; }
 
 }  // namespace gradloom::kernels::prepared

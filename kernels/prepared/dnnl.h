@@ -109,6 +109,9 @@ class Reorder {
   Call usual_, last_;
 };
 
+// Does oneDNN find AVX-512 (F, CD, BW, DQ and VL) in this processor?
+bool has_avx512();
+
 bool is_reference(const char* implementation);
 
 }  // namespace gradloom::kernels::prepared

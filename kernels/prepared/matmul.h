@@ -1,5 +1,5 @@
-// Matrix multiplication through oneDNN (f32; bf16 where the processor multiplies it, added in f32), own loops
-// for f64. Created once when planning, run many times.
+// Matrix multiplication through oneDNN (f32; bf16 where the processor multiplies it, added in f32), the gemm
+// kernel for f64, and for most f32 on processors without AVX-512. Created once when planning, run many times.
 //   C[batch.., m, n] = epilogue(alpha * A[batch.., m, k] * B[batch.., k, n] + bias[n] (+ C when accumulate))
 #pragma once
 
@@ -26,8 +26,8 @@ struct MatMulDesc {
   bool packed_b = false;  // B is what pack_b made of it: of one matrix that many runs share
 };
 
-// The same product as arguments without pointers, batch dims merged where their strides allow: for f64 and
-// for GPUs. Throws std::runtime_error for more than kEwMaxRank batch dims.
+// The same product as arguments without pointers, batch dims merged where their strides allow: for the
+// gemm kernels. Throws std::runtime_error for more than kEwMaxRank batch dims.
 GemmArgs gemm_args(const MatMulDesc& desc);
 
 class MatMul {
@@ -41,7 +41,7 @@ class MatMul {
   virtual void pack_b(const void*, void*) {}
   // One run of an object at a time: it keeps oneDNN's argument objects.
   virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
-  virtual std::string implementation() const = 0;  // e.g. "brg:avx512_core", "f64 blocked"
+  virtual std::string implementation() const = 0;  // e.g. "brg:avx512_core", "f32 blocked"
 };
 
 }  // namespace gradloom::kernels

@@ -52,6 +52,30 @@ TEST(Timeline, NestsPhasesScopesAndKernels) {
   EXPECT_EQ(m.live_bytes, (std::vector<double>{10, 20, 30, 5}));
 }
 
+TEST(Timeline, TheHostOfALoopStandsAboveItsKernels) {
+  TraceDocument t = sample();
+  for (const std::int64_t step : {1, 4})
+    for (HostSpan& s : nested_spans({{"data", "set", step * 1000, 4},
+                                     {"backward", "", step * 1000 + 10, 70},
+                                     {"outside", "Mine backward", step * 1000 + 30, 20}},
+                                    step, step * 1000, step * 1000 + 100))
+      t.host.push_back(s);
+  const TimelineModel m = build_timeline(t, 4);
+  ASSERT_EQ(m.lanes.size(), 6u);
+  EXPECT_EQ(m.lanes[0].name, "Host");
+  ASSERT_EQ(m.lanes[0].bars.size(), 2u);
+  EXPECT_EQ(m.lanes[0].bars[0].label, "set");
+  EXPECT_EQ(m.lanes[0].bars[1].label, "autograd") << "without a name its kind says what it is";
+  EXPECT_EQ(m.lanes[0].bars[1].start_ns, 10);
+  EXPECT_EQ(m.lanes[0].bars[1].end_ns, 80);
+  EXPECT_EQ(m.lanes[1].name, "Host 2");
+  ASSERT_EQ(m.lanes[1].bars.size(), 1u);
+  EXPECT_EQ(t.host[static_cast<std::size_t>(m.lanes[1].bars[0].host)].name, "Mine backward");
+  EXPECT_EQ(t.host[static_cast<std::size_t>(m.lanes[1].bars[0].host)].step, 4);
+  EXPECT_EQ(m.lanes[2].name, "Phase");
+  EXPECT_EQ(m.lanes[5].bars[2].kernel, 2);
+}
+
 // A copy on each of two streams, before and between the kernels; two launches.
 TEST(Timeline, StreamsOfAGpuStandBelowTheLaunches) {
   TraceDocument t = sample();

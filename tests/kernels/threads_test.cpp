@@ -6,7 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -64,18 +68,57 @@ TEST_F(Threads, RangesCoverAllParts) {
   EXPECT_EQ(sum, 499500);
 }
 
-// A part waits until the other has begun, so two threads compute at once; then their numbers differ.
+// What the system says of each thread of this process: its state, and where in the kernel it waits.
+std::string thread_states() {
+  std::string text;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    text += "thread " + task.path().filename().string();
+    for (const char* file : {"stat", "wchan", "syscall"}) {
+      std::string line;
+      std::getline(std::ifstream(task.path() / file), line);
+      text += std::string("\n  ") + file + ": " + line;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+// Each part waits, asleep, for the other to begin, so two threads compute at once; then their numbers differ. Late is a
+// second thread where the machine is busy: the region is tried again. Where none ever comes something is wrong, as it was
+// when thread_local arrays left no room on the stacks of threads and none was started.
 TEST_F(Threads, HaveNumbersOfTheirOwn) {
   set_threads(2);
-  std::atomic<int> begun{0};
-  int numbers[2] = {-1, -1};
-  for_parts(2, [&](std::int64_t part) {
-    numbers[part] = worker_number();
-    begun.fetch_add(1);
-    while (begun.load() < 2) std::this_thread::yield();
-  });
-  EXPECT_EQ(numbers[0] + numbers[1], 1);
+  bool met = false;
+  for (int region = 0; region < 60 && !met; ++region) {
+    std::atomic<int> begun{0};
+    std::atomic<bool> together{true};
+    int numbers[2] = {-1, -1};
+    for_parts(2, [&](std::int64_t part) {
+      numbers[part] = worker_number();
+      begun.fetch_add(1);
+      for (int turn = 0; begun.load() < 2 && turn < 10000; ++turn) usleep(100);
+      if (begun.load() < 2) together = false;
+    });
+    EXPECT_EQ(begun.load(), 2);
+    met = together;
+    if (met) {
+      EXPECT_EQ(numbers[0] + numbers[1], 1);
+    }
+  }
   EXPECT_EQ(worker_number(), 0);
+  EXPECT_TRUE(met) << "two threads never computed at once\n" << thread_states();
+}
+
+TEST_F(Threads, HaveScratchOfTheirOwn) {
+  set_threads(2);
+  for (const std::size_t bytes : {100, 5000, 64, 1 << 20, 100})
+    for_parts(20, [&](std::int64_t part) {
+      auto* const memory = static_cast<unsigned char*>(thread_scratch(bytes));
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 64, 0u);
+      std::fill_n(memory, bytes, static_cast<unsigned char>(part));
+      usleep(50);
+      EXPECT_EQ(std::count(memory, memory + bytes, static_cast<unsigned char>(part)), std::ptrdiff_t(bytes));
+    });
 }
 
 TEST_F(Threads, PartsWithinAPartAreComputedThere) {

@@ -131,6 +131,64 @@ TEST(RunPasses, ReportsEachPassOfThePhase) {
   EXPECT_EQ(reports.size(), 3u);
 }
 
+// A Concat of all slices between views: the views meet once it is gone.
+Graph slices_between_views() {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {2, 4}});
+  const ValueId flat = b.op("Reshape", {x, b.i64s({8})});
+  const auto slice = [&](std::int64_t begin, std::int64_t end) {
+    return b.op("Slice", {flat, b.i64s({begin}), b.i64s({end}), b.i64s({0})});
+  };
+  const ValueId again = b.op("Concat", {slice(0, 3), slice(3, 8)}, {{"axis", std::int64_t{0}}});
+  graph.outputs = {b.op("Exp", {b.op("Reshape", {again, b.i64s({2, 4})})})};
+  return graph;
+}
+
+std::vector<std::string> pass_names(const std::vector<PassReport>& reports) {
+  std::vector<std::string> names;
+  for (const PassReport& report : reports) names.push_back(report.name);
+  return names;
+}
+
+TEST(RunPasses, PassesThatCleanRunAgainAfterWhatOthersLeft) {
+  Graph graph = slices_between_views();
+  std::vector<PassReport> reports;
+  const auto pipeline = parse_pipeline("eliminate-noops,simplify-slices,cse");
+  ASSERT_OK(pipeline);
+  ASSERT_OK(run_passes(graph, *pipeline, PassPhase::pre_gradient, reports));
+  // Runs that found nothing again tell nothing.
+  EXPECT_EQ(pass_names(reports),
+            (std::vector<std::string>{"eliminate-noops", "simplify-slices", "cse", "eliminate-noops"}));
+  EXPECT_EQ(reports[3].matched, 1);
+  EXPECT_EQ(live_node_count(graph), 1u);
+  EXPECT_EQ(reports[3].nodes_after, 1u);
+}
+
+TEST(RunPasses, AnotherPassBetweenThemKeepsThemApart) {
+  Graph graph = slices_between_views();
+  std::vector<PassReport> reports;
+  const auto pipeline = parse_pipeline("eliminate-noops,fuse-gelu,simplify-slices");
+  ASSERT_OK(pipeline);
+  ASSERT_OK(run_passes(graph, *pipeline, PassPhase::pre_gradient, reports));
+  EXPECT_EQ(reports.size(), 3u);
+  EXPECT_EQ(live_node_count(graph), 3u);
+}
+
+TEST(RunPasses, WhatIsSwitchedOffStaysOffWhenAPassRunsAgain) {
+  Graph graph = slices_between_views();
+  std::vector<PassReport> reports;
+  const auto pipeline = parse_pipeline("eliminate-noops{except=Reshape_1},simplify-slices");
+  ASSERT_OK(pipeline);
+  std::string last;
+  for (const Node& node : graph.nodes)
+    if (is_op(node, "Reshape")) last = node.name;
+  ASSERT_EQ(last, "Reshape_1");
+  ASSERT_OK(run_passes(graph, *pipeline, PassPhase::pre_gradient, reports));
+  EXPECT_EQ(reports.size(), 2u);
+  EXPECT_EQ(live_node_count(graph), 3u);
+}
+
 TEST(RunPasses, ASiteSwitchedOffIsRejectedWithThatReason) {
   Graph graph;
   GraphBuilder b(graph);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "engine/ops/inference.h"
 #include "passes/rules.h"
 #include "tests/passes/support.h"
 
@@ -70,6 +71,29 @@ class GraphMaker {
     return b.op("Concat", {some, some}, last);
   }
 
+  // Small integers, which every float type holds, cast there and back around what moves them.
+  ValueId casts(GraphBuilder& b, ValueId v) {
+    const auto cast = [&](ValueId of, DType to) { return b.op("Cast", {of}, {{"to", onnx_from_dtype(to)}}); };
+    const auto moved = [&](ValueId of) {
+      const Shape shape = b.graph().type(of).shape;
+      if (shape.empty() || below(3) == 0) return b.op("Unsqueeze", {of, b.i64s({0})});
+      if (below(2) == 0) return b.op("Transpose", {of}, {{"perm", random_perm(shape.size())}});
+      return b.op("Concat", {of, below(2) == 0 ? of : b.op("Neg", {of})}, {{"axis", std::int64_t{0}}});
+    };
+    const ValueId low = cast(
+        below(2) == 0 ? moved(b.op("Round", {bounded(b, v)})) : b.op("Round", {bounded(b, v)}), DType::bf16);
+    const ValueId back = cast(below(2) == 0 ? moved(low) : low, DType::f64);
+    const ValueId wide = below(2) == 0 ? moved(back) : back;
+    const ValueId again = below(2) == 0 ? cast(cast(wide, DType::bf16), DType::f64) : wide;
+    const Shape shape = b.graph().type(again).shape;
+    std::vector<std::int64_t> axes;
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      if (i + 1 < shape.size() || (shape[i] != 4 && shape[i] != 1))
+        axes.push_back(static_cast<std::int64_t>(i));
+    if (axes.empty()) return again;
+    return b.op("ReduceMax", {again, b.i64s(axes)}, {{"keepdims", std::int64_t{0}}});  // of few dims again
+  }
+
   ValueId bounded(GraphBuilder& b, ValueId v) { return b.op("Sin", {v}); }
 
   ValueId add_node(GraphBuilder& b) {
@@ -77,7 +101,7 @@ class GraphMaker {
     const double constants[] = {0, 1, 0.5, -2};
     ValueId scalar = b.scalar(DType::f64, constants[below(4)]);
     if (below(4) == 0) scalar = b.op("Neg", {scalar});
-    switch (below(17)) {
+    switch (below(18)) {
       case 0:
       case 1: {
         const ValueId p = pick(graph, 2), q = pick(graph, 2);
@@ -114,6 +138,7 @@ class GraphMaker {
         return below(2) == 0 ? b.op("Mul", {v, b.op("Sigmoid", {v})})
                              : b.op("Mul", {b.op("Sigmoid", {b.op("Mul", {v, scalar})}), v});
       }
+      case 16: return casts(b, pick(graph));
       default: return pieces(b, pick(graph, 1));
     }
   }
@@ -234,7 +259,7 @@ TEST(RandomGraphs, KeepTheirResultsUnderEachPassAndAllOfThem) {
   }
   for (const char* pass : {"fold-constants", "eliminate-noops", "simplify-slices", "cse", "dead-code",
                            "fuse-swish", "simplify-transposes", "fuse-transpose-matmul", "fuse-scale-matmul",
-                           "fuse-bias-activation", "divide-by-constant", "fuse-elementwise"}) {
+                           "fuse-bias-activation", "divide-by-constant", "fuse-elementwise", "move-casts"}) {
     EXPECT_GT(matched[pass], 30) << pass;
   }
 }

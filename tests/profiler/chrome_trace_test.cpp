@@ -93,6 +93,25 @@ void expect_nested(const json& trace) {
   }
 }
 
+TEST(ChromeTrace, TheHostOfALoopHasALaneOfItsOwn) {
+  TraceDocument d = document();
+  const std::int64_t at = d.steps[0].start_ns - 5000;
+  d.host = nested_spans({{"data", "a \"set\"", at + 100, 2000}, {"engine", "net forward", at + 4000, 9000}},
+                        2, at, at + 30'000);
+  const json trace = json::parse(chrome_trace_json(d));
+  expect_nested(trace);
+  std::map<std::string, json> host;
+  for (const json& e : trace["traceEvents"])
+    if (e.value("cat", "") == "host") host[e["name"]] = e;
+  ASSERT_EQ(host.size(), 3u);
+  EXPECT_EQ(ns(host["step 2"]["ts"]), 0) << "the trace begins with the step";
+  EXPECT_EQ(ns(host["a \"set\""]["dur"]), 2000);
+  EXPECT_EQ(host["net forward"]["args"]["kind"], "engine");
+  EXPECT_EQ(host["net forward"]["tid"], host["step 2"]["tid"]);
+  d.rows.clear();
+  expect_nested(json::parse(chrome_trace_json(d)));
+}
+
 TEST(ChromeTrace, ParsesAndNests) {
   const TraceDocument d = document();
   const json trace = json::parse(chrome_trace_json(d));

@@ -50,6 +50,38 @@ TEST(CostModel, OtherKernelsReachThatOfTheirOperatorElseOfAll) {
   EXPECT_DOUBLE_EQ(model().predict({kernel("copy", "Identity", 0, 1000, 1000)}).ns, 200);  // median of all: 1
 }
 
+TEST(CostModel, ResultsOfOtherTypesAreOtherKernels) {
+  std::vector<KernelInfo> two(2, kernel("sums", "ReduceSum", 100, 1000, 100));
+  two[0].types = "f32[5, 5]";
+  two[1].types = "f32[25]";
+  CostModel m;
+  m.add(two, std::vector<double>{100, 300});
+  EXPECT_DOUBLE_EQ(m.ns(two[0]), 100);
+  EXPECT_DOUBLE_EQ(m.ns(two[1]), 300);
+  KernelInfo other = two[0];
+  other.types = "f32[5, 1, 5]";
+  EXPECT_TRUE(m.knows(two[0]));
+  EXPECT_FALSE(m.knows(other));
+  EXPECT_GT(m.ns(other), 0);
+}
+
+TEST(CostModel, ItsTimesAreAllOfIt) {
+  CostModel first = model();
+  KernelInfo wide = kernel("adam", "Optimizer", 10, 4000, 4000);
+  for (int i = 0; i < 100; ++i) wide.types += " f32[" + std::to_string(i) + "]";
+  first.add({wide, kernel("never", "Run", 1, 1, 1)}, std::vector<double>{700, 0});
+  const std::vector<KernelTime> times = first.times();
+  EXPECT_EQ(times.size(), kMeasured.size() + 1);
+  const CostModel second(times);
+  EXPECT_EQ(second.times(), times);
+  EXPECT_TRUE(second.knows(wide));
+  std::vector<KernelInfo> others = kMeasured;
+  others.push_back(wide);
+  others.push_back(kernel("product", "MatMul", 8000, 100, 100));
+  others.push_back(kernel("copy", "Identity", 0, 1000, 1000));
+  for (const KernelInfo& k : others) EXPECT_DOUBLE_EQ(second.ns(k), first.ns(k)) << k.kernel;
+}
+
 TEST(CostModel, WithoutMeasurementsItSaysNothing) {
   EXPECT_TRUE(CostModel().empty());
   EXPECT_EQ(CostModel().predict(kMeasured).ns, 0);

@@ -16,7 +16,7 @@ struct ForgedColumn {
 
 class ForgedSession {
  public:
-  // A session with a run as of the CPU (1), one as of a GPU (2), loss scales, a comparison and tuning.
+  // A session with a run as of the CPU (1), one as of a GPU (2), loss scales and a loop's spans, a comparison and tuning.
   static void make(const std::string& path) {
     auto store = Store::open(path, StoreMode::write);
     ASSERT_TRUE(store.ok()) << error_of(store);
@@ -24,6 +24,8 @@ class ForgedSession {
     write_tiny_run(**store, "two", 12, true, {{"gpu.name", "test"}, {"gpu.throttle", "none"}});
     auto run = (*store)->begin_run(tiny_start("scaled"));
     ASSERT_TRUE(run.ok());
+    (*run)->add_host_spans(
+        nested_spans({{"data", "set", 100, 300}, {"engine", "net", 500, 400}}, 1, 0, 1000));
     ASSERT_TRUE((*run)->add_step({1, 2, 1000, 0.1, -1, false, 65536, 0}).ok());
     ASSERT_TRUE((*run)->finish({}).ok());
     Comparison comparison;

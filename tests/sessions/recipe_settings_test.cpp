@@ -58,6 +58,7 @@ TEST_F(RecipeSettings, EveryRowIsWhole) {
 // Reading, writing, resetting: each row concerns its own member and no other.
 TEST_F(RecipeSettings, RowsConcernTheirMember) {
   const std::map<std::string, std::string> others = {{"loss", "ce:a,b"},
+                                                     {"ops", "a.so b.so"},
                                                      {"freeze", "a* b"},
                                                      {"optimizer", "adam"},
                                                      {"schedule", "constant{warmup=3}"},
@@ -80,6 +81,7 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"load_optimizer", "o.npz"},
                                                      {"memory_budget", "2GiB"},
                                                      {"recompute", "Softmax /head/*"},
+                                                     {"costs", "runs.gls#3"},
                                                      {"clip_value", "2"},
                                                      {"ema", "0.9"},
                                                      {"epochs", "3"},

@@ -20,6 +20,7 @@ Recipe full_recipe() {
   recipe.model = "models/gpt.onnx";
   recipe.model_hash = "00112233445566778899aabbccddeeff";
   recipe.dims = {{"batch", 8}, {"time", 64}};
+  recipe.ops = {"/ops.so#00112233445566778899aabbccddeeff", "/more.so"};
   recipe.loss = "ce:logits,labels";
   recipe.freeze = {"wte*", "ln_?"};
   recipe.train = {"*.cos", "ln_f"};
@@ -28,6 +29,9 @@ Recipe full_recipe() {
   recipe.memory_budget = "2GiB";
   recipe.recompute = {"Softmax", "/head/*"};
   recipe.group = {"*bias{weight_decay=0}", "wte*{lr=1e-4}"};
+  recipe.costs = "/runs.gls#3";
+  recipe.kernel_times = {{"product", "MatMul", "f32[8, 64]", 4096, 1024.5, 2048, 1234.5},
+                         {"sums", "ReduceSum", "f32[8] i64[8]", 0, 8, 0, 1}};
   recipe.clip_value = 0.25;
   recipe.ema = 0.999;
   recipe.epochs = 3;

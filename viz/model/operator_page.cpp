@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/ir/op.h"
+#include "engine/ops/custom/custom_ops.h"
 #include "kernels/elementwise.h"
 
 namespace gradloom {
@@ -54,6 +55,8 @@ OperatorPage operator_page(const std::string& name, const std::vector<OpTableRow
   const OpDef* newest = nullptr;
   for (const OpDef* op : all_ops())
     if (op->name == std::string_view(name) && (newest == nullptr || op->since > newest->since)) newest = op;
+  for (const OpDef* op : custom_ops())
+    if (op->name == std::string_view(name)) newest = op;
   if (newest == nullptr) return page;
   page.facts = facts_of(*newest);
   if (newest->has(kElementwise)) page.formula = kernels::ew_row(newest->ew).formula;

@@ -75,8 +75,20 @@ class ModuleCall(ctypes.Structure):
     ]
 
 
+TEXT, NOTE, ERROR, JSON = range(4)  # levels of what a job or command says
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_double)
+
+
+class HostTensor(ctypes.Structure):
+    """gradloom_host_tensor."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32), ("dims", ctypes.POINTER(ctypes.c_int64))]
+
+
+_HOST_TENSORS = ctypes.POINTER(HostTensor)
+# gradloom_host_function.
+HOST_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_int, _HOST_TENSORS, ctypes.c_int, _HOST_TENSORS)
 
 
 class Callbacks(ctypes.Structure):
@@ -112,16 +124,31 @@ def _find() -> str:
 
 
 _SIGNATURES: Sequence[Tuple[str, Sequence[Any]]] = (
+    ("load_ops", (ctypes.c_char_p,)),
+    ("host_function_add", (HOST_FUNCTION, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64))),
+    ("host_function_remove", (ctypes.c_int64,)),
+    ("command", (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Callbacks), ctypes.POINTER(ctypes.c_int32))),
     ("module_open_bytes", (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), _POINTERS)),
     ("module_count", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
     ("module_value", (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Value))),
+    ("module_extents", (ctypes.c_void_p, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)), ctypes.POINTER(ctypes.c_size_t))),
+    ("job_extents", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)), ctypes.POINTER(ctypes.c_size_t))),
     ("module_notes", (ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p))),
     ("module_arena", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int64))),
     ("module_forward", (ctypes.c_void_p, ctypes.POINTER(ModuleCall))),
     ("module_backward", (ctypes.c_void_p, ctypes.POINTER(ModuleCall))),
+    ("recorder_open", (ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), _POINTERS)),
+    ("recorder_close", (ctypes.c_void_p, ctypes.c_char_p)),
+    ("recorder_watch", (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)),
+    ("recorder_span", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)),
+    ("recorder_begin_step", (ctypes.c_void_p, ctypes.c_int64)),
+    ("recorder_end_step", (ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double)),
+    ("recorder_tell", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)),
     ("job_open", (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Callbacks), _POINTERS)),
     ("job_close", (ctypes.c_void_p,)),
-    ("job_step_on", (ctypes.c_void_p, ctypes.c_int, _POINTERS, ctypes.POINTER(ctypes.c_double))),
+    ("job_sizes", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int))),
+    ("job_forget_sizes", (ctypes.c_void_p, ctypes.c_int)),
+    ("job_step_sized", (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, _POINTERS, ctypes.POINTER(ctypes.c_double))),
     ("job_count", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
     ("job_value", (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Value))),
     ("job_read", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)),
@@ -176,7 +203,9 @@ class Library:
         if api // 1000 != API_MAJOR:
             raise Error(f"{path} has interface {api // 1000}, this package needs {API_MAJOR}: install both of one version", 2)
         for name, arguments in _SIGNATURES:
-            function = getattr(self._dll, "gradloom_" + name)
+            function = getattr(self._dll, "gradloom_" + name, None)
+            if function is None:
+                raise Error(f"{path} is older than this package and lacks gradloom_{name}: install both of one version", 2)
             function.argtypes, function.restype = arguments, ctypes.c_int
         self._dll.gradloom_module_close.argtypes, self._dll.gradloom_module_close.restype = (ctypes.c_void_p,), None
         self.close_module = self._dll.gradloom_module_close
@@ -206,6 +235,11 @@ class Library:
         self.compute("module_open_bytes", model, len(model), len(words), _words(words), ctypes.byref(handle))
         return handle.value or 0
 
+    def open_recorder(self, session: str, words: Sequence[str]) -> int:
+        handle = ctypes.c_void_p()
+        self.call("recorder_open", os.fsencode(session), len(words), _words(words), ctypes.byref(handle))
+        return handle.value or 0
+
     def values(self, what: str, handle: int, kind: int) -> List[Value]:
         """All values of a kind of a "module" or "job"."""
         count = ctypes.c_int()
@@ -223,6 +257,12 @@ class Library:
         self.call("module_arena", handle, flags, ctypes.byref(size), ctypes.byref(alignment))
         return size.value, alignment.value
 
+    def extents(self, what: str, *handle: int) -> List[int]:
+        """Ranks and dims of all that the nodes of a "module" make, or of a "job" for its sizes."""
+        found, count = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
+        self.call(what + "_extents", *handle, ctypes.byref(found), ctypes.byref(count))
+        return found[: count.value]
+
     def notes(self, handle: int) -> List[str]:
         text = ctypes.c_char_p()
         self.call("module_notes", handle, ctypes.byref(text))
@@ -233,6 +273,12 @@ class Library:
         given = None if callbacks is None else ctypes.byref(callbacks)
         self.call("job_open", len(words), _words(words), given, ctypes.byref(handle))
         return handle.value or 0
+
+    def job_sizes(self, job: int, words: Sequence[str]) -> int:
+        """A number for batches of other sizes."""
+        sizes = ctypes.c_int()
+        self.call("job_sizes", job, len(words), _words(words), ctypes.byref(sizes))
+        return sizes.value
 
 
 def _words(words: Sequence[str]) -> Any:
@@ -256,3 +302,9 @@ def library() -> Library:
             if _loaded is None:
                 _loaded = Library(_find())
     return _loaded
+
+
+def load_ops(path: "os.PathLike[str] | str") -> None:
+    """Loads a shared library with operators of your own (gradloom_op.h) for the rest of the process, as --ops does on the command line:
+    models whose nodes are of its domain then run here."""
+    library().call("load_ops", os.fsencode(path))

@@ -1,11 +1,13 @@
 """The few things that are done to an ONNX file here, on protobuf's wire: no package is needed for them.
 
 ModelProto: graph = 7, opset_import = 8. GraphProto: node = 1, initializer = 5, input = 11, output = 12. NodeProto: input = 1,
-op_type = 4, attribute = 5, domain = 7, metadata_props = 9. AttributeProto: g = 6, graphs = 11. ValueInfoProto: name = 1.
-TensorProto: dims = 1, data_type = 2, name = 8, raw_data = 9. OperatorSetIdProto: domain = 1.
+output = 2, name = 3, op_type = 4, attribute = 5, domain = 7, metadata_props = 9. AttributeProto: g = 6, graphs = 11. ValueInfoProto: name = 1.
+AttributeProto: name = 1, i = 3, s = 4, ints = 8, type = 20 (INT 2, STRING 3, INTS 7).
+TensorProto: dims = 1, data_type = 2, name = 8, raw_data = 9, external_data = 13, data_location = 14. StringStringEntryProto: key = 1,
+value = 2. OperatorSetIdProto: domain = 1.
 """
 
-from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
 
 class Array(NamedTuple):
@@ -14,6 +16,16 @@ class Array(NamedTuple):
     dtype: int
     shape: Tuple[int, ...]
     data: memoryview
+
+
+class External(NamedTuple):
+    """A tensor whose contents are in another file of the model's folder."""
+
+    dtype: int
+    shape: Tuple[int, ...]
+    file: str
+    offset: int
+    size: int  # bytes
 
 
 def _varint(data: memoryview, at: int) -> Tuple[int, int]:
@@ -73,10 +85,14 @@ def _bytes_header(field: int, size: int) -> bytes:
     return _number(field << 3 | 2) + _number(size)
 
 
-def _initializer(name: str, array: Array) -> List[bytes]:
-    head = b"".join(_number(1 << 3) + _number(dim) for dim in array.shape) + _number(2 << 3) + _number(array.dtype)
-    text = name.encode()
-    head += _bytes_header(8, len(text)) + text + _bytes_header(9, len(array.data))
+def _initializer(name: str, array: Union[Array, External]) -> List[bytes]:
+    head = b"".join(_number(1 << 3) + _number(dim) for dim in array.shape) + _number(2 << 3) + _number(array.dtype) + _field(8, name.encode())
+    if isinstance(array, External):
+        for key, value in (("location", array.file), ("offset", str(array.offset)), ("length", str(array.size))):
+            head += _field(13, _field(1, key.encode()) + _field(2, value.encode()))
+        head += _number(14 << 3) + _number(1)
+        return [_bytes_header(5, len(head)), head]
+    head += _bytes_header(9, len(array.data))
     return [_bytes_header(5, len(head) + len(array.data)), head, array.data]
 
 
@@ -88,28 +104,97 @@ def _field(number: int, contents: bytes) -> bytes:
     return _bytes_header(number, len(contents)) + contents
 
 
+def _with_graph(model: bytes, parts: Sequence[bytes], without: str = "") -> bytes:
+    """The model with a graph of these fields, and without the operators' domain that it has no more."""
+    out: List[bytes] = []
+    for number, contents, whole in _fields(memoryview(model)):
+        if number == 7:
+            out += [_bytes_header(7, sum(len(part) for part in parts)), *parts]
+        elif number != 8 or not without or _texts(contents, 1).get(1) != without:
+            out.append(whole)
+    return b"".join(out)
+
+
 # What the dynamo exporter says of a detached value: an Identity with the call that it was. Importers that know nothing of it lose nothing.
 _DETACHED = _field(9, _field(1, b"pkg.torch.onnx.class_hierarchy") + _field(2, b"['aten.detach.default']"))
 
 
 def with_detached(model: bytes, domain: str) -> bytes:
-    """The model with its nodes of `domain`, all of which detach their input, in ONNX's own words."""
+    """The model with the nodes of `domain` that detach their input in ONNX's own words."""
     parts: List[bytes] = []
     for number, node, whole in _fields(_graph(model)):
-        if number == 1 and _texts(node, 7).get(7) == domain:
+        if number == 1 and _texts(node, 4, 7) == {4: "StopGradient", 7: domain}:
             kept = [bytes(part) for field, _, part in _fields(node) if field not in (4, 7)]
             whole = memoryview(_field(1, b"".join([*kept, _field(4, b"Identity"), _DETACHED])))
         parts.append(whole)
-    out: List[bytes] = []
-    for number, contents, whole in _fields(memoryview(model)):
-        if number == 7:
-            out += [_bytes_header(7, sum(len(part) for part in parts)), *parts]
-        elif number != 8 or _texts(contents, 1).get(1) != domain:
-            out.append(whole)
-    return b"".join(out)
+    return _with_graph(model, parts, domain)
 
 
-def with_initializers(model: bytes, arrays: Dict[str, Array]) -> bytes:
+# Other programs take the variance of the batch as ONNX says.
+_UNBIASED = _field(9, _field(1, b"gradloom.running_variance") + _field(2, b"unbiased"))
+
+
+def with_unbiased(model: bytes) -> bytes:
+    """The model with PyTorch's running variance in its BatchNormalizations: that of a batch of n numbers times n / (n - 1)."""
+    parts: List[bytes] = []
+    for number, node, whole in _fields(_graph(model)):
+        if number == 1 and _texts(node, 4)[4] == "BatchNormalization":
+            whole = memoryview(_field(1, bytes(node) + _UNBIASED))
+        parts.append(whole)
+    return _with_graph(model, parts)
+
+
+def _attribute(name: str, value: Union[int, str, Sequence[int]]) -> bytes:
+    if isinstance(value, str):
+        contents, kind = _field(4, value.encode()), 3
+    elif isinstance(value, int):
+        contents, kind = _number(3 << 3) + _number(value), 2
+    else:
+        contents, kind = b"".join(_number(8 << 3) + _number(item) for item in value), 7
+    return _field(5, _field(1, name.encode()) + contents + _number(20 << 3) + _number(kind))
+
+
+def integers(node: memoryview) -> Dict[str, int]:
+    """Attributes of a node that are numbers."""
+    found = {}
+    for number, contents, _ in _fields(node):
+        if number == 5:
+            whole = next((whole for field, _, whole in _fields(contents) if field == 3), None)
+            found[_texts(contents, 1)[1]] = _varint(whole, 1)[0] if whole is not None else 0
+    return found
+
+
+def with_host_calls(model: bytes, domain: str, calls: Sequence[Tuple[str, Mapping[str, Union[int, str, Sequence[int]]]]]) -> bytes:
+    """The model whose nodes Outside, one for each result of a call, are one HostCall each, with this name and these attributes."""
+    results: Dict[int, Dict[int, bytes]] = {}
+
+    def is_outside(number: int, node: memoryview) -> bool:
+        return number == 1 and _texts(node, 4, 7) == {4: "Outside", 7: domain}
+
+    for number, node, _ in _fields(_graph(model)):
+        if is_outside(number, node):
+            numbers = integers(node)
+            made = next(bytes(contents) for field, contents, _ in _fields(node) if field == 2)
+            results.setdefault(numbers["call"], {})[numbers["result"]] = made
+    parts: List[bytes] = []
+    for number, node, whole in _fields(_graph(model)):
+        if is_outside(number, node):
+            call = integers(node)["call"]
+            outputs_of = results.pop(call, None)
+            if outputs_of is None:  # the first node has them all
+                continue
+            title, attributes = calls[call]
+            kept = [bytes(part) for field, _, part in _fields(node) if field == 1]
+            kept.append(_field(3, _texts(node, 3).get(3, "").replace("Outside", title).encode()))
+            kept += [_field(2, outputs_of.get(index, b"")) for index in range(max(outputs_of) + 1)]
+            kept += [_field(4, b"HostCall"), _field(7, domain.encode())]
+            kept += [_attribute(name, value) for name, value in attributes.items()]
+            whole = memoryview(_field(1, b"".join(kept)))
+        parts.append(whole)
+    return _with_graph(model, parts)
+
+
+def with_initializers(model: bytes, arrays: Mapping[str, Union[Array, External]]) -> bytes:
     """The model with the inputs of these names as initializers."""
     parts: List[bytes] = []
     for number, contents, whole in _fields(_graph(model)):
@@ -120,13 +205,7 @@ def with_initializers(model: bytes, arrays: Dict[str, Array]) -> bytes:
         parts.append(whole)
     for name, array in arrays.items():
         parts += _initializer(name, array)
-    out: List[bytes] = []
-    for number, _, whole in _fields(memoryview(model)):
-        if number == 7:
-            out += [_bytes_header(7, sum(len(part) for part in parts)), *parts]
-        else:
-            out.append(whole)
-    return b"".join(out)
+    return _with_graph(model, parts)
 
 
 def outputs(model: bytes) -> List[str]:
@@ -148,11 +227,7 @@ def read_names(model: bytes) -> Set[str]:
     return names
 
 
-def domains(model: bytes) -> Set[Tuple[str, str]]:
-    """(domain, operator) of the nodes of the main graph."""
-    found = set()
-    for number, node, _ in _fields(_graph(model)):
-        if number == 1:
-            texts = _texts(node, 4, 7)
-            found.add((texts.get(7, ""), texts.get(4, "")))
-    return found
+def names(model: bytes) -> List[Tuple[str, str]]:
+    """(name, operator) of the nodes of the main graph."""
+    texts = [_texts(node, 3, 4) for number, node, _ in _fields(_graph(model)) if number == 1]
+    return [(text.get(3, ""), text.get(4, "")) for text in texts]

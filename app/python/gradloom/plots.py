@@ -171,6 +171,47 @@ def intervals(title: str, rows: Sequence[Mapping[str, Any]]) -> Plot:
     return Plot(title, bottom + 26, parts)
 
 
+def front(title: str, rows: Sequence[Mapping[str, Any]], most: int = 8) -> Plot:
+    """Configurations by speed (to the right: more times as fast as the job) and peak memory (down: less). Those that no other beats in both
+    are joined, and listed from the fastest, at most so many."""
+    known = [(float(row["ratio"]), float(row["peak_bytes"]), str(row["changes"])) for row in rows if row["peak_bytes"]]
+    if not known:
+        return _nothing(title, "Nothing was measured.")
+    left, top, right, bottom = 70.0, 48.0, _WIDTH - 24.0, 280.0
+    low, high = min(1.0, *(x for x, _, _ in known)), max(1.0, *(x for x, _, _ in known))
+    low, high = low - ((high - low) * 0.06 or 0.05), high + ((high - low) * 0.06 or 0.05)
+    least, largest = min(y for _, y, _ in known), max(y for _, y, _ in known)
+    least, largest = least - ((largest - least) * 0.08 or 0.05 * largest), largest + ((largest - least) * 0.08 or 0.05 * largest)
+    unit = 1024.0 ** max(0, int(math.log(largest, 1024)))
+
+    def across(x: float) -> float:
+        return left + (right - left) * (x - low) / (high - low)
+
+    def down(y: float) -> float:
+        return bottom - (bottom - top) * (y - least) / (largest - least)
+
+    parts = [_text(right, bottom + 34, "times as fast as the job", "end", dim=True), _text(across(1), top - 6, "the job", "middle", dim=True)]
+    for x in ticks(low, high):
+        parts.append(_line(across(x), top, across(x), bottom) + _text(across(x), bottom + 18, f"{x:.6g}x", "middle", dim=True))
+    for y in ticks(least / unit, largest / unit, 4):
+        parts.append(_line(left, down(y * unit), right, down(y * unit)) + _text(left - 6, down(y * unit) + 4, bytes_text(y * unit), "end", dim=True))
+    parts.append(_line(across(1), top, across(1), bottom, 0.6))
+    best = sorted((p for p in known if not any(x >= p[0] and y <= p[1] and (x, y) != p[:2] for x, y, _ in known)), reverse=True)
+    if len(best) > 1:
+        steps = "".join(f"L{across(x):.1f} {down(y):.1f}" for x, y, _ in best)
+        parts.append(f'<path d="M{steps[1:]}" fill="none" stroke="{_VERDICTS["FASTER"]}" stroke-opacity="0.6"/>')
+    for point in [*(p for p in known if p not in best), *best]:
+        x, y, name = point
+        told = html.escape(f"{name}: {x:.3f}x, {bytes_text(y)}")
+        colour = _VERDICTS["FASTER"] if point in best else _UNSURE
+        parts.append(f'<circle cx="{across(x):.1f}" cy="{down(y):.1f}" r="4.5" fill="{colour}"><title>{told}</title></circle>')
+    for i, (x, y, name) in enumerate(best[:most]):
+        line = bottom + 60 + i * 20
+        parts.append(f'<circle cx="{left + 4:g}" cy="{line - 4:g}" r="4.5" fill="{_VERDICTS["FASTER"]}"/>' + _text(left + 16, line, shortened(name, 62)))
+        parts.append(_text(right - 90, line, f"{x:.3f}x", "end") + _text(right, line, bytes_text(y), "end"))
+    return Plot(title, bottom + 50 + 20 * min(most, len(best)), parts)
+
+
 def table(rows: Sequence[Mapping[str, Any]], most: int = 50) -> str:
     """Rows as an HTML table: times and sizes with units, numbers to the right, the first `most` rows."""
     if not rows:
@@ -179,7 +220,7 @@ def table(rows: Sequence[Mapping[str, Any]], most: int = 50) -> str:
 
     def cell(column: str, value: Any) -> str:
         right = isinstance(value, (int, float))
-        return f'<td style="text-align:{"right" if right else "left"}" title="{html.escape(str(value))}">{html.escape(_shown(column, value))}</td>'
+        return f'<td style="text-align:{"right" if right else "left"}" title="{html.escape(str(value))}">{html.escape(shown(column, value))}</td>'
 
     head = "".join(f"<th>{html.escape(column[:-3] if column.endswith('_ns') else column)}</th>" for column in columns)
     body = "".join("<tr>" + "".join(cell(c, row[c]) for c in columns) + "</tr>" for row in rows[:most])
@@ -187,7 +228,8 @@ def table(rows: Sequence[Mapping[str, Any]], most: int = 50) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-def _shown(column: str, value: Any) -> str:
+def shown(column: str, value: Any) -> str:
+    """A value as text, with the unit that the column's name says."""
     if value is None:
         return ""
     if isinstance(value, float) and column == "share":
@@ -201,7 +243,7 @@ def _shown(column: str, value: Any) -> str:
     return shortened(str(value), 60)
 
 
-def bytes_text(size: int) -> str:
+def bytes_text(size: float) -> str:
     """A size with three digits and its unit (KiB = 1024)."""
     number: float = size
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -84,6 +84,24 @@ class Session:
         """Steps of a run with loss, learning rate and time."""
         return self.query("SELECT step, loss, loss_text, step_ns, lr, grad_norm FROM loss WHERE run = ? ORDER BY step", self.run(run))
 
+    def loop(self, run: Optional[int] = None) -> Rows:
+        """Where the time of a recorded loop goes: by kind and name the own time of its spans per step, and its share; no rows where the
+        run is no loop. Of the steps that `gradloom show` tells of: those timed kernel by kernel, if any, after the first three."""
+        number = self.run(run)
+        if self.query("PRAGMA user_version")[0]["user_version"] < 7:
+            return Rows()
+        found = Rows()
+        for timed, after in ((1, 3), (1, 0), (0, 3), (0, 0)):
+            found = self.query("""
+                WITH steps AS (SELECT step, step_ns FROM loss WHERE run = ?1 AND timed >= ?2 AND step > ?3)
+                SELECT kind, name, 1.0 * sum(spans) / (SELECT count(*) FROM steps) AS spans_per_step,
+                  1.0 * sum(own_ns) / (SELECT count(*) FROM steps) AS own_ns, 1.0 * sum(own_ns) / (SELECT sum(step_ns) FROM steps) AS share
+                FROM v_loop WHERE run = ?1 AND step IN (SELECT step FROM steps)
+                GROUP BY kind, name ORDER BY own_ns DESC""", number, timed, after)  # fmt: skip
+            if found:
+                break
+        return found
+
     def comparisons(self) -> Rows:
         """What `gradloom compare` found: verdict of b against a, and the ratio of their times with its 95 % interval."""
         return self.query("SELECT id, created_utc, run_a, run_b, a, b, verdict, ratio, ratio_low, ratio_high, max_loss_difference FROM comparison ORDER BY id")
@@ -114,7 +132,7 @@ class Session:
     def _title(self, run: int, what: str) -> str:
         of = self.query("SELECT name, model, device, \"precision\" FROM run WHERE id = ?", run)[0]
         model = os.path.basename(os.path.dirname(of["model"])) if os.path.basename(of["model"]) == "model.onnx" else os.path.basename(of["model"])
-        return f"Run {run}: {what} of {of['name'] or model}, {of['device']}, {of['precision']}"
+        return f"Run {run}: {what} of {', '.join(filter(None, (of['name'] or model or 'a recorded loop', of['device'], of['precision'])))}"
 
     def close(self) -> None:
         self._file.close()

@@ -22,6 +22,9 @@ std::string metadata_of(const onnx::NodeProto& node, const std::string& key);
 std::string metadata_of(const onnx::ValueInfoProto& value, const std::string& key);
 std::string metadata_of(const onnx::GraphProto& graph, const std::string& key);
 
+// Of BatchNormalization, "unbiased": what PyTorch keeps, for which ONNX has no attribute.
+inline constexpr const char* kRunningVariance = "gradloom.running_variance";
+
 void add_metadata(onnx::NodeProto& node, const std::string& key, const std::string& value);
 
 // The strings of a Python list, as torch writes them into metadata: "['a', 'b']". Empty: not such a list.

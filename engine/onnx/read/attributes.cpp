@@ -174,8 +174,8 @@ const onnx::OpSchema* schema_of(const std::string& op_type, int opset) {
 }
 
 Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors,
-                                       const std::vector<ExpansionAttribute>* own) {
-  const bool has_schema = own == nullptr;
+                                       const std::vector<ExpansionAttribute>* own, bool undeclared) {
+  const bool has_schema = own == nullptr && !undeclared;
   const onnx::OpSchema* schema =
       has_schema ? schema_of(node.op_type(), std::min(opset, kNewestSchemaOpset)) : nullptr;
   ReadAttributes read;
@@ -190,8 +190,9 @@ Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, T
     if (!a.ref_attr_name().empty()) return bad("refers to a function's attribute outside a function");
     if (has_foreign_contents(a))
       return bad(std::string("is declared ") + type_name(a.type()) + " but holds another type");
-    const auto declared =
-        has_schema ? declared_type(schema, node.op_type(), a.name(), opset) : own_type(*own, a.name());
+    const auto declared = undeclared   ? a.type()
+                          : has_schema ? declared_type(schema, node.op_type(), a.name(), opset)
+                                       : own_type(*own, a.name());
     if (declared == AttributeProto::UNDEFINED) {
       refuse(label + " is not known");
     } else if (declared != a.type()) {
@@ -199,7 +200,7 @@ Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, T
     }
     Result<bool> supported = read_value(a, tensors, read.attrs);
     if (!supported.ok()) return with_context(supported.error(), label);
-    if (declared != AttributeProto::UNDEFINED && *supported && read.excluded.empty())
+    if (declared != AttributeProto::UNDEFINED && !undeclared && *supported && read.excluded.empty())
       read.excluded = attribute_out_of_range(node.op_type(), a.name(), read.attrs.all().at(a.name()));
     if (!*supported) {
       refuse(a.type() == AttributeProto::GRAPH ? std::string("it has a subgraph")

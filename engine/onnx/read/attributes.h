@@ -26,9 +26,10 @@ struct ReadAttributes {
 // Checks names, types and required attributes against ONNX's operator schema (up to opset 17, plus what later
 // ones added). Malformed attributes are errors; attributes that are fine but not supported are reported in
 // `unsupported`, values that the specification excludes in `excluded`. `own`: the attributes of an operator that
-// has no schema.
+// has no schema. `undeclared`: nothing says which attributes the operator has, so it may have any.
 Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors,
-                                       const std::vector<ExpansionAttribute>* own = nullptr);
+                                       const std::vector<ExpansionAttribute>* own = nullptr,
+                                       bool undeclared = false);
 
 // ONNX's schema of an operator at an opset, or null: none, or the opset is newer than the library.
 const onnx::OpSchema* schema_of(const std::string& op_type, int opset);

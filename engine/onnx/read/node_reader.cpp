@@ -8,11 +8,14 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
+#include "engine/onnx/file/newer_fields.h"
 #include "engine/onnx/read/attributes.h"
 #include "engine/onnx/read/opaque.h"
 #include "engine/onnx/repair/provenance.h"
 #include "engine/onnx/file/subgraph.h"
 #include "engine/ir/op.h"
+#include "engine/ops/custom/custom_ops.h"
+#include "engine/ops/custom/host_call.h"
 
 namespace gradloom {
 
@@ -125,11 +128,15 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   const bool own_attributes =
       expansion != nullptr && (*expansion->domain != '\0' || !expansion->attributes.empty());
   const std::vector<ExpansionAttribute>* own = own_attributes ? &expansion->attributes : nullptr;
-  Result<ReadAttributes> read = read_attributes(node, out_.graph.opset, tensors_, own);
+  const bool custom = op != nullptr && is_custom(*op);
+  Result<ReadAttributes> read = read_attributes(node, out_.graph.opset, tensors_, own, custom);
   if (!read.ok()) {
     if (known) return read.error();
     read = ReadAttributes{};
   }
+  if (op != nullptr && node.op_type() == "BatchNormalization" &&
+      metadata_of(node, kRunningVariance) == "unbiased")
+    read->attrs.set("unbiased", std::int64_t{1});
   if (known && reason.empty()) reason = read->unsupported;
   if (is_constant_node && reason.empty()) {
     if (const auto it = constants_.find(&node); it != constants_.end()) return Values{it->second};
@@ -164,7 +171,7 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   while (!added.inputs.empty() && added.inputs.back() == kNone) added.inputs.pop_back();
   while (!added.outputs.empty() && added.outputs.back().empty()) added.outputs.pop_back();
   if (op == nullptr) return add_expansion(*expansion, node, site, std::move(added));
-  TRY(check_schema_arity(node, added.inputs.size(), added.outputs.size(), out_.graph.opset));
+  if (!custom) TRY(check_schema_arity(node, added.inputs.size(), added.outputs.size(), out_.graph.opset));
   if (op->has(kChained) && added.inputs.size() != 2) return add_chain(std::move(added));
   const bool is_long = added.inputs.size() > static_cast<std::size_t>(op->max_inputs);
   return is_long && (type == "Sum" || type == "Mean") ? add_long_sum(std::move(added))
@@ -187,7 +194,10 @@ const OpDef* NodeReader::lookup(const onnx::NodeProto& node, const Expansion** e
     *reason = "the model imports no opset of its domain";
     return nullptr;
   }
-  // Our own operators are made by passes and autodiff; their attributes are trusted, a file's are not.
+  // Our own operators are made by passes and autodiff; their attributes are trusted, a file's are not. This one is
+  // of files, and looks at its own.
+  if (domain == "gradloom" && std::get<2>(key).empty() && node.op_type() == host_call_op().name)
+    return &host_call_op();
   if (domain == "gradloom" || !std::get<2>(key).empty()) {
     *reason = "unknown";
     return nullptr;

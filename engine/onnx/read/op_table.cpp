@@ -8,6 +8,7 @@
 #include "engine/onnx/expand/expansion.h"
 #include "engine/ir/op.h"
 #include "engine/onnx/read/sample_graph.h"
+#include "engine/ops/custom/custom_ops.h"
 
 namespace gradloom {
 namespace {
@@ -84,7 +85,10 @@ std::string OpTableRow::opsets() const {
 
 std::vector<OpTableRow> op_table() {
   std::vector<OpTableRow> table;
-  for (const OpDef* op : all_ops()) {
+  std::vector<const OpDef*> rows(all_ops().begin(), all_ops().end());
+  const std::vector<const OpDef*> custom = custom_ops();
+  rows.insert(rows.end(), custom.begin(), custom.end());
+  for (const OpDef* op : rows) {
     OpTableRow row;
     row.name = op->name;
     row.domain = domain_text(op->domain);

@@ -1,11 +1,13 @@
 // Interned rows of unknown operators, and the one error that names them all.
 #include "engine/onnx/read/opaque.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 
 #include "engine/base/text.h"
+#include "engine/onnx/expand/expansion.h"
 
 namespace gradloom {
 
@@ -64,6 +66,10 @@ Error unsupported_error(const std::vector<UnknownOp>& unknown) {
     if (group.nodes.size() > kShownNodes) text += ", ...";
     text += (group.reason.empty() ? "" : "; " + group.reason) + ")";
   }
+  const bool foreign = std::any_of(unknown.begin(), unknown.end(), [](const UnknownOp& u) {
+    return u.reason.empty() && !u.domain.empty() && u.domain != "gradloom" && u.domain != kMicrosoft;
+  });
+  if (foreign) text += "; operators of your own come from a library that --ops LIB.so names";
   return Error{Errc::bad_input, text};
 }
 

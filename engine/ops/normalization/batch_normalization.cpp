@@ -7,6 +7,7 @@
 //   BatchNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias
 // Attribute training_mode chooses from opset 14 on; before, a node trains when it has more than one output.
 // scale, bias and the running statistics may be f32 where x is bf16; the batch statistics are f32 then.
+// Attribute unbiased (ours): the running variance takes n / (n - 1) of the batch's, n numbers in a channel, as PyTorch's.
 // Attribute block (ours), of both rows: x, y and their gradients have their channels in blocks (channel_blocks.h).
 // Source: ONNX BatchNormalization-9, -14, -15.
 #include <algorithm>
@@ -34,6 +35,12 @@ Layout layout_of(const Attrs& attrs, const Shape& shape) {
   const std::int64_t block = attrs.integer("block", 1);
   const Shape x = plain_shape(shape, block);
   return {x[0], x.size() < 2 ? 1 : x[1], dim_product(x, std::min<std::size_t>(2, x.size()), x.size()), block};
+}
+
+// By which the batch's variance is multiplied on its way into the running one.
+double unbias(const Attrs& attrs, const Layout& l) {
+  const auto n = static_cast<double>(l.n * l.spatial);
+  return attrs.integer("unbiased", 0) != 0 && n > 1 ? n / (n - 1) : 1;
 }
 
 template <bool by_outputs>
@@ -74,12 +81,14 @@ Status grad_through_statistics(GradContext& ctx, ValueId mean, ValueId inv_std) 
   for (std::size_t i = 0; i < 2; ++i)
     if (ctx.wants(3 + i) && ctx.grad(1 + i) != kNone)
       ctx.set(3 + i, cast_to(b, part(ctx.grad(1 + i), momentum), ctx.dtype(ctx.in(3 + i))));
-  const ValueId dmean = sum_of(b, part(ctx.grad(1), 1 - momentum), ctx.grad(3)),
-                dvariance =
-                    sum_of(b, part(ctx.grad(2), 1 - momentum), moment_gradient(ctx, inv_std, ctx.grad(4)));
-  if (!ctx.wants(0) || (dmean == kNone && dvariance == kNone)) return {};
+  if (!ctx.wants(0) ||
+      (ctx.grad(1) == kNone && ctx.grad(2) == kNone && ctx.grad(3) == kNone && ctx.grad(4) == kNone))
+    return {};
   TRY(require_static(ctx, ctx.in(0)));
   const Layout l = layout_of(ctx.node.attrs, ctx.shape(ctx.in(0)));
+  const ValueId dmean = sum_of(b, part(ctx.grad(1), 1 - momentum), ctx.grad(3)),
+                dvariance = sum_of(b, part(ctx.grad(2), (1 - momentum) * unbias(ctx.node.attrs, l)),
+                                   moment_gradient(ctx, inv_std, ctx.grad(4)));
   Shape stands(ctx.shape(ctx.in(0)).size(), 1);
   stands[1] = l.c / l.block;
   if (l.block > 1) stands.back() = l.block;
@@ -154,6 +163,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   layout.spatial = l.spatial;
   layout.epsilon = types.attrs.real("epsilon", kEpsilon);
   layout.momentum = types.attrs.real("momentum", kMomentum);
+  layout.unbias = unbias(types.attrs, l);
   layout.parameters = types.inputs[1].dtype;
   if (l.n * l.c * l.spatial == 0) return no_kernel("no kernel for an empty batch");
   // In training the kernel writes every statistic; the workspace takes those that nobody asked for.
@@ -253,6 +263,8 @@ std::vector<Sample> samples() {
   train_momentum.set("momentum", 0.7);
   train_momentum.set("epsilon", 0.01);
   Attrs train_blocks = train_momentum, blocks{{"block", std::int64_t{4}}}, wide_blocks = train;
+  Attrs unbiased = train_momentum;
+  if (!by_outputs) unbiased.set("unbiased", std::int64_t{1});  // nobody writes the older operator so
   train_blocks.set("block", std::int64_t{3});
   wide_blocks.set("block", std::int64_t{16});
   return {
@@ -260,6 +272,7 @@ std::vector<Sample> samples() {
       {.name = "inference-2d", .attrs = {{"epsilon", 0.01}}, .inputs = inputs({4, 3})},
       {.name = "training", .attrs = train, .inputs = inputs({3, 2, 3, 5}), .output_count = 3},
       {.name = "training-2d", .attrs = train_momentum, .inputs = inputs({6, 4}), .output_count = 3},
+      {.name = "training-unbiased", .attrs = unbiased, .inputs = inputs({3, 2, 2, 2}), .output_count = 3},
       {.name = "training-saved", .attrs = train_momentum, .inputs = inputs({2, 3, 7}), .output_count = 5},
       {.name = "wide-parameters",
        .attrs = train,

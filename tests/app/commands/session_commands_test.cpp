@@ -57,7 +57,10 @@ class SessionCommands : public ::testing::Test {
                                   {"trace", session_, "--run", "2", "-o", file("t.json")},
                                   {"trace", session_, "--run", "1", "-o", file("t.csv"), "--json"},
                                   {"export", session_, "--run", "1"},
-                                  {"export", session_, "--run", "2", "-o", file("r.json"), "--json"}};
+                                  {"export", session_, "--run", "2", "-o", file("r.json"), "--json"},
+                                  {"show", session_, "--run", "3"},
+                                  {"show", session_, "--run", "3", "--json"},
+                                  {"trace", session_, "--run", "3", "-o", file("h.json")}};
     all.push_back({"compare", "1", "2", "--stored", "--session", session_});
     all.push_back({"runs", session_, "--json"});  // with the comparison that was stored
     return all;

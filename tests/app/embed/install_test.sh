@@ -34,6 +34,10 @@ cmake -S "$at/example" -B "$at/built" -DCMAKE_PREFIX_PATH="$at/prefix" >/dev/nul
 cmake --build "$at/built" >/dev/null
 example "$at/built/train"
 
+cc -std=c11 -pedantic -Wall -Wextra -Werror -shared -fPIC -I"$at/prefix/include" "$at/example/scaled_tanh.c" -o "$at/tanh.so" -lm
+"$build/gradloom" ops --ops "$at/tanh.so" >"$at/ops"   # grep -q leaves early, which would be an error of the command
+grep -q 'ScaledTanh' "$at/ops" || fail "the operator's library does not load"
+
 flags=$(PKG_CONFIG_PATH=$at/prefix/lib/pkgconfig pkg-config --cflags --libs gradloom)
 # shellcheck disable=SC2086
 cc -std=c89 -pedantic -Wall -Wextra -Werror "$at/example/train.c" $flags -o "$at/train"

@@ -203,6 +203,80 @@ TEST_F(JobApi, ContentsGoFromOneJobToAnother) {
   EXPECT_EQ(gradloom_job_close(other), GRADLOOM_OK);
 }
 
+int sizes_of(gradloom_job* job, const Words& words, int* sizes) {
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  return gradloom_job_sizes(job, static_cast<int>(words.size()), pointers.data(), sizes);
+}
+
+void copy_contents(const gradloom_job* from, gradloom_job* to, const std::vector<gradloom_value>& values) {
+  for (const gradloom_value& v : values) {
+    std::vector<char> contents(static_cast<std::size_t>(v.bytes));
+    ASSERT_EQ(gradloom_job_read(from, v.name, contents.data(), contents.size()), GRADLOOM_OK);
+    ASSERT_EQ(gradloom_job_write(to, v.name, contents.data(), contents.size()), GRADLOOM_OK);
+  }
+}
+std::vector<char> contents_of(const gradloom_job* job, const gradloom_value& v) {
+  std::vector<char> contents(static_cast<std::size_t>(v.bytes));
+  EXPECT_EQ(gradloom_job_read(job, v.name, contents.data(), contents.size()), GRADLOOM_OK);
+  return contents;
+}
+
+// A job on batches of 8 and 5 in turn, and two jobs of one size each between which all contents go to and fro. (Each
+// makes its first step before, in which states begin.)
+TEST_F(JobApi, BatchesOfOtherSizesTrainTheSame) {
+  std::vector<float> x(8 * 64);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) / 17;
+  const std::vector<std::int64_t> labels{0, 1, 2, 3, 4, 5, 6, 7};
+  const void* pointers[] = {x.data(), labels.data()};
+  for (const Words& more : {Words{}, Words{"--precision", "bf16"}, Words{"--clip-norm", "0.1"}}) {
+    const auto with = [&](Words words) {
+      words.insert(words.end(), more.begin(), more.end());
+      gradloom_job* const job = opened(mlp(words, "sgd{lr=0.05,momentum=0.9}"));
+      EXPECT_EQ(gradloom_job_step_on(job, 2, pointers, nullptr), GRADLOOM_OK) << gradloom_last_error();
+      return job;
+    };
+    gradloom_job* const sized = with({"--data", "caller", "--steps", "9"});
+    gradloom_job* const eight = with({"--data", "caller", "--steps", "9"});
+    gradloom_job* const five = with({"--data", "caller", "--steps", "9", "--dim", "batch=5"});
+    std::vector<gradloom_value> all = values(sized, GRADLOOM_PARAMETER);
+    for (const gradloom_value& v : values(sized, GRADLOOM_STATE)) all.push_back(v);
+    copy_contents(eight, five, all);
+    int sizes = 0;
+    ASSERT_EQ(sizes_of(sized, {"--dim", "batch=5"}, &sizes), GRADLOOM_OK) << gradloom_last_error();
+    for (const int of : {0, sizes, sizes, 0, 0, sizes}) {
+      double loss = 0, want = 0;
+      ASSERT_EQ(gradloom_job_step_sized(sized, of, 2, pointers, &loss), GRADLOOM_OK) << gradloom_last_error();
+      gradloom_job *const from = of == 0 ? eight : five, *const to = of == 0 ? five : eight;
+      ASSERT_EQ(gradloom_job_step_on(from, 2, pointers, &want), GRADLOOM_OK) << gradloom_last_error();
+      EXPECT_EQ(loss, want);
+      for (const gradloom_value& v : all) EXPECT_EQ(contents_of(sized, v), contents_of(from, v)) << v.name;
+      copy_contents(from, to, all);
+    }
+    for (gradloom_job* const job : {sized, eight, five}) EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+  }
+}
+
+TEST_F(JobApi, SizesThatCannotBe) {
+  gradloom_job* const job = opened(mlp({"--data", "caller", "--steps", "3"}));
+  int sizes = 0;
+  EXPECT_EQ(sizes_of(job, {"--dim", "batch=0"}, &sizes), GRADLOOM_USAGE);
+  EXPECT_EQ(sizes_of(job, {"--steps", "5"}, &sizes), GRADLOOM_USAGE);
+  EXPECT_EQ(sizes_of(job, {model("cnn-digits") + "/model.onnx", "--dim", "batch=8"}, &sizes), GRADLOOM_USAGE);
+  EXPECT_EQ(sizes_of(job, {path("none.onnx")}, &sizes), GRADLOOM_IO) << gradloom_last_error();
+  EXPECT_EQ(gradloom_job_step_sized(job, 1, 0, nullptr, nullptr), GRADLOOM_USAGE);
+  ASSERT_EQ(sizes_of(job, {"--dim", "batch=2"}, &sizes), GRADLOOM_OK) << gradloom_last_error();
+  EXPECT_EQ(sizes, 1);
+  std::vector<float> x(2 * 64, 0.5f);
+  const std::vector<std::int64_t> labels(2, 3);
+  const void* pointers[] = {x.data(), labels.data()};
+  EXPECT_EQ(gradloom_job_step_sized(job, 1, 2, pointers, nullptr), GRADLOOM_OK) << gradloom_last_error();
+  EXPECT_EQ(gradloom_job_forget_sizes(job, 1), GRADLOOM_OK);
+  EXPECT_EQ(gradloom_job_forget_sizes(job, 1), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_job_step_sized(job, 1, 2, pointers, nullptr), GRADLOOM_USAGE);
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+}
+
 TEST_F(JobApi, ACheckpointGoesOn) {
   const std::vector<double> want = command_losses({"--steps", "7"});
   gradloom_job* const job = opened(with_data({"--steps", "7", "--checkpoint", path("kept")}));

@@ -115,6 +115,25 @@ gradloom_module* opened(std::vector<const char*> words) {
       << gradloom_last_error();
   return module;
 }
+
+std::vector<std::int64_t> extents(const char* batch) {
+  gradloom_module* const module = opened({"--dim", batch});
+  const std::int64_t* at = nullptr;
+  std::size_t count = 0;
+  EXPECT_EQ(gradloom_module_extents(module, &at, &count), GRADLOOM_OK) << gradloom_last_error();
+  const std::vector<std::int64_t> all(at, at + count);
+  EXPECT_EQ(gradloom_module_extents(module, nullptr, &count), GRADLOOM_USAGE);
+  gradloom_module_close(module);
+  return all;
+}
+
+// Gemm, Relu, Gemm, Relu, Gemm to 10 classes, and the loss.
+TEST(ModuleApi, ExtentsAreOfAllThatNodesMake) {
+  EXPECT_EQ(extents("batch=8"),
+            (std::vector<std::int64_t>{2, 8, 96, 2, 8, 96, 2, 8, 64, 2, 8, 64, 2, 8, 10, 0}));
+  EXPECT_EQ(extents("batch=3"),
+            (std::vector<std::int64_t>{2, 3, 96, 2, 3, 96, 2, 3, 64, 2, 3, 64, 2, 3, 10, 0}));
+}
 const std::vector<const char*> kDouble{"--dim", "batch=4", "--precision", "f64", "--input-grad", "x"};
 
 TEST(ModuleApi, GradientsAreThoseOfDifferences) {

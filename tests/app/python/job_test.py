@@ -7,18 +7,20 @@ GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 
 import copy
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 from xml.etree import ElementTree
 
 import support
 import torch
 from gradloom import Session, plots
 from gradloom.session import Rows
-from gradloom.torch import Module, TrainStep, capture
+from gradloom.torch import Module, TrainStep, _train_step, capture
 from support import Bert, Cnn, Gpt, mlp, worst
 from torch import nn
 from torch.nn import functional as F
@@ -161,6 +163,41 @@ class Steps(Folder):
                 self.assertLess(worst(list(model.parameters()), list(other.parameters())), 1e-8)
                 step.close()
 
+    def test_batches_of_other_sizes(self):
+        """The last batch of an epoch is smaller, and texts have other lengths: AdamW's states are the same ones all the time."""
+        draw = random.Random(3)
+        shapes = [(4, 10), (4, 7), (4, 8), (4, 5), (3, 9), (4, 10), (2, 6), (4, 12), (4, 9), (3, 11), (4, 6), (1, 8), (4, 11), (3, 7)]
+        for dtype, tolerance, plans in ((torch.float64, 1e-9, 16), (torch.float32, 1e-4, 2)):
+            torch.manual_seed(1)
+            model = Gpt().to(dtype)
+            other = copy.deepcopy(model)
+            batches = [{"tokens": (x := torch.randint(0, 31, shape)), "labels": x.roll(-1, 1)} for shape in shapes]
+            order = [draw.randrange(len(batches)) for _ in range(30)]
+            step = TrainStep(model, None, torch.optim.AdamW(model.parameters(), lr=0.01), plans=plans)
+            with mock.patch.object(_train_step, "export_step", side_effect=_train_step.export_step) as traced:
+                mine = [step.step(**batches[i]) for i in order]
+            theirs = torch_losses(other, [batches[i] for i in order], lambda m, b: m(**b)["loss"], torch.optim.AdamW(other.parameters(), lr=0.01), 30)
+            self.assert_curves(mine, theirs, tolerance)
+            step.update_module()
+            if dtype == torch.float64:
+                self.assertLess(worst(list(model.parameters()), list(other.parameters())), 1e-8)
+            if plans == 16:
+                self.assertLess(traced.call_count, 8)
+            step.close()
+
+    def test_statistics_of_batches_of_other_sizes(self):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+        other = copy.deepcopy(model)
+        batches = [(torch.randn(n, 6, dtype=torch.float64), torch.randint(0, 3, (n,))) for n in (8, 8, 5, 8, 5, 7)]
+        step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        mine = [step.step(*batch) for batch in batches]
+        optimizer = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
+        self.assert_curves(mine, torch_losses(other, batches, lambda m, b: F.cross_entropy(m(b[0]), b[1]), optimizer, 6), 1e-9)
+        step.update_module()
+        for name in ("running_mean", "running_var"):
+            self.assertLess(worst([getattr(model[1], name)], [getattr(other[1], name)]), 1e-6, name)  # a file's momentum is f32
+
     def test_accumulation_and_clipping(self):
         torch.manual_seed(1)
         model = mlp(dtype=torch.float64)
@@ -230,8 +267,12 @@ class Steps(Folder):
             step.update_module()
         x = torch.randn(4, 6)
         step.step(x, x[:, :3])
-        with self.assertRaisesRegex(gradloom.Error, "other shapes"):
-            step.step(x[:2], x[:2, :3])
+        with self.assertRaisesRegex(gradloom.Error, "another structure or other types"):
+            step.step(x[:2].double(), x[:2, :3])
+        two = TrainStep(mlp(), nn.MSELoss(), "sgd{lr=0.1}", accumulate=2)
+        two.step((x, x[:, :3]), (x, x[:, :3]))
+        with self.assertRaisesRegex(gradloom.Error, "batches of one step have different sizes"):
+            two.step((x, x[:, :3]), (x[:2], x[:2, :3]))
         with self.assertRaisesRegex(gradloom.Error, "optimizer"):
             TrainStep(model, nn.MSELoss(), "sgdd{lr=0.1}").step(x, x[:, :3])
 

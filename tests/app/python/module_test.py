@@ -7,17 +7,19 @@ GRADLOOM_LIBRARY names the library. Exits with 77 (skipped) where there is no Py
 import collections
 import copy
 import dataclasses
+import pickle
 import sys
 import unittest
 import warnings
 
-import support  # noqa: F401 finds the package
+import support
 import torch
 import torch.utils.checkpoint
 from gradloom.torch import Module
 from support import Bert, Case, Cnn, Gpt, mlp, twins, worst
 from torch import nn
 
+gradloom = support.gradloom
 Pair = collections.namedtuple("Pair", "sum product")
 
 
@@ -426,6 +428,40 @@ class Precision(Case):
         self.assert_near(mine(x), theirs(x), 1e-9)
         mine.float(), theirs.float()
         self.assert_near(mine(x.float()), theirs(x.float()))
+
+
+class Budgets(Case):
+    def test_a_memory_budget_changes_no_number(self):
+        torch.manual_seed(1)
+        model, x = Gpt(width=32, layers=4, dropout=0.1), torch.randint(0, 31, (8, 12))
+
+        def trained(**words):
+            module = Module(copy.deepcopy(model), **words)
+            torch.manual_seed(3)
+            loss = module(x, x)["loss"]
+            loss.backward()
+            (entry,) = module._gradloom._entries.values()
+            return [loss.detach(), *(p.grad for p in module.parameters())], entry.steps.plan(entry.steps.expected).bytes
+
+        plain, most = trained()
+        sizes = [p.numel() * 4 for p in model.parameters()]
+        for keeps in (0.8, 0.5):
+            budget = 2 * sum(sizes) + int(keeps * most) + 8 * 12 * 31 * 8
+            found, taken = trained(memory_budget=str(budget))
+            self.assertLess(taken, most)
+            for mine, theirs in zip(found, plain):
+                self.assertTrue(torch.equal(mine, theirs))
+        recipe = {"gradloom_recipe": 1, "model": {"path": "model.onnx"}, "passes": [], "recompute": ["Erf", "Div", "Mul"]}
+        same, without = trained(recipe={**recipe, "recompute": []})
+        again, taken = trained(recipe=recipe)
+        self.assertLess(taken, without)
+        self.assertTrue(all(torch.equal(mine, theirs) for mine, theirs in zip(again, same)))
+        with self.assertRaisesRegex(gradloom.Error, "memory budget of 1.00 KiB cannot be met"):
+            trained(memory_budget="1KiB")
+        with self.assertRaisesRegex(gradloom.Error, "no size of memory"):
+            trained(memory_budget="much")
+        copied = pickle.loads(pickle.dumps(Module(nn.Linear(2, 2), memory_budget="1GiB")))
+        self.assertEqual(copied._gradloom.memory_budget, "1GiB")
 
 
 if __name__ == "__main__":

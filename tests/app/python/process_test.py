@@ -133,6 +133,34 @@ class Ends(unittest.TestCase):
         self.assertIn(done.returncode, (-signal.SIGINT, 130), done.stderr)
         self.assertIn("KeyboardInterrupt", done.stderr)
 
+    def test_no_ctrl_c_is_lost(self):
+        script = """
+            import os, random, signal, threading, time
+            module, x = Module(support.mlp()), torch.randn(4, 6)
+            module(x).sum().backward()
+            lost = 0
+            for _ in range(1000):
+                sent, inside = [], threading.Event()
+                def send():
+                    inside.wait()  # a Ctrl-C while the thread starts would be nobody's
+                    time.sleep(random.random() * 0.003)
+                    sent.append(time.monotonic())
+                    os.kill(os.getpid(), signal.SIGINT)
+                thread = threading.Thread(target=send)
+                thread.start()
+                try:
+                    inside.set()
+                    while not sent or time.monotonic() - sent[0] < 5:
+                        module(x).sum().backward()
+                    lost += 1
+                except KeyboardInterrupt:
+                    pass
+                thread.join()
+            print(lost)
+        """
+        done = run(script)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "0"), done.stderr)
+
     def test_the_interpreter_ends_while_a_thread_is_in_a_step(self):
         script = """
             import threading, time

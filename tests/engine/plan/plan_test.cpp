@@ -48,6 +48,25 @@ TEST(Plan, OutputsAreNeverOverwritten) {
   EXPECT_TRUE(check_plan(graph, *plan).ok());
 }
 
+// ScatterElements may write over its data, but not where its updates are the same numbers.
+TEST(Plan, WhatANodeReadsTwiceItDoesNotOverwrite) {
+  for (const bool twice : {false, true}) {
+    Graph graph;
+    GraphBuilder b(graph);
+    const ValueId x = b.op("Exp", {b.input("x", {DType::f32, {64}})});
+    const ValueId indices = b.input("indices", {DType::i64, {64}});
+    const ValueId updates =
+        twice ? b.op("Reshape", {x, b.i64s({64})}) : b.input("updates", {DType::f32, {64}});
+    const ValueId y = b.op("ScatterElements", {x, indices, updates});
+    graph.outputs = {b.op("Tanh", {y})};
+    const auto plan = make_plan(graph, {stack_all, "stack", true});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(plan->buffer_of[y] == plan->buffer_of[x], !twice);
+    const Status checked = check_plan(graph, *plan);
+    EXPECT_TRUE(checked.ok()) << checked.error().message;
+  }
+}
+
 TEST(Plan, ViewsShareStorageAndKeepItAlive) {
   Graph graph;
   GraphBuilder b(graph);

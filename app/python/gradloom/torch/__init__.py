@@ -1,5 +1,10 @@
 """Gradloom in PyTorch scripts: Module wraps a module, TrainStep is a whole step, capture writes one into a folder."""
 
+import torch as _torch
+
+if tuple(int(word) for word in _torch.__version__.split(".")[:2]) < (1, 13):
+    raise ImportError(f"gradloom.torch works with PyTorch 1.13 and newer, and this is {_torch.__version__}: pip install --upgrade torch")
+
 from ._capture import capture
 from ._module import Module
 from ._train_step import TrainStep

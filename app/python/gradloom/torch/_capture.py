@@ -8,8 +8,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 
 from .._library import UsageError, library
+from ..commands import words_of
 from ..session import Session
-from ._job import arguments_of, flags, make_job, write_job
+from ._job import arguments_of, make_job, write_job
 from . import _structure
 
 
@@ -58,7 +59,7 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     os.makedirs(folder, exist_ok=True)
     write_batches(os.path.join(folder, "batches.npz"), job.inputs, batches)
     words: Dict[str, Any] = {**job.words, "data": "npz:" + os.path.join(folder, "batches.npz"), **settings}
-    recipe = json.loads(_resolved([write_job(job, folder), *flags(words)]))
+    recipe = json.loads(_resolved([write_job(job, folder), *words_of(words)]))
     recipe["model"]["path"], recipe["data"] = "model.onnx", "npz:batches.npz"
     path = os.path.join(folder, "recipe.json")
     with open(path + ".part", "w", encoding="utf-8") as file:

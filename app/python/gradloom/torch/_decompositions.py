@@ -196,6 +196,24 @@ def pad_circular(input: Tensor, pad: Sequence[int]) -> Tensor:
     return input
 
 
+def _averages(into: int, size: int, dtype: torch.dtype) -> Tensor:
+    """Rows of weights: cell i is the mean of [floor(i size / into), ceil((i + 1) size / into))."""
+    weights = torch.zeros(into, size, dtype=dtype)
+    for cell in range(into):
+        first, last = cell * size // into, -(-(cell + 1) * size // into)
+        weights[cell, first:last] = 1.0 / (last - first)
+    return weights
+
+
+def adaptive_avg_pool(input: Tensor, sizes: Sequence[Optional[int]]) -> Tensor:
+    """Of cells that overlap: an average along each axis, one after the other."""
+    for place, size in enumerate(sizes):
+        axis = input.dim() - len(sizes) + place
+        if size is not None and size != input.shape[axis]:
+            input = (input.transpose(axis, -1) @ _averages(size, input.shape[axis], input.dtype).t()).transpose(axis, -1)
+    return input
+
+
 def selu(input: Tensor) -> Tensor:
     alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
     return scale * torch.where(input > 0, input, alpha * (torch.exp(input) - 1))

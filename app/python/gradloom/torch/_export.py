@@ -10,7 +10,9 @@ import contextlib
 import inspect
 import io
 import logging
-import re
+import math
+import sys
+import threading
 import warnings
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -18,11 +20,11 @@ import torch
 
 from .._library import UnsupportedError
 from .. import _onnx_file
-from . import _structure
+from . import _sizes, _structure
+from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of
 from ._trace import lock, tracing, untraced
 
-DOMAIN = "gradloom"  # of what detaches, on its way through PyTorch's exporter
-_RANDOM = {"Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+RANDOM = {"Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 Slot = Tuple[torch.nn.Module, str]  # whose _parameters or _buffers, under which name
 
@@ -57,11 +59,17 @@ class Moved(NamedTuple):
 
     running_mean: torch.Tensor
     running_var: torch.Tensor
-    unbias: float  # biased variance -> unbiased
+    sizes: Tuple[int, ...]  # of the batch, but for its channels
     factor: float  # where there is no counter
     counter: Optional[torch.Tensor]  # the factor is 1 / (counter - later), which makes the mean over all batches
     later: int  # how often the statistics are moved after this time in a call
     output: int  # mean; the next is the variance
+
+    @property
+    def unbias(self) -> float:
+        """Biased variance -> unbiased."""
+        numbers = math.prod(self.sizes)
+        return numbers / (numbers - 1)
 
 
 class Exported(NamedTuple):
@@ -84,19 +92,21 @@ class Exported(NamedTuple):
     read: Set[str]  # those of the inputs that something reads
     random: bool
     all_f64: bool
+    calls: List[Call]  # outside, in the order in which they run
+    compared: List[_sizes.Compared]  # what Python asked of sizes
 
 
 class _Flat(torch.nn.Module):
     """The module as a function of all that it reads. Its parameters are no attributes of this one: they are inputs."""
 
     def __init__(self, module: torch.nn.Module, description: Any, arguments: int, parameters: Tensors, buffers: Tensors,
-                 changing: Sequence[int], states: bool = False) -> None:  # fmt: skip
+                 changing: Sequence[int], outside: Outside, states: bool = False) -> None:  # fmt: skip
         """states: running statistics are the file's own states, moved by its BatchNormalizations; the first result is all."""
         super().__init__()
         self.__dict__["source"] = module
         self.description, self.arguments = description, arguments
         self.given, self.held, self.changing = parameters, buffers, list(changing)
-        self.states = states
+        self.outside, self.states = outside, states
         self.dtype = torch.get_default_dtype()
         self.input_names: Sequence[str] = ()
         self.trace: Dict[str, Any] = {}
@@ -132,7 +142,9 @@ class _Flat(torch.nn.Module):
         versions = [tensor._version for tensor in buffers]
         given_versions = [tensor._version for tensor in inputs]
         self._name_scopes()
-        with tracing(not self.states) as statistics, self.exchanged(rest[:count], buffers), _default_dtype(self.dtype):
+        self.outside.begin()
+        with tracing(self.outside, not self.states) as statistics, self.exchanged(rest[:count], buffers), _default_dtype(self.dtype), \
+                _sizes.noting() as compared:  # fmt: skip
             args, kwargs = _structure.unflatten(self.description, iter(arguments))
             result = _without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
             after = [places[0][0]._buffers[places[0][1]] for places in self.held.slots]
@@ -142,9 +154,11 @@ class _Flat(torch.nn.Module):
                 raise UnsupportedError(f"the module's forward changes {name} in place")
         tensors: List[torch.Tensor] = []
         description = _structure.flatten(result, tensors, "the module's results: ")
-        changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if a is not b or a._version != v]
+        owned = self.outside.owns()
+        elsewhere = {i for i, slots in enumerate(self.held.slots) if all(id(owner) in owned for owner, _ in slots)}
+        changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
         self.trace = {"result": description, "tensors": tensors, "changed": changed, "buffers": buffers, "after": after,
-                      "statistics": list(statistics), "inputs": inputs}  # fmt: skip
+                      "statistics": list(statistics), "inputs": inputs, "elsewhere": elsewhere, "compared": compared}  # fmt: skip
         return (tensors[0],) if self.states else self._outputs()
 
     def _name_scopes(self) -> None:
@@ -154,11 +168,9 @@ class _Flat(torch.nn.Module):
         if scopes is None or create is None:
             return
         for path, module in self.source.named_modules():
-            if path == "" or (self.states and path == "model"):
-                continue
-            atoms = path.split(".")
-            last = next((i for i in reversed(range(len(atoms))) if not atoms[i].isnumeric()), 0)
-            scopes[module] = create(torch.typename(type(module)), ".".join(atoms[last:]))
+            label = self.outside.label(path)
+            if label:
+                scopes[module] = create(torch.typename(type(module)), label)
 
     def _outputs(self) -> Tuple[torch.Tensor, ...]:
         """The file's outputs: distinct results that are no inputs, buffers' new contents, statistics."""
@@ -197,7 +209,7 @@ def _register(opset: int) -> None:
         return g.op(f"{DOMAIN}::StopGradient", x).setType(x.type())
 
     def native_batch_norm(g: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: Any, momentum: Any, eps: Any) -> Any:
-        width = x.type().sizes()[1]
+        width = next(g.original_node.inputs()).type().sizes()[1]
         like = {"Float": torch.float32, "Double": torch.float64}.get(x.type().scalarType(), torch.float32)
         ones, zeros = torch.ones(width, dtype=like), torch.zeros(width, dtype=like)
         scale = g.op("Constant", value_t=ones) if weight.node().mustBeNone() else weight
@@ -212,29 +224,51 @@ def _register(opset: int) -> None:
 
     torch.onnx.register_custom_op_symbolic("aten::detach", detach, opset)
     torch.onnx.register_custom_op_symbolic("aten::native_batch_norm", native_batch_norm, opset)
+    torch.onnx.register_custom_op_symbolic(f"{DOMAIN}::outside", outside_symbolic, opset)
 
 
 def _opset() -> int:
     return 17
 
 
-def _lacking(export: Callable[..., bytes]) -> List[str]:
-    """All operators that the exporter does not have, by another try that lets them pass."""
+@contextlib.contextmanager
+def _passing(outside: Outside) -> Iterator[Dict[str, Dict[str, Optional[str]]]]:
+    """Lets operators that PyTorch's exporter refuses pass, and notes them: what is wrong by submodule and operator, None where it lacks
+    the operator."""
+    missing: Dict[str, Dict[str, Optional[str]]] = {}
+    own = threading.get_ident()
+
+    def passing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(graph: Any, block: Any, node: Any, *rest: Any) -> Any:
+            try:
+                return original(graph, block, node, *rest)
+            except Exception as error:
+                if threading.get_ident() != own:
+                    raise
+                labels = [atom.rpartition("::")[2] for atom in node.scopeName().split("/")]
+                lacks = type(error).__name__ == "UnsupportedOperatorError"
+                path = outside.path_of("/".join(label for label in labels if label))
+                missing.setdefault(path, {}).setdefault(node.kind(), None if lacks else reason_of(error))
+                return None  # the node stays as it is
+
+        return run
+
+    # By the first name the exporter, in C++, asks for an operator. The second adds functions of onnxscript, of which there are none here,
+    # and would need the package onnx.
+    changes = {"_run_symbolic_function": passing, "_add_onnxscript_fn": lambda _: lambda model, *_: model}
+    kept = [(owner, name, vars(owner)[name]) for owner in map(sys.modules.get, _EXPORTER) if owner is not None for name in changes if name in vars(owner)]
+    for owner, name, function in kept:
+        setattr(owner, name, changes[name](function))
     try:
-        passing = torch.onnx.OperatorExportTypes.ONNX_FALLTHROUGH
-        found = _onnx_file.domains(export(operator_export_type=passing))
-        return sorted(f"{domain.rpartition('.')[2]}::{name}" for domain, name in found if domain not in ("", DOMAIN))
-    except Exception:  # whatever stands in its way, the first operator is known
-        return []
+        yield missing
+    finally:
+        for owner, name, function in kept:
+            setattr(owner, name, function)
 
 
-def _refusal(error: Exception, export: Callable[..., bytes]) -> UnsupportedError:
-    text = str(error)
-    found = sorted(set(re.findall(r"operator '?(\w+::\w+)'?", text)))
-    if found:
-        return UnsupportedError(f"PyTorch's exporter lacks {', '.join(_lacking(export) or found)}")
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
-    return UnsupportedError(f"PyTorch cannot export the module ({type(error).__name__}: {first})")
+# Where PyTorch's exporter lives, by its version.
+_EXPORTER = ("torch.onnx", "torch.onnx.utils", "torch.onnx._internal.onnx_proto_utils", "torch.onnx._internal.torchscript_exporter.utils",
+             "torch.onnx._internal.torchscript_exporter.onnx_proto_utils")  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -280,34 +314,46 @@ def _may_change(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[str], outputs: Optional[List[str]] = None) -> bytes:
-    opset = _opset()
+    opset, outside = _opset(), flat.outside
     _register(opset)
     flat.input_names, flat.trace = list(names), {}
+    outside.begin()
     legacy: Dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
 
     # The exporter makes scalars of PyTorch's default type, also where they meet f64 alone.
     width = torch.float64 if _all_f64(inputs) else torch.get_default_dtype()
 
-    def export(**options: Any) -> bytes:
+    def export() -> bytes:
         file = io.BytesIO()
         with _quiet(), _default_dtype(width), torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(), \
                 torch.autograd.graph.saved_tensors_hooks(_drop, _nothing):  # fmt: skip
             torch.onnx.export(flat, tuple(_may_change(tensor) for tensor in inputs), file, input_names=list(names), output_names=outputs,
-                              training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, opset_version=opset,
-                              **legacy, **options)  # fmt: skip
+                              training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, opset_version=opset, **legacy)  # fmt: skip
         return file.getvalue()
 
-    try:
-        with lock:
-            return _onnx_file.with_detached(export(), DOMAIN)
-    except UnsupportedError:
-        raise
-    except Exception as error:
-        if "Tensor that requires grad as a constant" in str(error):
-            raise UnsupportedError("the module reads a tensor that requires a gradient and is none of its parameters or arguments") from None
-        if not flat.trace:  # the module's own
-            raise
-        raise _refusal(error, export) from None
+    failed: Optional[Exception] = None
+    with lock, _passing(outside) as missing:
+        try:
+            model = _onnx_file.with_detached(export(), DOMAIN)
+        except Exception as error:
+            if getattr(error, "gradloom_own", False):
+                raise
+            failed = error
+    for path, reason in operators_refused(missing).items():
+        outside.refuse(path, reason)
+    refusals = outside.found
+    if isinstance(failed, UnsupportedError) or (failed is not None and not refusals):
+        refusals = [*refusals, Refusal("", "", _whole(failed))]
+    if refusals:
+        raise Located(refusals)
+    return model
+
+
+def _whole(error: Exception) -> str:
+    """Why a trace ended early."""
+    if "Tensor that requires grad as a constant" in str(error):
+        return "the module reads a tensor that requires a gradient and is none of its parameters or arguments"
+    return reason_of(error)
 
 
 def argument_names(module: torch.nn.Module, description: Any) -> List[str]:
@@ -335,17 +381,17 @@ def _distinct(names: Sequence[str], taken: Set[str]) -> List[str]:
     return result
 
 
-def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], changing: Set[int]) -> Exported:
+def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], changing: Set[int], outside: Outside) -> Exported:
     """The file for calls with such arguments. changing: ids of buffers whose numbers are known to change.
 
-    Raises UnsupportedError, or what the module's own forward raises.
+    Raises Located, or what the module's own forward raises.
     """
     parameters, buffers = members(module, "_parameters"), members(module, "_buffers")
     inputs_of = [i for i, tensor in enumerate(buffers.tensors) if id(tensor) in changing]
     while True:
         taken = set(parameters.names) | set(buffers.names)
         names = _distinct(argument_names(module, description), taken) + parameters.names + [buffers.names[i] for i in inputs_of]
-        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of)
+        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of, outside)
         given = [*arguments, *parameters.tensors, *[buffers.tensors[i] for i in inputs_of]]
         model = _run_exporter(flat, given, names)
         later = sorted(set(inputs_of) | set(flat.trace["written"]))
@@ -357,13 +403,14 @@ def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.
 class ExportedJob(NamedTuple):
     """A module that returns a loss, as a file whose parameters and buffers are inputs called after the module's."""
 
-    model: bytes
+    exported: Exported
     inputs: List[str]
-    members: Dict[str, torch.Tensor]
+    members: Dict[str, torch.Tensor]  # that are read
 
 
-def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor]) -> ExportedJob:
-    """The file whose output "loss" is what `objective`, whose part `model` gives the names, returns."""
+def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], functions: bool) -> ExportedJob:
+    """The file whose output "loss" is what `objective`, whose part `model` gives the names, returns. functions: torch.autograd.Functions may
+    be outside. Raises Located for all that stands in the way."""
     parameters, buffers = members(objective, "_parameters"), members(objective, "_buffers")
     own = [name[6:] if name.startswith("model.") else name for name in parameters.names + buffers.names]
     taken = set(own) | {"loss"}
@@ -371,10 +418,36 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     if objective.loss is not None and not description[1][1][1]:
         found[-1] = "target"
     inputs = _distinct(found, taken)
-    flat = _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), states=True)
+    outside = Outside(objective, unnamed="model")
+    flat = _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), outside, states=True)
     given = [*arguments, *parameters.tensors, *[tensor.detach().clone() for tensor in buffers.tensors]]
-    model = _run_exporter(flat, given, inputs + own, ["loss"])
-    return ExportedJob(model, inputs, dict(zip(own, parameters.tensors + buffers.tensors)))
+    model = _onnx_file.with_unbiased(_run_job_exporter(flat, given, inputs + own, functions))
+    read = _onnx_file.read_names(model)
+    exported = Exported(model=model, inputs=inputs + own, arguments=len(arguments), parameters=parameters, changing=[], constants=[],
+                        outputs=["loss"], result=None, places=[0], written=[], moved=[], counters=[], counts=[], results=1, read=read,
+                        random=False, all_f64=False, calls=outside.calls, compared=flat.trace["compared"])  # fmt: skip
+    return ExportedJob(exported, inputs, {name: tensor for name, tensor in zip(own, parameters.tensors + buffers.tensors) if name in read})
+
+
+def _run_job_exporter(flat: _Flat, given: Sequence[torch.Tensor], names: Sequence[str], functions: bool) -> bytes:
+    """Of a whole step no submodule stays in PyTorch."""
+    outside, refusals = flat.outside, []  # type: Tuple[Outside, List[Refusal]]
+    while True:
+        try:
+            model = _run_exporter(flat, given, names, ["loss"])
+            more = False
+        except Located as error:
+            refusals += error.refusals
+            more = outside.choose(error.refusals)
+        if not more:
+            break
+    outside.calls[:] = [call._replace(path=call.path[6:] if call.path.startswith("model.") else "") for call in outside.calls]
+    if not functions:
+        names_of = sorted({str(call) for call in outside.calls if not call.is_module})
+        refusals += [Refusal("", "", f"{name} has a backward of its own in Python, which no file holds (TrainStep calls it)") for name in names_of]
+    if refusals:
+        raise Located([r._replace(path=r.path[6:] if r.path.startswith("model.") else r.path) for r in outside.in_order(refusals)])
+    return model
 
 
 def _moved(flat: _Flat, output: int) -> List[Moved]:
@@ -384,8 +457,7 @@ def _moved(flat: _Flat, output: int) -> List[Moved]:
         owner = buffers.slots[mean][0][0]
         counter = getattr(owner, "num_batches_tracked", None) if getattr(owner, "momentum", 0.0) is None else None
         later = sum(after == mean for after, _, _ in rows[index + 1 :])
-        unbias = row.numbers / (row.numbers - 1)
-        found.append(Moved(buffers.tensors[mean], buffers.tensors[var], unbias, row.factor, counter, later, output + 2 * index))
+        found.append(Moved(buffers.tensors[mean], buffers.tensors[var], row.sizes, row.factor, counter, later, output + 2 * index))
     return found
 
 
@@ -393,7 +465,7 @@ def _exported(model: bytes, names: List[str], flat: _Flat, given: Sequence[torch
     t, buffers = flat.trace, flat.held
     first = t["first"]
     after = first + len(t["written"])
-    used = set(flat.changing) | {i for mean, var, _ in t["moved"] for i in (mean, var)} | set(t["counters"])
+    used = set(flat.changing) | t["elsewhere"] | {i for mean, var, _ in t["moved"] for i in (mean, var)} | set(t["counters"])
     return Exported(
         model=model,
         inputs=names,
@@ -410,6 +482,8 @@ def _exported(model: bytes, names: List[str], flat: _Flat, given: Sequence[torch
         counts=[int(t["after"][i]) - int(buffers.tensors[i]) for i in t["counters"]],
         results=first,
         read=_onnx_file.read_names(model),
-        random=bool(_RANDOM & _onnx_file.operators(model)),
+        random=bool(RANDOM & _onnx_file.operators(model)),
         all_f64=_all_f64(given),
+        calls=flat.outside.calls,
+        compared=t["compared"],
     )

@@ -4,11 +4,12 @@ import os
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
+from torch.nn import functional
 
 from .. import _onnx_file
 from .._library import UnsupportedError, UsageError
 from . import _structure
-from ._export import export_job
+from ._export import Exported, ExportedJob, export_job
 from ._plan import NUMBERS
 
 
@@ -19,6 +20,12 @@ class Objective(torch.nn.Module):
     def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]]) -> None:
         super().__init__()
         self.model, self.loss = model, loss
+        name = getattr(loss, "__name__", "")
+        self._name = name if getattr(functional, name, None) is loss else ""
+
+    def _loss(self, *compared: Any) -> Any:
+        """A function of torch.nn.functional is looked up again: a trace has others there."""
+        return (getattr(functional, self._name) if self._name else self.loss)(*compared)
 
     def forward(self, *batch: Any, **named: Any) -> torch.Tensor:
         if self.loss is None:
@@ -31,9 +38,9 @@ class Objective(torch.nn.Module):
                 result = getattr(result, "loss", None)
         elif named:
             *others, last = named.items()
-            result = self.loss(self.model(*batch, **dict(others)), last[1])
+            result = self._loss(self.model(*batch, **dict(others)), last[1])
         else:
-            result = self.loss(self.model(*batch[:-1]), batch[-1])
+            result = self._loss(self.model(*batch[:-1]), batch[-1])
         if not isinstance(result, torch.Tensor) or result.numel() != 1:
             raise UsageError("the loss is no tensor of one number: give loss=, or a model that returns it")
         return result.reshape(())
@@ -53,9 +60,9 @@ def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
 
 
 class Job(NamedTuple):
-    """Model file and the words that say how its parameters are trained."""
+    """The file of a step and the words that say how its parameters are trained."""
 
-    model: bytes
+    exported: Exported  # parameters and buffers are inputs
     inputs: List[str]
     parameters: Dict[str, torch.Tensor]  # and buffers, by the names in the file
     words: Dict[str, Any]  # settings of a recipe
@@ -69,17 +76,43 @@ def _array(tensor: torch.Tensor) -> _onnx_file.Array:
     return _onnx_file.Array(NUMBERS[tensor.dtype], tuple(tensor.shape), data)
 
 
-def make_job(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]], optimizer: Any) -> Job:
-    """The step of `model` on batches like `batch`."""
+class Weights:
+    """Parameters and buffers in a file of their own, to which the models of all sizes refer."""
+
+    _ALIGNMENT = 64
+
+    def __init__(self, folder: str, members: Dict[str, torch.Tensor]) -> None:
+        self._folder, self._places = folder, {}  # type: str, Dict[str, _onnx_file.External]
+        with open(os.path.join(folder, "weights.bin"), "wb") as file:
+            for name, tensor in members.items():
+                array = _array(tensor)
+                file.write(bytes(-file.tell() % self._ALIGNMENT))
+                self._places[name] = _onnx_file.External(array.dtype, array.shape, "weights.bin", file.tell(), len(array.data))
+                file.write(array.data)
+
+    def write_model(self, model: bytes, name: str) -> str:
+        """Writes a file whose inputs have these contents; its path."""
+        path = os.path.join(self._folder, name)
+        with open(path, "wb") as file:
+            file.write(_onnx_file.with_initializers(model, self._places))
+        return path
+
+
+def export_step(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]], functions: bool = False) -> ExportedJob:
+    """The loss of `model` on batches like `batch`. functions: torch.autograd.Functions may be nodes Outside."""
     source = unwrapped(model)
     objective = Objective(source, loss)
     objective.training = source.training
     args, kwargs = arguments_of(batch)
     tensors: List[torch.Tensor] = []
     description = _structure.flatten((args, kwargs), tensors, "the batch: ")
-    exported = export_job(objective, description, tensors)
-    used = _onnx_file.read_names(exported.model)
-    members = {name: tensor for name, tensor in exported.members.items() if name in used}
+    return export_job(objective, description, tensors, functions)
+
+
+def make_job(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]], optimizer: Any, functions: bool = False) -> Job:
+    """The step of `model` on batches like `batch`; functions: as export_step takes it."""
+    step = export_step(model, batch, loss, functions)
+    members = step.members
     names = {id(tensor): name for name, tensor in members.items()}
     words = optimizer_words(optimizer, names)
     held = None if isinstance(optimizer, str) else {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -96,8 +129,7 @@ def make_job(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., to
         words["freeze"] = frozen
     if all(t.dtype == torch.float64 for t in members.values() if t.is_floating_point()):
         words["precision"] = "f64"
-    arrays = {name: _array(tensor) for name, tensor in members.items()}
-    return Job(_onnx_file.with_initializers(exported.model, arrays), exported.inputs, members, words)
+    return Job(step.exported, step.inputs, members, words)
 
 
 # Of torch.optim's classes: the recipe's name, and its options, which are called alike.
@@ -139,18 +171,9 @@ def optimizer_words(optimizer: Any, names: Dict[int, str]) -> Dict[str, Any]:
     return words
 
 
-def flags(words: Dict[str, Any]) -> List[str]:
-    """The settings as flags of the command line."""
-    result = []
-    for key, value in words.items():
-        for item in value if isinstance(value, list) else [value]:
-            result += ["--" + key.replace("_", "-"), str(item)]
-    return result
-
-
 def write_job(job: Job, folder: str) -> str:
-    """Writes model.onnx into the folder; its path."""
+    """Writes model.onnx with all its contents into the folder; its path."""
     path = os.path.join(folder, "model.onnx")
     with open(path, "wb") as file:
-        file.write(job.model)
+        file.write(_onnx_file.with_initializers(job.exported.model, {name: _array(tensor) for name, tensor in job.parameters.items()}))
     return path

@@ -3,21 +3,23 @@
 import collections
 import contextlib
 import functools
+import os
+import sys
 import threading
 import warnings
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 
-from .._library import UnsupportedError
+from .._library import Error, UnsupportedError
 from . import _structure
-from ._export import Exported, Moved, export
-from ._recipe import read_recipe, recipe_words
-from ._plan import Arenas, Held, Plan
-
-_TWICE = ("the gradient of a gradient was asked of gradloom.torch.Module, which computes first derivatives only: leave the part of the model "
-          "that needs second ones unwrapped")  # fmt: skip
-_PLANS_OF_ONE_FILE = 4  # for different sets of results with gradients
+from ._cut import Cut
+from ._export import Exported, export
+from ._opened import Opened, Words
+from ._outside import Call, Located, Outside, Refusal
+from ._plan import Arenas
+from ._recipe import read_recipe
+from ._shapes import Family
 
 
 class _Members:
@@ -67,34 +69,13 @@ class _Constant:
         return True
 
 
-class _Words(NamedTuple):
-    """What every plan of an entry is opened with."""
-
-    recipe: Optional[Dict[str, Any]]
-    own: List[str]  # over the recipe's
-
-    def open(self, exported: Exported, wants: Sequence[bool], takes: Optional[Sequence[int]], arenas: Arenas) -> Plan:
-        with recipe_words(self.recipe, ["precision"] if "--precision" in self.own else []) as words:
-            return Plan(exported, wants, takes, [*words, *self.own], arenas)
-
-
 class _Entry:
-    """Calls of one structure: their file, and its plans by the results whose gradients their backward takes."""
+    """Calls of one structure."""
 
-    def __init__(self, members: _Members, exported: Exported, wants: Sequence[bool], words: _Words, arenas: Arenas) -> None:
-        self.members, self.exported, self.wants = members, exported, wants
-        self._words, self._arenas = words, arenas
-        self.constants = [_Constant(tensor) for tensor in exported.constants]
-        self.results = exported.results
+    def __init__(self, members: _Members, exported: Exported, steps: Union[Opened, Cut], constants: List[_Constant]) -> None:
+        self.members, self.exported, self.steps, self.constants = members, exported, steps, constants
         self._types = [(t.shape, t.dtype) for t in exported.parameters.tensors]
         self._addresses: List[int] = []
-        self._plans: Dict[Tuple[int, ...], Plan] = {}
-        first = words.open(exported, wants, None, arenas)
-        self.takes = tuple(first.takes)  # all results with gradients
-        self.silent = [index for index in range(self.results) if index not in self.takes]
-        self.expected = self.takes
-        self._plans[self.takes] = first
-        self.lock = threading.Lock()
 
     def fits(self) -> bool:
         """Whether the parameters have the types that they had. What has not moved has."""
@@ -105,100 +86,18 @@ class _Entry:
             self._addresses = addresses
         return True
 
-    def plan(self, takes: Tuple[int, ...]) -> Plan:
-        with self.lock:
-            found = self._plans.get(takes)
-            if found is None:
-                if len(self._plans) >= _PLANS_OF_ONE_FILE:
-                    self.expected = takes = self.takes
-                    return self._plans[takes]
-                found = self._plans[takes] = self._words.open(self.exported, self.wants, takes, self._arenas)
-            return found
 
+class _Shapes:
+    """Calls that differ in sizes alone: the traces that tell the next file, and the buffers that are part of all."""
 
-class _Run:
-    """One call: what its backward needs to know."""
+    def __init__(self) -> None:
+        self.family, self.constants = Family(), []  # type: Family, List[_Constant]
 
-    def __init__(self, entry: _Entry, seed: int) -> None:
-        self.entry, self.seed = entry, seed
-        self.plan = entry.plan(entry.expected)
-        self.held: Optional[Held] = None
-
-    def forward(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-        outputs, self.held = self.plan.forward([t.data_ptr() for t in tensors], self.seed)
-        _follow(self.entry.exported, outputs)
-        if self.plan.no_grad:
-            self.held = None
-        return outputs[: self.entry.results]
-
-    def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[Optional[torch.Tensor]]) -> List[Optional[torch.Tensor]]:
-        given = {index: gradient.to(self.plan.results[index][1]).contiguous()
-                 for index, gradient in enumerate(gradients) if gradient is not None and index in self.entry.takes}  # fmt: skip
-        if not given:
-            return [None] * len(tensors)
-        takes = tuple(sorted(given))
-        addresses = [t.data_ptr() for t in tensors]
-        if takes != self.entry.expected:
-            self.entry.expected = takes
-        held, self.held = self.held, None
-        if held is None or not set(takes) <= set(self.plan.takes):  # a second backward, or one by other results than foreseen
-            self.plan = self.entry.plan(takes)
-            _, held = self.plan.forward(addresses, self.seed)
-        shapes = [(tuple(t.shape), t.dtype) for t in tensors]
-        return self.plan.backward(addresses, held, self.seed, given, shapes)
-
-
-def _follow(exported: Exported, outputs: Sequence[torch.Tensor]) -> None:
-    """The module's buffers after a call."""
-    with torch.no_grad():
-        if exported.counters:
-            torch._foreach_add_(exported.counters, exported.counts)
-        for buffer, output in exported.written:
-            buffer.copy_(outputs[output])
-        if exported.moved:
-            _move(exported.moved, outputs)
-
-
-def _move(rows: Sequence[Moved], outputs: Sequence[torch.Tensor]) -> None:
-    variances = [outputs[row.output + 1] for row in rows]
-    torch._foreach_mul_(variances, [row.unbias for row in rows])
-    running = [buffer for row in rows for buffer in (row.running_mean, row.running_var)]
-    batch = [statistic for row, variance in zip(rows, variances) for statistic in (outputs[row.output], variance)]
-    factor = rows[0].factor
-    if all(row.factor == factor and row.counter is None and row.later == 0 for row in rows):
-        torch._foreach_mul_(running, 1 - factor)
-        torch._foreach_add_(running, batch, alpha=factor)
-        return
-    for index, row in enumerate(rows):
-        factor = row.factor if row.counter is None else 1.0 / (float(row.counter) - row.later)
-        for buffer, statistic in zip(running[2 * index : 2 * index + 2], batch[2 * index : 2 * index + 2]):
-            buffer.lerp_(statistic, factor)
-
-
-class _Function(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, run: _Run, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-        outputs = run.forward(tensors)
-        ctx.run = run
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors)
-        ctx.mark_non_differentiable(*[outputs[index] for index in run.entry.silent])
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Optional[torch.Tensor]) -> Any:
-        tensors = ctx.saved_tensors
-        with torch.no_grad():
-            found: Sequence[Any] = ctx.run.backward(tensors, gradients)
-        if torch.is_grad_enabled():  # create_graph
-            present = [index for index, gradient in enumerate(found) if gradient is not None]
-            leaves = [found[index].requires_grad_() for index in present]
-            late = torch._C._functions.DelayedError(_TWICE.encode(), len(leaves))(*leaves)
-            late = late if isinstance(late, tuple) else (late,)
-            found = [None] * len(found)
-            for index, gradient in zip(present, late):
-                found[index] = gradient
-        return (None, *found)
+    def add(self, sizes: Sequence[int], entry: _Entry) -> None:
+        self.family.add(sizes, entry.exported, getattr(entry.steps, "extents", ()))
+        if [id(c.tensor) for c in self.constants] == [id(tensor) for tensor in entry.exported.constants]:
+            entry.constants = self.constants
+        self.constants = entry.constants
 
 
 if hasattr(torch, "get_autocast_dtype"):
@@ -230,24 +129,29 @@ class Module(torch.nn.Module):
         model = gradloom.torch.Module(model)
 
     It is the module's double: parameters(), state_dict(), to(), train() and all other members are those of `module`, with the
-    same names. On the first call with arguments of new structure, shapes, types or mode the module is exported and compiled;
-    later calls run what was made then. Parameters, gradients, arguments and results are torch's own memory.
+    same names. On the first call with arguments of new structure, types or mode the module is exported and compiled; later
+    calls run what was made then. Other sizes are compiled anew, and exported only until the exports tell the next. Parameters,
+    gradients, arguments and results are torch's own memory.
 
-    module: may be part of a larger model. Its forward must do the same operators for all arguments of equal shapes.
-    recipe: a recipe file, its text or its dict: passes, rules, planner, precision and threads are taken from it.
-    fallback: "torch": what cannot be exported or has no kernel runs in PyTorch, and a warning names it once; None: it is an
-    UnsupportedError.
+    module: may be part of a larger model. Its forward must do the same operators for all arguments of equal shapes. A
+    torch.autograd.Function inside is called between parts of the plan.
+    recipe: a recipe file, its text or its dict: passes, rules, planner, precision, threads, recompute and memory budget are taken from it.
+    memory_budget: "2GiB": what the module may take, with parameters, their gradients, arguments, results and what a forward keeps: where
+    it would take more, forward values are computed again in the backward pass, which changes no number.
+    fallback: "torch": the smallest submodules around what cannot be exported or has no kernel run in PyTorch, the rest in the
+    engine, and a warning names them once; None: all of it is one UnsupportedError.
     plans: how many exported files are kept; the least recently used goes first.
     """
 
-    def __init__(self, module: torch.nn.Module, recipe: Any = None, fallback: Optional[str] = None, plans: int = 16) -> None:
+    def __init__(self, module: torch.nn.Module, recipe: Any = None, fallback: Optional[str] = None, plans: int = 16,
+                 memory_budget: Optional[str] = None) -> None:  # fmt: skip
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"gradloom.torch.Module wraps a torch.nn.Module, not {type(module).__name__}")
         if fallback not in (None, "torch"):
             raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
         if plans < 1:
             raise ValueError("plans is at least 1")
-        self.__dict__["_gradloom"] = _Engine(module, recipe, fallback, plans)
+        self.__dict__["_gradloom"] = _Engine(module, recipe, fallback, plans, memory_budget)
         super().__init__()
         self._share()
         self.__dict__["forward"] = _forward_like(module, self._gradloom)
@@ -278,7 +182,7 @@ class Module(torch.nn.Module):
         return getattr(engine.module, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in type(self).__dict__ or name.startswith("_"):
+        if name != _SHARDED and (name in type(self).__dict__ or name.startswith("_")):
             super().__setattr__(name, value)
         else:
             setattr(self._gradloom.module, name, value)
@@ -312,7 +216,7 @@ class Module(torch.nn.Module):
 
     def __getstate__(self) -> Dict[str, Any]:
         engine = self._gradloom
-        return {"module": engine.module, "recipe": engine.recipe, "fallback": engine.fallback, "plans": engine.most}
+        return {"module": engine.module, "recipe": engine.recipe, "fallback": engine.fallback, "plans": engine.most, "memory_budget": engine.memory_budget}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -339,10 +243,11 @@ class Module(torch.nn.Module):
 class _Engine:
     """What a Module has besides the module: its entries by the structure of calls."""
 
-    def __init__(self, module: torch.nn.Module, recipe: Any, fallback: Optional[str], most: int) -> None:
-        self.module, self.recipe, self.fallback, self.most = module, read_recipe(recipe), fallback, most
+    def __init__(self, module: torch.nn.Module, recipe: Any, fallback: Optional[str], most: int, memory_budget: Optional[str]) -> None:
+        self.module, self.recipe, self.fallback, self.most, self.memory_budget = module, read_recipe(recipe), fallback, most, memory_budget
         self._members: Optional[_Members] = None
         self._entries: "collections.OrderedDict[Any, Optional[_Entry]]" = collections.OrderedDict()
+        self._shapes: "collections.OrderedDict[Any, _Shapes]" = collections.OrderedDict()
         self._changing: Set[int] = set()
         self._arenas = Arenas()
         self._lock = threading.RLock()
@@ -366,14 +271,8 @@ class _Engine:
         with self._lock:  # a trace exchanges the module's parameters
             entry = self._entry(description, tensors, gradients)
             originals = (*tensors, *entry.members.parameters, *entry.exported.changing)
-        given = [t if t.is_contiguous() else t.contiguous() for t in originals]
         seed = int(torch.empty((), dtype=torch.int64).random_()) if entry.exported.random else 0
-        run = _Run(entry, seed)
-        if gradients and entry.takes:
-            outputs: Sequence[torch.Tensor] = _Function.apply(run, *given)
-        else:
-            with torch.no_grad():
-                outputs = run.forward(given)
+        outputs = entry.steps.run(originals, seed, gradients)
         results = [outputs[place] if place >= 0 else originals[-1 - place] for place in entry.exported.places]
         return _structure.unflatten(entry.exported.result, iter(results))
 
@@ -382,22 +281,23 @@ class _Engine:
         members = self._members
         if members is None or not members.hold():
             members = self._members = _Members(self.module)
-            self._entries.clear()
+            self._forget()
         key = (description, tuple([(t.shape, t.dtype, t.requires_grad) for t in tensors]), members.modes(), gradients,
                gradients and tuple([p.requires_grad for p in members.parameters]), _autocast())  # fmt: skip
         known = self._entries.get(key)
         if known is not None and not known.fits():
-            self._entries.clear()
+            self._forget()
         elif known is not None:
             lost = [c.tensor for c in known.constants if not c.holds()]
             if not lost:
                 self._entries.move_to_end(key)
                 return known
             self._changing.update(id(tensor) for tensor in lost)
+            self._shapes.clear()
         elif key in self._entries:
             raise _InTorch()
         try:
-            made: Optional[_Entry] = self._open(description, tensors, members, gradients)
+            made: Optional[_Entry] = self._make(key, tensors, members)
         except UnsupportedError as error:
             refusal = self._refuse(error)
             if not isinstance(refusal, _InTorch):
@@ -410,34 +310,106 @@ class _Engine:
             raise _InTorch()
         return made
 
-    def _open(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool) -> _Entry:
+    def _forget(self) -> None:
+        self._entries.clear()
+        self._shapes.clear()
+
+    def _make(self, key: Any, tensors: Sequence[torch.Tensor], members: _Members) -> _Entry:
+        """The entry of a call that has none: from the traces of other shapes where they tell it, else by a trace."""
         elsewhere = [t.device for t in (*tensors, *members.parameters, *members.buffers) if t.device.type != "cpu"]
         if elsewhere:
             raise UnsupportedError(f"a tensor is on {elsewhere[0]}: gradloom.torch.Module computes on the CPU")
-        _refuse_hooks(members.modules)
+        if any(getattr(m, _SHARDED, False) for m in members.modules):
+            raise UnsupportedError("FSDP shards its parameters, which the engine needs whole: use DistributedDataParallel, or DeepSpeed's ZeRO 1 or 2")
+        description, arguments, modes, gradients, *rest = key
+        # Sizes of 0 and 1 broadcast: another graph.
+        kinds = tuple([(tuple([min(size, 2) for size in shape]), dtype, gradient) for shape, dtype, gradient in arguments])
+        kind = (description, kinds, modes, gradients, *rest)
+        shapes = self._shapes.setdefault(kind, _Shapes())
+        self._shapes.move_to_end(kind)
+        while len(self._shapes) > self.most:
+            self._shapes.popitem(last=False)
+        sizes = [size for shape, _, _ in arguments for size in shape]
+        followed = shapes.family.exported(sizes) if all(constant.holds() for constant in shapes.constants) else None
+        if followed is not None:
+            with contextlib.suppress(Error):  # a trace tells more
+                steps = self._steps(followed.exported, tensors, gradients, _autocast())
+                if isinstance(steps, Opened) and followed.agrees(steps.extents):
+                    return _Entry(members, followed.exported, steps, shapes.constants)
+        entry = self._open(description, tensors, members, gradients)
+        shapes.add(sizes, entry)
+        return entry
+
+    def _open(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool) -> _Entry:
+        outside, refusals = Outside(self.module), _hooks_inside(self.module)  # type: Outside, List[Refusal]
         cast = _autocast()
-        words: List[str] = []
+        more = not refusals or outside.choose(refusals)
+        while more:
+            try:
+                entry = self._try(description, tensors, members, gradients, outside, cast)
+            except Located as error:
+                refusals += error.refusals
+                more = outside.choose(error.refusals)
+                continue
+            if refusals and self.fallback is None:
+                break
+            self._tell(outside.in_order(refusals), entry.exported.calls)
+            return entry
+        raise Located(outside.in_order(refusals))
+
+    def _try(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, outside: Outside,
+             cast: Optional[torch.dtype]) -> _Entry:  # fmt: skip
         with torch.autocast("cpu", enabled=False) if cast is not None else contextlib.nullcontext():
-            exported = export(self.module, description, tensors, self._changing)
+            exported = export(self.module, description, tensors, self._changing, outside)
+        try:
+            steps = self._steps(exported, tensors, gradients, cast)
+        except UnsupportedError as error:
+            raise outside.located(exported.model, error) from None
+        return _Entry(members, exported, steps, [_Constant(tensor) for tensor in exported.constants])
+
+    def _steps(self, exported: Exported, tensors: Sequence[torch.Tensor], gradients: bool, cast: Optional[torch.dtype]) -> Union[Opened, Cut]:
+        """The file of a call, opened by the engine."""
+        words = Words(self.recipe, [] if self.memory_budget is None else ["--memory-budget", self.memory_budget])
         if cast is not None:
-            words += ["--precision", f"{_SHORT[cast]}{{list=autocast}}"]
+            words.own.extend(["--precision", f"{_SHORT[cast]}{{list=autocast}}"])
         elif exported.all_f64:
-            words += ["--precision", "f64"]
-        inputs = (*tensors, *exported.parameters.tensors, *exported.changing)
-        wants = [gradients and t.requires_grad for t in inputs]
-        return _Entry(members, exported, wants, _Words(self.recipe, words), self._arenas)
+            words.own.extend(["--precision", "f64"])
+        wants = [gradients and t.requires_grad for t in (*tensors, *exported.parameters.tensors, *exported.changing)]
+        return (Cut if exported.calls else Opened)(exported, wants, words, self._arenas)
+
+    def _tell(self, refusals: Sequence[Refusal], calls: Sequence[Call]) -> None:
+        """What does not run in the engine, once."""
+        lines = [f"{refusal.path} ({refusal.kind}) runs in PyTorch: {refusal.reason}" for refusal in refusals]
+        lines += [f"{call} runs in PyTorch, which alone knows its backward" for call in calls if not call.is_module]
+        told = "; ".join(dict.fromkeys(lines))
+        if told and told not in self._warned:
+            self._warned.add(told)
+            _warn(f"gradloom: {type(self.module).__name__}: {told}")
 
     def _refuse(self, error: UnsupportedError) -> Exception:
         """What is raised for what Gradloom cannot run."""
         name = type(self.module).__name__
         if self.fallback is None:
-            return UnsupportedError(f"{name}: {error} (fallback=\"torch\" runs it in PyTorch)", error.code)
+            whole = not isinstance(error, Located) or any(not refusal.path for refusal in error.refusals)
+            remedy = "it in PyTorch" if whole else "these parts in PyTorch and the rest in the engine"
+            return UnsupportedError(f"{name}: {error} (fallback=\"torch\" runs {remedy})", error.code)
         if str(error) not in self._warned:
             self._warned.add(str(error))
-            warnings.warn(f"gradloom: {name} runs in PyTorch: {error}", stacklevel=5)
+            _warn(f"gradloom: {name} runs in PyTorch: {error}")
         return _InTorch()
 
 
+def _warn(text: str) -> None:
+    """A warning at the caller's line."""
+    ours = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
+
+
+# What FullyShardedDataParallel and fully_shard set in each module that they manage.
+_SHARDED = "_is_fsdp_managed_module"
 _SHORT = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
@@ -445,8 +417,7 @@ class _InTorch(Exception):
     """The call runs in PyTorch."""
 
 
-def _refuse_hooks(modules: Sequence[torch.nn.Module]) -> None:
+def _hooks_inside(module: torch.nn.Module) -> List[Refusal]:
     """Hooks on gradients inside the module would never be called."""
-    for module in modules[1:]:
-        if module._backward_hooks or getattr(module, "_backward_pre_hooks", None):
-            raise UnsupportedError(f"a submodule of type {type(module).__name__} has a backward hook")
+    return [Refusal(path, type(part).__name__, "it has a backward hook") for path, part in module.named_modules()
+            if path and (part._backward_hooks or getattr(part, "_backward_pre_hooks", None))]  # fmt: skip

@@ -1,5 +1,6 @@
 """A module as the engine runs it: one file opened for one set of gradients, and a call's memory."""
 
+import collections
 import ctypes
 import threading
 import weakref
@@ -22,21 +23,17 @@ class Arenas:
     MOST = 2
 
     def __init__(self) -> None:
-        self._free: List[torch.Tensor] = []
+        self.over: "collections.deque[_Over]" = collections.deque(maxlen=self.MOST)
         self._lock = threading.Lock()
 
     def take(self, size: int) -> torch.Tensor:
         with self._lock:
-            for index, arena in enumerate(self._free):
-                if size <= arena.numel() <= 2 * size + 65536:
-                    return self._free.pop(index)
+            for _ in range(len(self.over)):
+                over = self.over.popleft()  # others only append
+                if size <= over.arena.numel() <= 2 * size + 65536:
+                    return over.arena
+                self.over.append(over)
         return torch.empty(size, dtype=torch.uint8)
-
-    def give(self, arena: torch.Tensor) -> None:
-        with self._lock:
-            self._free.append(arena)
-            if len(self._free) > self.MOST:
-                del self._free[0]
 
 
 class Held:
@@ -44,10 +41,15 @@ class Held:
 
     def __init__(self, arenas: Arenas, size: int) -> None:
         self.arena = arenas.take(size)
-        self._give = arenas.give
+        self._over = _Over(self, arenas.over.append)
+        self._over.arena = self.arena
 
-    def __del__(self) -> None:
-        self._give(self.arena)
+
+class _Over(weakref.ref):  # type: ignore[type-arg]
+    """Called back, and so kept with its arena, when the Held that it is a part of ends. No line of Python runs then: in a __del__ an
+    exception, such as the KeyboardInterrupt of a Ctrl-C at that moment, would be lost."""
+
+    arena: torch.Tensor
 
 
 class Plan:
@@ -82,6 +84,11 @@ class Plan:
 
     def _values(self, kind: int) -> List[Any]:
         return self._library.values("module", self._handle, kind)
+
+    @property
+    def extents(self) -> List[int]:
+        """Ranks and dims of all that the file's nodes make."""
+        return self._library.extents("module", self._handle)
 
     @property
     def notes(self) -> List[str]:

@@ -12,6 +12,7 @@ from typing import Any, Iterator, List, Tuple
 import torch
 
 from .._library import UnsupportedError
+from ._sizes import Size
 
 TENSOR = "tensor"  # the description of a tensor
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format,
@@ -33,7 +34,7 @@ def flatten(value: Any, tensors: List[torch.Tensor], where: str = "") -> Any:
     if isinstance(value, slice):
         return "plain", kind, (value.start, value.stop, value.step)
     if isinstance(value, _PLAIN):
-        return "plain", kind, value
+        return ("plain", int, int.__int__(value)) if kind is Size else ("plain", kind, value)
     if isinstance(value, dict):
         return kind, tuple([(key, flatten(item, tensors, where)) for key, item in value.items()])
     if isinstance(value, (tuple, list)):

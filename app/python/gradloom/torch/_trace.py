@@ -3,19 +3,21 @@
 A trace records operators, so what Python makes of tensors must be known or refused, and what exporters lose must be said
 in operators:
 
-- sizes are numbers, which they are for a call of known shapes; no nodes compute them;
+- sizes are numbers, which they are for a call of known shapes; no nodes compute them (what Python compares with them: _sizes.py);
 - a tensor's value that reaches Python (`if x.sum() > 0`, `x.item()`) and depends on inputs or parameters is an error;
 - detach(), .data and no_grad blocks become Identity nodes that say so;
 - training BatchNormalization gives its batch's statistics as results of their own, from which the caller moves the
   running ones; the module's buffers stay as they are;
 - an embedding's row of padding gets no gradient, and cross entropy has its label smoothing;
 - functions that some exporter lacks are written in others (_decompositions.py);
-- torch.utils.checkpoint inside the module calls its function: what is kept in memory is the plan's business.
+- torch.utils.checkpoint inside the module calls its function: what is kept in memory is the plan's business;
+- submodules and torch.autograd.Functions that stay in PyTorch are called as they are (_outside.py).
 
 Patches are process-wide while a trace runs: one runs at a time, and other threads' tensors behave as ever.
 """
 
 import contextlib
+import math
 import threading
 import traceback
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -26,18 +28,20 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from .._library import UnsupportedError
-from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, pad_circular
+from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, adaptive_avg_pool, pad_circular, rms_norm
+from . import _sizes
+from ._outside import Outside, reason_of
 
 _BASE = torch._C._TensorBase
 lock = threading.RLock()  # of those who trace
 
 
 class BatchStatistics(NamedTuple):
-    """Results that move a module's running statistics: mean and biased variance of so many numbers per channel."""
+    """Results that move a module's running statistics: mean and biased variance of each channel."""
 
     mean: torch.Tensor
     variance: torch.Tensor
-    numbers: int
+    sizes: Tuple[int, ...]  # of the batch, but for its channels
     running_mean: torch.Tensor
     running_var: torch.Tensor
     factor: float
@@ -46,6 +50,7 @@ class BatchStatistics(NamedTuple):
 class _Trace(threading.local):
     active = False
     statistics: List[BatchStatistics] = []
+    outside: Optional[Outside] = None
 
 
 _trace = _Trace()
@@ -62,6 +67,83 @@ def untraced() -> Iterator[None]:
         torch._C._set_tracing_state(state)
 
 
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """What runs here is no part of the trace, and as in a training step."""
+    _trace.active = False
+    try:
+        with untraced(), torch.autograd.graph.saved_tensors_hooks(_itself, _itself):
+            yield
+    finally:
+        _trace.active = True
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _traces() -> bool:
+    return _trace.active and _trace.outside is not None and torch._C._get_tracing_state() is not None
+
+
+def _call(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Module.__call__."""
+
+    def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        outside = _trace.outside
+        path = outside.paths.get(id(module)) if outside is not None and _traces() else None
+        if outside is None or path is None:
+            return original(module, *args, **kwargs)
+        if path in outside.chosen:
+            with _own():
+                return outside.call(path, module, args, kwargs, _apart)
+        with outside.entered(path):
+            rows = len(_trace.statistics)
+            try:
+                return original(module, *args, **kwargs)
+            except Exception as error:
+                if getattr(error, "gradloom_own", False):
+                    raise
+                reason = error
+        del _trace.statistics[rows:]
+        if path != "":
+            outside.refuse(path, reason_of(reason))
+            with _own():
+                return outside.call(path, module, args, kwargs, _apart)
+        if not isinstance(reason, UnsupportedError):
+            with _own(), _apart():
+                original(module, *args, **kwargs)
+        raise UnsupportedError(reason_of(reason)) from None
+
+    return call
+
+
+@contextlib.contextmanager
+def _own() -> Iterator[None]:
+    """An exception here is the module's own, in PyTorch as well."""
+    try:
+        yield
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        error.gradloom_own = True  # type: ignore[attr-defined]
+        raise
+
+
+def _apply(original: Any) -> Any:
+    """torch.autograd.Function.apply."""
+
+    def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+        own = original.__get__(None, function)
+        outside = _trace.outside
+        if outside is None or not _traces():
+            return own(*args, **kwargs)
+        with _own():
+            return outside.call(outside.stack[-1], own, args, kwargs, _apart)
+
+    return classmethod(apply)
+
+
 def _place() -> str:
     """The line of the user's code that is running."""
     own = (__file__, torch.__file__.rsplit("/", 1)[0])
@@ -76,31 +158,36 @@ def _of_no_trace(function: Callable[..., Any]) -> Callable[..., Any]:
         if not _trace.active or torch._C._get_tracing_state() is None:
             return function(*arguments, **named)
         with untraced():
-            return function(*arguments, **named)
+            return _sizes.sizes(function(*arguments, **named))
 
     return read
 
 
-def _depends_on_input(value: "torch._C.Value") -> bool:
-    """Whether a value of the trace is made of the module's inputs."""
-    seen, left = set(), [value]
+def _made_of(value: "torch._C.Value") -> Tuple[bool, bool]:
+    """Whether a value of the trace is made of the module's inputs, and of numbers that may be sizes."""
+    seen, left, sizes = set(), [value], False
     while left:
         node = left.pop().node()
         if node.kind() == "prim::Param":
-            return True
+            return True, True
+        if node.kind() == "prim::Constant" and node.outputsAt(0).type().kind() == "IntType":
+            sizes = sizes or node.outputsAt(0).toIValue() not in (0, 1)
         for source in node.inputs():
             if source.debugName() not in seen:
                 seen.add(source.debugName())
                 left.append(source)
-    return False
+    return False, sizes
 
 
 def _value_read(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def read(tensor: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         if not _trace.active or torch._C._get_tracing_state() is None:
             return function(tensor, *arguments, **named)
-        if _depends_on_input(torch._C._get_value_trace(tensor)):
+        inputs, sizes = _made_of(torch._C._get_value_trace(tensor))
+        if inputs:
             raise UnsupportedError(f"{_place()} needs the numbers of a tensor in Python ({name}), which differ from call to call")
+        if sizes:
+            _sizes.read()
         with untraced():
             return function(tensor, *arguments, **named)
 
@@ -140,11 +227,11 @@ def _batch_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
                    momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:  # fmt: skip
         if not _trace.active or not training or running_mean is None or running_var is None:
             return original(input, running_mean, running_var, weight, bias, training, momentum, eps)
-        count = input.numel() // input.shape[1]
-        if count < 2:
+        sizes = tuple([int.__int__(size) for axis, size in enumerate(input.shape) if axis != 1])
+        if math.prod(sizes) < 2:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
         y, mean, variance = torch.native_batch_norm(input, weight, bias, None, None, True, 1.0, eps)
-        _trace.statistics.append(BatchStatistics(mean, variance, count, running_mean, running_var, momentum))
+        _trace.statistics.append(BatchStatistics(mean, variance, sizes, running_mean, running_var, momentum))
         return y
 
     return batch_norm
@@ -194,8 +281,8 @@ def _decomposed(original: Callable[..., torch.Tensor], body: Callable[..., torch
 
 def _decomposed_in_f64(original: Callable[..., torch.Tensor], body: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def call(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
-        if _trace.active and input.dtype == torch.float64 and not inplace:
-            return body(input)
+        if _trace.active and input.dtype == torch.float64:
+            return input.copy_(body(input)) if inplace else body(input)
         return original(input, inplace)
 
     return call
@@ -210,6 +297,16 @@ def _pad(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return pad
 
 
+def _adaptive_avg_pool(original: Callable[..., torch.Tensor], axes: int) -> Callable[..., torch.Tensor]:
+    def pool(input: torch.Tensor, output_size: Any) -> torch.Tensor:
+        sizes = [output_size] * axes if isinstance(output_size, int) else list(output_size)
+        if _trace.active and any(size is not None and length % size != 0 for size, length in zip(sizes, input.shape[-axes:])):
+            return adaptive_avg_pool(input, sizes)
+        return original(input, output_size)
+
+    return pool
+
+
 def _checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
     def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, preserve_rng_state: Any = None, **named: Any) -> Any:
         if _trace.active:
@@ -221,17 +318,24 @@ def _checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patches() -> List[Tuple[Any, str, Any]]:
-    tensor = torch.Tensor
+    tensor, tensor_len = torch.Tensor, torch.Tensor.__len__
     rows: List[Tuple[Any, str, Any]] = [
         (tensor, "shape", property(_of_no_trace(_BASE.shape.__get__))),
         (tensor, "data", property(lambda t: t.detach() if _trace.active else _BASE.data.__get__(t), lambda t, value: _BASE.data.__set__(t, value))),
-        (tensor, "__len__", _of_no_trace(tensor.__len__)),
+        (tensor, "__len__", lambda t: _sizes.as_plain(_of_no_trace(tensor_len)(t))),
         (functional, "batch_norm", _batch_norm(functional.batch_norm)),
         (functional, "embedding", _embedding(functional.embedding)),
         (functional, "pad", _pad(functional.pad)),
         (functional, "cross_entropy", _cross_entropy(functional.cross_entropy)),
         (torch.utils.checkpoint, "checkpoint", _checkpoint(torch.utils.checkpoint.checkpoint)),
     ]
+    rows += [(functional, name, _adaptive_avg_pool(getattr(functional, name), axes))
+             for axes, name in ((1, "adaptive_avg_pool1d"), (2, "adaptive_avg_pool2d"), (3, "adaptive_avg_pool3d"))]  # fmt: skip
+    if hasattr(torch, "rms_norm"):
+        rows.append((torch, "rms_norm", _decomposed(torch.rms_norm, rms_norm)))
+    function = torch.autograd.Function
+    apply = vars(function).get("apply", vars(torch._C._FunctionBase)["apply"])
+    rows += [(torch.nn.Module, "__call__", _call(torch.nn.Module.__call__)), (function, "apply", _apply(apply))]
     for block in (torch.no_grad, torch.set_grad_enabled):
         rows += [(block, "__enter__", _stopping(block.__enter__, 1)), (block, "__exit__", _stopping(block.__exit__, -1))]
     rows += [(owner, name, _value_read(name, getattr(owner, name))) for owner in (torch, tensor) for name in ("equal", "allclose", "is_nonzero")]
@@ -244,11 +348,11 @@ def _patches() -> List[Tuple[Any, str, Any]]:
 
 
 @contextlib.contextmanager
-def tracing(apart: bool = True) -> Iterator[List[BatchStatistics]]:
+def tracing(outside: Outside, apart: bool = True) -> Iterator[List[BatchStatistics]]:
     """While a module's forward is traced. apart: training BatchNormalizations give their statistics to the list.
     REQUIRES `lock`."""
     kept: List[Tuple[Any, str, Optional[Any]]] = []
-    _trace.active, _trace.statistics = True, []
+    _trace.active, _trace.statistics, _trace.outside = True, [], outside
     try:
         for owner, name, replacement in _patches():
             if name == "batch_norm" and not apart:
@@ -258,7 +362,7 @@ def tracing(apart: bool = True) -> Iterator[List[BatchStatistics]]:
             setattr(owner, name, replacement)
         yield _trace.statistics
     finally:
-        _trace.active = False
+        _trace.active, _trace.outside = False, None
         for owner, name, before in reversed(kept):
             if before is None:
                 delattr(owner, name)

@@ -1,20 +1,36 @@
 """gradloom.torch.TrainStep: whole training steps, optimizer inside, from a PyTorch script."""
 
+import collections
 import ctypes
+import shutil
 import tempfile
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from .._library import PARAMETER, STATE, STATISTIC, UsageError, library, pointers
+from .._library import PARAMETER, STATE, STATISTIC, Error, UsageError, library, pointers
+from ..commands import words_of
 from . import _structure
-from ._job import arguments_of, flags, make_job, unwrapped, write_job
+from ._host import HostCalls
+from ._job import Weights, arguments_of, export_step, make_job, unwrapped
 from ._plan import DTYPES, NUMBERS
 from ._recipe import read_recipe, recipe_words
+from ._shapes import Family
 
 _MOST_STEPS = 10**12
+_Signature = Tuple[Any, Tuple[Tuple[torch.Size, torch.dtype], ...]]  # of a batch: its structure, and its tensors
+
+
+def _kind_of(signature: _Signature) -> Any:
+    """What all batches have in common."""
+    structure, tensors = signature
+    return structure, [(len(shape), dtype) for shape, dtype in tensors]
+
+
+def _sizes_of(signature: _Signature) -> List[int]:
+    return [size for shape, _ in signature[1] for size in shape]
 
 
 class _Handle:
@@ -22,12 +38,17 @@ class _Handle:
 
     def __init__(self, lock: Any, job: int) -> None:
         self._lock, self.job = lock, job
+        self.failed = False  # a step was, whose error was raised: closing tells it again
 
     def close(self) -> None:
         with self._lock:
             job, self.job = self.job, 0
-            if job:
-                library().call("job_close", job)
+            try:
+                if job:
+                    library().call("job_close", job)
+            except Error:
+                if not self.failed:
+                    raise
 
 
 class TrainStep:
@@ -40,30 +61,59 @@ class TrainStep:
     Parameters and the optimizer's states are the engine's while it trains: update_module() brings them into the module,
     load_module() the module's into the engine. state_dict() has all of it.
 
-    model, loss, optimizer: as capture() takes them. The first step fixes the structure and shapes of batches.
+    model, loss, optimizer: as capture() takes them. The first step fixes the structure of batches; those of other sizes (the last of
+    an epoch, texts of another length) get plans of their own, which work in the same memory; `plans` of them are kept.
     Of a torch optimizer the learning rate is read before each step, so that a scheduler over it is followed.
     recipe: passes, rules, planner, precision and threads are taken from it.
     settings: of the recipe: clip_norm=1.0, accumulate=4 (a step then takes so many batches, one after another), memory_budget=..
     """
 
     def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",
-                 recipe: Any = None, **settings: Any) -> None:  # fmt: skip
+                 recipe: Any = None, plans: int = 16, **settings: Any) -> None:  # fmt: skip
         self.model, self._loss, self._optimizer = unwrapped(model), loss, optimizer
         self._recipe, self._settings = read_recipe(recipe), {key: value for key, value in settings.items() if value is not None}
         self._count = int(self._settings.get("accumulate", 1))
         self._handle: Optional[_Handle] = None
+        self._plans: "collections.OrderedDict[Any, int]" = collections.OrderedDict()  # numbers of sizes by a batch's signature
+        self._families: Dict[Any, Family] = {}  # by which sizes are 0 or 1, by which operators broadcast
+        self._most = plans
+        self._calls = HostCalls()
         self._lock = threading.RLock()
 
     def _open(self, batch: Any) -> None:
-        job = make_job(self.model, batch, self._loss, self._optimizer)
+        job = make_job(self.model, batch, self._loss, self._optimizer, functions=True)
         self._inputs, self._parameters = job.inputs, job.parameters
         words = {**job.words, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": torch.initial_seed() & (2**63 - 1)}
         engine = library()
-        with tempfile.TemporaryDirectory() as folder, recipe_words(self._recipe, [key for key in words]) as recipe:
-            self._handle = _Handle(self._lock, engine.open_job([write_job(job, folder), *recipe, *flags(words), "--profile", "step"], None))
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._weights = Weights(folder, job.parameters)
+        path = self._weights.write_model(self._calls.file(job.exported.model, job.exported.calls), "model.onnx")
+        with recipe_words(self._recipe, [key for key in words]) as recipe:
+            self._handle = _Handle(self._lock, engine.open_job([path, *recipe, *words_of(words), "--profile", "step"], None))
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
-        self._signature, self._known_rates = self._shapes(batch), self._rates()
+        signature = self._signature(batch)
+        self._kind, self._known_rates, self._plans[signature] = _kind_of(signature), self._rates(), 0
+        self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
+
+    def _family(self, signature: _Signature) -> Family:
+        return self._families.setdefault(tuple([min(size, 2) for size in _sizes_of(signature)]), Family())
+
+    def _plan(self, batch: Any) -> int:
+        """The number of the batch's sizes."""
+        signature = self._signature(batch)
+        known = self._plans.get(signature)
+        if known is not None:
+            self._plans.move_to_end(signature)
+            return known
+        if _kind_of(signature) != self._kind:
+            raise UsageError("the batch has another structure or other types than the first one")
+        self._plans[signature] = number = self._follow(signature) or self._trace(signature, batch)
+        others = [other for other, plan in self._plans.items() if plan != 0]
+        if len(others) > self._most:
+            library().call("job_forget_sizes", self._begun(), self._plans.pop(others[0]))
+        return number
 
     @staticmethod
     def _tensors(batch: Any) -> List[torch.Tensor]:
@@ -71,9 +121,34 @@ class TrainStep:
         _structure.flatten(arguments_of(batch), tensors, "the batch: ")
         return [t if t.is_contiguous() else t.contiguous() for t in tensors]
 
-    def _shapes(self, batch: Any) -> Any:
+    def _signature(self, batch: Any) -> "_Signature":
         tensors: List[torch.Tensor] = []
-        return _structure.flatten(arguments_of(batch), tensors), [(t.shape, t.dtype) for t in tensors]
+        return _structure.flatten(arguments_of(batch), tensors), tuple([(t.shape, t.dtype) for t in tensors])
+
+    def _open_sizes(self, model: bytes) -> int:
+        return library().job_sizes(self._begun(), [self._weights.write_model(model, "other.onnx")])
+
+    def _follow(self, signature: _Signature) -> int:
+        """A number for sizes whose file the traces tell, else 0."""
+        followed = self._family(signature).exported(_sizes_of(signature))
+        if followed is None:
+            return 0
+        try:
+            number = self._open_sizes(followed.exported.model)
+        except Error:  # a trace tells more
+            return 0
+        if followed.agrees(library().extents("job", self._begun(), number)):
+            return number
+        library().call("job_forget_sizes", self._begun(), number)
+        return 0
+
+    def _trace(self, signature: _Signature, batch: Any) -> int:
+        step = export_step(self.model, batch, self._loss, functions=True)
+        if step.inputs != self._inputs or list(step.members) != list(self._parameters):
+            raise UsageError("the loss of a batch of these sizes reads other parameters or inputs than that of the first one")
+        number = self._open_sizes(self._calls.file(step.exported.model, step.exported.calls))
+        self._family(signature).add(_sizes_of(signature), step.exported, library().extents("job", self._begun(), number))
+        return number
 
     def step(self, *batch: Any, **named: Any) -> float:
         """Trains on one batch, given as the model's (and loss's) arguments; with accumulate=K on K batches, each a tuple or dict. The
@@ -84,11 +159,11 @@ class TrainStep:
         with library().computing, self._lock:  # in this order: who waits for the end of the interpreter holds no lock
             if self._handle is None:
                 self._open(batches[0])
-            for one in batches:
-                if self._shapes(one) != self._signature:
-                    raise UsageError("the batch has another structure, other shapes or types than the first one")
+            plans = {self._plan(one) for one in batches}
+            if len(plans) > 1:
+                raise UsageError("the batches of one step have different sizes")
             self._follow_rate()
-            return self._run(batches)
+            return self._run(plans.pop(), batches)
 
     def _rates(self) -> List[float]:
         return [] if isinstance(self._optimizer, str) else [float(group["lr"]) for group in self._optimizer.param_groups]
@@ -102,10 +177,18 @@ class TrainStep:
         library().call("job_set_learning_rate", self._begun(), rates[0])
         self._known_rates = rates
 
-    def _run(self, batches: Sequence[Any]) -> float:
+    def _run(self, plan: int, batches: Sequence[Any]) -> float:
         tensors = [t for one in batches for t in self._tensors(one)]
         loss, given = ctypes.c_double(), pointers([t.data_ptr() for t in tensors])
-        library().call("job_step_on", self._begun(), len(tensors), given, ctypes.byref(loss))
+        try:
+            library().call("job_step_sized", self._begun(), plan, len(tensors), given, ctypes.byref(loss))
+        except Error:
+            assert self._handle is not None
+            self._handle.failed = True
+            raised = self._calls.error()
+            if raised is not None:
+                raise raised
+            raise
         return loss.value
 
     @property

@@ -1,0 +1,148 @@
+"""A file as autograd sees it: a function whose backward is the plan's."""
+
+import threading
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from ._export import Exported, Moved
+from ._plan import Arenas, Held, Plan
+from ._recipe import recipe_words
+
+_TWICE = ("the gradient of a gradient was asked of gradloom.torch.Module, which computes first derivatives only: leave the part of the model "
+          "that needs second ones unwrapped")  # fmt: skip
+_PLANS_OF_ONE_FILE = 4  # for different sets of results with gradients
+
+
+class Words(NamedTuple):
+    """What every plan of a call is opened with."""
+
+    recipe: Optional[Dict[str, Any]]
+    own: List[str]  # over the recipe's
+
+    def open(self, exported: Exported, wants: Sequence[bool], takes: Optional[Sequence[int]], arenas: Arenas) -> Plan:
+        with recipe_words(self.recipe, ["precision"] if "--precision" in self.own else []) as words:
+            return Plan(exported, wants, takes, [*words, *self.own], arenas)
+
+
+class Opened:
+    """A file, and its plans by the results whose gradients their backward takes."""
+
+    def __init__(self, exported: Exported, wants: Sequence[bool], words: Words, arenas: Arenas) -> None:
+        """wants: of each input, whether it has a gradient."""
+        self.exported, self.wants = exported, wants
+        self._words, self._arenas = words, arenas
+        self.results = exported.results
+        self._plans: Dict[Tuple[int, ...], Plan] = {}
+        first = words.open(exported, wants, None, arenas)
+        self.types, self.extents = first.results, first.extents
+        self.takes = tuple(first.takes)  # all results with gradients
+        self.silent = [index for index in range(self.results) if index not in self.takes]
+        self.expected = self.takes
+        self._plans[self.takes] = first
+        self.lock = threading.Lock()
+
+    def plan(self, takes: Tuple[int, ...]) -> Plan:
+        with self.lock:
+            found = self._plans.get(takes)
+            if found is None:
+                if len(self._plans) >= _PLANS_OF_ONE_FILE:
+                    self.expected = takes = self.takes
+                    return self._plans[takes]
+                found = self._plans[takes] = self._words.open(self.exported, self.wants, takes, self._arenas)
+            return found
+
+
+    def run(self, tensors: Sequence[torch.Tensor], seed: int, gradients: bool) -> Sequence[torch.Tensor]:
+        """The results of a call."""
+        given = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+        run = _Run(self, seed)
+        if gradients and self.takes:
+            return _Function.apply(run, *given)
+        with torch.no_grad():
+            return run.forward(given)
+
+
+class _Run:
+    """One call: what its backward needs to know."""
+
+    def __init__(self, opened: Opened, seed: int) -> None:
+        self.opened, self.seed = opened, seed
+        self.plan = opened.plan(opened.expected)
+        self.held: Optional[Held] = None
+
+    def forward(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+        outputs, self.held = self.plan.forward([t.data_ptr() for t in tensors], self.seed)
+        follow(self.opened.exported, outputs)
+        if self.plan.no_grad:
+            self.held = None
+        return outputs[: self.opened.results]
+
+    def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[Optional[torch.Tensor]]) -> List[Optional[torch.Tensor]]:
+        given = {index: gradient.to(self.plan.results[index][1]).contiguous()
+                 for index, gradient in enumerate(gradients) if gradient is not None and index in self.opened.takes}  # fmt: skip
+        if not given:
+            return [None] * len(tensors)
+        takes = tuple(sorted(given))
+        addresses = [t.data_ptr() for t in tensors]
+        if takes != self.opened.expected:
+            self.opened.expected = takes
+        held, self.held = self.held, None
+        if held is None or not set(takes) <= set(self.plan.takes):  # a second backward, or one by other results than foreseen
+            self.plan = self.opened.plan(takes)
+            _, held = self.plan.forward(addresses, self.seed)
+        shapes = [(tuple(t.shape), t.dtype) for t in tensors]
+        return self.plan.backward(addresses, held, self.seed, given, shapes)
+
+
+def follow(exported: Exported, outputs: Sequence[torch.Tensor]) -> None:
+    """The module's buffers after a call."""
+    with torch.no_grad():
+        if exported.counters:
+            torch._foreach_add_(exported.counters, exported.counts)
+        for buffer, output in exported.written:
+            buffer.copy_(outputs[output])
+        if exported.moved:
+            _move(exported.moved, outputs)
+
+
+def _move(rows: Sequence[Moved], outputs: Sequence[torch.Tensor]) -> None:
+    variances = [outputs[row.output + 1] for row in rows]
+    torch._foreach_mul_(variances, [row.unbias for row in rows])
+    running = [buffer for row in rows for buffer in (row.running_mean, row.running_var)]
+    batch = [statistic for row, variance in zip(rows, variances) for statistic in (outputs[row.output], variance)]
+    factor = rows[0].factor
+    if all(row.factor == factor and row.counter is None and row.later == 0 for row in rows):
+        torch._foreach_mul_(running, 1 - factor)
+        torch._foreach_add_(running, batch, alpha=factor)
+        return
+    for index, row in enumerate(rows):
+        factor = row.factor if row.counter is None else 1.0 / (float(row.counter) - row.later)
+        for buffer, statistic in zip(running[2 * index : 2 * index + 2], batch[2 * index : 2 * index + 2]):
+            buffer.lerp_(statistic, factor)
+
+
+class _Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: _Run, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+        outputs = run.forward(tensors)
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        ctx.mark_non_differentiable(*[outputs[index] for index in run.opened.silent])
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Optional[torch.Tensor]) -> Any:
+        tensors = ctx.saved_tensors
+        with torch.no_grad():
+            found: Sequence[Any] = ctx.run.backward(tensors, gradients)
+        if torch.is_grad_enabled():  # create_graph
+            present = [index for index, gradient in enumerate(found) if gradient is not None]
+            leaves = [found[index].requires_grad_() for index in present]
+            late = torch._C._functions.DelayedError(_TWICE.encode(), len(leaves))(*leaves)
+            late = late if isinstance(late, tuple) else (late,)
+            found = [None] * len(found)
+            for index, gradient in zip(present, late):
+                found[index] = gradient
+        return (None, *found)
