@@ -65,7 +65,7 @@ Status check_rest(ImportedModel& model, const ParameterFile& file, const std::se
   std::vector<std::string> unknown, differing;
   for (const auto& [name, tensor] : file.tensors) {
     const bool copy = std::any_of(model.tied_copies.begin(), model.tied_copies.end(),
-                                  [&](const TiedCopy& tied) { return tied.copy == name; });
+                                  [&name = name](const TiedCopy& tied) { return tied.copy == name; });
     if (copy || taken.count(name) != 0) continue;
     const auto constant = constants.find(name);
     if (constant == constants.end()) {

@@ -4,6 +4,7 @@
 // classes to axis 1, a Cast that widens) is done to x instead, which is narrower; after autodiff its loss and its
 // gradients become one node, so that a chunk's logits are computed once (engine/ops/losses/linear_cross_entropy_loss.cpp).
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -269,7 +270,7 @@ class FuseLinearCrossEntropy final : public Pass {
   }
 
   static std::string bytes_of(double mib) {
-    return std::to_string(static_cast<std::int64_t>(mib + 0.5)) + " MiB";
+    return std::to_string(std::llround(mib)) + " MiB";
   }
 
   // The node with the loss of these operands.

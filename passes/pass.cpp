@@ -70,7 +70,7 @@ Result<PassConfig> parse_config(const std::string& text, const Rules& rules) {
   InstanceChoice sites;
   for (const auto& [name, value] : parsed.values) {
     const auto listed = std::find_if(std::begin(kSiteOptions), std::end(kSiteOptions),
-                                     [&](const auto& option) { return name == option.first; });
+                                     [&name = name](const auto& option) { return name == option.first; });
     if (listed == std::end(kSiteOptions)) {
       options.emplace_back(name, value);
       continue;

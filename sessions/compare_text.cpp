@@ -50,7 +50,7 @@ std::string text(const json& from, const char* key) {
 // Of a row that was stored before rows named their nodes: those that its label has room for.
 std::vector<std::string> nodes_of_label(const ComparedRow& row) {
   std::vector<std::string> nodes;
-  if (row.name == row.phase || row.name.rfind("(", 0) == 0) return nodes;
+  if (row.name == row.phase || row.name.starts_with('(')) return nodes;
   constexpr std::string_view kJoin = " + ", kMore = " more";
   for (std::size_t from = 0; from <= row.name.size();) {
     const std::size_t end = std::min(row.name.find(kJoin, from), row.name.size());

@@ -268,7 +268,7 @@ bool log_counts(const std::string& log) {
   if (in.gcount() != sizeof header || (big_endian(header) & ~1u) != kMagic) return false;
   const bool big = (big_endian(header) & 1) != 0;
   std::uint32_t sums[2] = {0, 0};
-  for (int i = 0; i < 6; ++i) {
+  for (std::size_t i = 0; i < 6; ++i) {
     const std::uint32_t number = big_endian(header + 4 * i);
     sums[i % 2] += (big ? number : __builtin_bswap32(number)) + sums[1 - i % 2];
   }

@@ -267,7 +267,7 @@ DType safetensors_type(DType dtype) {
   return DType::f32;
 }
 
-Result<Safetensors> read_safetensors(std::shared_ptr<const InputFile> file, const std::string& called) {
+Result<Safetensors> read_safetensors(const std::shared_ptr<const InputFile>& file, const std::string& called) {
   auto contents = read(file);
   if (!contents) return with_context(contents.error(), escaped(called));
   return contents;
@@ -275,7 +275,7 @@ Result<Safetensors> read_safetensors(std::shared_ptr<const InputFile> file, cons
 
 Result<Safetensors> read_safetensors(const std::string& path) {
   auto file = std::make_shared<const InputFile>(TRY(InputFile::open(path)));
-  return read_safetensors(std::move(file), path);
+  return read_safetensors(file, path);
 }
 
 Status write_safetensors(const SafetensorsSink& sink, const Safetensors& contents) {

@@ -29,7 +29,7 @@ constexpr std::int64_t kMostSafetensors = 500'000;                 // tensors in
 // belong to nothing, names that are there twice. Errc::limit beyond the limits above.
 Result<Safetensors> read_safetensors(const std::string& path);
 // The same of a file that is open; `called`: how errors call it.
-Result<Safetensors> read_safetensors(std::shared_ptr<const InputFile> file, const std::string& called);
+Result<Safetensors> read_safetensors(const std::shared_ptr<const InputFile>& file, const std::string& called);
 
 // Types that the format lacks are written as the next that holds them: integers of 2 and 4 bits as I8 and U8, other
 // small floats as F32.

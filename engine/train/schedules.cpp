@@ -32,7 +32,8 @@ double polynomial(const ScheduleSpec& spec, std::int64_t step) {
   return spec.end + (1.0 - spec.end) * std::pow(1.0 - progress(spec, step, spec.warmup + 1), spec.power);
 }
 double steps(const ScheduleSpec& spec, std::int64_t step) {
-  return std::pow(spec.gamma, static_cast<double>((step - spec.warmup - 1) / spec.step_size));
+  const std::int64_t decays = (step - spec.warmup - 1) / spec.step_size;
+  return std::pow(spec.gamma, static_cast<double>(decays));
 }
 
 double cosine_restarts(const ScheduleSpec& spec, std::int64_t step) {

@@ -143,7 +143,7 @@ void image_moments(const Stored* x, const Neighbours& g, double* pairs) {
     const auto apart = load_computed<Stored, L>(x + at) - center;
     s[0] += apart * apart;
   });
-  for (int j = 0; j < L; ++j) {
+  for (std::ptrdiff_t j = 0; j < L; ++j) {
     const double mean = sum[0][j] / double(g.spatial), off = mean - double(centers[j]);
     pairs[2 * j] = mean;
     pairs[2 * j + 1] = squares[0][j] - off * off * double(g.spatial);
@@ -192,7 +192,7 @@ void normalize_blocks(const BatchNormArgs& args) {
   const T* const bias = static_cast<const T*>(args.bias);
   if (args.training) {
     parallel_for(parts, elements * 2, [&](i64 part) {
-      image_moments<Stored, L>(x + g.at(part / g.groups(), part % g.groups()), g, pairs + 2 * L * part);
+      image_moments<Stored, L>(x + g.at(part / g.groups(), part % g.groups()), g, pairs + 2 * i64{L} * part);
     });
   }
   parallel_for(args.c, args.n * args.c * 4, [&](i64 c) { finish_channel(args, c, pairs, numbers); });

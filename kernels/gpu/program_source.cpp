@@ -166,7 +166,7 @@ class Generator {
     line("for (int j = 0; j < " + std::to_string(kLooseElements) + "; ++j) {");
     indent_ = "    ";
     line("const " + index + " i = " + (layout_.wide ? "(unsigned long long)" : "") + "blockIdx.x * " +
-         index_text(kLooseElements * kProgramThreads, layout_.wide) + " + j * " +
+         index_text(std::int64_t{kLooseElements} * kProgramThreads, layout_.wide) + " + j * " +
          index_text(kProgramThreads, layout_.wide) + " + threadIdx.x;");
     line("if (i >= " + index_text(layout_.count, layout_.wide) + ") return;");
     for (std::size_t i = 0; i < program().inputs.size(); ++i) {

@@ -278,9 +278,10 @@ class ByImages final : public Convolution {
   ByImages(const ConvolutionDesc& desc, ConvolutionKind kind) {
     const OneThread scope;
     const bool forward = kind == ConvolutionKind::forward;
+    const std::int64_t taps = desc.c / desc.groups * desc.t * desc.r * desc.s;
     const double in = double(desc.n * desc.c) * double(desc.d * desc.h * desc.w),
                  out = double(desc.n * desc.k) * double(desc.od * desc.oh * desc.ow),
-                 flops = 2 * out * double(desc.c / desc.groups * desc.t * desc.r * desc.s);
+                 flops = 2 * out * double(taps);
     const Chunks chunks(desc.n, prepared::worthwhile_parts(flops, in + out));
     const Channels x{desc.c, desc.x_block}, y{desc.k, desc.y_block};
     const std::int64_t slices =

@@ -123,8 +123,7 @@ Result<NodeReader::Body*> NodeReader::body_of(const onnx::GraphProto& graph, con
                  })).order;
   for (const auto& initializer : graph.initializer()) {
     // Trained weights leave under the file's name, so they keep it where they can.
-    onnx::TensorProto taken = initializer;
-    const ValueId id = TRY(read_initializer(taken, fresh_name(initializer.name())));
+    const ValueId id = TRY(read_initializer(initializer, fresh_name(initializer.name())));
     if (id != kNone) fresh->initializers.emplace_back(initializer.name(), id);
   }
   body = std::move(fresh);
@@ -305,7 +304,7 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
   TRY(check_count("outputs", graph.output_size(), static_cast<std::size_t>(node.output_size())));
   const std::size_t outputs = static_cast<std::size_t>(node.output_size());
   if (outputs < states) return bad("its body has too few outputs");
-  const auto list = [&](const char* name, std::size_t size) -> Result<std::vector<std::int64_t>> {
+  const auto list = [&, &attrs = attrs](const char* name, std::size_t size) -> Result<std::vector<std::int64_t>> {
     auto values = attrs.integers(name);
     if (!values.empty() && values.size() != size)
       return bad(std::string("attribute '") + name + "' has a wrong size");

@@ -104,7 +104,7 @@ class Finder {
     if (tensor.count() > kLarge) {
       Tensor first(tensor.dtype(), {kFirst});
       if (!tensor.read(0, first.mutable_data(), first.bytes())) return false;
-      int plain = 0;
+      std::int64_t plain = 0;
       for (std::int64_t i = 0; i < kFirst; ++i) plain += first.at(i) == std::floor(first.at(i)) ? 1 : 0;
       if (2 * plain < kFirst) return false;
     }

@@ -246,7 +246,7 @@ Status grad_quantize(GradContext& ctx) {
 }
 
 std::vector<Sample> quantize_samples() {
-  const auto vector = [](DType t, std::vector<double> v) {
+  const auto vector = [](DType t, const std::vector<double>& v) {
     return exact(t, {static_cast<std::int64_t>(v.size())}, v);
   };
   return {

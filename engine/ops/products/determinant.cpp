@@ -81,10 +81,11 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
 SampleInput singular(int rank) {
   std::vector<double> matrix(16, 0);
   for (int r = 0; r < rank; ++r)
-    for (int i = 0; i < 4; ++i)
-      for (int j = 0; j < 4; ++j)
+    for (std::int64_t i = 0; i < 4; ++i)
+      for (std::int64_t j = 0; j < 4; ++j)
         matrix[static_cast<std::size_t>(4 * i + j)] +=
-            (1 + 0.3 * ((i + 2) * (r + 1) % 5)) * (0.2 * ((j + 1) * (r + 2) % 7) - 0.5);
+            (1 + 0.3 * static_cast<double>((i + 2) * (r + 1) % 5)) *
+            (0.2 * static_cast<double>((j + 1) * (r + 2) % 7) - 0.5);
   return exact(DType::f32, {4, 4}, matrix);
 }
 

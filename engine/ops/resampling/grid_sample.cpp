@@ -65,7 +65,7 @@ Result<kernels::GridSampleArgs> args_of(const NodeTypes& types, std::size_t x_in
   args.n = x.shape[0];
   args.c = x.shape[1];
   for (int a = 0; a < kernels::kGridRank; ++a) {
-    const int axis = a - (kernels::kGridRank - args.rank);
+    const std::int64_t axis = a - (kernels::kGridRank - args.rank);
     args.in[a] = axis < 0 ? 1 : x.shape[static_cast<std::size_t>(2 + axis)];
     args.out[a] = axis < 0 ? 1 : grid[static_cast<std::size_t>(1 + axis)];
   }

@@ -393,7 +393,7 @@ std::vector<Sample> resize_10_samples() {
 
 std::vector<Sample> resize_samples() {
   std::vector<Sample> list;
-  const auto add = [&](const char* name, Attrs attrs, Shape x, std::vector<double> scales) {
+  const auto add = [&](const char* name, Attrs attrs, Shape x, const std::vector<double>& scales) {
     list.push_back(
         sample_of(name, std::move(attrs), {floats(std::move(x)), omitted(), known_floats(scales)}));
   };

@@ -252,7 +252,7 @@ std::vector<Sample> samples_loss_scale() {
   const auto made = [](const char* name, Attrs attrs, SampleInput norm, double good, double skipped) {
     const auto counter = [](double n) { return exact(DType::i64, {}, {n}); };
     Sample s{.name = name, .attrs = std::move(attrs)};
-    s.inputs = {norm, exact(DType::f32, {}, {1024}), counter(good), counter(skipped), counter(41)};
+    s.inputs = {std::move(norm), exact(DType::f32, {}, {1024}), counter(good), counter(skipped), counter(41)};
     s.output_count = 7;
     return s;
   };
