@@ -6,6 +6,7 @@
 
 #include "app/not_finite.h"
 #include "engine/base/text.h"
+#include "kernels/threads.h"
 #include "profiler/processor_wait.h"
 
 namespace gradloom {
@@ -197,6 +198,10 @@ Status TrainRun::take_step(std::int64_t step) {
   history_.add(result, timed);
   record_.add_step(result, timed);
   report_.step(result, job_->recipe().steps);
+  if (const int refused = kernels::refused_threads(); nth == 1 && refused > 0)
+    context_.out.note("computes on " + std::to_string(kernels::threads() - refused) + " of " +
+                      plural_text(kernels::threads(), "thread") +
+                      ": the system starts no more (ulimit -u, ulimit -v, or a limit of its container)");
   TRY(loss_scale_.check(result));
   const Status loss = check_loss(result);
   if (!loss.ok()) not_finite_step_ = step;

@@ -231,10 +231,10 @@ std::uint32_t next_region(std::uint32_t seen) {
 }
 
 void* compute_parts(void* argument) {
-  own_number = static_cast<int>(reinterpret_cast<std::intptr_t>(argument));
   computes_parts = true;
   omp_set_num_threads(1);  // oneDNN's, within a part
-  Member& own = members[own_number];
+  Member& own = *static_cast<Member*>(argument);
+  own_number = static_cast<int>(&own - members);
   std::uint32_t seen = epoch.load(std::memory_order_acquire) - 1;
   for (;;) {
     for (std::uint32_t size; size = resizes.load(), own_number >= threads();) sleep_on(resizes, size);
@@ -274,8 +274,8 @@ int start_threads(int count) {
     pthread_attr_setstacksize(&attributes, kStackBytes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_t thread;
-    void* const number = reinterpret_cast<void*>(static_cast<std::intptr_t>(started.load()));
-    const bool runs = pthread_create(&thread, &attributes, compute_parts, number) == 0;
+    const bool runs =
+        pthread_create(&thread, &attributes, compute_parts, &members[started.load()]) == 0;
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!runs) {
@@ -367,6 +367,8 @@ int threads() {
   static const int processors = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
   return std::clamp(processors, 1, kMostThreads);
 }
+
+int refused_threads() { return std::max(threads() - startable.load(), 0); }
 
 int worker_number() { return own_number; }
 

@@ -32,6 +32,9 @@ int worker_number();
 using PartsBody = void (*)(void* context, std::int64_t begin, std::int64_t end);
 void run_parts(std::int64_t parts, PartsBody body, void* context, int most = kMostThreads);
 
+// How many of threads() the system has refused to start so far.
+int refused_threads();
+
 // Memory of the calling thread for what a part packs: contents undefined, aligned to 64 bytes, good until this thread
 // asks again, kept while it lives. Large thread_local arrays are not the way: every thread of the process has them all,
 // on its stack, where there may be less room than they take. Throws std::bad_alloc.

@@ -175,6 +175,7 @@ TEST_F(Threads, AChildStartsItsOwn) {
 #endif
   set_threads(3);
   EXPECT_EQ(wrong_parts(100), "");
+  EXPECT_EQ(refused_threads(), 0);
   EXPECT_EQ(in_child([] { return wrong_parts(100).empty(); }), 0);
   EXPECT_EQ(wrong_parts(100), "");
 }
@@ -188,7 +189,7 @@ TEST_F(Threads, FewerThanAskedForComputeAllParts) {
               const rlimit little{512 << 20, 512 << 20};
               setrlimit(RLIMIT_AS, &little);
               set_threads(kMostThreads);
-              return wrong_parts(5000).empty() && wrong_parts(5000).empty();
+              return wrong_parts(5000).empty() && wrong_parts(5000).empty() && refused_threads() > 0;
             }),
             0);
 }
