@@ -18,7 +18,7 @@ bool runs_after_loss(const Node& node) {
   return node.alive() && (node.origin.phase == Phase::backward || node.origin.phase == Phase::optimizer);
 }
 
-// By node: whether it may run twice. What reads or changes a state runs once.
+// By node: whether it may run twice. What reads or changes a state, or has effects outside, runs once.
 std::vector<bool> repeatable_nodes(const Graph& graph) {
   std::vector<bool> updated(graph.values.size(), false), repeatable(graph.nodes.size(), false);
   for (const Update& u : graph.updates) updated[u.next] = true;
@@ -26,7 +26,7 @@ std::vector<bool> repeatable_nodes(const Graph& graph) {
   const auto is_updated = [&](ValueId v) { return v != kNone && updated[v]; };
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    repeatable[id] = runs_forward(node) && !node.op->has(kMustAlias) &&
+    repeatable[id] = runs_forward(node) && !node.op->has(kMustAlias) && !node.op->has(kRunsOnce) &&
                      std::none_of(node.inputs.begin(), node.inputs.end(), is_state) &&
                      std::none_of(node.outputs.begin(), node.outputs.end(), is_updated);
   }
@@ -498,7 +498,7 @@ Status recompute_named(Graph& graph, const std::vector<std::string>& patterns,
   return run_rewrites(
       graph, kRun,
       [&](Rewriter& rw) -> Status {
-        for (const NodeId id : kept) rw.reject("again", id, "it reads or changes a state, so it runs once");
+        for (const NodeId id : kept) rw.reject("again", id, graph.nodes[id].op->has(kRunsOnce) ? "it is code of the caller, which runs once" : "it reads or changes a state, so it runs once");
         const auto first = first_readers(rw, chosen);
         for (const NodeId id : chosen)
           if (!first.count(id) && !graph.nodes[id].op->has(kView))

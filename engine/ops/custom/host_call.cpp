@@ -188,7 +188,7 @@ Result<Kernel> prepare(const NodeTypes& types, bool backward) {
 const OpDef host_call{.name = "HostCall",
                       .domain = "gradloom",
                       .summary = "A function of the program that has Gradloom inside",
-                      .traits = kRandom | kOptionalOutputs | kFirstOutputOptional,  // not folded, not merged
+                      .traits = kRandom | kRunsOnce | kOptionalOutputs | kFirstOutputOptional,  // not folded, not merged
                       .min_inputs = 0,
                       .max_inputs = kMostTensors,
                       .max_outputs = kMostTensors,
@@ -200,7 +200,7 @@ const OpDef host_call{.name = "HostCall",
 const OpDef host_call_grad{.name = "HostCallGrad",
                            .domain = "gradloom",
                            .summary = "Gradient of HostCall",
-                           .traits = kRandom | kOptionalOutputs | kFirstOutputOptional,
+                           .traits = kRandom | kRunsOnce | kOptionalOutputs | kFirstOutputOptional,
                            .min_inputs = 0,
                            .max_inputs = kMostTensors,
                            .max_outputs = kMostTensors,

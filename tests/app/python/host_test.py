@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch.autograd.Functions inside TrainStep: the one plan of a step calls them back, forward and backward.
+"""torch.autograd.Functions, and by fallback="torch" submodules, inside TrainStep: the one plan of a step calls them back.
 
 GRADLOOM_LIBRARY names the library. Exits with 77 (skipped) where there is no PyTorch.
 """
@@ -9,6 +9,7 @@ import gc
 import os
 import tempfile
 import unittest
+import warnings
 import weakref
 
 import support
@@ -114,8 +115,61 @@ class MayFail(nn.Module):
         return Failing.apply(self.first(x)).square().mean()
 
 
+class Lacks(nn.Module):
+    """An operator that exporters lack, running statistics, and a parameter that is not trained."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(width, width, bias=False), nn.BatchNorm1d(width, eps=2.0**-17)
+        self.shift = nn.Parameter(torch.randn(width), requires_grad=False)
+
+    def forward(self, x):
+        return torch.special.i0(self.norm(self.linear(x)) * 0.3 + self.shift)
+
+
+class Reads(nn.Module):
+    """Python looks at numbers; several results, one of them an argument."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x, *, scale=1.0):
+        y = self.linear(x) * scale
+        return {"y": y * 2 if y.sum() > 0 else y, "more": (x, None, y.argmax(-1))}
+
+
+class Mixed(nn.Module):
+    """A parameter is read inside and outside; running statistics, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.lacks, self.reads = nn.Linear(6, 6), Lacks(), Reads()
+        self.norm = nn.BatchNorm1d(6, eps=2.0**-17, momentum=0.125)
+        self.lstm, self.last = nn.LSTM(6, 6), nn.Linear(6, 3)
+        self.lstm.register_full_backward_hook(lambda *_: None)
+        self.reads.linear.weight = self.first.weight
+
+    def forward(self, x):
+        x = self.lacks(torch.tanh(self.first(x)))
+        found = self.reads(self.norm(x), scale=0.5)
+        x = found["y"] + found["more"][0] + found["more"][2].unsqueeze(-1)
+        return self.last(self.lstm(x)[0])
+
+
+class Picks(nn.Module):
+    """Exporters take it; the engine does not, for only the data tells how many numbers there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(1))
+
+    def forward(self, x):
+        return x[x > 0].sum() * self.scale + x
+
+
 def both(model, loss, batches, dtype=torch.float64, accumulate=1, **settings):
-    """(losses of TrainStep, of PyTorch, greatest difference of parameters, the TrainStep)"""
+    """(losses of TrainStep, of PyTorch, greatest difference of parameters and buffers, the TrainStep)"""
     model = model.to(dtype)
     theirs = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-2)
@@ -131,10 +185,10 @@ def both(model, loss, batches, dtype=torch.float64, accumulate=1, **settings):
         optimizer.step()
         other.append(float(sum(losses).detach()))
     step.update_module()
-    return mine, other, support.worst(list(model.parameters()), list(theirs.parameters())), step
+    return mine, other, support.worst(list(model.state_dict().values()), list(theirs.state_dict().values())), step
 
 
-class Functions(unittest.TestCase):
+class Steps(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
         Failing.fail = None
@@ -148,6 +202,8 @@ class Functions(unittest.TestCase):
             self.assertLess(abs(a - b), tolerance * max(1, abs(b)))
         self.assertLess(worst, tolerance)
 
+
+class Functions(Steps):
     def test_backwards_are_the_functions_own(self):
         self.assert_equal(both(Net(), F.mse_loss, self.batches([5] * 20)), 1e-12)
         self.assert_equal(both(Net(), F.mse_loss, self.batches([5] * 5, torch.float32), torch.float32), 1e-5)
@@ -201,6 +257,85 @@ class Functions(unittest.TestCase):
         del step, _
         gc.collect()
         self.assertIsNone(calls())
+
+
+class Submodules(Steps):
+    """Those that run in PyTorch inside the plan."""
+
+    WHAT = ("lacks (Lacks) runs in PyTorch: PyTorch's exporter lacks aten::i0", "reads (Reads) runs in PyTorch: ",
+            "lstm (LSTM) runs in PyTorch: it has a backward hook")  # fmt: skip
+
+    def train(self, sizes, dtype=torch.float64, tolerance=1e-12, **settings):
+        with support.one_warning(self, "runs in PyTorch"):
+            found = both(Mixed(), F.mse_loss, self.batches(sizes, dtype), dtype, fallback="torch", **settings)
+        self.assert_equal(found, tolerance)
+        return found[-1]
+
+    def test_parameters_and_buffers_are_trained_as_in_pytorch(self):
+        step = self.train([5] * 20)
+        self.assertEqual(step.steps, 20)
+        self.assertIn("shift", "".join(step.state_dict()["model"]))
+        self.train([5] * 5, torch.float32, 1e-4)
+
+    def test_batches_of_other_sizes(self):
+        self.train([5, 5, 7, 4, 7, 3, 5, 9])
+
+    def test_accumulation(self):
+        self.train([5] * 12, accumulate=3)
+
+    def test_running_again_to_save_memory(self):
+        self.train([5] * 6, recompute=["*"])
+
+    def test_mixed_precision_leaves_them_in_f32(self):
+        self.train([5] * 3, torch.float32, 5e-2, precision="bf16")
+
+    def test_what_the_engine_refuses(self):
+        with support.one_warning(self, "1 (Picks) runs in PyTorch: only the data tells"):
+            found = both(nn.Sequential(nn.Linear(6, 6), Picks(), nn.Linear(6, 3)), F.mse_loss, self.batches([5] * 6), fallback="torch")
+        self.assert_equal(found, 1e-12)
+
+    def test_all_is_named_once(self):
+        batch = self.batches([5])[0]
+        with self.assertRaises(gradloom.UnsupportedError) as refused:
+            TrainStep(Mixed().double(), F.mse_loss).step(*batch)
+        self.assertIn('(fallback="torch" runs these parts in PyTorch', str(refused.exception))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            step = TrainStep(Mixed().double(), F.mse_loss, fallback="torch")
+            for size in (5, 5, 7):
+                step.step(*self.batches([size])[0])
+        told = [str(w.message) for w in caught if "gradloom" in str(w.message)]
+        self.assertEqual(len(told), 1, told)
+        for what in self.WHAT:
+            self.assertIn(what, told[0])
+            self.assertIn(what.replace(" runs in PyTorch", ""), str(refused.exception))
+        with self.assertRaisesRegex(ValueError, "fallback is None or 'torch'"):
+            TrainStep(Mixed(), F.mse_loss, fallback="numpy")
+
+    def test_the_modules_own_errors_are_raised(self):
+        class Fails(nn.Module):
+            def forward(self, x):
+                if Failing.fail:
+                    raise ValueError("of mine")
+                return x * 2 if x.sum() > 0 else x
+
+        step = TrainStep(nn.Sequential(nn.Linear(6, 3), Fails()), F.mse_loss, fallback="torch")
+        batch = self.batches([5], torch.float32)[0]
+        with support.one_warning(self, "1 (Fails) runs in PyTorch"):
+            step.step(*batch)
+        Failing.fail = True
+        with self.assertRaisesRegex(ValueError, "of mine"):
+            step.step(*batch)
+
+    def test_kernels_are_told_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s.db")
+            self.train([5] * 4, session=path, profile="kernels").close()
+            with gradloom.Session(path) as session:
+                names = {row["kernel"] for row in session.kernels()}
+        for name in ("lacks (Lacks)", "lstm (LSTM)"):
+            self.assertIn(f"{name} (host)", names)
+            self.assertIn(f"{name} backward (host)", names)
 
 
 if __name__ == "__main__":

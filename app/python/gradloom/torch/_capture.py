@@ -10,7 +10,7 @@ import torch
 from .._library import UsageError, library
 from ..commands import words_of
 from ..session import Session
-from ._job import arguments_of, make_job, write_job
+from ._job import Source, arguments_of, make_job, write_job
 from . import _structure
 
 
@@ -54,7 +54,7 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     Returns the recipe's path.
     """
     batches = _batches(batch)
-    job = make_job(model, batches[0], loss, optimizer)
+    job = make_job(Source(model, loss), batches[0], optimizer)
     folder = os.path.abspath(os.fspath(folder))
     os.makedirs(folder, exist_ok=True)
     write_batches(os.path.join(folder, "batches.npz"), job.inputs, batches)

@@ -21,37 +21,11 @@ import torch
 from .._library import UnsupportedError
 from .. import _onnx_file
 from . import _sizes, _structure
+from ._members import Tensors, exchanged, members
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of
 from ._trace import lock, tracing, untraced
 
 RANDOM = {"Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-
-Slot = Tuple[torch.nn.Module, str]  # whose _parameters or _buffers, under which name
-
-
-class Tensors(NamedTuple):
-    """Parameters or buffers of a module, each once, with all slots that hold it."""
-
-    names: List[str]
-    slots: List[List[Slot]]
-    tensors: List[torch.Tensor]
-
-
-def members(module: torch.nn.Module, kind: str) -> Tensors:
-    """kind: _parameters or _buffers."""
-    found: Dict[int, int] = {}
-    result = Tensors([], [], [])
-    for path, owner in module.named_modules():
-        for name, tensor in getattr(owner, kind).items():
-            if tensor is None:
-                continue
-            if id(tensor) not in found:
-                found[id(tensor)] = len(result.names)
-                result.names.append(f"{path}.{name}" if path else name)
-                result.slots.append([])
-                result.tensors.append(tensor)
-            result.slots[found[id(tensor)]].append((owner, name))
-    return result
 
 
 class Moved(NamedTuple):
@@ -111,27 +85,6 @@ class _Flat(torch.nn.Module):
         self.input_names: Sequence[str] = ()
         self.trace: Dict[str, Any] = {}
 
-    @contextlib.contextmanager
-    def exchanged(self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]) -> Iterator[None]:
-        kept = []
-        for kind, slots, tensors in (("_parameters", self.given.slots, parameters), ("_buffers", self.held.slots, buffers)):
-            for places, tensor in zip(slots, tensors):
-                for owner, name in places:
-                    members = getattr(owner, kind)
-                    kept.append((members, name, members[name]))
-                    members[name] = tensor
-        recurrent = [m for m in self.source.modules() if isinstance(m, torch.nn.RNNBase)]
-        weights = [m._flat_weights for m in recurrent]
-        for m in recurrent:
-            m._flat_weights = [getattr(m, name, None) for name in m._flat_weights_names]
-        try:
-            yield
-        finally:
-            for members, name, tensor in kept:
-                members[name] = tensor
-            for m, own in zip(recurrent, weights):
-                m._flat_weights = own
-
     def forward(self, *inputs: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         count = len(self.given.names)
         arguments, rest = inputs[: self.arguments], inputs[self.arguments :]
@@ -139,12 +92,14 @@ class _Flat(torch.nn.Module):
             buffers = [tensor.detach().clone() for tensor in self.held.tensors]
         for index, tensor in zip(self.changing, rest[count:]):
             buffers[index] = tensor if self.states else tensor.clone()
+        with untraced():
+            counted = {i: int(buffers[i]) for i, slots in enumerate(self.held.slots) if slots[0][1] == "num_batches_tracked"}
         versions = [tensor._version for tensor in buffers]
         given_versions = [tensor._version for tensor in inputs]
         self._name_scopes()
         self.outside.begin()
-        with tracing(self.outside, not self.states) as statistics, self.exchanged(rest[:count], buffers), _default_dtype(self.dtype), \
-                _sizes.noting() as compared:  # fmt: skip
+        with tracing(self.outside, not self.states) as statistics, _default_dtype(self.dtype), _sizes.noting() as compared, \
+                exchanged(self.source, ("_parameters", self.given.slots, rest[:count]), ("_buffers", self.held.slots, buffers)):  # fmt: skip
             args, kwargs = _structure.unflatten(self.description, iter(arguments))
             result = _without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
             after = [places[0][0]._buffers[places[0][1]] for places in self.held.slots]
@@ -158,7 +113,7 @@ class _Flat(torch.nn.Module):
         elsewhere = {i for i, slots in enumerate(self.held.slots) if all(id(owner) in owned for owner, _ in slots)}
         changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
         self.trace = {"result": description, "tensors": tensors, "changed": changed, "buffers": buffers, "after": after,
-                      "statistics": list(statistics), "inputs": inputs, "elsewhere": elsewhere, "compared": compared}  # fmt: skip
+                      "statistics": list(statistics), "inputs": inputs, "elsewhere": elsewhere, "compared": compared, "counted": counted}  # fmt: skip
         return (tensors[0],) if self.states else self._outputs()
 
     def _name_scopes(self) -> None:
@@ -188,7 +143,7 @@ class _Flat(torch.nn.Module):
         if any(id(tensor) not in counted for row in t["statistics"] for tensor in (row.running_mean, row.running_var)):
             raise UnsupportedError("the module normalizes batches with running statistics that are none of its buffers")
         t["moved"] = [(counted[id(row.running_mean)], counted[id(row.running_var)], row) for row in t["statistics"]]
-        t["counters"] = [i for i in t["changed"] if self.held.slots[i][0][1] == "num_batches_tracked"]
+        t["counters"] = [i for i in t["changed"] if i in t["counted"]]
         t["written"] = [i for i in t["changed"] if i not in t["counters"]]
         t["first"] = len(outputs)
         outputs += [t["after"][i].detach() for i in t["written"]]
@@ -406,47 +361,50 @@ class ExportedJob(NamedTuple):
     exported: Exported
     inputs: List[str]
     members: Dict[str, torch.Tensor]  # that are read
+    counters: List[Tuple[torch.Tensor, int]]  # num_batches_tracked, and by how many a batch moves it
 
 
-def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], functions: bool) -> ExportedJob:
-    """The file whose output "loss" is what `objective`, whose part `model` gives the names, returns. functions: torch.autograd.Functions may
-    be outside. Raises Located for all that stands in the way."""
+def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], outside: Outside, functions: bool,
+               fallback: bool) -> ExportedJob:  # fmt: skip
+    """The file whose output "loss" is what `objective`, whose part `model` gives the names, returns.
+
+    functions, fallback: torch.autograd.Functions, and what cannot be traced, may be outside; else Located for all that stands in the way.
+    """
     parameters, buffers = members(objective, "_parameters"), members(objective, "_buffers")
-    own = [name[6:] if name.startswith("model.") else name for name in parameters.names + buffers.names]
+    own = [outside.title(name) for name in parameters.names + buffers.names]
     taken = set(own) | {"loss"}
     found = argument_names(objective.model, description)
     if objective.loss is not None and not description[1][1][1]:
         found[-1] = "target"
     inputs = _distinct(found, taken)
-    outside = Outside(objective, unnamed="model")
     flat = _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), outside, states=True)
     given = [*arguments, *parameters.tensors, *[tensor.detach().clone() for tensor in buffers.tensors]]
-    model = _onnx_file.with_unbiased(_run_job_exporter(flat, given, inputs + own, functions))
+    model = _onnx_file.with_unbiased(_run_job_exporter(flat, given, inputs + own, functions, fallback))
     read = _onnx_file.read_names(model)
     exported = Exported(model=model, inputs=inputs + own, arguments=len(arguments), parameters=parameters, changing=[], constants=[],
                         outputs=["loss"], result=None, places=[0], written=[], moved=[], counters=[], counts=[], results=1, read=read,
                         random=False, all_f64=False, calls=outside.calls, compared=flat.trace["compared"])  # fmt: skip
-    return ExportedJob(exported, inputs, {name: tensor for name, tensor in zip(own, parameters.tensors + buffers.tensors) if name in read})
+    counters = [(buffers.tensors[i], int(flat.trace["after"][i]) - before) for i, before in flat.trace["counted"].items()
+                if i in flat.trace["changed"]]  # fmt: skip
+    members_read = {name: tensor for name, tensor in zip(own, parameters.tensors + buffers.tensors) if name in read}
+    return ExportedJob(exported, inputs, members_read, counters)
 
 
-def _run_job_exporter(flat: _Flat, given: Sequence[torch.Tensor], names: Sequence[str], functions: bool) -> bytes:
-    """Of a whole step no submodule stays in PyTorch."""
-    outside, refusals = flat.outside, []  # type: Tuple[Outside, List[Refusal]]
-    while True:
+def _run_job_exporter(flat: _Flat, given: Sequence[torch.Tensor], names: Sequence[str], functions: bool, fallback: bool) -> bytes:
+    outside, model = flat.outside, None  # type: Outside, Optional[bytes]
+    outside.choose(outside.hooked())
+    more = "" not in outside.chosen
+    while more and model is None:
         try:
             model = _run_exporter(flat, given, names, ["loss"])
-            more = False
         except Located as error:
-            refusals += error.refusals
             more = outside.choose(error.refusals)
-        if not more:
-            break
-    outside.calls[:] = [call._replace(path=call.path[6:] if call.path.startswith("model.") else "") for call in outside.calls]
+    refusals = list(outside.chosen.values())
     if not functions:
         names_of = sorted({str(call) for call in outside.calls if not call.is_module})
         refusals += [Refusal("", "", f"{name} has a backward of its own in Python, which no file holds (TrainStep calls it)") for name in names_of]
-    if refusals:
-        raise Located([r._replace(path=r.path[6:] if r.path.startswith("model.") else r.path) for r in outside.in_order(refusals)])
+    if model is None or (refusals and not fallback):
+        raise outside.error(refusals)
     return model
 
 
@@ -479,7 +437,7 @@ def _exported(model: bytes, names: List[str], flat: _Flat, given: Sequence[torch
         written=[(buffers.tensors[i], first + n) for n, i in enumerate(t["written"])],
         moved=_moved(flat, after),
         counters=[buffers.tensors[i] for i in t["counters"]],
-        counts=[int(t["after"][i]) - int(buffers.tensors[i]) for i in t["counters"]],
+        counts=[int(t["after"][i]) - t["counted"][i] for i in t["counters"]],
         results=first,
         read=_onnx_file.read_names(model),
         random=bool(RANDOM & _onnx_file.operators(model)),

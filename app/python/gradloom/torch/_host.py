@@ -80,7 +80,7 @@ class HostCalls:
                 "differentiable": [int(gradient and call.gradients) for _, _, gradient in call.outputs],
             }  # fmt: skip
             attributes.update((f"dims_{index}", list(shape)) for index, (shape, _, _) in enumerate(call.outputs))
-            nodes.append((call.function.__self__.__name__, attributes))  # type: ignore[attr-defined]
+            nodes.append((call.kind, attributes))
         return with_host_calls(model, DOMAIN, nodes)
 
     def error(self) -> Optional[BaseException]:

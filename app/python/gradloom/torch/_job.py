@@ -10,6 +10,7 @@ from .. import _onnx_file
 from .._library import UnsupportedError, UsageError
 from . import _structure
 from ._export import Exported, ExportedJob, export_job
+from ._outside import Located, Outside
 from ._plan import NUMBERS
 
 
@@ -66,6 +67,7 @@ class Job(NamedTuple):
     inputs: List[str]
     parameters: Dict[str, torch.Tensor]  # and buffers, by the names in the file
     words: Dict[str, Any]  # settings of a recipe
+    counters: List[Tuple[torch.Tensor, int]]  # of ExportedJob
 
 
 def _array(tensor: torch.Tensor) -> _onnx_file.Array:
@@ -98,20 +100,35 @@ class Weights:
         return path
 
 
-def export_step(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]], functions: bool = False) -> ExportedJob:
-    """The loss of `model` on batches like `batch`. functions: torch.autograd.Functions may be nodes Outside."""
-    source = unwrapped(model)
-    objective = Objective(source, loss)
-    objective.training = source.training
+class Source:
+    """A model with its loss, whose steps are exported. functions: torch.autograd.Functions may be nodes Outside; fallback: so may the
+    smallest submodules around what cannot be traced or has no kernel, which are functions of their parameters then."""
+
+    def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]], functions: bool = False, fallback: bool = False) -> None:
+        self.model, self.functions, self.fallback = unwrapped(model), functions, fallback
+        self.objective = Objective(self.model, loss)
+        self.outside = Outside(self.objective, unnamed="model", owns_parameters=True)
+
+    def leave_out(self, model: bytes, error: UnsupportedError) -> None:
+        """The engine refused a file that was exported: without what it names the next one may do, else raises."""
+        located = self.outside.located(model, error)
+        refusals = located.refusals if isinstance(located, Located) else []
+        if not self.fallback or not self.outside.choose(refusals):
+            raise self.outside.error(refusals) from None
+
+
+def export_step(source: Source, batch: Any) -> ExportedJob:
+    """The loss on batches like `batch`."""
+    source.objective.training = source.model.training
     args, kwargs = arguments_of(batch)
     tensors: List[torch.Tensor] = []
     description = _structure.flatten((args, kwargs), tensors, "the batch: ")
-    return export_job(objective, description, tensors, functions)
+    return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
 
 
-def make_job(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]], optimizer: Any, functions: bool = False) -> Job:
-    """The step of `model` on batches like `batch`; functions: as export_step takes it."""
-    step = export_step(model, batch, loss, functions)
+def make_job(source: Source, batch: Any, optimizer: Any) -> Job:
+    """The step on batches like `batch`."""
+    step = export_step(source, batch)
     members = step.members
     names = {id(tensor): name for name, tensor in members.items()}
     words = optimizer_words(optimizer, names)
@@ -129,7 +146,7 @@ def make_job(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., to
         words["freeze"] = frozen
     if all(t.dtype == torch.float64 for t in members.values() if t.is_floating_point()):
         words["precision"] = "f64"
-    return Job(step.exported, step.inputs, members, words)
+    return Job(step.exported, step.inputs, members, words, step.counters)
 
 
 # Of torch.optim's classes: the recipe's name, and its options, which are called alike.

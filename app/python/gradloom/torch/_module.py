@@ -16,7 +16,7 @@ from . import _structure
 from ._cut import Cut
 from ._export import Exported, export
 from ._opened import Opened, Words
-from ._outside import Call, Located, Outside, Refusal
+from ._outside import Located, Outside, refused, warn
 from ._plan import Arenas
 from ._recipe import read_recipe
 from ._shapes import Family
@@ -341,21 +341,20 @@ class _Engine:
         return entry
 
     def _open(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool) -> _Entry:
-        outside, refusals = Outside(self.module), _hooks_inside(self.module)  # type: Outside, List[Refusal]
-        cast = _autocast()
-        more = not refusals or outside.choose(refusals)
+        outside, cast = Outside(self.module), _autocast()
+        hooked = outside.hooked()
+        more = outside.choose(hooked) or not hooked
         while more:
             try:
                 entry = self._try(description, tensors, members, gradients, outside, cast)
             except Located as error:
-                refusals += error.refusals
                 more = outside.choose(error.refusals)
                 continue
-            if refusals and self.fallback is None:
+            if outside.chosen and self.fallback is None:
                 break
-            self._tell(outside.in_order(refusals), entry.exported.calls)
+            self._tell("; ".join(outside.told()))
             return entry
-        raise Located(outside.in_order(refusals))
+        raise outside.error(list(outside.chosen.values()))
 
     def _try(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, outside: Outside,
              cast: Optional[torch.dtype]) -> _Entry:  # fmt: skip
@@ -377,35 +376,21 @@ class _Engine:
         wants = [gradients and t.requires_grad for t in (*tensors, *exported.parameters.tensors, *exported.changing)]
         return (Cut if exported.calls else Opened)(exported, wants, words, self._arenas)
 
-    def _tell(self, refusals: Sequence[Refusal], calls: Sequence[Call]) -> None:
+    def _tell(self, told: str) -> None:
         """What does not run in the engine, once."""
-        lines = [f"{refusal.path} ({refusal.kind}) runs in PyTorch: {refusal.reason}" for refusal in refusals]
-        lines += [f"{call} runs in PyTorch, which alone knows its backward" for call in calls if not call.is_module]
-        told = "; ".join(dict.fromkeys(lines))
         if told and told not in self._warned:
             self._warned.add(told)
-            _warn(f"gradloom: {type(self.module).__name__}: {told}")
+            warn(f"gradloom: {type(self.module).__name__}: {told}")
 
     def _refuse(self, error: UnsupportedError) -> Exception:
         """What is raised for what Gradloom cannot run."""
         name = type(self.module).__name__
         if self.fallback is None:
-            whole = not isinstance(error, Located) or any(not refusal.path for refusal in error.refusals)
-            remedy = "it in PyTorch" if whole else "these parts in PyTorch and the rest in the engine"
-            return UnsupportedError(f"{name}: {error} (fallback=\"torch\" runs {remedy})", error.code)
+            return refused(name, error)
         if str(error) not in self._warned:
             self._warned.add(str(error))
-            _warn(f"gradloom: {name} runs in PyTorch: {error}")
+            warn(f"gradloom: {name} runs in PyTorch: {error}")
         return _InTorch()
-
-
-def _warn(text: str) -> None:
-    """A warning at the caller's line."""
-    ours = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, stacklevel=level)
 
 
 # What FullyShardedDataParallel and fully_shard set in each module that they manage.
@@ -415,9 +400,3 @@ _SHORT = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 class _InTorch(Exception):
     """The call runs in PyTorch."""
-
-
-def _hooks_inside(module: torch.nn.Module) -> List[Refusal]:
-    """Hooks on gradients inside the module would never be called."""
-    return [Refusal(path, type(part).__name__, "it has a backward hook") for path, part in module.named_modules()
-            if path and (part._backward_hooks or getattr(part, "_backward_pre_hooks", None))]  # fmt: skip

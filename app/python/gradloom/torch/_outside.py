@@ -10,7 +10,10 @@ so that one pass finds all; with these outside the next trace is whole.
 """
 
 import contextlib
+import os
 import re
+import sys
+import warnings
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
@@ -18,6 +21,7 @@ import torch
 from .._library import UnsupportedError
 from .. import _onnx_file
 from . import _structure
+from ._members import exchanged, members
 
 DOMAIN = "gradloom"  # of what passes PyTorch's exporter in words of ours
 
@@ -37,6 +41,7 @@ class Call(NamedTuple):
     """One call outside, as the trace saw it."""
 
     path: str
+    kind: str  # the type of the submodule, or the Function
     function: Callable[..., Any]
     is_module: bool
     gradients: bool  # False: inside no_grad
@@ -48,8 +53,8 @@ class Call(NamedTuple):
 
     def __str__(self) -> str:
         if self.is_module:
-            return f"{self.path} ({type(self.function).__name__})"
-        name = f"torch.autograd.Function {self.function.__self__.__name__}"  # type: ignore[attr-defined]
+            return f"{self.path} ({self.kind})"
+        name = f"torch.autograd.Function {self.kind}"
         return f"{name} in {self.path}" if self.path else name
 
     def run(self, given: Sequence[torch.Tensor]) -> Dict[int, torch.Tensor]:
@@ -72,6 +77,21 @@ class Call(NamedTuple):
                                 f"wrap its neighbours in gradloom.torch.Module, not what holds it")  # fmt: skip
 
 
+class Submodule:
+    """A submodule as a function of its parameters and arguments."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module, self._slots = module, members(module, "_parameters").slots
+
+    def parameters(self) -> List[torch.Tensor]:
+        """What stands in its slots now."""
+        return [places[0][0]._parameters[places[0][1]] for places in self._slots]  # type: ignore[misc]
+
+    def __call__(self, parameters: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        with exchanged(self._module, ("_parameters", self._slots, parameters)):
+            return self._module(*args, **kwargs)
+
+
 class Located(UnsupportedError):
     """Refusals that were found together."""
 
@@ -83,8 +103,10 @@ class Located(UnsupportedError):
 class Outside:
     """The parts of `module` that are outside, and what was found while it was traced."""
 
-    def __init__(self, module: torch.nn.Module, unnamed: str = "") -> None:
-        """unnamed: a path that names of nodes do not show, besides the module's own."""
+    def __init__(self, module: torch.nn.Module, unnamed: str = "", owns_parameters: bool = False) -> None:
+        """unnamed: a path that names do not show, besides the module's own. owns_parameters: those of submodules outside are arguments of
+        their calls: the training is the engine's."""
+        self.owns_parameters = owns_parameters
         self.paths = {id(part): path for path, part in module.named_modules()}
         self.modules = dict(module.named_modules())
         self.chosen: Dict[str, Refusal] = {}  # of earlier traces, by path
@@ -101,6 +123,11 @@ class Outside:
     def owns(self) -> Set[int]:
         """ids of the submodules that are outside, with all that is in them."""
         return {id(part) for path in self.chosen for part in self.modules[path].modules()}
+
+    def title(self, path: str) -> str:
+        """How its user knows a submodule or parameter."""
+        unnamed = self._unnamed[1]
+        return path[len(unnamed) + 1 :] if unnamed and path.startswith(unnamed + ".") else path
 
     def label(self, path: str) -> str:
         """How names of nodes show a submodule: its name, with the list that holds it."""
@@ -146,6 +173,21 @@ class Outside:
         return Located([Refusal(path, type(self.modules[path]).__name__, f"the engine lacks {', '.join(sorted(set(operators)))}" if many else text)
                         for path, operators in places.items()] or [Refusal("", "", text)])  # fmt: skip
 
+    def error(self, refusals: Sequence[Refusal]) -> Located:
+        """Refusals for the user."""
+        return Located([refusal._replace(path=self.title(refusal.path)) for refusal in self.in_order(refusals)])
+
+    def told(self) -> List[str]:
+        """What runs in PyTorch, and why, a line each."""
+        lines = [f"{self.title(r.path)} ({r.kind}) runs in PyTorch: {r.reason}" for r in self.in_order(list(self.chosen.values()))]
+        lines += [f"{call} runs in PyTorch, which alone knows its backward" for call in self.calls if not call.is_module]
+        return list(dict.fromkeys(lines))
+
+    def hooked(self) -> List[Refusal]:
+        """Hooks on gradients inside the module would never be called."""
+        return [Refusal(path, type(part).__name__, "it has a backward hook") for path, part in self.modules.items()
+                if path not in self._unnamed and (part._backward_hooks or getattr(part, "_backward_pre_hooks", None))]  # fmt: skip
+
     def choose(self, refusals: Sequence[Refusal]) -> bool:
         """Takes the refused submodules outside; whether anything is left that a trace may try."""
         news = [refusal for refusal in refusals if refusal.path not in self.chosen]
@@ -158,7 +200,12 @@ class Outside:
         between parts of a plan could not be the same."""
         is_module = isinstance(function, torch.nn.Module)
         given: List[torch.Tensor] = []
-        what = path if is_module else f"torch.autograd.Function {function.__self__.__name__}"  # type: ignore[attr-defined]
+        kind: str = type(function).__name__ if is_module else function.__self__.__name__  # type: ignore[attr-defined]
+        shown = self.title(path) if is_module or path not in self._unnamed else ""
+        what = shown if is_module else f"torch.autograd.Function {kind}"
+        if isinstance(function, torch.nn.Module) and self.owns_parameters:
+            function = Submodule(function)
+            args = (function.parameters(), *args)
         arguments = _structure.flatten((args, kwargs), given, f"{what}: ")
         versions = [tensor._version for tensor in given]
         with apart():
@@ -182,7 +229,7 @@ class Outside:
             raise UnsupportedError(f"{what} returns no tensor")
         places = [known[id(tensor)] for tensor in tensors]
         types = [(tuple(t.shape), t.dtype, t.requires_grad) for t in outputs]
-        self.calls.append(Call(path, function, is_module, torch.is_grad_enabled(), arguments, list(given), description, places, types))
+        self.calls.append(Call(shown, kind, function, is_module, torch.is_grad_enabled(), arguments, list(given), description, places, types))
         read = list(given) or [torch.zeros(())]
         _values.append(values)
         try:
@@ -205,6 +252,23 @@ def outside_symbolic(g: Any, call: Any, result: Any, read: Any) -> Any:
     helper = torch.onnx.symbolic_helper
     numbers = {"call_i": helper._maybe_get_const(call, "i"), "result_i": helper._maybe_get_const(result, "i")}
     return g.op(f"{DOMAIN}::Outside", *helper._unpack_list(read), **numbers).setType(g.original_node.output().type())
+
+
+def warn(text: str) -> None:
+    """A warning at the caller's line."""
+    ours = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
+
+
+def refused(name: str, error: UnsupportedError, whole: bool = True) -> UnsupportedError:
+    """What cannot run, with the remedy. whole: the module as a whole may run in PyTorch."""
+    remedy = ' (fallback="torch" runs these parts in PyTorch and the rest in the engine)'
+    if not isinstance(error, Located) or any(not refusal.path for refusal in error.refusals):
+        remedy = ' (fallback="torch" runs it in PyTorch)' if whole else ""
+    return UnsupportedError(f"{name}: {error}{remedy}", error.code)
 
 
 def reason_of(error: Exception) -> str:

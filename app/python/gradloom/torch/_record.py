@@ -23,7 +23,7 @@ import torch.utils.data.dataloader as dataloader
 from torch.optim import optimizer as optimizers
 
 from .._library import Error, UsageError, library
-from . import _cut, _module, _opened, _plan, _train_step
+from . import _cut, _module, _opened, _outside, _plan, _train_step
 from ._module import Module
 
 _clock = time.monotonic_ns
@@ -250,7 +250,7 @@ class Recording:
             with contextlib.suppress(Error):
                 self._engine.call("recorder_close", handle, None)
             self._end("")
-            _module._warn(f"gradloom: the recording ends: {error}")
+            _outside.warn(f"gradloom: the recording ends: {error}")
 
     def _span(self, kind: str, name: str, start: int, end: int) -> None:
         if self._skip == 0 and self._active():
@@ -297,7 +297,8 @@ class Recording:
         put(_cut._Outside, "run", self._function_outside)
         put(_train_step.TrainStep, "step", self._whole_step)
         put(_train_step.TrainStep, "_open", self._compile(lambda *_: "TrainStep"))
-        put(_train_step, "export_step", self._compile(lambda *_: "TrainStep"))
+        put(_train_step.TrainStep, "_follow", self._compile(lambda *_: "TrainStep"))
+        put(_train_step.TrainStep, "_trace", self._compile(lambda *_: "TrainStep"))
         put(_train_step.TrainStep, "_run", self._timed("engine", lambda *_: "TrainStep"))
 
     def _compile(self, name: Callable[..., str]) -> Callable[[Any], Any]:

@@ -6,20 +6,23 @@ import shutil
 import tempfile
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import torch
 
-from .._library import PARAMETER, STATE, STATISTIC, Error, UsageError, library, pointers
+from .._library import PARAMETER, STATE, STATISTIC, Error, UnsupportedError, UsageError, library, pointers
 from ..commands import words_of
 from . import _structure
+from ._export import ExportedJob
 from ._host import HostCalls
-from ._job import Weights, arguments_of, export_step, make_job, unwrapped
+from ._job import Job, Source, Weights, arguments_of, export_step, make_job
+from ._outside import Located, refused, warn
 from ._plan import DTYPES, NUMBERS
 from ._recipe import read_recipe, recipe_words
 from ._shapes import Family
 
 _MOST_STEPS = 10**12
+_Step = TypeVar("_Step", Job, ExportedJob)
 _Signature = Tuple[Any, Tuple[Tuple[torch.Size, torch.dtype], ...]]  # of a batch: its structure, and its tensors
 
 
@@ -65,37 +68,65 @@ class TrainStep:
     an epoch, texts of another length) get plans of their own, which work in the same memory; `plans` of them are kept.
     Of a torch optimizer the learning rate is read before each step, so that a scheduler over it is followed.
     recipe: passes, rules, planner, precision and threads are taken from it.
+    fallback: "torch": the smallest submodules around what cannot be exported or has no kernel run in PyTorch, called back by the one plan;
+    their parameters are trained by the engine, with the others; their buffers are the module's own. A warning names them once.
     settings: of the recipe: clip_norm=1.0, accumulate=4 (a step then takes so many batches, one after another), memory_budget=..
     """
 
     def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",
-                 recipe: Any = None, plans: int = 16, **settings: Any) -> None:  # fmt: skip
-        self.model, self._loss, self._optimizer = unwrapped(model), loss, optimizer
+                 recipe: Any = None, plans: int = 16, fallback: Optional[str] = None, **settings: Any) -> None:  # fmt: skip
+        if fallback not in (None, "torch"):
+            raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
+        self._source = Source(model, loss, functions=True, fallback=fallback == "torch")
+        self.model, self._optimizer = self._source.model, optimizer
         self._recipe, self._settings = read_recipe(recipe), {key: value for key, value in settings.items() if value is not None}
         self._count = int(self._settings.get("accumulate", 1))
         self._handle: Optional[_Handle] = None
         self._plans: "collections.OrderedDict[Any, int]" = collections.OrderedDict()  # numbers of sizes by a batch's signature
         self._families: Dict[Any, Family] = {}  # by which sizes are 0 or 1, by which operators broadcast
         self._most = plans
-        self._calls = HostCalls()
+        self._calls, self._told = HostCalls(), ""
         self._lock = threading.RLock()
 
     def _open(self, batch: Any) -> None:
-        job = make_job(self.model, batch, self._loss, self._optimizer, functions=True)
-        self._inputs, self._parameters = job.inputs, job.parameters
-        words = {**job.words, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": torch.initial_seed() & (2**63 - 1)}
-        engine = library()
-        folder = tempfile.mkdtemp()
+        engine, folder = library(), tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._weights = Weights(folder, job.parameters)
-        path = self._weights.write_model(self._calls.file(job.exported.model, job.exported.calls), "model.onnx")
-        with recipe_words(self._recipe, [key for key in words]) as recipe:
-            self._handle = _Handle(self._lock, engine.open_job([path, *recipe, *words_of(words), "--profile", "step"], None))
+
+        def open_job(job: Job, model: bytes) -> int:
+            words = {**job.words, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": torch.initial_seed() & (2**63 - 1)}
+            self._weights = Weights(folder, job.parameters)
+            path = self._weights.write_model(model, "model.onnx")
+            with recipe_words(self._recipe, [key for key in words]) as recipe:
+                return engine.open_job([path, *recipe, *words_of(words), "--profile", "step"], None)
+
+        job, handle = self._made(lambda: make_job(self._source, batch, self._optimizer), open_job)
+        self._inputs, self._parameters, self._counters, self._counted = job.inputs, job.parameters, job.counters, 0
+        self._handle = _Handle(self._lock, handle)
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
         signature = self._signature(batch)
         self._kind, self._known_rates, self._plans[signature] = _kind_of(signature), self._rates(), 0
         self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
+
+    def _made(self, export: Callable[[], _Step], begin: Callable[[_Step, bytes], int]) -> Tuple[_Step, int]:
+        """A step that the engine takes, and its number: by `fallback` what one export or the engine refuses is outside in the next."""
+        source, name = self._source, type(self.model).__name__
+        try:
+            while True:
+                step = export()
+                model = self._calls.file(step.exported.model, step.exported.calls)
+                try:
+                    number = begin(step, model)
+                    break
+                except UnsupportedError as error:
+                    source.leave_out(model, error)
+        except Located as error:
+            raise error if source.fallback else refused(name, error, whole=False) from None
+        told = "; ".join(source.outside.told())
+        if told and told != self._told:
+            self._told = told
+            warn(f"gradloom: {name}: {told}")
+        return step, number
 
     def _family(self, signature: _Signature) -> Family:
         return self._families.setdefault(tuple([min(size, 2) for size in _sizes_of(signature)]), Family())
@@ -143,10 +174,10 @@ class TrainStep:
         return 0
 
     def _trace(self, signature: _Signature, batch: Any) -> int:
-        step = export_step(self.model, batch, self._loss, functions=True)
+        step, number = self._made(lambda: export_step(self._source, batch), lambda _, model: self._open_sizes(model))
         if step.inputs != self._inputs or list(step.members) != list(self._parameters):
+            library().call("job_forget_sizes", self._begun(), number)
             raise UsageError("the loss of a batch of these sizes reads other parameters or inputs than that of the first one")
-        number = self._open_sizes(self._calls.file(step.exported.model, step.exported.calls))
         self._family(signature).add(_sizes_of(signature), step.exported, library().extents("job", self._begun(), number))
         return number
 
@@ -223,6 +254,9 @@ class TrainStep:
             contents = torch.empty(tensor.shape, dtype=tensor.dtype)
             self._read(name, contents)
             tensor.copy_(contents)
+        new, self._counted = self.steps - self._counted, self.steps
+        for tensor, each in self._counters:
+            tensor += new * each * self._count
         return self.model
 
     @torch.no_grad()
@@ -231,6 +265,7 @@ class TrainStep:
         self._begun()
         for name, tensor in self._members().items():
             self._write(name, tensor.detach().contiguous())
+        self._counted = self.steps
 
     def state_dict(self) -> Dict[str, Any]:
         """{"model": the module's state_dict after update_module(), "optimizer": the engine's states by name, "steps": made}"""
