@@ -13,7 +13,8 @@ using markdown::cell, markdown::code, markdown::head, markdown::row;
 
 struct Flag {
   std::string name, value, help;  // value: empty for a flag that takes none
-  auto operator<=>(const Flag&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy sees a null here
+  auto operator<=>(const Flag&) const =
+      default;  // NOLINT(modernize-use-nullptr): clang-tidy sees a null here
 };
 
 constexpr std::size_t kShared = 3;  // commands with an equal flag

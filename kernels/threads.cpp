@@ -274,8 +274,7 @@ int start_threads(int count) {
     pthread_attr_setstacksize(&attributes, kStackBytes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_t thread;
-    const bool runs =
-        pthread_create(&thread, &attributes, compute_parts, &members[started.load()]) == 0;
+    const bool runs = pthread_create(&thread, &attributes, compute_parts, &members[started.load()]) == 0;
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!runs) {

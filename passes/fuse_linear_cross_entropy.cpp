@@ -269,9 +269,7 @@ class FuseLinearCrossEntropy final : public Pass {
               " exist at a time");
   }
 
-  static std::string bytes_of(double mib) {
-    return std::to_string(std::llround(mib)) + " MiB";
-  }
+  static std::string bytes_of(double mib) { return std::to_string(std::llround(mib)) + " MiB"; }
 
   // The node with the loss of these operands.
   static NodeId loss_of(const Rewriter& rw, const Node& gradient) {

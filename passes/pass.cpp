@@ -132,6 +132,8 @@ Status clean_again(const std::vector<const PassConfig*>& passes,
 
 std::span<const PassDef* const> all_passes() { return kPasses; }
 
+bool is_default(const PassDef& def) { return !def.by_precision && def.by_default; }
+
 const PassDef* find_pass(const std::string& name) {
   for (const PassDef* def : kPasses) {
     if (name == def->name) return def;
@@ -193,13 +195,25 @@ Pipeline default_pipeline(const Rules& rules) {
   Pipeline pipeline;
   for (const auto& rule : rules) pipeline.passes.push_back({rule.get(), {}, {}, rule->make(), rule});
   for (const PassDef* def : kPasses) {
-    if (!def->by_precision) pipeline.passes.push_back({def, {}, {}, def->make()});
+    if (is_default(*def)) pipeline.passes.push_back({def, {}, {}, def->make()});
   }
   return pipeline;
 }
 
+// Before the passes that follow it in the order of all passes.
+std::vector<PassConfig>::iterator place_of(Pipeline& pipeline, const PassDef& def) {
+  const auto index = [](const PassDef* pass) {
+    return std::find(std::begin(kPasses), std::end(kPasses), pass) - std::begin(kPasses);
+  };
+  const auto known = std::end(kPasses) - std::begin(kPasses);
+  return std::find_if(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& other) {
+    return index(other.def) > index(&def) && index(other.def) < known;
+  });
+}
+
 Result<Pipeline> parse_pipeline(const std::string& text, const Rules& rules) {
   Pipeline pipeline;
+  bool in_order = false;  // of the default, among which others take their place
   for (const std::string& part : split_top_level(text)) {
     if (part.empty()) {
       if (text.find_first_not_of(" \t") == std::string::npos) break;
@@ -207,6 +221,7 @@ Result<Pipeline> parse_pipeline(const std::string& text, const Rules& rules) {
     }
     if (part == "none" || part == "default") {
       pipeline = part == "none" ? Pipeline{} : default_pipeline(rules);
+      in_order = part != "none";
       continue;
     }
     const bool off = part[0] == '-';
@@ -217,7 +232,9 @@ Result<Pipeline> parse_pipeline(const std::string& text, const Rules& rules) {
       if (same != pipeline.passes.end())
         *same = config;
       else
-        pipeline.passes.push_back(config);
+        pipeline.passes.insert(
+            in_order && !config.def->by_precision ? place_of(pipeline, *config.def) : pipeline.passes.end(),
+            config);
     } else if (same != pipeline.passes.end()) {
       pipeline.passes.erase(same);
     }
@@ -253,7 +270,7 @@ Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::
   const auto run = [&](const PassConfig& config, std::vector<PassReport>& into) {
     return run_rewrites(
         graph, {config.def->name, phase, config.sites},
-        [&](Rewriter& rw) { return config.pass->run_for(target, rw); }, into);
+        [&](Rewriter& rw) { return config.pass->run_in(phase, target, rw); }, into);
   };
   std::vector<const PassConfig*> cleaning;  // the passes of the group that stand next to each other
   for (const PassConfig& config : pipeline.passes) {

@@ -26,6 +26,8 @@ class Pass {
   virtual Status run(Rewriter& rw) const = 0;  // a pure function of graph and options: a plan for the CPU
   // The same for a plan of this target, where that matters.
   virtual Status run_for(kernels::Target, Rewriter& rw) const { return run(rw); }
+  // The same for a pass of both phases that does something else in each.
+  virtual Status run_in(PassPhase, kernels::Target target, Rewriter& rw) const { return run_for(target, rw); }
 };
 
 struct PassExample {
@@ -38,6 +40,7 @@ struct PassDef {
   const char* doc;      // what it matches, what it gains, what it keeps
   PassPhase phase;
   bool by_precision = false;  // switched by the recipe's precision: in no default pipeline
+  bool by_default = true;     // false: who switches it on knows more of the data than the graph does
   bool bit_exact = true;      // loss and gradients stay bit-equal (structural), else within tolerance
   std::optional<kernels::Target> target{};  // the only processor it is for (empty: any); elsewhere it says so
   std::function<std::unique_ptr<Pass>()> make;
@@ -47,8 +50,9 @@ struct PassDef {
 // Passes that a user wrote (rules.h). They run before the others.
 using Rules = std::vector<std::shared_ptr<const PassDef>>;
 
-// In the order in which they run; the default pipeline has those that are not switched by the precision.
+// In the order in which they run; the default pipeline has those that are on by default.
 std::span<const PassDef* const> all_passes();
+bool is_default(const PassDef& def);  // neither by the precision nor by the user alone
 const PassDef* find_pass(const std::string& name);
 // What is wrong with the name of a pass that does not exist, with the nearest: of the passes alone, with the memory
 // planners, or of all words of a pipeline.

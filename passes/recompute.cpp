@@ -498,7 +498,10 @@ Status recompute_named(Graph& graph, const std::vector<std::string>& patterns,
   return run_rewrites(
       graph, kRun,
       [&](Rewriter& rw) -> Status {
-        for (const NodeId id : kept) rw.reject("again", id, graph.nodes[id].op->has(kRunsOnce) ? "it is code of the caller, which runs once" : "it reads or changes a state, so it runs once");
+        for (const NodeId id : kept)
+          rw.reject("again", id,
+                    graph.nodes[id].op->has(kRunsOnce) ? "it is code of the caller, which runs once"
+                                                       : "it reads or changes a state, so it runs once");
         const auto first = first_readers(rw, chosen);
         for (const NodeId id : chosen)
           if (!first.count(id) && !graph.nodes[id].op->has(kView))

@@ -47,6 +47,7 @@ void list_passes(const Output& out, const std::string& only) {
                 {"doc", def->doc},
                 {"phase", phase_text(def->phase)},
                 {"by_precision", def->by_precision},
+                {"by_default", is_default(*def)},
                 {"bit_exact", def->bit_exact},
                 {"options", options}});
     rows.push_back({def->name, phase_text(def->phase), text.empty() ? "-" : text, def->summary});
@@ -55,6 +56,8 @@ void list_passes(const Output& out, const std::string& only) {
              phase_text(def->phase) +
              (def->by_precision
                   ? "; switched on by --precision bf16 or f16; results stay equal within its rounding"
+              : !def->by_default
+                  ? "; off unless it is named (--passes default," + std::string(def->name) + ")"
               : def->bit_exact ? "; results stay bit-equal"
                                : "; results stay equal within rounding"));
     for (const FieldRow& f : fields)

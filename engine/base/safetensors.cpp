@@ -267,7 +267,8 @@ DType safetensors_type(DType dtype) {
   return DType::f32;
 }
 
-Result<Safetensors> read_safetensors(const std::shared_ptr<const InputFile>& file, const std::string& called) {
+Result<Safetensors> read_safetensors(const std::shared_ptr<const InputFile>& file,
+                                     const std::string& called) {
   auto contents = read(file);
   if (!contents) return with_context(contents.error(), escaped(called));
   return contents;

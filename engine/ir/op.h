@@ -145,7 +145,7 @@ enum Trait : std::uint32_t {
   kChained = 1u << 11,             // takes two inputs; files may give it any number, read as a chain of pairs
   kCommutative = 1u << 12,         // gives the same for its two inputs in either order
   kAccumulates = 1u << 13,  // adds micro-batches up: what reads its result runs once per optimizer step
-  kRunsOnce = 1u << 14,  // has effects outside the graph: never run again to save memory
+  kRunsOnce = 1u << 14,     // has effects outside the graph: never run again to save memory
 };
 
 // What an operator takes an input for, where that is not to compute with it.

@@ -58,14 +58,14 @@ std::vector<std::string> choices_of_passes() {
   std::vector<std::string> choices;
   std::mt19937 random(20261124);
   for (const PassDef* def : all_passes()) {
-    if (def->by_precision) continue;
+    if (!is_default(*def)) continue;
     choices.emplace_back(def->name);
     choices.push_back(std::string("default,-") + def->name);
   }
   for (int i = 0; i < 4; ++i) {
     std::string some = "none";
     for (const PassDef* def : all_passes())
-      if (!def->by_precision && random() % 2 == 0) some += std::string(",") + def->name;
+      if (is_default(*def) && random() % 2 == 0) some += std::string(",") + def->name;
     choices.push_back(some);
   }
   return choices;

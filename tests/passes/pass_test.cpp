@@ -11,14 +11,14 @@ namespace {
 std::vector<const PassDef*> default_passes() {
   std::vector<const PassDef*> passes;
   for (const PassDef* def : all_passes())
-    if (!def->by_precision) passes.push_back(def);
+    if (is_default(*def)) passes.push_back(def);
   return passes;
 }
 
 TEST(Pipeline, DefaultHasInOrderWhatThePrecisionDoesNotSwitch) {
   const Pipeline pipeline = default_pipeline();
   const auto expected = default_passes();
-  EXPECT_EQ(expected.size() + 1, all_passes().size());
+  EXPECT_EQ(expected.size() + 2, all_passes().size());
   ASSERT_EQ(pipeline.passes.size(), expected.size());
   for (std::size_t i = 0; i < pipeline.passes.size(); ++i) EXPECT_EQ(pipeline.passes[i].def, expected[i]);
 }

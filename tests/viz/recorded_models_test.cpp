@@ -91,7 +91,7 @@ TEST(PassModel, ShowsSwitchesMatchesAndReasons) {
   EXPECT_EQ(model.passes.size(), all_passes().size());
   int matched = 0;
   for (const PassView& pass : model.passes) {
-    EXPECT_EQ(pass.enabled, !pass.def->by_precision) << pass.def->name;
+    EXPECT_EQ(pass.enabled, is_default(*pass.def)) << pass.def->name;
     matched += pass.matched;
     size_t sites = 0;
     for (const WhyNot& why : pass.why_nots) sites += why.sites.size();
@@ -163,10 +163,11 @@ TEST(PassModel, ChangesOfThePipeline) {
   EXPECT_EQ(with_site(excluded, gelu, "/a/Gelu", true).text(), all.text());
   for (const PassView& pass : build_pass_model(all, {}).passes) {
     EXPECT_TRUE(pass.options.empty() || !pass.def->by_precision) << "the precision's to set";
+    const Pipeline on = with_pass(all, *pass.def, true);
     for (const FieldRow& option : pass.options) {
-      EXPECT_FALSE(with_option(all, *pass.def, option.name, "not a value at all").ok() &&
+      EXPECT_FALSE(with_option(on, *pass.def, option.name, "not a value at all").ok() &&
                    option.type != "text");
-      EXPECT_TRUE(with_option(all, *pass.def, option.name, option.value).ok())
+      EXPECT_TRUE(with_option(on, *pass.def, option.name, option.value).ok())
           << pass.def->name << " " << option.name;
     }
   }

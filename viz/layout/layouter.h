@@ -47,7 +47,8 @@ struct SegmentEnd {
   int32_t child = -1;     // -1 = the block's own port
   int32_t producer = -1;  // block of the edge's source: names the port (on this block or on the child group)
   Side side = kBottom;
-  auto operator<=>(const SegmentEnd&) const = default;  // NOLINT(modernize-use-nullptr): as in command_page.cpp
+  auto operator<=>(const SegmentEnd&) const =
+      default;  // NOLINT(modernize-use-nullptr): as in command_page.cpp
 };
 
 struct Segment {

@@ -304,7 +304,8 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
   TRY(check_count("outputs", graph.output_size(), static_cast<std::size_t>(node.output_size())));
   const std::size_t outputs = static_cast<std::size_t>(node.output_size());
   if (outputs < states) return bad("its body has too few outputs");
-  const auto list = [&, &attrs = attrs](const char* name, std::size_t size) -> Result<std::vector<std::int64_t>> {
+  const auto list = [&, &attrs = attrs](const char* name,
+                                        std::size_t size) -> Result<std::vector<std::int64_t>> {
     auto values = attrs.integers(name);
     if (!values.empty() && values.size() != size)
       return bad(std::string("attribute '") + name + "' has a wrong size");

@@ -217,6 +217,33 @@ class Steps(Folder):
         with self.assertRaisesRegex(gradloom.Error, "takes 2 batches"):
             step.step(batches[0])
 
+    def test_padding_is_dropped_where_it_is_named(self):
+        torch.manual_seed(1)
+        model = Bert().double()
+        other = copy.deepcopy(model)
+        step = TrainStep(model, None, torch.optim.SGD(model.parameters(), lr=0.1), passes="default,drop-padding")
+        optimizer, mine, theirs = torch.optim.SGD(other.parameters(), lr=0.1), [], []
+        for seed in range(6):
+            longest = 8 if seed < 4 else 11
+            tokens, words = torch.randint(1, 31, (4, longest)), torch.full((4, longest), -100)
+            for text in range(4):
+                length = random.Random(10 * seed + text).randint(2, longest)
+                tokens[text, length:] = 0
+                words[text, 1] = 5
+            batch = (tokens, torch.randint(0, 3, (4,)), words)
+            mine.append(step.step(*batch))
+            optimizer.zero_grad()
+            loss = other(*batch)[0]
+            loss.backward()
+            optimizer.step()
+            theirs.append(float(loss.detach()))
+        step.update_module()
+        self.assert_curves(mine, theirs, 1e-9)
+        self.assertLess(worst(list(model.parameters()), list(other.parameters())), 1e-9)
+        capture(model, batch, folder=self.folder, passes="default,drop-padding")
+        matched = [row["matched"] for row in gradloom.plan(self.folder).passes if row["pass"] == "drop-padding"]
+        self.assertTrue(all(matched) and len(matched) == 2, matched)
+
     def test_a_scheduler_is_followed(self):
         torch.manual_seed(1)
         model = mlp(dtype=torch.float64)
