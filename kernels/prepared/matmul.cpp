@@ -172,6 +172,8 @@ Grid grid_of(const Problem& p) {
   const bool b_by_columns = p.b.col_stride != 1;
   const std::int64_t least_rows = b_by_columns ? 2 * kLeastRows : kLeastRows;
   grid.rows = at_most(p.m() / least_rows, wanted / grid.batches);
+  // Three pieces take two threads as long as four (768 rows, 2 threads: 1.33 times as fast with a fourth).
+  if (grid.rows > 1 && grid.batches * grid.rows % 2 == 1) ++grid.rows;
   const std::int64_t pieces = grid.batches * grid.rows;
   if (pieces == 1) {
     grid.columns = at_most(p.n() / kLeastColumns, wanted);
