@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/base/hash.h"
 #include "engine/ir/op.h"
 #include "passes/batch_axes.h"
 
@@ -47,8 +48,18 @@ class Trial {
                        [&](ValueId in) { return in != kNone && reaches_value(in); });
   }
 
-  // Whether the node leaves out the keys where the mask is 0 (inverted: not 0). Errors: what could not be tried.
+  // Whether the node leaves out the keys where the mask is 0 (inverted: not 0). Errors: what could not be tried. Layers
+  // that are alike are tried once.
   Result<bool> leaves_out(NodeId attention, bool inverted) {
+    std::string likeness = (inverted ? "inverted " : "") + shape_of_node(attention);
+    if (const auto found = tried_.find(likeness); found != tried_.end()) return found->second;
+    const Result<bool> out = try_out(attention, inverted);
+    tried_.emplace(std::move(likeness), out);
+    return out;
+  }
+
+ private:
+  Result<bool> try_out(NodeId attention, bool inverted) {
     known_.clear();
     known_[mask_] = probe(inverted);
     const Node& node = graph_.nodes[attention];
@@ -63,7 +74,26 @@ class Trial {
                  : probabilities_are_zero(node, *axes, inverted);
   }
 
- private:
+  // What a try computes, as text: operators and what they read, but for the names of random streams.
+  std::string shape_of_node(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    Attrs attrs = node.attrs;
+    attrs.erase("key");
+    std::string text = node.op->name + to_string(attrs) + "(";
+    for (const ValueId in : node.inputs) text += (in == kNone ? "-" : shape_of_value(in)) + ",";
+    return text + ")";
+  }
+  std::string shape_of_value(ValueId v) {
+    const Value& value = graph_.value(v);
+    const std::optional<BatchAxes> axes = axes_.of(v);
+    std::string text = to_string(value.type);
+    if (axes) text += "@" + std::to_string(axes->batch) + "." + std::to_string(axes->position);
+    if (derived_.count(v) != 0) return text + "#" + std::to_string(v);
+    if (value.role == Role::constant)
+      return text + "=" + hash_hex({static_cast<const char*>(value.data.data()), value.data.bytes()});
+    return reaches_value(v) ? text + ":" + shape_of_node(value.producer) : text;
+  }
+
   const Shape& shape(ValueId v) const { return graph_.type(v).shape; }
   std::int64_t positions() const { return shape(mask_)[1]; }
 
@@ -159,6 +189,7 @@ class Trial {
   std::set<ValueId> derived_;  // from the mask and constants alone
   bool also_read_ = false;     // something computes with its numbers
   std::map<ValueId, bool> reaches_;
+  std::map<std::string, Result<bool>> tried_;  // by what was tried
   std::map<ValueId, Tensor> known_;
 };
 
