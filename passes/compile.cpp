@@ -6,6 +6,7 @@
 
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
+#include "engine/plan/known_kernels.h"
 #include "engine/train/inference_form.h"
 #include "passes/planners.h"
 
@@ -158,12 +159,14 @@ void note_missing_sites(const CompileOptions& options, CompiledModule& compiled)
 // `forward_outputs`: as in PlanOptions, of a module.
 PlanOptions plan_options(const CompileOptions& options, const PlannerDef& planner,
                          std::optional<std::size_t> forward_outputs = {}) {
-  return {planner.plan, planner.name, options.in_place, options.target, options.dnn_library, forward_outputs};
+  return {
+      planner.plan, planner.name, options.in_place, options.target, options.dnn_library, forward_outputs, {}};
 }
 
 RecomputeOptions recompute_options(const CompileOptions& options, PlanOptions plan, std::stop_token stop) {
   // FLOPs that take as long as moving a byte: two cores of a server, and GPUs with products in 16 bits.
   const double flops_per_byte = options.target == kernels::Target::cpu ? 15 : 100;
+  plan.known_kernels = std::make_shared<KnownKernels>();
   return {std::move(plan), flops_per_byte, options.kernel_ns, options.train.accumulate, std::move(stop)};
 }
 

@@ -8,6 +8,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/plan/known_kernels.h"
 
 namespace gradloom {
 namespace {
@@ -26,7 +27,7 @@ std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& o
 
 // Kernels and the errors of those that do not exist: all of them in one message.
 Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, const std::vector<bool>& once,
-                      Plan& plan) {
+                      KnownKernels& known, Plan& plan) {
   const char* const device = plan.target == kernels::Target::cpu ? "the CPU" : "GPUs";
   std::map<std::string, std::vector<std::string>> missing;
   for (NodeId id : order) {
@@ -37,18 +38,17 @@ Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, cons
       continue;
     }
     const NodeTypes types = node_types(graph, node, plan.target, plan.dnn_library);
-    auto kernel = prepare_kernel(*node.op, types);
-    if (!kernel)
-      return with_context(kernel.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
-    const Cost cost = node.op->cost(types);
+    const auto facts = known.of(*node.op, types);
+    if (!facts)
+      return with_context(facts.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
     PlanStep step;
     step.node = id;
-    step.kernel = kernel->name;
-    step.workspace_bytes = static_cast<std::int64_t>(kernel->workspace_bytes);
+    step.kernel = facts->kernel;
+    step.workspace_bytes = facts->workspace_bytes;
     step.micro = !once[id];
-    step.flops = cost.flops;
-    step.bytes_read = cost.bytes_read;
-    step.bytes_written = cost.bytes_written;
+    step.flops = facts->cost.flops;
+    step.bytes_read = facts->cost.bytes_read;
+    step.bytes_written = facts->cost.bytes_written;
     plan.steps.push_back(std::move(step));
   }
   if (missing.empty()) return {};
@@ -374,7 +374,8 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
     first = in_first_part(graph, order, *options.forward_outputs);
     std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return first[id]; });
   }
-  TRY(describe_steps(graph, order, once, plan));
+  KnownKernels own;
+  TRY(describe_steps(graph, order, once, options.known_kernels ? *options.known_kernels : own, plan));
   if (options.forward_outputs) {
     plan.forward_outputs = *options.forward_outputs;
     plan.first_backward_step = static_cast<std::int32_t>(std::count_if(

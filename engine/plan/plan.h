@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "kernels/target.h"
 
 namespace gradloom {
+
+class KnownKernels;
 
 enum class Place : std::uint8_t {
   none,      // not materialized (dead or folded)
@@ -84,6 +87,8 @@ struct PlanOptions {
   // updates, and nothing else; the second the other outputs. Results are written where the caller wants them,
   // but for those that the second part reads: it finds them in the arena, whatever the caller did with his.
   std::optional<std::size_t> forward_outputs{};
+  // Shared by those who make many plans of much the same graph, one after the other; may be null.
+  std::shared_ptr<KnownKernels> known_kernels{};
 };
 
 // Nodes whose inputs have known shapes and whose outputs do not: how large they are only the data tells, so
