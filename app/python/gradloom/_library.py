@@ -213,7 +213,8 @@ class Library:
 
     @property
     def version(self) -> str:
-        return self._dll.gradloom_version().decode()
+        version: bytes = self._dll.gradloom_version()
+        return version.decode()
 
     def check(self, code: int) -> None:
         """Raises the error of the call that returned `code`."""

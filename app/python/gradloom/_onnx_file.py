@@ -9,6 +9,8 @@ value = 2. OperatorSetIdProto: domain = 1.
 
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
+Piece = Union[bytes, memoryview]  # of a file
+
 
 class Array(NamedTuple):
     """Contents of a tensor; dtype is ONNX's number, data little-endian and row-major."""
@@ -85,7 +87,7 @@ def _bytes_header(field: int, size: int) -> bytes:
     return _number(field << 3 | 2) + _number(size)
 
 
-def _initializer(name: str, array: Union[Array, External]) -> List[bytes]:
+def _initializer(name: str, array: Union[Array, External]) -> List[Piece]:
     head = b"".join(_number(1 << 3) + _number(dim) for dim in array.shape) + _number(2 << 3) + _number(array.dtype) + _field(8, name.encode())
     if isinstance(array, External):
         for key, value in (("location", array.file), ("offset", str(array.offset)), ("length", str(array.size))):
@@ -104,9 +106,9 @@ def _field(number: int, contents: bytes) -> bytes:
     return _bytes_header(number, len(contents)) + contents
 
 
-def _with_graph(model: bytes, parts: Sequence[bytes], without: str = "") -> bytes:
+def _with_graph(model: bytes, parts: Sequence[Piece], without: str = "") -> bytes:
     """The model with a graph of these fields, and without the operators' domain that it has no more."""
-    out: List[bytes] = []
+    out: List[Piece] = []
     for number, contents, whole in _fields(memoryview(model)):
         if number == 7:
             out += [_bytes_header(7, sum(len(part) for part in parts)), *parts]
@@ -121,7 +123,7 @@ _DETACHED = _field(9, _field(1, b"pkg.torch.onnx.class_hierarchy") + _field(2, b
 
 def with_detached(model: bytes, domain: str) -> bytes:
     """The model with the nodes of `domain` that detach their input in ONNX's own words."""
-    parts: List[bytes] = []
+    parts: List[Piece] = []
     for number, node, whole in _fields(_graph(model)):
         if number == 1 and _texts(node, 4, 7) == {4: "StopGradient", 7: domain}:
             kept = [bytes(part) for field, _, part in _fields(node) if field not in (4, 7)]
@@ -136,7 +138,7 @@ _UNBIASED = _field(9, _field(1, b"gradloom.running_variance") + _field(2, b"unbi
 
 def with_unbiased(model: bytes) -> bytes:
     """The model with PyTorch's running variance in its BatchNormalizations: that of a batch of n numbers times n / (n - 1)."""
-    parts: List[bytes] = []
+    parts: List[Piece] = []
     for number, node, whole in _fields(_graph(model)):
         if number == 1 and _texts(node, 4)[4] == "BatchNormalization":
             whole = memoryview(_field(1, bytes(node) + _UNBIASED))
@@ -176,7 +178,7 @@ def with_host_calls(model: bytes, domain: str, calls: Sequence[Tuple[str, Mappin
             numbers = integers(node)
             made = next(bytes(contents) for field, contents, _ in _fields(node) if field == 2)
             results.setdefault(numbers["call"], {})[numbers["result"]] = made
-    parts: List[bytes] = []
+    parts: List[Piece] = []
     for number, node, whole in _fields(_graph(model)):
         if is_outside(number, node):
             call = integers(node)["call"]
@@ -196,11 +198,10 @@ def with_host_calls(model: bytes, domain: str, calls: Sequence[Tuple[str, Mappin
 
 def with_initializers(model: bytes, arrays: Mapping[str, Union[Array, External]]) -> bytes:
     """The model with the inputs of these names as initializers."""
-    parts: List[bytes] = []
+    parts: List[Piece] = []
     for number, contents, whole in _fields(_graph(model)):
         if number == 11:
-            name = next(bytes(text).decode() for field, text, _ in _fields(contents) if field == 1)
-            if name in arrays:
+            if _texts(contents, 1)[1] in arrays:
                 continue
         parts.append(whole)
     for name, array in arrays.items():
@@ -210,8 +211,7 @@ def with_initializers(model: bytes, arrays: Mapping[str, Union[Array, External]]
 
 def outputs(model: bytes) -> List[str]:
     """Names of the graph's outputs."""
-    values = [contents for number, contents, _ in _fields(_graph(model)) if number == 12]
-    return [next(bytes(text).decode() for field, text, _ in _fields(value) if field == 1) for value in values]
+    return [_texts(contents, 1)[1] for number, contents, _ in _fields(_graph(model)) if number == 12]
 
 
 def read_names(model: bytes) -> Set[str]:

@@ -146,7 +146,8 @@ def intervals(title: str, rows: Sequence[Mapping[str, Any]]) -> Plot:
         return _nothing(title, "Nothing was compared.")
     names, values = 250.0, 170.0
     left, right = names + 10, _WIDTH - values
-    low, high = min(1.0, *(r["ratio_low"] for r in known)), max(1.0, *(r["ratio_high"] for r in known))
+    low: float = min(1.0, *(r["ratio_low"] for r in known))
+    high: float = max(1.0, *(r["ratio_high"] for r in known))
     edge = (high - low) * 0.06 or 0.05
     low, high = low - edge, high + edge
     bottom = 38 + len(known) * 2 * _ROW

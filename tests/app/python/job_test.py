@@ -114,6 +114,23 @@ class Captured(Folder):
         error = worst([Module(model, recipe=tuned)(**batch)["logits"]], [model(**batch)["logits"]])
         self.assertTrue(1e-5 < error < 0.1, error)
 
+    def test_inputs_called_after_what_numpy_takes(self):
+        class Named(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(6, 3)
+
+            def forward(self, file, allow_pickle):
+                return F.mse_loss(self.linear(file), allow_pickle)
+
+        torch.manual_seed(1)
+        batch = {"file": torch.randn(4, 6), "allow_pickle": torch.randn(4, 3)}
+        capture(Named(), batch, folder=self.folder)
+        with support.np.load(os.path.join(self.folder, "batches.npz")) as kept:
+            self.assertEqual(sorted(kept.files), ["allow_pickle", "file"])
+            for name, tensor in batch.items():
+                self.assertTrue((kept[name] == tensor.numpy()[None]).all(), name)
+
     def test_bert_and_batch_norm(self):
         torch.manual_seed(1)
         model = Bert()

@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import zipfile
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
@@ -36,7 +37,10 @@ def write_batches(path: str, names: Sequence[str], batches: Sequence[Any]) -> No
         if [t.shape for t in column] != [t.shape for t in columns[0]]:
             raise UsageError(f"batch {index} has other shapes than the first")
     arrays = {name: numpy.stack([column[i].detach().numpy() for column in columns]) for i, name in enumerate(names)}
-    numpy.savez(path, **arrays)
+    with zipfile.ZipFile(path, "w") as archive:  # numpy.savez has names of its own, such as "file"
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                numpy.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",

@@ -89,7 +89,8 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    return torch.linalg.vector_norm(x1 - x2 + eps, p, -1, keepdim)
+    distance: Tensor = torch.linalg.vector_norm(x1 - x2 + eps, p, -1, keepdim)
+    return distance
 
 
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,

@@ -73,6 +73,8 @@ class Exported(NamedTuple):
 class _Flat(torch.nn.Module):
     """The module as a function of all that it reads. Its parameters are no attributes of this one: they are inputs."""
 
+    source: torch.nn.Module
+
     def __init__(self, module: torch.nn.Module, description: Any, arguments: int, parameters: Tensors, buffers: Tensors,
                  changing: Sequence[int], outside: Outside, states: bool = False) -> None:  # fmt: skip
         """states: running statistics are the file's own states, moved by its BatchNormalizations; the first result is all."""
@@ -177,9 +179,10 @@ def _register(opset: int) -> None:
         new_var.setType(scale.type())
         return y, new_mean, new_var
 
-    torch.onnx.register_custom_op_symbolic("aten::detach", detach, opset)
-    torch.onnx.register_custom_op_symbolic("aten::native_batch_norm", native_batch_norm, opset)
-    torch.onnx.register_custom_op_symbolic(f"{DOMAIN}::outside", outside_symbolic, opset)
+    register: Callable[..., None] = getattr(torch.onnx, "register_custom_op_symbolic")
+    register("aten::detach", detach, opset)
+    register("aten::native_batch_norm", native_batch_norm, opset)
+    register(f"{DOMAIN}::outside", outside_symbolic, opset)
 
 
 def _opset() -> int:
@@ -210,7 +213,7 @@ def _passing(outside: Outside) -> Iterator[Dict[str, Dict[str, Optional[str]]]]:
 
     # By the first name the exporter, in C++, asks for an operator. The second adds functions of onnxscript, of which there are none here,
     # and would need the package onnx.
-    changes = {"_run_symbolic_function": passing, "_add_onnxscript_fn": lambda _: lambda model, *_: model}
+    changes: Dict[str, Callable[[Any], Any]] = {"_run_symbolic_function": passing, "_add_onnxscript_fn": lambda _: lambda model, *_: model}
     kept = [(owner, name, vars(owner)[name]) for owner in map(sys.modules.get, _EXPORTER) if owner is not None for name in changes if name in vars(owner)]
     for owner, name, function in kept:
         setattr(owner, name, changes[name](function))
@@ -273,7 +276,8 @@ def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[s
     _register(opset)
     flat.input_names, flat.trace = list(names), {}
     outside.begin()
-    legacy: Dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
+    to_onnx: Callable[..., Any] = torch.onnx.export  # whose types say nothing of writing into memory
+    legacy = {"dynamo": False} if "dynamo" in inspect.signature(to_onnx).parameters else {}
 
     # The exporter makes scalars of PyTorch's default type, also where they meet f64 alone.
     width = torch.float64 if _all_f64(inputs) else torch.get_default_dtype()
@@ -282,8 +286,8 @@ def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[s
         file = io.BytesIO()
         with _quiet(), _default_dtype(width), torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(), \
                 torch.autograd.graph.saved_tensors_hooks(_drop, _nothing):  # fmt: skip
-            torch.onnx.export(flat, tuple(_may_change(tensor) for tensor in inputs), file, input_names=list(names), output_names=outputs,
-                              training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, opset_version=opset, **legacy)  # fmt: skip
+            to_onnx(flat, tuple(_may_change(tensor) for tensor in inputs), file, input_names=list(names), output_names=outputs,
+                    training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, opset_version=opset, **legacy)  # fmt: skip
         return file.getvalue()
 
     failed: Optional[Exception] = None
@@ -373,7 +377,7 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     parameters, buffers = members(objective, "_parameters"), members(objective, "_buffers")
     own = [outside.title(name) for name in parameters.names + buffers.names]
     taken = set(own) | {"loss"}
-    found = argument_names(objective.model, description)
+    found = argument_names(objective.get_submodule("model"), description)
     if objective.loss is not None and not description[1][1][1]:
         found[-1] = "target"
     inputs = _distinct(found, taken)
@@ -391,14 +395,8 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
 
 
 def _run_job_exporter(flat: _Flat, given: Sequence[torch.Tensor], names: Sequence[str], functions: bool, fallback: bool) -> bytes:
-    outside, model = flat.outside, None  # type: Outside, Optional[bytes]
-    outside.choose(outside.hooked())
-    more = "" not in outside.chosen
-    while more and model is None:
-        try:
-            model = _run_exporter(flat, given, names, ["loss"])
-        except Located as error:
-            more = outside.choose(error.refusals)
+    outside = flat.outside
+    model = outside.tried(lambda: _run_exporter(flat, given, names, ["loss"]))
     refusals = list(outside.chosen.values())
     if not functions:
         names_of = sorted({str(call) for call in outside.calls if not call.is_module})

@@ -26,7 +26,8 @@ class Objective(torch.nn.Module):
 
     def _loss(self, *compared: Any) -> Any:
         """A function of torch.nn.functional is looked up again: a trace has others there."""
-        return (getattr(functional, self._name) if self._name else self.loss)(*compared)
+        function: Any = getattr(functional, self._name) if self._name else self.loss
+        return function(*compared)
 
     def forward(self, *batch: Any, **named: Any) -> torch.Tensor:
         if self.loss is None:
@@ -74,7 +75,8 @@ def _array(tensor: torch.Tensor) -> _onnx_file.Array:
     flat = tensor.detach().contiguous().view(-1)
     if flat.dtype == torch.bfloat16:
         raise UnsupportedError("parameters in bfloat16 cannot be captured")
-    data = memoryview(flat.numpy()).cast("B") if flat.numel() else memoryview(b"")
+    numbers: Any = flat.numpy()
+    data = memoryview(numbers).cast("B") if flat.numel() else memoryview(b"")
     return _onnx_file.Array(NUMBERS[tensor.dtype], tuple(tensor.shape), data)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import warnings
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import torch
 
@@ -16,7 +16,7 @@ from . import _structure
 from ._cut import Cut
 from ._export import Exported, export
 from ._opened import Opened, Words
-from ._outside import Located, Outside, refused, warn
+from ._outside import Outside, refused, warn
 from ._plan import Arenas
 from ._recipe import read_recipe
 from ._shapes import Family
@@ -47,7 +47,7 @@ class _Members:
         return tuple([m.training for m in self.modules])
 
 
-def _each_once(members: Iterable[Dict[str, Optional[torch.Tensor]]]) -> List[torch.Tensor]:
+def _each_once(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[torch.Tensor]:
     return list({id(tensor): tensor for d in members for tensor in d.values() if tensor is not None}.values())
 
 
@@ -143,6 +143,8 @@ class Module(torch.nn.Module):
     plans: how many exported files are kept; the least recently used goes first.
     """
 
+    _gradloom: "_Engine"
+
     def __init__(self, module: torch.nn.Module, recipe: Any = None, fallback: Optional[str] = None, plans: int = 16,
                  memory_budget: Optional[str] = None) -> None:  # fmt: skip
         if not isinstance(module, torch.nn.Module):
@@ -167,7 +169,7 @@ class Module(torch.nn.Module):
         return self._gradloom.module
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         return self._gradloom.module.training
 
     @training.setter
@@ -222,22 +224,26 @@ class Module(torch.nn.Module):
         self.__init__(**state)  # type: ignore[misc]
 
     def __getitem__(self, index: Any) -> Any:
-        return self._gradloom.module[index]
+        module: Any = self._gradloom.module
+        return module[index]
 
     def __len__(self) -> int:
-        return len(self._gradloom.module)
+        module: Any = self._gradloom.module
+        return len(module)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._gradloom.module)
+        module: Any = self._gradloom.module
+        return iter(module)
 
     def __contains__(self, item: Any) -> bool:
-        return item in self._gradloom.module
+        module: Any = self._gradloom.module
+        return item in module
 
     def __bool__(self) -> bool:
         return True
 
     def __dir__(self) -> List[str]:
-        return sorted({*super().__dir__(), *dir(self._gradloom.module)})
+        return sorted({*object.__dir__(self), *dir(self._gradloom.module)})
 
 
 class _Engine:
@@ -342,19 +348,11 @@ class _Engine:
 
     def _open(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool) -> _Entry:
         outside, cast = Outside(self.module), _autocast()
-        hooked = outside.hooked()
-        more = outside.choose(hooked) or not hooked
-        while more:
-            try:
-                entry = self._try(description, tensors, members, gradients, outside, cast)
-            except Located as error:
-                more = outside.choose(error.refusals)
-                continue
-            if outside.chosen and self.fallback is None:
-                break
-            self._tell("; ".join(outside.told()))
-            return entry
-        raise outside.error(list(outside.chosen.values()))
+        entry = outside.tried(lambda: self._try(description, tensors, members, gradients, outside, cast))
+        if entry is None or (outside.chosen and self.fallback is None):
+            raise outside.error(list(outside.chosen.values()))
+        self._tell("; ".join(outside.told()))
+        return entry
 
     def _try(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, outside: Outside,
              cast: Optional[torch.dtype]) -> _Entry:  # fmt: skip

@@ -52,13 +52,13 @@ class Opened:
                 found = self._plans[takes] = self._words.open(self.exported, self.wants, takes, self._arenas)
             return found
 
-
     def run(self, tensors: Sequence[torch.Tensor], seed: int, gradients: bool) -> Sequence[torch.Tensor]:
         """The results of a call."""
         given = [t if t.is_contiguous() else t.contiguous() for t in tensors]
         run = _Run(self, seed)
         if gradients and self.takes:
-            return _Function.apply(run, *given)
+            results: Sequence[torch.Tensor] = _Function.apply(run, *given)
+            return results
         with torch.no_grad():
             return run.forward(given)
 

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
 import torch
 
@@ -23,6 +23,7 @@ from .. import _onnx_file
 from . import _structure
 from ._members import exchanged, members
 
+_Made = TypeVar("_Made")
 DOMAIN = "gradloom"  # of what passes PyTorch's exporter in words of ours
 
 
@@ -187,6 +188,17 @@ class Outside:
         """Hooks on gradients inside the module would never be called."""
         return [Refusal(path, type(part).__name__, "it has a backward hook") for path, part in self.modules.items()
                 if path not in self._unnamed and (part._backward_hooks or getattr(part, "_backward_pre_hooks", None))]  # fmt: skip
+
+    def tried(self, make: Callable[[], _Made]) -> Optional[_Made]:
+        """What `make` makes of a trace, of which ever more is outside; None: the whole stands in the way."""
+        self.choose(self.hooked())
+        while "" not in self.chosen:
+            try:
+                return make()
+            except Located as error:
+                if not self.choose(error.refusals):
+                    break
+        return None
 
     def choose(self, refusals: Sequence[Refusal]) -> bool:
         """Takes the refused submodules outside; whether anything is left that a trace may try."""

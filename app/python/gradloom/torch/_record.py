@@ -405,11 +405,12 @@ class Recording:
         @functools.wraps(function)
         def run(outside: Any, values: Dict[str, torch.Tensor], gradients: bool) -> None:
             if outside.call.is_module or not self._active():
-                return function(outside, values, gradients)
+                function(outside, values, gradients)
+                return
             given = [values[name] for name, known in outside.reads if known is None]
             start = _clock()
             function(outside, values, gradients)
-            name = outside.call.function.__self__.__name__
+            name = outside.call.kind
             self._span("outside", name, start, _clock())
             _Backward(self, name).watch([values[made] for made in outside.makes.values()], given)
 

@@ -111,7 +111,8 @@ def sizes(value: Any) -> Any:
 def as_plain(value: Any) -> int:
     """For what makes plain integers of Sizes, such as len()."""
     _note(SAME, value, 0)
-    return _plain(value)
+    plain: int = _plain(value)
+    return plain
 
 
 def read() -> None:

@@ -33,8 +33,10 @@ def flatten(value: Any, tensors: List[torch.Tensor], where: str = "") -> Any:
         return kind, tuple([flatten(item, tensors, where) for item in value])
     if isinstance(value, slice):
         return "plain", kind, (value.start, value.stop, value.step)
+    if kind is Size:
+        return "plain", int, int.__int__(value)
     if isinstance(value, _PLAIN):
-        return ("plain", int, int.__int__(value)) if kind is Size else ("plain", kind, value)
+        return "plain", kind, value
     if isinstance(value, dict):
         return kind, tuple([(key, flatten(item, tensors, where)) for key, item in value.items()])
     if isinstance(value, (tuple, list)):
@@ -53,10 +55,11 @@ def unflatten(description: Any, tensors: Iterator[torch.Tensor]) -> Any:
         return next(tensors)
     if description[0] == "plain":
         return slice(*description[2]) if description[1] is slice else description[2]
-    kind, items = description
+    kind: Any = description[0]
+    items = description[1]
     if issubclass(kind, dict):
         members = {key: unflatten(item, tensors) for key, item in items}
-        return kind(**members) if dataclasses.is_dataclass(kind) else kind(members)
+        return kind(**members) if hasattr(kind, "__dataclass_fields__") else kind(members)
     if issubclass(kind, (tuple, list)):
         parts = [unflatten(item, tensors) for item in items]
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)

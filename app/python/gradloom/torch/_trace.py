@@ -32,7 +32,8 @@ from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, adaptive_avg_poo
 from . import _sizes
 from ._outside import Outside, reason_of
 
-_BASE = torch._C._TensorBase
+_C: Any = torch._C  # whose private functions have no types
+_BASE = _C._TensorBase
 lock = threading.RLock()  # of those who trace
 
 
@@ -60,11 +61,11 @@ _trace = _Trace()
 def untraced() -> Iterator[None]:
     """What is computed here is a constant of the trace."""
     state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)
+    _C._set_tracing_state(None)
     try:
         yield
     finally:
-        torch._C._set_tracing_state(state)
+        _C._set_tracing_state(state)
 
 
 @contextlib.contextmanager
@@ -163,7 +164,7 @@ def _of_no_trace(function: Callable[..., Any]) -> Callable[..., Any]:
     return read
 
 
-def _made_of(value: "torch._C.Value") -> Tuple[bool, bool]:
+def _made_of(value: Any) -> Tuple[bool, bool]:
     """Whether a value of the trace is made of the module's inputs, and of numbers that may be sizes."""
     seen, left, sizes = set(), [value], False
     while left:
@@ -183,7 +184,7 @@ def _value_read(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def read(tensor: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         if not _trace.active or torch._C._get_tracing_state() is None:
             return function(tensor, *arguments, **named)
-        inputs, sizes = _made_of(torch._C._get_value_trace(tensor))
+        inputs, sizes = _made_of(_C._get_value_trace(tensor))
         if inputs:
             raise UnsupportedError(f"{_place()} needs the numbers of a tensor in Python ({name}), which differ from call to call")
         if sizes:
