@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "engine/ops/dims.h"
+#include "passes/product.h"
 
 namespace gradloom {
 namespace {
@@ -20,16 +22,16 @@ bool keeps_axes(const Node& node) {
 
 }  // namespace
 
-BatchAxesFinder::BatchAxesFinder(const Graph& graph, Shape dims) : graph_(graph), dims_(std::move(dims)) {}
-
-void BatchAxesFinder::start(ValueId input) { axes_[input] = kLeading; }
-
-void BatchAxesFinder::follow(NodeId id) {
-  const Node& node = graph_.nodes[id];
-  const std::optional<BatchAxes> axes = axes_of(node);
-  if (!axes) return;
-  for (const ValueId out : node.outputs)
-    if (out != kNone && fits(out, *axes)) axes_[out] = *axes;
+BatchAxesFinder::BatchAxesFinder(const Graph& graph, const std::vector<NodeId>& order, Shape dims)
+    : graph_(graph), dims_(std::move(dims)) {
+  for (const ValueId input : graph.inputs)
+    if (graph.value(input).role == Role::input && has_dims(input)) axes_[input] = kLeading;
+  for (const NodeId id : order) {
+    const std::optional<BatchAxes> axes = axes_of(graph.nodes[id]);
+    if (!axes) continue;
+    for (const ValueId out : graph.nodes[id].outputs)
+      if (out != kNone && fits(out, *axes)) axes_[out] = *axes;
+  }
 }
 
 std::optional<BatchAxes> BatchAxesFinder::of(ValueId v) const {
@@ -89,11 +91,7 @@ std::optional<BatchAxes> BatchAxesFinder::gathered(const Node& node) const {
 std::optional<BatchAxes> BatchAxesFinder::reshaped(const Node& node, const BatchAxes& axes) const {
   const Shape &from = shape(node.inputs[0]), &to = shape(node.outputs[0]);
   if (!is_static(from) || !is_static(to)) return std::nullopt;
-  const auto behind = [](const Shape& s, std::size_t axis) {
-    std::int64_t count = 1;
-    for (std::size_t d = axis + 1; d < s.size(); ++d) count *= s[d];
-    return count;
-  };
+  const auto behind = [](const Shape& s, std::size_t axis) { return dim_product(s, axis + 1, s.size()); };
   const auto now = [&](std::int64_t axis) {
     const auto own = static_cast<std::size_t>(axis);
     for (std::size_t d = 0; d < to.size(); ++d)
@@ -112,9 +110,7 @@ std::optional<BatchAxes> BatchAxesFinder::product(const Node& node, std::optiona
 }
 
 std::optional<BatchAxes> BatchAxesFinder::transposed(const Node& node, const BatchAxes& axes) const {
-  std::vector<std::int64_t> perm = node.attrs.integers("perm");
-  if (perm.empty())
-    for (std::int64_t d = rank(node.inputs[0]) - 1; d >= 0; --d) perm.push_back(d);
+  const Perm perm = perm_of_transpose(graph_, node);
   const auto now = [&](std::int64_t axis) {
     return std::int64_t(std::find(perm.begin(), perm.end(), axis) - perm.begin());
   };

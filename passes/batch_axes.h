@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "engine/ir/graph.h"
 
@@ -14,18 +15,17 @@ struct BatchAxes {
   bool operator==(const BatchAxes&) const = default;
 };
 
-// Follows both axes through the nodes of a graph, node by node in topological order. What mixes positions or gives
-// results of other dims ends them.
+// Follows both axes from the graph's inputs through its nodes. What mixes positions or gives results of other dims ends
+// them.
 class BatchAxesFinder {
  public:
-  // `dims`: the sizes of both.
-  BatchAxesFinder(const Graph& graph, Shape dims);
+  // `order`: the nodes, topologically; `dims`: the sizes of both axes, with which the inputs begin that have them.
+  BatchAxesFinder(const Graph& graph, const std::vector<NodeId>& order, Shape dims);
 
-  void start(ValueId input);  // both axes lead
-  void follow(NodeId id);
   std::optional<BatchAxes> of(ValueId v) const;
   bool leads(ValueId v) const;     // they are its first two
   bool has_dims(ValueId v) const;  // its first two dims have their sizes, whatever they are
+
  private:
   const Shape& shape(ValueId v) const { return graph_.type(v).shape; }
   std::int64_t rank(ValueId v) const { return static_cast<std::int64_t>(shape(v).size()); }

@@ -11,16 +11,12 @@
 #include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
+#include "passes/product.h"
 
 namespace gradloom {
 namespace {
 
 constexpr const char *kRule = "reciprocal", *kChain = "two-scales";
-
-bool is_power_of_two(double c) {
-  int exponent = 0;
-  return std::abs(std::frexp(c, &exponent)) == 0.5;
-}
 
 class DivideByConstant final : public Pass {
  public:
@@ -36,54 +32,38 @@ class DivideByConstant final : public Pass {
   }
 
  private:
-  // x * c or x / c with one constant c.
-  struct Scaling {
-    ValueId x = kNone;
-    bool divides = false;
-    double c = 0;
-  };
-  static std::optional<Scaling> read_scaling(const Graph& graph, NodeId id) {
-    if (id == kNone) return std::nullopt;
-    const Node& node = graph.nodes[id];
-    const bool divides = is_op(node, "Div");
-    if ((!divides && !is_op(node, "Mul")) || !is_float(graph.type(node.outputs[0]).dtype))
-      return std::nullopt;
-    for (const std::size_t constant : {1u, 0u}) {
-      Scaling scaling{node.inputs[1 - constant], divides};
-      // The constant may have more dims than x.
-      if (graph.type(scaling.x) == graph.type(node.outputs[0]) &&
-          scalar_constant(graph, node.inputs[constant], &scaling.c) &&
-          !scalar_constant(graph, scaling.x, nullptr))
-        return scaling;
-      if (divides) break;
-    }
-    return std::nullopt;
+  // Of something that is no constant itself.
+  static std::optional<ConstantScaling> scaling_of(const Graph& graph, NodeId id) {
+    const auto scaling = scaling_by_constant(graph, id);
+    return scaling && !scalar_constant(graph, scaling->value, nullptr) ? scaling : std::nullopt;
   }
 
   // This scaling and the one before it are one.
   bool join(Rewriter& rw, NodeId id) const {
     const Graph& graph = rw.graph();
-    const auto second = read_scaling(graph, id);
+    const auto second = scaling_of(graph, id);
     if (!second) return false;
-    const NodeId before = graph.values[second->x].producer;
-    const auto first = read_scaling(graph, before);
+    const NodeId before = graph.values[second->value].producer;
+    const auto first = scaling_of(graph, before);
     if (!first) return false;
     const auto refuse = [&](const std::string& why) {
       rw.reject(kChain, id, why);
       return false;
     };
-    if (const std::string why = used_elsewhere(rw, second->x, {id}); !why.empty()) return refuse(why);
-    const bool second_is_exact = is_power_of_two(second->c);
-    if (!inexact_ && !second_is_exact && !is_power_of_two(first->c))
+    if (const std::string why = used_elsewhere(rw, second->value, {id}); !why.empty()) return refuse(why);
+    const bool second_is_exact = is_power_of_two(second->constant);
+    if (!inexact_ && !second_is_exact && !is_power_of_two(first->constant))
       return refuse("neither constant is a power of two (inexact)");
     // The operator that rounds stays, with its constant scaled.
-    const Scaling &stays = second_is_exact ? *first : *second, &goes = second_is_exact ? *second : *first;
-    const DType type = graph.type(first->x).dtype;
-    const double c = stays.divides == goes.divides ? stays.c * goes.c : stays.c / goes.c;
+    const ConstantScaling &stays = second_is_exact ? *first : *second,
+                          &goes = second_is_exact ? *second : *first;
+    const DType type = graph.type(first->value).dtype;
+    const double c =
+        stays.divides == goes.divides ? stays.constant * goes.constant : stays.constant / goes.constant;
     if (!is_normal(c, type))
       return refuse(std::string("both constants together are no normal ") + dtype_name(type));
     if (!rw.allowed(kChain, id, {id, before})) return false;
-    const ValueId y = graph.nodes[id].outputs[0], x = first->x;
+    const ValueId y = graph.nodes[id].outputs[0], x = first->value;
     const char* const op = stays.divides ? "Div" : "Mul";
     GraphBuilder& b = rw.begin(kChain, id, {id, before});
     rw.replace(y, b.op(op, {x, b.scalar(type, c)}));

@@ -29,6 +29,10 @@
 namespace gradloom {
 namespace {
 
+bool is_normalization(const Node& node) {
+  return is_op(node, "LayerNormalization") || is_op(node, "RMSNormalization");
+}
+
 constexpr const char *kMaskRule = "mask", *kRule = "rows", *kKernelRule = "row-kernels";
 
 // ---- Before autodiff ------------------------------------------------------------------------------------------
@@ -44,10 +48,7 @@ class Packer {
       if (mask.at != kNone) rw_.reject(kMaskRule, mask.at, mask.why_not);
       return {};
     }
-    BatchAxesFinder axes(graph(), graph().type(mask.value).shape);
-    for (const ValueId input : graph().inputs)
-      if (graph().value(input).role == Role::input && axes.has_dims(input)) axes.start(input);
-    for (const NodeId id : order_) axes.follow(id);
+    const BatchAxesFinder axes(graph(), order_, type(mask.value).shape);
     axes_ = &axes;
     for (const NodeId id : order_)
       if (computes_positions(id)) operands_[id] = operands_of(id);
@@ -69,7 +70,7 @@ class Packer {
     for (std::size_t i = 1; i < node.outputs.size(); ++i)
       if (node.outputs[i] != kNone && rw_.use_count(node.outputs[i]) > 0) return false;
     if (is_op(node, "MatMul")) return multiplies_rows(node);
-    if (is_op(node, "LayerNormalization") || is_op(node, "RMSNormalization")) return normalizes_rows(node);
+    if (is_normalization(node)) return normalizes_rows(node);
     return node.op->has(kElementwise) && !node.op->has(kView) &&
            std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) {
              return in == kNone || is_rows(in, node) || operand_shape(in, node);
@@ -82,9 +83,8 @@ class Packer {
   }
 
   bool normalizes_rows(const Node& node) const {
-    const auto rank = static_cast<std::int64_t>(type(node.inputs[0]).shape.size());
     const auto axis = normalized_axis(node.attrs.integer("axis", -1), type(node.inputs[0]).shape.size());
-    return axes_->leads(node.inputs[0]) && axis.ok() && *axis >= 2 && *axis < rank;
+    return axes_->leads(node.inputs[0]) && axis.ok() && *axis >= 2;
   }
 
   // The operand has the dims of both axes, as the result has.
@@ -203,7 +203,7 @@ class Packer {
       }
     }
     const std::int64_t axis = attrs.integer("axis", -1);
-    if (!node.op->has(kElementwise) && !is_op(node, "MatMul") && axis > 0) attrs.set("axis", axis - 1);
+    if (is_normalization(node) && axis > 0) attrs.set("axis", axis - 1);
     rw_.retype(id, std::move(inputs), std::move(attrs));
   }
 
@@ -315,8 +315,7 @@ class Limiter {
       all_results();
       return "";
     }
-    if (is_op(node, "LayerNormalization") || is_op(node, "RMSNormalization") ||
-        is_op(node, "LayerNormGrad") || is_op(node, "RMSNormGrad")) {
+    if (is_normalization(node) || is_op(node, "LayerNormGrad") || is_op(node, "RMSNormGrad")) {
       const auto axis = normalized_axis(node.attrs.integer("axis", -1),
                                         shape(node.inputs[static_cast<std::size_t>(rows.inputs[0])]).size());
       if (!axis.ok() || *axis < 1) return "rows are normalized together";

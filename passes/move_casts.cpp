@@ -22,8 +22,6 @@ namespace {
 constexpr const char *kNarrow = "narrow", *kWiden = "widen";
 constexpr int kMostRounds = 4;
 
-std::size_t element_bytes(DType type) { return byte_size({type, {}}); }
-
 // How many inputs, from the first, the node hands on element by element in another order, number or shape (zeros
 // between them for SliceGrad); 0: it computes.
 std::size_t moved_inputs(const Node& node) {
@@ -64,8 +62,7 @@ class Mover {
     for (const NodeId id : TRY(topological_order(graph()))) {
       const Node& node = graph().nodes[id];
       if (!node.alive() || !is_op(node, "Cast") || !plain(node.inputs[0])) continue;
-      const std::size_t from = element_bytes(dtype(node.inputs[0])),
-                        to = element_bytes(dtype(node.outputs[0]));
+      const std::size_t from = dtype_bytes(dtype(node.inputs[0])), to = dtype_bytes(dtype(node.outputs[0]));
       if (to < from) narrow(id);
       if (to > from) widen(id);
     }

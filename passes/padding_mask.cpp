@@ -8,6 +8,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/ir/op.h"
+#include "engine/ops/dims.h"
 #include "passes/batch_axes.h"
 
 namespace gradloom {
@@ -51,7 +52,7 @@ class Trial {
   // Whether the node leaves out the keys where the mask is 0 (inverted: not 0). Errors: what could not be tried. Layers
   // that are alike are tried once.
   Result<bool> leaves_out(NodeId attention, bool inverted) {
-    std::string likeness = (inverted ? "inverted " : "") + shape_of_node(attention);
+    std::string likeness = (inverted ? "inverted " : "") + likeness_of_node(attention);
     if (const auto found = tried_.find(likeness); found != tried_.end()) return found->second;
     const Result<bool> out = try_out(attention, inverted);
     tried_.emplace(std::move(likeness), out);
@@ -75,15 +76,15 @@ class Trial {
   }
 
   // What a try computes, as text: operators and what they read, but for the names of random streams.
-  std::string shape_of_node(NodeId id) {
+  std::string likeness_of_node(NodeId id) {
     const Node& node = graph_.nodes[id];
     Attrs attrs = node.attrs;
     attrs.erase("key");
     std::string text = node.op->name + to_string(attrs) + "(";
-    for (const ValueId in : node.inputs) text += (in == kNone ? "-" : shape_of_value(in)) + ",";
+    for (const ValueId in : node.inputs) text += (in == kNone ? "-" : likeness_of_value(in)) + ",";
     return text + ")";
   }
-  std::string shape_of_value(ValueId v) {
+  std::string likeness_of_value(ValueId v) {
     const Value& value = graph_.value(v);
     const std::optional<BatchAxes> axes = axes_.of(v);
     std::string text = to_string(value.type);
@@ -91,7 +92,7 @@ class Trial {
     if (derived_.count(v) != 0) return text + "#" + std::to_string(v);
     if (value.role == Role::constant)
       return text + "=" + hash_hex({static_cast<const char*>(value.data.data()), value.data.bytes()});
-    return reaches_value(v) ? text + ":" + shape_of_node(value.producer) : text;
+    return reaches_value(v) ? text + ":" + likeness_of_node(value.producer) : text;
   }
 
   const Shape& shape(ValueId v) const { return graph_.type(v).shape; }
@@ -142,11 +143,14 @@ class Trial {
     return known_.at(v);
   }
 
-  // Of element i of a value with these axes: index along one of them.
-  static std::int64_t along(const Shape& shape, std::int64_t axis, std::int64_t i) {
-    std::int64_t inner = 1;
-    for (std::size_t d = static_cast<std::size_t>(axis) + 1; d < shape.size(); ++d) inner *= shape[d];
-    return i / inner % shape[static_cast<std::size_t>(axis)];
+  // Of the elements of a value: the index along one axis.
+  struct Along {
+    std::int64_t size, behind;
+    std::int64_t operator()(std::int64_t i) const { return i / behind % size; }
+  };
+  static Along along(const Shape& shape, std::int64_t axis) {
+    const auto at = static_cast<std::size_t>(axis);
+    return {shape[at], dim_product(shape, at + 1, shape.size())};
   }
 
   Result<bool> probabilities_are_zero(const Node& node, const BatchAxes& axes, bool inverted) {
@@ -156,9 +160,9 @@ class Trial {
     if (axis != rank - 1 || scores.shape().back() != positions())
       return infer_error("its last axis is not that of keys");
     const Tensor found = TRY(evaluate(*node.op, node.attrs, {scores}, 1, node.name))[0];
+    const Along text = along(found.shape(), axes.batch);
     for (std::int64_t i = 0; i < found.count(); ++i)
-      if (found.at(i) != 0 && is_padding(along(found.shape(), axes.batch, i), i % positions(), inverted))
-        return false;
+      if (found.at(i) != 0 && is_padding(text(i), i % positions(), inverted)) return false;
     return true;
   }
 
@@ -173,12 +177,11 @@ class Trial {
       return evaluate(*node.op, node.attrs, inputs, static_cast<int>(node.outputs.size()), node.name);
     };
     const Tensor plain = TRY(results())[0];
+    const Along text = along(inputs[2].shape(), axes.batch),
+                position = along(inputs[2].shape(), axes.position);
     std::vector<double> values;
     for (std::int64_t i = 0; i < inputs[2].count(); ++i)
-      values.push_back(is_padding(along(inputs[2].shape(), axes.batch, i),
-                                  along(inputs[2].shape(), axes.position, i), inverted)
-                           ? 1
-                           : 0);
+      values.push_back(is_padding(text(i), position(i), inverted) ? 1 : 0);
     inputs[2] = Tensor::from_f64(inputs[2].dtype(), inputs[2].shape(), values);
     return bit_equal(plain, TRY(results())[0]);
   }
@@ -217,10 +220,7 @@ PaddingMask tried(const Graph& graph, Trial& trial, ValueId mask, const std::vec
 // The input, or what follows from it; nothing at all where no attention has to do with it.
 PaddingMask mask_from(const Graph& graph, const std::vector<NodeId>& order,
                       const std::vector<NodeId>& attention, ValueId input) {
-  BatchAxesFinder axes(graph, graph.type(input).shape);
-  for (const ValueId other : graph.inputs)
-    if (graph.value(other).role == Role::input && axes.has_dims(other)) axes.start(other);
-  for (const NodeId id : order) axes.follow(id);
+  const BatchAxesFinder axes(graph, order, graph.type(input).shape);
   Trial first(graph, order, axes, input);
   if (std::none_of(attention.begin(), attention.end(), [&](NodeId id) { return first.reaches(id); }))
     return {};

@@ -200,15 +200,16 @@ Pipeline default_pipeline(const Rules& rules) {
   return pipeline;
 }
 
-// Before the passes that follow it in the order of all passes.
-std::vector<PassConfig>::iterator place_of(Pipeline& pipeline, const PassDef& def) {
-  const auto index = [](const PassDef* pass) {
-    return std::find(std::begin(kPasses), std::end(kPasses), pass) - std::begin(kPasses);
+std::vector<PassConfig>::iterator place_of(Pipeline& pipeline, const PassDef& def, const Rules& rules) {
+  const auto place = [&](std::string_view name) {
+    const auto rule =
+        std::find_if(rules.begin(), rules.end(), [&](const auto& r) { return name == r->name; });
+    const auto pass =
+        std::find_if(kPasses.begin(), kPasses.end(), [&](const PassDef* p) { return name == p->name; });
+    return rule != rules.end() ? rule - rules.begin() : std::ssize(rules) + (pass - kPasses.begin());
   };
-  const auto known = std::end(kPasses) - std::begin(kPasses);
-  return std::find_if(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& other) {
-    return index(other.def) > index(&def) && index(other.def) < known;
-  });
+  return std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
+                      [&](const PassConfig& other) { return place(other.def->name) > place(def.name); });
 }
 
 Result<Pipeline> parse_pipeline(const std::string& text, const Rules& rules) {
@@ -232,9 +233,9 @@ Result<Pipeline> parse_pipeline(const std::string& text, const Rules& rules) {
       if (same != pipeline.passes.end())
         *same = config;
       else
-        pipeline.passes.insert(
-            in_order && !config.def->by_precision ? place_of(pipeline, *config.def) : pipeline.passes.end(),
-            config);
+        pipeline.passes.insert(in_order && !config.def->by_precision ? place_of(pipeline, *config.def, rules)
+                                                                     : pipeline.passes.end(),
+                               config);
     } else if (same != pipeline.passes.end()) {
       pipeline.passes.erase(same);
     }

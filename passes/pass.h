@@ -81,6 +81,8 @@ struct Pipeline {
   std::string text() const;  // round-trips through parse_pipeline
 };
 Pipeline default_pipeline(const Rules& rules = {});
+// Where a pass or rule goes that is switched on among others: before the first that comes later in the order of all.
+std::vector<PassConfig>::iterator place_of(Pipeline& pipeline, const PassDef& def, const Rules& rules = {});
 // "default" | "none" | "a,b{x=1}" | "default,-fuse-gelu" (default without one) | "default,fuse-gelu{except=/a/Mul|/b/*}"
 // (or only=, of instances: instances.h). Unknown pass or option: usage error with the nearest name.
 // Rules are named as passes are.

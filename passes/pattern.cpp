@@ -437,4 +437,9 @@ bool only_used_inside(const Rewriter& rw, const Match& match, std::string* why) 
   return true;
 }
 
+bool is_power_of_two(double c) {
+  int exponent = 0;
+  return std::abs(std::frexp(c, &exponent)) == 0.5;
+}
+
 }  // namespace gradloom

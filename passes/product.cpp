@@ -61,22 +61,28 @@ std::optional<Product> read_product(const Graph& graph, NodeId id) {
   return p;
 }
 
-std::optional<Scaling> read_scaling(const Graph& graph, NodeId id) {
+std::optional<ConstantScaling> scaling_by_constant(const Graph& graph, NodeId id) {
+  if (id == kNone) return std::nullopt;
   const Node& node = graph.nodes[id];
-  if (!node.alive() || node.op->domain[0] != '\0' || node.inputs.size() != 2) return std::nullopt;
-  const std::string_view name = node.op->name;
-  if ((name != "Mul" && name != "Div") || !is_float(graph.type(node.outputs[0]).dtype)) return std::nullopt;
-  Scaling s;
-  if (scalar_constant(graph, node.inputs[1], &s.factor)) {
-    s.value = node.inputs[0];
-    if (name == "Div") s.factor = 1 / s.factor;
-  } else if (name == "Mul" && scalar_constant(graph, node.inputs[0], &s.factor)) {
-    s.value = node.inputs[1];
-  } else {
-    return std::nullopt;
+  const bool divides = is_op(node, "Div");
+  if ((!divides && !is_op(node, "Mul")) || !is_float(graph.type(node.outputs[0]).dtype)) return std::nullopt;
+  for (const std::size_t at : {1u, 0u}) {
+    ConstantScaling scaling{node.inputs[1 - at], divides};
+    // The constant may have more dims than the value.
+    if (graph.type(scaling.value) == graph.type(node.outputs[0]) &&
+        scalar_constant(graph, node.inputs[at], &scaling.constant))
+      return scaling;
+    if (divides) break;
   }
-  if (!std::isfinite(s.factor) || graph.type(s.value) != graph.type(node.outputs[0])) return std::nullopt;
-  return s;
+  return std::nullopt;
+}
+
+std::optional<Scaling> read_scaling(const Graph& graph, NodeId id) {
+  const auto scaling = scaling_by_constant(graph, id);
+  if (!scaling) return std::nullopt;
+  const double factor = scaling->divides ? 1 / scaling->constant : scaling->constant;
+  if (!std::isfinite(factor)) return std::nullopt;
+  return Scaling{scaling->value, factor};
 }
 
 void set_perm(Attrs& attrs, const char* name, const Perm& perm) {

@@ -33,12 +33,21 @@ ValueId add_product(GraphBuilder& b, const Product& product);
 // Sets the attribute unless it would say nothing.
 void set_perm(Attrs& attrs, const char* name, const Perm& perm);
 
-// `value` times a scalar constant, of the same type.
+// `value` times a scalar constant, or over it, of the same type.
+struct ConstantScaling {
+  ValueId value = kNone;
+  bool divides = false;
+  double constant = 0;
+};
+// Nothing unless the node is Mul or Div by a scalar constant. kNone: nothing.
+std::optional<ConstantScaling> scaling_by_constant(const Graph& graph, NodeId id);
+
+// The same as one factor.
 struct Scaling {
   ValueId value = kNone;
   double factor = 1;
 };
-// Nothing unless the node is Mul or Div by a scalar constant.
+// Nothing unless the node is such a scaling by a finite factor.
 std::optional<Scaling> read_scaling(const Graph& graph, NodeId id);
 
 // The only reader of `value`, when it is a node input; kNone otherwise.

@@ -187,10 +187,7 @@ double RuleExpression::value(const Rewriter& rw, const Match& match) const {
 }
 
 double RuleExpression::call(const Rewriter& rw, const Match& match) const {
-  if (what == "pow2") {
-    int exponent = 0;
-    return std::abs(std::frexp(operands[0].value(rw, match), &exponent)) == 0.5 ? 1 : 0;
-  }
+  if (what == "pow2") return is_power_of_two(operands[0].value(rw, match)) ? 1 : 0;
   // A form that was not the one that matched leaves values of its own unbound.
   const auto found = match.values.find(values[0]);
   if (found == match.values.end()) return kNaN;

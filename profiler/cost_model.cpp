@@ -100,10 +100,19 @@ void CostModel::learn() {
   overall_ = all.empty() ? 1 : median_of(all);
 }
 
-bool CostModel::knows(const KernelInfo& kernel) const { return measured_.count(key(kernel)) != 0; }
+const CostModel::Measured* CostModel::measured(const KernelInfo& kernel) const {
+  const auto at = measured_.find(key(kernel));
+  return at == measured_.end() ? nullptr : &at->second;
+}
+
+bool CostModel::knows(const KernelInfo& kernel) const { return measured(kernel) != nullptr; }
 
 double CostModel::ns(const KernelInfo& kernel) const {
-  if (const auto at = measured_.find(key(kernel)); at != measured_.end()) return at->second.time.ns;
+  const Measured* const known = measured(kernel);
+  return known != nullptr ? known->time.ns : estimate(kernel);
+}
+
+double CostModel::estimate(const KernelInfo& kernel) const {
   const auto by_kernel = by_kernel_.find(kernel.kernel);
   const auto by_op = by_op_.find(kernel.op);
   const double efficiency = by_kernel != by_kernel_.end() ? by_kernel->second
@@ -116,9 +125,9 @@ CostModel::Prediction CostModel::predict(const std::vector<KernelInfo>& kernels)
   Prediction result;
   double known_ns = 0;
   for (const KernelInfo& kernel : kernels) {
-    const double kernel_ns = ns(kernel);
-    result.ns += kernel_ns;
-    if (knows(kernel)) known_ns += kernel_ns;
+    const Measured* const known = measured(kernel);
+    result.ns += known != nullptr ? known->time.ns : estimate(kernel);
+    if (known != nullptr) known_ns += known->time.ns;
   }
   result.known = result.ns > 0 ? known_ns / result.ns : 0;
   return result;

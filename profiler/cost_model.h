@@ -49,6 +49,8 @@ class CostModel {
   };
   template <class Kernel>
   static std::string key(const Kernel& kernel);
+  const Measured* measured(const KernelInfo& kernel) const;  // null: it was not
+  double estimate(const KernelInfo& kernel) const;           // of one that was not
   template <class Kernel>
   void note(const Kernel& kernel, double ns);
   void learn();  // from measured_

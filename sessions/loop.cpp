@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/base/text.h"
+
 namespace gradloom {
 namespace {
 
@@ -47,10 +49,10 @@ std::vector<LoopRow> loop_rows(const LoopShares& loop) {
 
 std::string loop_verdict(const LoopShares& loop) {
   std::string text =
-      fmt::format("the engine computes {:.1f} % of a step: twice as fast would make the loop {:.2f}x",
-                  loop.engine_share() * 100, loop.loop_speedup(2));
+      fmt::format("the engine computes {} of a step: twice as fast would make the loop {:.2f}x",
+                  percent_text(loop.engine_share()), loop.loop_speedup(2));
   if (loop.torch_share() >= 0.01)
-    text += fmt::format("; PyTorch computes {:.1f} % in modules and autograd", loop.torch_share() * 100);
+    text += "; PyTorch computes " + percent_text(loop.torch_share()) + " in modules and autograd";
   return text;
 }
 

@@ -149,10 +149,9 @@ void print_text(const Output& out, const Compiled& c, const Options& options,
            bytes_text(static_cast<double>(p.state_bytes)) + " + inputs " +
            bytes_text(static_cast<double>(p.input_bytes)) + " + constants " +
            bytes_text(static_cast<double>(p.constant_bytes)));
-  char text[64];
-  std::snprintf(text, sizeof text, " (fragmentation %.1f %%)", p.fragmentation() * 100);
   out.text("arena        planner " + p.planner + ", lower bound " +
-           bytes_text(static_cast<double>(p.lower_bound_bytes)) + text);
+           bytes_text(static_cast<double>(p.lower_bound_bytes)) + " (fragmentation " +
+           percent_text(p.fragmentation()) + ")");
   std::string names;
   for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
     names += (names.empty() ? "" : ", ") + escaped(name) + " " + bytes_text(static_cast<double>(bytes));
@@ -180,8 +179,7 @@ Status print_memory_curve(const CommandContext& context, const Prepared& prepare
                 {"recomputed_nodes", choice.nodes.size()}};
     if (costs) row["kernels_ns"] = choice.step_ns;
     context.out.object(row);
-    char extra[32];
-    std::snprintf(extra, sizeof extra, "+%.1f %%", choice.cost * 100);
+    const std::string extra = "+" + percent_text(choice.cost);
     rows.push_back({bytes_text(static_cast<double>(choice.peak_bytes)),
                     costs ? duration_text(choice.step_ns) + " " + extra : extra,
                     std::to_string(choice.nodes.size())});

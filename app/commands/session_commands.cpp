@@ -153,12 +153,6 @@ Json loop_json(const LoopShares& loop) {
           {"parts", parts}};
 }
 
-std::string percent_text(double share) {
-  char text[16];
-  std::snprintf(text, sizeof text, "%.1f %%", share * 100);
-  return text;
-}
-
 // Where a step of a recorded loop goes: by kind, and by name what is not the engine's.
 void show_loop(const Output& out, const LoopShares& loop, std::int64_t limit) {
   out.text("  " + loop_verdict(loop));

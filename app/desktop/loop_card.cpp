@@ -10,8 +10,6 @@
 namespace gradloom {
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.1f} %", share * 100); }
-
 struct KindColor {
   const char* kind;
   std::uint32_t category;  // category_color
@@ -54,16 +52,16 @@ void draw_loop_card(const LoopShares& loop) {
     }
     const ImU32 fill = mix(p.panel, host_color(kind.name), 0.62f);
     list->AddRectFilled({x, at.y}, {std::max(to - 1, x + 1), at.y + tall}, fill, px(2));
-    const std::string label = fmt::format("{} {}", kind.title, percent(loop.share(ns)));
+    const std::string label = fmt::format("{} {}", kind.title, percent_text(loop.share(ns)));
     if (font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, label.c_str()).x < to - x - px(10))
       list->AddText(font, font->FontSize, {x + px(5), at.y + (tall - font->FontSize) / 2}, ink_on(fill),
                     label.c_str());
     register_rect(std::string("loop.") + kind.name, {x, at.y}, {to, at.y + tall}, kind.title,
-                  percent(loop.share(ns)));
+                  percent_text(loop.share(ns)));
     if (ImGui::IsWindowHovered() && mouse.x >= x && mouse.x < to && mouse.y >= at.y &&
         mouse.y < at.y + tall) {
       std::string lines =
-          fmt::format("{}: {} of a step, {}", kind.title, duration_text(ns), percent(loop.share(ns)));
+          fmt::format("{}: {} of a step, {}", kind.title, duration_text(ns), percent_text(loop.share(ns)));
       int named = 0;
       for (const LoopPart& part : loop.parts)
         if (part.kind == kind.name && !part.name.empty() && ++named <= 12)

@@ -332,8 +332,9 @@ void draw_toolbar(Ui& ui, const std::vector<std::int64_t>& steps) {
     state.newest_step = state.step_index + 1 == static_cast<int>(steps.size());
   ImGui::SameLine(0, px(14));
   ImGui::AlignTextToFramePadding();
-  const double busy = state.model.duration_ns > 0 ? state.model.busy_ns / state.model.duration_ns * 100 : 0;
-  text(fmt::format("{} in the step, {:.1f} % inside kernels", duration_text(state.model.duration_ns), busy),
+  const double busy = state.model.duration_ns > 0 ? state.model.busy_ns / state.model.duration_ns : 0;
+  text(fmt::format("{} in the step, {} inside kernels", duration_text(state.model.duration_ns),
+                   percent_text(busy)),
        palette().text_dim);
   if (state.filter) {
     ImGui::SameLine(0, px(14));

@@ -80,6 +80,12 @@ std::string duration_text(double ns) {
   return scaled(ns, 1000, units, 4);
 }
 
+std::string percent_text(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", share * 100);
+  return text;
+}
+
 std::string count_text(double count, const char* unit) {
   static const char* const prefixes[] = {"", "k", "M", "G", "T", "P"};
   const bool whole = std::fabs(count) < 1000 && count == std::floor(count);

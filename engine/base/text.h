@@ -10,10 +10,11 @@
 
 namespace gradloom {
 
-std::string number_text(double value);  // shortest text that reads back to the same double
-std::string short_text(double value);   // 6 significant digits: "0.693147"
-std::string bytes_text(double bytes);   // "3.2 MiB"
-std::string duration_text(double ns);   // "1.23 ms"
+std::string number_text(double value);   // shortest text that reads back to the same double
+std::string short_text(double value);    // 6 significant digits: "0.693147"
+std::string bytes_text(double bytes);    // "3.2 MiB"
+std::string duration_text(double ns);    // "1.23 ms"
+std::string percent_text(double share);  // 0.123: "12.3 %"
 // "2.68 GFLOP", "24 FLOP"; without a unit: "4", "1.20 k".
 std::string count_text(double count, const char* unit);
 std::string plural_text(std::int64_t count, std::string_view noun);  // "1 tensor", "2 tensors"

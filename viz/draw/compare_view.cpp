@@ -75,8 +75,8 @@ void verdict(const Comparison& c) {
   interval_bar("compare.ratio", c.ratio, 1.0, {1 / reach, reach, true, Unit::kPlain}, px(26), look.color);
   std::string detail = c.interleaved ? fmt::format(
                                            "{} ABBA groups of {}-step blocks, {} steps per side, {:.1f} s; A "
-                                           "against A shows \u00b1{:.1f} %",
-                                           c.groups, c.block_steps, c.steps, c.seconds, c.noise * 100)
+                                           "against A shows \u00b1{}",
+                                           c.groups, c.block_steps, c.steps, c.seconds, percent_text(c.noise))
                                      : "stored runs, not interleaved: drift between them is not removed";
   muted(detail);
   if (!c.note.empty()) tip(c.note);

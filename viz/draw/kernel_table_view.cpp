@@ -68,8 +68,7 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
     case KernelColumn::kCount: number_cell(std::to_string(line.count)); break;
     case KernelColumn::kTime: number_cell(value(line.time_ns, Unit::kNs)); break;
     case KernelColumn::kShare:
-      cell_bar(line.share / largest, palette().accent,
-               model.timed() ? fmt::format("{:.1f} %", line.share * 100) : "\u2013");
+      cell_bar(line.share / largest, palette().accent, model.timed() ? percent_text(line.share) : "\u2013");
       break;
     case KernelColumn::kMedian: number_cell(value(line.median_ns, Unit::kNs)); break;
     case KernelColumn::kBandwidth: number_cell(number_or_dash(line.bandwidth())); break;

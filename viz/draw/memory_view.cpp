@@ -36,7 +36,7 @@ void summary(const MemoryModel& m) {
          m.measured_peak_bytes > 0 ? palette().text : palette().text_faint);
   number("memory.arena", "Arena", bytes(m.arena_bytes), palette().accent);
   number("memory.bound", "Lower bound", bytes(m.lower_bound_bytes), palette().warn);
-  number("memory.waste", "Above the bound", fmt::format("{:.1f} %", m.waste() * 100),
+  number("memory.waste", "Above the bound", percent_text(m.waste()),
          m.waste() > 0.05 ? palette().warn : palette().good);
   number("memory.state", "Parameters, state", bytes(m.state_bytes), palette().text);
   number("memory.input", "Inputs, constants", bytes(m.input_bytes + m.constant_bytes), palette().text);
@@ -196,7 +196,7 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
     if (c == 0) name_cell(block.name);
     if (c == 1) badge(block.workspace ? "workspace" : phase_name(block.phase), block_color(block));
     if (c == 2) number_cell(format_value(bytes, Unit::kBytes));
-    if (c == 3) cell_bar(bytes / largest, palette().accent, fmt::format("{:.1f} %", bytes / all * 100));
+    if (c == 3) cell_bar(bytes / largest, palette().accent, percent_text(bytes / all));
     if (c == 4) number_cell(fmt::format("{} \u2013 {}", block.first_step, block.last_step));
   };
   const TableEvents events = draw_table("memory.live",

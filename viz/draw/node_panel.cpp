@@ -85,9 +85,9 @@ void costs(const GraphBox& box, const GraphModel& model) {
   if (std::isnan(box.time_ns)) {
     cost("Time", box.plan_step < 0 ? "no kernel (a view, or folded away)" : "not measured");
   } else {
-    const double share = model.total_time_ns > 0 ? box.time_ns / model.total_time_ns * 100 : 0;
-    cost("Time", fmt::format("{}  ({:.1f} % of kernels, n = {}){}", model.time_text(box.time_ns), share,
-                             box.samples, of_other_plan(model)));
+    const double share = model.total_time_ns > 0 ? box.time_ns / model.total_time_ns : 0;
+    cost("Time", fmt::format("{}  ({} of kernels, n\u00a0=\u00a0{}){}", model.time_text(box.time_ns),
+                             percent_text(share), box.samples, of_other_plan(model)));
   }
   if (box.plan_step < 0) return;
   cost("Work", format_value(box.flops, Unit::kFlop));

@@ -18,14 +18,6 @@ PassConfig* config_of(Pipeline& pipeline, const PassDef& def) {
   return nullptr;
 }
 
-size_t default_place(const PassDef& def, const Rules& rules) {
-  const auto rule = std::find_if(rules.begin(), rules.end(),
-                                 [&](const auto& r) { return std::string_view(r->name) == def.name; });
-  if (rule != rules.end()) return static_cast<size_t>(rule - rules.begin());
-  const auto all = all_passes();
-  return rules.size() + static_cast<size_t>(std::find(all.begin(), all.end(), &def) - all.begin());
-}
-
 std::vector<FieldRow> options_of(const PassDef& def, const PassConfig* config) {
   const std::shared_ptr<Pass> pass = config != nullptr ? config->pass : def.make();
   return list_fields([&](FieldVisitor& v) { pass->fields(v); });
@@ -100,10 +92,7 @@ Pipeline with_pass(Pipeline pipeline, const PassDef& def, bool enabled, const Ru
   if (config_of(pipeline, def)) return pipeline;
   const auto rule = find_rule(rules, def.name);
   const PassDef& added = rule ? *rule : def;
-  const size_t place = default_place(added, rules);
-  const auto at = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
-                               [&](const PassConfig& c) { return default_place(*c.def, rules) > place; });
-  pipeline.passes.insert(at, {&added, {}, {}, added.make(), rule});
+  pipeline.passes.insert(place_of(pipeline, added, rules), {&added, {}, {}, added.make(), rule});
   return pipeline;
 }
 

@@ -17,11 +17,10 @@ constexpr int kMostInputs = 65, kMostOutputs = 16;
 using Positions = std::vector<std::int64_t>;
 
 const OpDef& inner_op(const Attrs& attrs) {
-  const std::string name = attrs.text(kOp), domain = attrs.text(kDomain);
-  const std::int64_t since = attrs.integer(kSince);
-  for (const OpDef* op : all_ops())
-    if (op->name == name && op->domain == domain && op->since == since) return *op;
-  CHECK(false, ("no operator " + name).c_str());
+  const OpDef* const op =
+      find_op(attrs.text(kOp), attrs.text(kDomain), static_cast<int>(attrs.integer(kSince)));
+  CHECK(op != nullptr, "a packed operator that is in no table");
+  return *op;
 }
 
 Status infer(InferContext& ctx) {
