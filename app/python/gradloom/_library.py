@@ -8,9 +8,11 @@ import atexit
 import ctypes
 import os
 import threading
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 API_MAJOR = 1
+_POLL = 0.001  # seconds
 
 INPUT, OUTPUT, PARAMETER, STATISTIC, STATE = range(5)  # kinds of values
 NO_GRAD = 1  # flag of a call: forward alone
@@ -160,33 +162,41 @@ _SIGNATURES: Sequence[Tuple[str, Sequence[Any]]] = (
 
 class _Calls:
     """Calls that compute. When the interpreter ends it waits for those that run, and no other begins: the library must not compute while
-    the process's globals are destroyed."""
+    the process's globals are destroyed.
+
+    A Ctrl-C may come between any two operations of the main thread: there is no lock that it could leave taken, and what it leaves of a
+    call of that thread is no call that runs when the main thread ends the interpreter.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._running, self._over = 0, False
-        atexit.register(self.end)
-        os.register_at_fork(after_in_child=self._forget)
+        self.running: Dict[object, int] = {}  # by call, the thread
+        self.ending: Optional[int] = None  # the thread that ends the interpreter
+        atexit.register(self._end)
+        os.register_at_fork(after_in_child=self.running.clear)
 
-    def _forget(self) -> None:
-        self._changed, self._running = threading.Condition(threading.Lock()), 0
+    def one(self) -> "_Call":
+        return _Call(self)
+
+    def _end(self) -> None:
+        self.ending = threading.get_ident()
+        while any(thread != self.ending for thread in list(self.running.values())):
+            time.sleep(_POLL)
+
+
+class _Call:
+    def __init__(self, calls: _Calls) -> None:
+        self._calls = calls
 
     def __enter__(self) -> None:
-        with self._changed:
-            while self._over:  # for ever: this is a daemon thread
-                self._changed.wait()
-            self._running += 1
+        calls, thread = self._calls, threading.get_ident()
+        calls.running[self] = thread
+        if calls.ending not in (None, thread) and list(calls.running.values()).count(thread) == 1:
+            del calls.running[self]
+            while True:  # this is a daemon thread
+                time.sleep(1)
 
     def __exit__(self, *_: Any) -> None:
-        with self._changed:
-            self._running -= 1
-            if self._over:
-                self._changed.notify_all()
-
-    def end(self) -> None:
-        with self._changed:
-            self._over = True
-            self._changed.wait_for(lambda: self._running == 0)
+        self._calls.running.pop(self, None)
 
 
 class Library:
@@ -209,7 +219,7 @@ class Library:
             function.argtypes, function.restype = arguments, ctypes.c_int
         self._dll.gradloom_module_close.argtypes, self._dll.gradloom_module_close.restype = (ctypes.c_void_p,), None
         self.close_module = self._dll.gradloom_module_close
-        self.computing = _Calls()
+        self.calls = _Calls()
 
     @property
     def version(self) -> str:
@@ -227,7 +237,7 @@ class Library:
 
     def compute(self, name: str, *arguments: Any) -> None:
         """A call that computes, and may be running in a thread when the interpreter ends."""
-        with self.computing:
+        with self.calls.one():
             code = getattr(self._dll, "gradloom_" + name)(*arguments)
         self.check(code)
 

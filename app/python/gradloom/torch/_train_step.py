@@ -187,7 +187,7 @@ class TrainStep:
         batches: Sequence[Any] = batch if self._count > 1 else [named or batch]
         if len(batches) != self._count or (named and batch):
             raise UsageError(f"a step takes {self._count} batches" if self._count > 1 else "a batch is positional or named")
-        with library().computing, self._lock:  # in this order: who waits for the end of the interpreter holds no lock
+        with library().calls.one(), self._lock:  # in this order: who waits for the end of the interpreter holds no lock
             if self._handle is None:
                 self._open(batches[0])
             plans = {self._plan(one) for one in batches}
