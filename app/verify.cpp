@@ -35,8 +35,12 @@ class Verifier {
         stop_(std::move(stop)),
         progress_(progress),
         unit_(unit_of(job->recipe.precision)),
-        all_{job->options.pipeline, job->options.planner, job->options.in_place,
-             job->options.memory_budget_bytes, job->options.recompute} {
+        all_{job->options.pipeline,
+             job->options.planner,
+             job->options.in_place,
+             job->options.pieces,
+             job->options.memory_budget_bytes,
+             job->options.recompute} {
     measure_.steps = options.steps;
   }
 
@@ -66,7 +70,7 @@ class Verifier {
     exact.planner = "none";
     exact.memory_budget.clear();
     exact.recompute.clear();
-    exact.in_place = false;
+    exact.in_place = exact.pieces = false;
     exact_ = TRY(measure(TRY(prepare_measured(exact, stop_)), measure_, stop_));
     for (const Measured& m : exact_) {
       const std::size_t place = places_.size();
@@ -166,6 +170,12 @@ class Verifier {
     return c;
   }
 
+  Configuration with_copies() const {
+    Configuration c = all_;
+    c.pieces = false;
+    return c;
+  }
+
   // The first `count` passes of the pipeline with what the precision needs, and the job's planner or none.
   Configuration first_passes(std::size_t count) const {
     Configuration c = without_recompute();
@@ -181,6 +191,8 @@ class Verifier {
     shown_ = all_;
     if (all_.runs_again() && !TRY(strays(without_recompute())))
       return Culprit{"recompute", "", TRY(strays(all_)).value_or(Verified{})};
+    if (all_.pieces && !TRY(strays(with_copies())))
+      return Culprit{"pieces", "", TRY(strays(all_)).value_or(Verified{})};
     tell("with the memory planner alone");
     shown_ = first_passes(0);
     if (const auto worst = TRY(strays(shown_))) return Culprit{"planner " + all_.planner, "", *worst};

@@ -142,6 +142,7 @@ Result<std::shared_ptr<const Prepared>> configured(const Prepared& job, const Co
   changed->options.pipeline = configuration.pipeline;
   changed->options.planner = configuration.planner;
   changed->options.in_place = configuration.in_place;
+  changed->options.pieces = configuration.pieces;
   changed->options.memory_budget_bytes = configuration.memory_budget_bytes;
   changed->options.recompute = configuration.recompute;
   changed->compiled = TRY(compile_measured(*changed, std::move(stop)));

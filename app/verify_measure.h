@@ -25,7 +25,7 @@ struct Measured {
 struct Configuration {
   Pipeline pipeline;
   std::string planner = "none";
-  bool in_place = false;
+  bool in_place = false, pieces = false;
   std::int64_t memory_budget_bytes = 0;
   std::vector<std::string> recompute{};
   bool runs_again() const { return memory_budget_bytes > 0 || !recompute.empty(); }

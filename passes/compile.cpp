@@ -6,6 +6,7 @@
 
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
+#include "engine/ir/op.h"
 #include "engine/plan/known_kernels.h"
 #include "engine/train/inference_form.h"
 #include "passes/planners.h"
@@ -159,8 +160,23 @@ void note_missing_sites(const CompileOptions& options, CompiledModule& compiled)
 // `forward_outputs`: as in PlanOptions, of a module.
 PlanOptions plan_options(const CompileOptions& options, const PlannerDef& planner,
                          std::optional<std::size_t> forward_outputs = {}) {
-  return {
-      planner.plan, planner.name, options.in_place, options.target, options.dnn_library, forward_outputs, {}};
+  return {planner.plan,    planner.name, options.in_place, options.target, options.dnn_library,
+          forward_outputs, {},           options.pieces};
+}
+
+// What the planner did with the Slice, Split and Concat nodes that the passes left, in the words of a pass. The graph
+// stays: those that need no kernel are views of memory.
+void report_pieces(const Graph& graph, const Plan& plan, std::vector<PassReport>& reports) {
+  if (plan.choices.empty()) return;
+  PassReport report{.name = "pieces", .at = PassPhase::post_gradient};
+  report.nodes_before = report.nodes_after = live_node_count(graph);
+  for (const PieceChoice& choice : plan.choices) {
+    const Node& node = graph.nodes[choice.node];
+    ++(choice.taken ? report.matched : report.rejected);
+    const char* const rule = is_op(node, "Concat") ? "join" : "part";
+    report.log.push_back({rule, node.name, choice.taken, choice.why, {}, {}, {}, node.origin.sources});
+  }
+  reports.push_back(std::move(report));
 }
 
 RecomputeOptions recompute_options(const CompileOptions& options, PlanOptions plan, std::stop_token stop) {
@@ -274,6 +290,7 @@ Result<CompiledModule> compile_module(const Graph& imported, const CompileOption
     compiled.plan = TRY(make_plan(graph, how));
   else
     TRY(plan_memory(options, how, {graph, compiled.plan, compiled.reports, compiled.notes}, std::move(stop)));
+  report_pieces(graph, compiled.plan, compiled.reports);
   return compiled;
 }
 
@@ -324,6 +341,7 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
 
   TRY(plan_memory(options, plan_options(options, *planner),
                   {whole, compiled.plan, compiled.reports, compiled.notes}, std::move(stop)));
+  report_pieces(whole, compiled.plan, compiled.reports);
   compiled.compile_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
   return compiled;
 }

@@ -19,6 +19,7 @@ struct CompileOptions {
   Pipeline pipeline;
   std::string planner = "best-fit";
   bool in_place = true;
+  bool pieces = true;  // PlanOptions; told in a report of that name
   kernels::Target target = kernels::Target::cpu;
   bool dnn_library = false;  // PlanOptions
   // What the plan may take; forward values are computed again for the backward pass (recompute.h) when it would

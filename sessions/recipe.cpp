@@ -238,6 +238,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
     return Error{Errc::bad_input, "/planner: " + planner.error().message};
   options.planner = recipe.planner;
   options.in_place = recipe.in_place;
+  options.pieces = recipe.pieces;
   options.target = TRY(device_target(recipe.device));
   options.dnn_library = device_has_dnn_library(recipe.device);
   return options;

@@ -209,7 +209,11 @@ Status RunWriter::Impl::insert_plan(const Graph& graph, const Plan& plan, const 
                 static_cast<std::int64_t>(s.stream), static_cast<std::int64_t>(s.micro), s.workspace_bytes,
                 i < live.size() ? live[i] : std::int64_t{0}, s.flops, s.bytes_read, s.bytes_written}));
   }
-  for (std::size_t v = 0; v < plan.buffer_of.size() && v < graph.values.size(); ++v) {
+  std::vector<ValueId> wholes_first;  // a buffer has the name of the first value in it
+  for (const bool parts : {false, true})
+    for (ValueId v = 0; v < plan.buffer_of.size() && v < graph.values.size(); ++v)
+      if ((plan.pieces.count(v) != 0) == parts) wholes_first.push_back(v);
+  for (const ValueId v : wholes_first) {
     const std::int32_t b = plan.buffer_of[v];
     if (b < 0) continue;
     const Buffer& buffer = plan.buffers[static_cast<std::size_t>(b)];

@@ -126,7 +126,7 @@ CREATE TABLE plan_step (
   bytes_written REAL NOT NULL
 ) STRICT;
 
--- Storage. Values that share a buffer (views, in-place updates) have one row each.
+-- Storage. Values that share a buffer (views, in-place updates, parts of one of them) have one row each, parts after the whole.
 CREATE TABLE buffer (
   run INTEGER NOT NULL REFERENCES run(id),
   buffer INTEGER NOT NULL,

@@ -108,12 +108,17 @@ void draw_planner(Ui& ui) {
     ui.app.edit("planner " + name, [&](Recipe& r) { r.planner = name; });
   }
   spacer(2);
-  bool in_place = recipe.in_place;
+  bool in_place = recipe.in_place, pieces = recipe.pieces;
   if (toggle("in-place", &in_place))
     ui.app.edit(in_place ? "in-place on" : "in-place off", [&](Recipe& r) { r.in_place = in_place; });
   ImGui::SameLine(0, px(10));
   ImGui::AlignTextToFramePadding();
   text("results overwrite dead inputs", palette().text_dim);
+  if (toggle("pieces", &pieces))
+    ui.app.edit(pieces ? "pieces on" : "pieces off", [&](Recipe& r) { r.pieces = pieces; });
+  ImGui::SameLine(0, px(10));
+  ImGui::AlignTextToFramePadding();
+  text("slices and joins without a copy", palette().text_dim);
   spacer(6);
 }
 

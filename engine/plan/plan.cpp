@@ -9,6 +9,7 @@
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/plan/known_kernels.h"
+#include "engine/plan/pieces.h"
 
 namespace gradloom {
 namespace {
@@ -26,10 +27,12 @@ std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& o
 }
 
 // Kernels and the errors of those that do not exist: all of them in one message.
-Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, const std::vector<bool>& once,
-                      KnownKernels& known, Plan& plan) {
+Result<std::vector<PlanStep>> describe_steps(const Graph& graph, const std::vector<NodeId>& order,
+                                             const std::vector<bool>& once, KnownKernels& known,
+                                             const Plan& plan) {
   const char* const device = plan.target == kernels::Target::cpu ? "the CPU" : "GPUs";
   std::map<std::string, std::vector<std::string>> missing;
+  std::vector<PlanStep> steps;
   for (NodeId id : order) {
     const Node& node = graph.nodes[id];
     if (node.op->has(kView)) continue;
@@ -49,9 +52,9 @@ Status describe_steps(const Graph& graph, const std::vector<NodeId>& order, cons
     step.flops = facts->cost.flops;
     step.bytes_read = facts->cost.bytes_read;
     step.bytes_written = facts->cost.bytes_written;
-    plan.steps.push_back(std::move(step));
+    steps.push_back(std::move(step));
   }
-  if (missing.empty()) return {};
+  if (missing.empty()) return steps;
   std::string text = std::to_string(missing.size()) + " operator(s) have no kernel on " + device + ":";
   for (const auto& [op, nodes] : missing) {
     text += " " + op + " (";
@@ -82,6 +85,8 @@ class BufferAssigner {
  public:
   BufferAssigner(const Graph& graph, Plan& plan, const std::vector<NodeId>& order, const PlanOptions& options)
       : graph_(graph), plan_(plan), order_(order), options_(options), step_of_(graph.nodes.size(), -1) {
+    for (const PieceChoice& choice : plan.choices)
+      if (choice.taken) moves_.emplace(choice.node, moves_of(graph, graph.nodes[choice.node]));
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
       step_of_[plan.steps[i].node] = static_cast<std::int32_t>(i);
     plan_.buffer_of.assign(graph.values.size(), -1);
@@ -101,16 +106,28 @@ class BufferAssigner {
     last_read_.assign(graph_.values.size(), -1);
     for (ValueId v = 0; v < graph_.values.size(); ++v)
       for (const Use& use : uses[v]) last_read_[v] = std::max(last_read_[v], step_of_[use.node]);
-    // A view is read when its own readers run: pass last reads up, from later views to earlier ones.
+    // A view is read when its own readers run, and so are parts and what they are joined to: pass last reads up, from
+    // later views to earlier ones.
     for (std::size_t i = order_.size(); i-- > 0;) {
       const Node& node = graph_.nodes[order_[i]];
-      if (!node.op->has(kView)) continue;
-      last_read_[node.inputs[0]] = std::max(last_read_[node.inputs[0]], last_read_[node.outputs[0]]);
-      needed_until_[node.inputs[0]] = std::max(needed_until_[node.inputs[0]], needed_until_[node.outputs[0]]);
+      const auto moves = moves_.find(order_[i]);
+      if (!node.op->has(kView) && moves == moves_.end()) continue;
+      for (const ValueId in : node.inputs) {
+        if (in == kNone) continue;
+        for (const ValueId out : node.outputs) {
+          last_read_[in] = std::max(last_read_[in], last_read_[out]);
+          needed_until_[in] = std::max(needed_until_[in], needed_until_[out]);
+        }
+        if (moves == moves_.end() || !moves->second.joins) break;  // the others only say how
+      }
+      if (moves != moves_.end() && moves->second.joins) find_places(moves->second);
     }
     if (options_.forward_outputs) choose_results();
     for (NodeId id : order_) {
-      if (Status s = place_outputs(graph_.nodes[id], step_of_[id]); !s) return s;
+      if (const auto moves = moves_.find(id); moves != moves_.end())
+        place_moves(moves->second);
+      else if (Status s = place_outputs(graph_.nodes[id], step_of_[id]); !s)
+        return s;
     }
     return check_updates();
   }
@@ -172,6 +189,46 @@ class BufferAssigner {
     }
   }
 
+  // Where the kernels behind views write what is joined.
+  void find_places(const Moves& moves) {
+    for (std::size_t i = 0; i < moves.parts.size(); ++i) {
+      ValueId made = moves.parts[i];
+      while (graph_.nodes[graph_.values[made].producer].op->has(kView))
+        made = graph_.nodes[graph_.values[made].producer].inputs[0];
+      joined_[made] = {moves.whole, moves.places[i]};
+    }
+  }
+
+  // The buffer of a tensor that is joined of parts, of which `part` is one.
+  std::int32_t place_part(ValueId part, ValueId whole, const BufferPart& place, std::int32_t step) {
+    std::int32_t& buffer = plan_.buffer_of[whole];
+    if (buffer < 0) {
+      const auto bytes = static_cast<std::int64_t>(byte_size(graph_.values[whole].type));
+      buffer = new_buffer(Place::arena, bytes, step);
+    }
+    plan_.pieces[part] = place;
+    return buffer;
+  }
+
+  // `out` is a view of `in`, or of the part of it that begins there.
+  void place_view(ValueId in, ValueId out, std::optional<BufferPart> part = {}) {
+    plan_.buffer_of[out] = plan_.buffer_of[in];
+    const auto at = plan_.pieces.find(in);
+    if (at == plan_.pieces.end() && !part) return;
+    BufferPart place = part ? *part : at->second;
+    if (part && at != plan_.pieces.end()) place.offset_bytes += at->second.offset_bytes;
+    plan_.pieces[out] = place;
+  }
+
+  // Parts that need no kernel. What is joined lives since the first of its parts was made.
+  void place_moves(const Moves& moves) {
+    if (moves.joins)
+      return keep_until_read(moves.whole,
+                             plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[moves.whole])].last_step);
+    for (std::size_t i = 0; i < moves.parts.size(); ++i)
+      place_view(moves.whole, moves.parts[i], moves.places[i]);
+  }
+
   // Extends the lifetime of the buffer of `v` to the last read of `v`.
   void keep_until_read(ValueId v, std::int32_t produced) {
     const std::int32_t end = std::max({produced, last_read_[v], needed_until_[v]});
@@ -182,7 +239,7 @@ class BufferAssigner {
 
   Status place_outputs(const Node& node, std::int32_t step) {
     if (node.op->has(kView)) {
-      plan_.buffer_of[node.outputs[0]] = plan_.buffer_of[node.inputs[0]];
+      place_view(node.inputs[0], node.outputs[0]);
       return {};
     }
     std::map<std::size_t, ValueId> alias;
@@ -204,6 +261,8 @@ class BufferAssigner {
           return Error{Errc::bug,
                        "'" + graph_.values[it->second].name + "' is updated in place before its last reader"};
         buffer = plan_.buffer_of[it->second];
+      } else if (const auto part = joined_.find(out); part != joined_.end()) {
+        buffer = place_part(out, part->second.first, part->second.second, step);
       } else if (!result_.empty() && result_[out]) {
         buffer =
             new_buffer(Place::result, static_cast<std::int64_t>(byte_size(graph_.values[out].type)), step);
@@ -233,12 +292,21 @@ class BufferAssigner {
       if (dtype_bytes(graph_.values[in].type.dtype) != dtype_bytes(type.dtype)) continue;
       const std::int32_t b = plan_.buffer_of[in];
       const Buffer& buffer = plan_.buffers[static_cast<std::size_t>(b)];
-      if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b) || kept_.count(b))
+      if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b) || kept_.count(b) ||
+          reads_part_of(node, b))
         continue;
       if (!elementwise && read_elsewhere(node, i, b)) continue;
       return b;
     }
     return -1;
+  }
+
+  // Parts are never written over, nor wholes while another operand is a part of them: it may be read again for
+  // other elements.
+  bool reads_part_of(const Node& node, std::int32_t b) const {
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) {
+      return in != kNone && plan_.buffer_of[in] == b && plan_.pieces.count(in) != 0;
+    });
   }
 
   // Whether another input of the node lies in the buffer.
@@ -264,6 +332,9 @@ class BufferAssigner {
   std::vector<bool> result_;                // values whose memory is the caller's; empty: none
   std::set<std::int32_t> kept_;          // buffers of outputs: never overwritten, not even by the last step
   std::map<ValueId, ValueId> replaces_;  // next contents of a state -> those before, in the same place
+  std::map<NodeId, Moves> moves_;        // of nodes without a kernel
+  std::map<ValueId, std::pair<ValueId, BufferPart>>
+      joined_;  // results of kernels -> what they are joined to, and where
 };
 
 void place_offsets(Plan& plan, PlannerFn planner) {
@@ -309,6 +380,10 @@ std::string plan_hash(const Graph& graph, const Plan& plan) {
     for (std::int64_t n :
          {std::int64_t(b.place), b.offset, b.bytes, std::int64_t{b.first_step}, std::int64_t{b.last_step}})
       add(n);
+  for (const auto& [value, piece] : plan.pieces)
+    for (std::int64_t n :
+         {std::int64_t{value}, piece.offset_bytes, piece.rows, piece.row_bytes, piece.pitch_bytes})
+      add(n);
   return hash_hex(text);
 }
 
@@ -344,13 +419,9 @@ std::vector<NodeId> nodes_sized_by_data(const Graph& graph) {
   return nodes;
 }
 
-Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
-  const std::int64_t start_ns = monotonic_ns();
-  Plan plan;
-  plan.planner = options.planner_name;
-  plan.target = options.target;
-  plan.dnn_library = options.dnn_library;
-  std::vector<NodeId> order = TRY(topological_order(graph));
+namespace {
+
+Status require_bound(const Graph& graph, const std::vector<NodeId>& order) {
   std::set<std::string> unbound;
   for (NodeId id : order)
     for (const auto* list : {&graph.nodes[id].inputs, &graph.nodes[id].outputs})
@@ -362,27 +433,102 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
                                ? escaped(graph.symbols[static_cast<std::size_t>(-d - 1)])
                                : "of '" + escaped(graph.values[v].name) + "'");
       }
-  if (!unbound.empty()) {
-    std::string names;
-    for (const std::string& n : unbound) names += (names.empty() ? "" : ", ") + n;
-    return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
-  }
-  const std::vector<bool> once = once_per_step(graph, order);
-  std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return !once[id]; });
-  std::vector<bool> first;
-  if (options.forward_outputs) {
-    first = in_first_part(graph, order, *options.forward_outputs);
-    std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return first[id]; });
-  }
-  KnownKernels own;
-  TRY(describe_steps(graph, order, once, options.known_kernels ? *options.known_kernels : own, plan));
+  if (unbound.empty()) return {};
+  std::string names;
+  for (const std::string& n : unbound) names += (names.empty() ? "" : ", ") + n;
+  return Error{Errc::usage, "dims are not bound: " + names + " (bind with --dim NAME=N)"};
+}
+
+// What every plan of a graph is made from.
+struct PlannedKernels {
+  std::vector<NodeId> order;
+  std::vector<bool> first;  // by node: of the first of two parts; empty: there is one
+  std::vector<PlanStep> steps;
+};
+
+// The plan in which the choices that are taken need no kernel. `plan`: without steps and buffers.
+Result<Plan> with_choices(const Graph& graph, const PlanOptions& options, const PlannedKernels& kernels,
+                          Plan plan, std::vector<PieceChoice> choices) {
+  std::set<NodeId> without;
+  for (const PieceChoice& choice : choices)
+    if (choice.taken) without.insert(choice.node);
+  plan.choices = std::move(choices);
+  for (const PlanStep& step : kernels.steps)
+    if (without.count(step.node) == 0) plan.steps.push_back(step);
   if (options.forward_outputs) {
     plan.forward_outputs = *options.forward_outputs;
-    plan.first_backward_step = static_cast<std::int32_t>(std::count_if(
-        plan.steps.begin(), plan.steps.end(), [&](const PlanStep& step) { return first[step.node]; }));
+    plan.first_backward_step = static_cast<std::int32_t>(
+        std::count_if(plan.steps.begin(), plan.steps.end(),
+                      [&](const PlanStep& step) { return kernels.first[step.node]; }));
   }
-  TRY(BufferAssigner(graph, plan, order, options).run());
+  TRY(BufferAssigner(graph, plan, kernels.order, options).run());
   place_offsets(plan, options.planner);
+  return plan;
+}
+
+// Bytes times steps that the arena holds more where a choice is taken: a whole lives as long as any of its parts, without
+// the choice each part for itself.
+std::int64_t held_longer(const Graph& graph, const Plan& taken, const Plan& copied, NodeId node) {
+  const Moves moves = moves_of(graph, graph.nodes[node]);
+  const auto held = [&](const Plan& plan) {
+    std::set<std::int32_t> buffers;
+    for (const ValueId part : moves.parts) buffers.insert(plan.buffer_of[part]);
+    buffers.insert(plan.buffer_of[moves.whole]);
+    std::int64_t sum = 0;
+    for (const std::int32_t b : buffers) {
+      const Buffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
+      if (buffer.place == Place::arena) sum += buffer.bytes * (buffer.last_step - buffer.first_step + 1);
+    }
+    return sum;
+  };
+  return held(taken) - held(copied);
+}
+
+// The plan with those choices that leave the arena no larger than copies do: all, else those that hold nothing longer,
+// else none.
+Result<Plan> with_best_choices(const Graph& graph, const PlanOptions& options, const PlannedKernels& kernels,
+                               const Plan& empty) {
+  std::vector<PieceChoice> choices = choose_pieces(graph, kernels.order, options);
+  const auto any = [&] {
+    return std::any_of(choices.begin(), choices.end(), [](const PieceChoice& c) { return c.taken; });
+  };
+  if (!any()) return with_choices(graph, options, kernels, empty, std::move(choices));
+  const Plan copied = TRY(with_choices(graph, options, kernels, empty, {}));
+  Plan plan = TRY(with_choices(graph, options, kernels, empty, choices));
+  for (const bool some : {true, false}) {
+    if (plan.arena_bytes <= copied.arena_bytes) break;
+    const std::string why = "the arena would take " + bytes_text(static_cast<double>(plan.arena_bytes)) +
+                            ", not " + bytes_text(static_cast<double>(copied.arena_bytes));
+    for (PieceChoice& choice : choices)
+      if (choice.taken && (!some || held_longer(graph, plan, copied, choice.node) > 0))
+        choice = {choice.node, false, why};
+    plan = TRY(with_choices(graph, options, kernels, empty, choices));
+  }
+  return plan;
+}
+
+}  // namespace
+
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
+  const std::int64_t start_ns = monotonic_ns();
+  Plan empty;
+  empty.planner = options.planner_name;
+  empty.target = options.target;
+  empty.dnn_library = options.dnn_library;
+  PlannedKernels kernels;
+  std::vector<NodeId>& order = kernels.order;
+  order = TRY(topological_order(graph));
+  TRY(require_bound(graph, order));
+  const std::vector<bool> once = once_per_step(graph, order);
+  std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return !once[id]; });
+  if (options.forward_outputs) {
+    kernels.first = in_first_part(graph, order, *options.forward_outputs);
+    std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return kernels.first[id]; });
+  }
+  KnownKernels own;
+  KnownKernels& known = options.known_kernels ? *options.known_kernels : own;
+  kernels.steps = TRY(describe_steps(graph, order, once, known, empty));
+  Plan plan = TRY(with_best_choices(graph, options, kernels, empty));
   plan.hash = plan_hash(graph, plan);
   plan.plan_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
   return plan;
@@ -394,7 +540,7 @@ std::vector<std::pair<std::string, std::int64_t>> largest_at_peak(const Graph& g
   std::vector<bool> seen(plan.buffers.size(), false);
   for (ValueId v = 0; v < graph.values.size(); ++v) {
     const std::int32_t b = plan.buffer_of[v];
-    if (b < 0 || seen[static_cast<std::size_t>(b)]) continue;
+    if (b < 0 || seen[static_cast<std::size_t>(b)] || plan.pieces.count(v) != 0) continue;
     const Buffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
     if (buffer.place != Place::arena || plan.peak_step < buffer.first_step ||
         plan.peak_step > buffer.last_step)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,11 +25,26 @@ enum class Place : std::uint8_t {
   result,    // of a plan in two parts: offset into the results, each of which the caller has memory for
 };
 
-// Storage shared by values that alias (views, in-place updates, state and its next).
+// Storage shared by values that alias (views, in-place updates, state and its next), and by a tensor and its parts.
 struct Buffer {
   Place place = Place::none;
   std::int64_t offset = 0, bytes = 0;          // bytes rounded up to kAlignmentBytes
   std::int32_t first_step = 0, last_step = 0;  // lifetime in steps, inclusive; arena only
+};
+
+// Where in its buffer a value lies that is a part of another one: `rows` rows of `row_bytes`, `pitch_bytes` from one to
+// the next. One row: the part is dense, as every kernel takes it, and begins at a multiple of kAlignmentBytes.
+struct BufferPart {
+  std::int64_t offset_bytes = 0, rows = 1, row_bytes = 0, pitch_bytes = 0;
+  bool dense() const { return rows == 1; }
+};
+
+// A Slice, Split or Concat, and whether it needs no kernel because its parts lie in the whole; why it needs one, or what
+// its kernel would have copied.
+struct PieceChoice {
+  NodeId node = kNone;
+  bool taken = false;
+  std::string why;
 };
 
 struct PlanStep {
@@ -44,6 +60,9 @@ struct Plan {
   std::vector<PlanStep> steps;
   std::vector<Buffer> buffers;
   std::vector<std::int32_t> buffer_of;  // by ValueId; -1: none
+  std::map<ValueId, BufferPart>
+      pieces;  // values that have a part of their buffer; all others begin where it does
+  std::vector<PieceChoice> choices;  // in the order of the nodes; of PlanOptions::pieces
   std::int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0, result_bytes = 0;
   // A plan in two parts (PlanOptions::forward_outputs): steps below it are the first part, which makes so many of the
   // outputs. -1: one part.
@@ -55,7 +74,11 @@ struct Plan {
   bool dnn_library = false;  // PlanOptions
   std::string planner;
   double plan_ms = 0;
-  std::string hash;  // of everything above except plan_ms
+  std::string hash;  // of everything above except plan_ms and the reasons of choices
+  std::int64_t offset_in_buffer(ValueId v) const {
+    const auto at = pieces.find(v);
+    return at == pieces.end() ? 0 : at->second.offset_bytes;
+  }
   std::int64_t peak_bytes() const {
     return arena_bytes + state_bytes + input_bytes + constant_bytes + result_bytes;
   }
@@ -89,6 +112,8 @@ struct PlanOptions {
   std::optional<std::size_t> forward_outputs{};
   // Shared by those who make many plans of much the same graph, one after the other; may be null.
   std::shared_ptr<KnownKernels> known_kernels{};
+  // Parts of tensors are read and written where they lie, without the copies of Slice, Split and Concat (pieces.h).
+  bool pieces = true;
 };
 
 // Nodes whose inputs have known shapes and whose outputs do not: how large they are only the data tells, so
@@ -96,11 +121,13 @@ struct PlanOptions {
 std::vector<NodeId> nodes_sized_by_data(const Graph& graph);
 
 // Orders the nodes, asks each operator for its kernel's name and workspace, computes lifetimes and aliases,
-// places buffers. Errors: unbound dims; operators without a kernel on the device (all listed).
+// places buffers. With pieces the arena is no larger than without: copies stay where it would be.
+// Errors: unbound dims; operators without a kernel on the device (all listed).
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options);
 
 // Independent of the planner: simulates the steps over bytes and checks that no step reads what another one
-// overwrote, that live buffers do not overlap, offsets are aligned and inside, in-place only at last use.
+// overwrote, that live buffers do not overlap, offsets are aligned and inside, in-place only at last use, and that
+// what a Slice, Split or Concat without a kernel gives is what lies there.
 // Error names step and values.
 Status check_plan(const Graph& graph, const Plan& plan);
 

@@ -37,9 +37,9 @@ Status Blocks::allocate(std::size_t input_bytes) {
 void* Blocks::address(ValueId v) const {
   if (v == kNone || plan_.buffer_of[v] < 0) return nullptr;
   const auto buffer = static_cast<std::size_t>(plan_.buffer_of[v]);
-  if (lent_[buffer] != nullptr) return lent_[buffer];
   const Buffer& b = plan_.buffers[buffer];
-  return of(b.place) + b.offset;
+  std::byte* const begin = lent_[buffer] != nullptr ? lent_[buffer] : of(b.place) + b.offset;
+  return begin + plan_.offset_in_buffer(v);
 }
 
 bool Blocks::lent(ValueId v) const {

@@ -60,14 +60,16 @@ void ModuleExecutor::place_buffers(const std::vector<ValueId>& sources) {
       taken[buffer] = true;
       buffers_[buffer] = {Operand::Base::result, static_cast<std::int64_t>(i)};
     } else {
-      copies_.push_back({i, buffers_[buffer], byte_size(graph_.type(graph_.outputs[i]))});
+      copies_.push_back({i, operand(graph_.outputs[i]), byte_size(graph_.type(graph_.outputs[i]))});
     }
   }
 }
 
 ModuleExecutor::Operand ModuleExecutor::operand(ValueId v) const {
   if (v == kNone || plan_.buffer_of[v] < 0) return {};
-  return buffers_[static_cast<std::size_t>(plan_.buffer_of[v])];
+  Operand place = buffers_[static_cast<std::size_t>(plan_.buffer_of[v])];
+  place.offset = plan_.offset_in_buffer(v);
+  return place;
 }
 
 Status ModuleExecutor::prepare() {
@@ -93,11 +95,12 @@ Status ModuleExecutor::prepare() {
 }
 
 std::byte* ModuleExecutor::resolve(const Operand& operand, const ModuleMemory& memory) const {
+  const auto number = static_cast<std::size_t>(operand.at);
   switch (operand.base) {
-    case Operand::Base::arena: return memory.arena + operand.at;
-    case Operand::Base::constant: return constants_ + operand.at;
-    case Operand::Base::source: return memory.sources[static_cast<std::size_t>(operand.at)];
-    case Operand::Base::result: return memory.results[static_cast<std::size_t>(operand.at)];
+    case Operand::Base::arena: return memory.arena + operand.at + operand.offset;
+    case Operand::Base::constant: return constants_ + operand.at + operand.offset;
+    case Operand::Base::source: return memory.sources[number] + operand.offset;
+    case Operand::Base::result: return memory.results[number] + operand.offset;
     case Operand::Base::none: break;
   }
   return nullptr;

@@ -42,7 +42,8 @@ class ModuleExecutor {
   // An address that a call resolves: base of a kind of memory, or one of the call's pointers.
   struct Operand {
     enum class Base : std::uint8_t { none, arena, constant, source, result } base = Base::none;
-    std::int64_t at = 0;  // offset in arena or constants; number of the source or result
+    std::int64_t at = 0;      // offset in arena or constants; number of the source or result
+    std::int64_t offset = 0;  // bytes from there to a part of it
   };
   struct Step {
     std::unique_ptr<PreparedKernel> kernel;

@@ -409,7 +409,8 @@ void add_ranges(const Graph& graph, const Plan& plan, const Executor& executor, 
   const auto add = [&](ValueId v, std::vector<OrderedRange>& to) {
     if (v == kNone || plan.buffer_of[v] < 0) return;
     const Buffer& b = plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])];
-    to.push_back(range_of(executor.memory(b.place) + b.offset, byte_size(graph.type(v))));
+    to.push_back(
+        range_of(executor.memory(b.place) + b.offset + plan.offset_in_buffer(v), byte_size(graph.type(v))));
   };
   for (const ValueId v : node.inputs) add(v, work.reads);
   for (const ValueId v : node.outputs) add(v, work.writes);

@@ -123,5 +123,27 @@ TEST_F(ReadKernels, ALongTraceEndsWhereItIsFull) {
   EXPECT_EQ(none.error().code, Errc::limit) << none.error().message;
 }
 
+// A buffer has the name of its whole, whatever part of it was made first.
+TEST_F(ReadKernels, PartsFollowTheWholeOfTheirBuffer) {
+  TinyStep t = tiny_step(false);
+  t.plan.buffer_of[0] = t.plan.buffer_of[1];
+  t.plan.pieces[0] = {64, 1, 64, 0};
+  const std::string path = file("parts");
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    auto run = (*store)->begin_run(tiny_start("parts"));
+    ASSERT_TRUE(run.ok()) << error_of(run);
+    ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
+    ASSERT_TRUE((*run)->finish({}).ok());
+  }
+  auto store = Store::open(path, StoreMode::read);
+  ASSERT_TRUE(store.ok()) << error_of(store);
+  const auto record = (*store)->load_run(1);
+  ASSERT_TRUE(record.ok()) << error_of(record);
+  const std::vector<std::string> both = {t.graph.values[1].name, t.graph.values[0].name};
+  EXPECT_EQ(record->buffers.front().values, both);
+}
+
 }  // namespace
 }  // namespace gradloom::testing

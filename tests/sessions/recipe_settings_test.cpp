@@ -72,6 +72,7 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"threads", "3"},
                                                      {"planner", "reuse"},
                                                      {"in_place", "off"},
+                                                     {"pieces", "off"},
                                                      {"record", "off"},
                                                      {"search", "4"},
                                                      {"train", "c* d"},

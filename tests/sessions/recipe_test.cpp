@@ -53,7 +53,7 @@ Recipe full_recipe() {
       {"fuse-gelu", {}, {{"/h.0/mlp/Erf", "odd \"name\" \n\xc3\xa9"}, {"@0123456789ab", "/h.*"}}},
       {"fuse-elementwise", {{"keep", "true"}, {"max_nodes", "16"}, {"mode", "a b"}, {"ratio", "0.25"}}, {}}};
   recipe.planner = "reuse";
-  recipe.in_place = false;
+  recipe.in_place = recipe.pieces = false;
   recipe.search = 8;
   recipe.algorithms = {{"lib 1.2; NVIDIA H200; 1 2 3", "00ff10"}, {"lib 1.2; NVIDIA H200; 4 5 6", "0a"}};
   recipe.profile = "all";

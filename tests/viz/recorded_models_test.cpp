@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "passes/planners.h"
 #include "passes/rules.h"
 #include "tests/viz/small_step.h"
 #include "viz/model/kernel_table.h"
@@ -82,6 +83,32 @@ TEST(MemoryModel, AgreesWithThePlan) {
   EXPECT_GE(
       memory.find(step.train.graph.values[step.train.graph.nodes[step.plan.steps[0].node].outputs[0]].name),
       0);
+}
+
+// A tensor of parts is one block, under its own name, that goes to the kernel that begins it.
+TEST(MemoryModel, NamesPartsInTheWhole) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {4, 16}});
+  const ValueId first = b.op("Exp", {x}), second = b.op("Tanh", {x});
+  const ValueId whole = b.op("Concat", {first, second}, {{"axis", std::int64_t{0}}});
+  graph.values[whole].name = "whole";
+  graph.values[second].name = "second";
+  graph.outputs = {b.op("Softmax", {whole})};
+  const auto plan = make_plan(graph, {find_planner("best-fit")->plan, "best-fit", true});
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->pieces.size(), 2u);
+  const MemoryModel memory = build_memory_model(graph, *plan);
+  EXPECT_EQ(memory.live, live_bytes(*plan));
+  const int32_t at = memory.find("whole");
+  ASSERT_GE(at, 0);
+  const MemoryBlock& block = memory.blocks[static_cast<std::size_t>(at)];
+  EXPECT_EQ(block.name, "whole");
+  EXPECT_EQ(block.bytes, 512);
+  EXPECT_EQ(block.node, graph.nodes[graph.values[first].producer].name);
+  ASSERT_EQ(block.parts.size(), 2u);
+  EXPECT_EQ(block.parts[1], "second: bytes 256 to 511");
+  EXPECT_EQ(memory.find("second"), at);
 }
 
 TEST(PassModel, ShowsSwitchesMatchesAndReasons) {

@@ -80,6 +80,12 @@ void block_tooltip(const MemoryModel& m, int index) {
        theme().small);
   if (block.values.size() > 1)
     text(fmt::format("shared by {} values", block.values.size()), palette().text_dim, theme().small);
+  constexpr size_t kMostParts = 6;
+  for (size_t i = 0; i < std::min(block.parts.size(), kMostParts); ++i)
+    text(escaped(block.parts[i]), palette().text_dim, theme().small);
+  if (block.parts.size() > kMostParts)
+    text(fmt::format("and {} parts more", block.parts.size() - kMostParts), palette().text_dim,
+         theme().small);
   ImGui::EndTooltip();
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/ir/op.h"
+
 namespace gradloom {
 namespace {
 
@@ -23,6 +25,22 @@ void finish(MemoryModel& model, int32_t steps) {
     if (live > model.live[model.peak_step]) model.peak_step = s;
   }
   model.live_at_peak = model.live_at(model.peak_step);
+}
+
+std::string part_text(const std::string& name, const BufferPart& part) {
+  const int64_t last = part.offset_bytes + (part.rows - 1) * part.pitch_bytes + part.row_bytes - 1;
+  std::string text = name + ": bytes " + std::to_string(part.offset_bytes) + " to " + std::to_string(last);
+  if (!part.dense())
+    text += ", " + std::to_string(part.row_bytes) + " of each " + std::to_string(part.pitch_bytes);
+  return text;
+}
+
+// A node without a kernel: its parts are made by theirs.
+bool joins_parts(const Plan& plan, const Node& node) {
+  return is_op(node, "Concat") && !node.outputs.empty() &&
+         std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) {
+           return plan.pieces.count(in) != 0 && plan.buffer_of[in] == plan.buffer_of[node.outputs[0]];
+         });
 }
 
 }  // namespace
@@ -70,9 +88,13 @@ MemoryModel build_memory_model(const Graph& graph, const Plan& plan) {
     if (buffer < 0 || block_of[buffer] < 0) continue;
     MemoryBlock& block = model.blocks[block_of[buffer]];
     block.values.push_back(graph.values[id].name);
+    const auto part = plan.pieces.find(id);
+    if (part != plan.pieces.end())
+      block.parts.push_back(part_text(graph.values[id].name, part->second));
+    else if (block.name.empty())
+      block.name = graph.values[id].name;
     const NodeId producer = graph.values[id].producer;
-    if (block.values.size() > 1 || producer == kNone) continue;
-    block.name = graph.values[id].name;
+    if (!block.node.empty() || producer == kNone || joins_parts(plan, graph.nodes[producer])) continue;
     block.node = graph.nodes[producer].name;
     block.phase = graph.nodes[producer].origin.phase;
   }

@@ -13,9 +13,10 @@
 namespace gradloom {
 
 struct MemoryBlock {
-  std::string name;  // first value that uses it
-  std::string node;  // that value's producer, to go to it; empty when unknown
+  std::string name;  // first value that has all of it
+  std::string node;  // the producer of what is first in it, to go to it; empty when unknown
   std::vector<std::string> values;
+  std::vector<std::string> parts;  // what lies where in it: "q: bytes 0 to 4095"; of a plan
   int64_t offset = 0, bytes = 0;
   int32_t first_step = 0, last_step = 0;
   Phase phase = Phase::forward;  // of the producer

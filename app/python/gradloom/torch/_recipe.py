@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional
 from .._library import UsageError
 
 # A wrapped module has these of a recipe. The rest is about steps, data, loss and optimizer, which the training loop has.
-SETTINGS = ("passes", "rules", "precision", "planner", "in_place", "threads", "memory_budget", "recompute")
+SETTINGS = ("passes", "rules", "precision", "planner", "in_place", "pieces", "threads", "memory_budget", "recompute")
 
 
 def read_recipe(recipe: Any) -> Optional[Dict[str, Any]]:

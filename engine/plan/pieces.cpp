@@ -1,0 +1,282 @@
+#include "engine/plan/pieces.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "engine/base/text.h"
+#include "engine/ir/op.h"
+#include "engine/ops/copies.h"
+#include "engine/ops/inference.h"
+
+namespace gradloom {
+namespace {
+
+// The elements [starts, starts + counts) of a tensor of this shape.
+struct CutBox {
+  std::vector<std::int64_t> starts;
+  Shape counts;
+};
+
+// Rows of the whole, or why it is none.
+std::string place_of(const Type& whole, const CutBox& box, BufferPart& place) {
+  const std::vector<std::int64_t> strides = dense_strides(whole.shape);
+  const auto element = static_cast<std::int64_t>(dtype_bytes(whole.dtype));
+  std::size_t cut = 0;  // the last axis that is cut
+  for (std::size_t d = 0; d < whole.shape.size(); ++d)
+    if (box.counts[d] != whole.shape[d]) cut = d;
+  bool single = true, all = true;  // of the axes before it
+  place = {0, 1, element, element};
+  for (std::size_t d = 0; d < whole.shape.size(); ++d) {
+    place.offset_bytes += box.starts[d] * strides[d] * element;
+    if (d < cut) {
+      single = single && box.counts[d] == 1;
+      all = all && box.counts[d] == whole.shape[d];
+      place.rows *= box.counts[d];
+    } else {
+      place.row_bytes *= box.counts[d];
+      place.pitch_bytes *= whole.shape[d];
+    }
+  }
+  if (!single && !all) return "more than one axis is cut";
+  if (place.rows * place.row_bytes == 0) return "a part has no elements";
+  return {};
+}
+
+CutBox all_of(const Type& type) { return {std::vector<std::int64_t>(type.shape.size(), 0), type.shape}; }
+
+// The parts along attribute axis, one behind the other.
+void add_parts_along_axis(const Graph& graph, const Node& node, const std::vector<ValueId>& parts,
+                          Moves& moves) {
+  const Type& whole = graph.type(moves.whole);
+  const auto axis = normalized_axis(node.attrs.integer("axis"), whole.shape.size());
+  CHECK(axis.ok(), "a node that inference accepted");
+  std::int64_t begin = 0;
+  for (const ValueId part : parts) {
+    if (part == kNone) {
+      moves.why = "a part is made that nothing reads";
+      return;
+    }
+    CutBox box = all_of(whole);
+    const auto at = static_cast<std::size_t>(*axis);
+    box.starts[at] = begin;
+    box.counts[at] = graph.type(part).shape[at];
+    begin += box.counts[at];
+    moves.parts.push_back(part);
+    moves.why = place_of(whole, box, moves.places.emplace_back());
+    if (!moves.why.empty()) return;
+  }
+}
+
+void add_slice(const Graph& graph, const Node& node, Moves& moves) {
+  const NodeTypes types = node_types(graph, node);
+  const Type& whole = graph.type(moves.whole);
+  const IntArgument starts = int_argument(types, "starts", 1), axes = int_argument(types, "axes", 3),
+                    steps = int_argument(types, "steps", 4);
+  if (!starts.values || (axes.present && !axes.values) || (steps.present && !steps.values)) {
+    moves.why = "where it begins is not known before running";
+    return;
+  }
+  CutBox box{all_of(whole).starts, graph.type(node.outputs[0]).shape};
+  for (std::size_t i = 0; i < starts.values->size(); ++i) {
+    const auto axis =
+        normalized_axis(axes.values ? (*axes.values)[i] : static_cast<std::int64_t>(i), whole.shape.size());
+    CHECK(axis.ok(), "a node that inference accepted");
+    const auto at = static_cast<std::size_t>(*axis);
+    if (steps.values && (*steps.values)[i] != 1 && box.counts[at] > 1) {
+      moves.why = "its step is " + std::to_string((*steps.values)[i]);
+      return;
+    }
+    const std::int64_t size = whole.shape[at], start = (*starts.values)[i];
+    // A step backwards from behind the end begins at the last element.
+    const std::int64_t most = steps.values && (*steps.values)[i] < 0 ? size - 1 : size;
+    box.starts[at] = std::clamp<std::int64_t>(start < 0 && start >= -size ? start + size : start, 0,
+                                              std::max<std::int64_t>(most, 0));
+  }
+  moves.parts = {node.outputs[0]};
+  moves.why = place_of(whole, box, moves.places.emplace_back());
+}
+
+class PieceChooser {
+ public:
+  PieceChooser(const Graph& graph, const std::vector<NodeId>& order, const PlanOptions& options)
+      : graph_(graph), order_(order), in_parts_(options.forward_outputs.has_value()) {
+    position_.assign(graph.nodes.size(), -1);
+    for (std::size_t i = 0; i < order.size(); ++i) position_[order[i]] = static_cast<std::int32_t>(i);
+  }
+
+  std::vector<PieceChoice> run() {
+    std::vector<PieceChoice> choices;
+    for (const NodeId id : order_)
+      if (moves_parts(graph_.nodes[id])) moves_.emplace(id, moves_of(graph_, graph_.nodes[id]));
+    if (moves_.empty()) return choices;
+    find_roots();
+    find_reads();
+    find_updates();
+    for (const NodeId id : order_) {
+      const auto it = moves_.find(id);
+      if (it == moves_.end()) continue;
+      const Moves& moves = it->second;
+      std::string why = moves.why.empty() ? unsuitable(moves) : moves.why;
+      if (why.empty()) why = moves.joins ? not_joined(moves) : not_read_in_place(moves);
+      const bool taken = why.empty();
+      if (taken) {
+        taken_.insert(id);
+        std::int64_t bytes = 0;
+        for (const BufferPart& place : moves.places) bytes += place.rows * place.row_bytes;
+        why = "no copy of " + bytes_text(static_cast<double>(bytes));
+        if (moves.joins)
+          for (const ValueId part : moves.parts) joined_.insert(behind_views(part));
+      }
+      choices.push_back({id, taken, std::move(why)});
+    }
+    return choices;
+  }
+
+ private:
+  const std::string& name(ValueId v) const { return graph_.values[v].name; }
+
+  // In which value's memory each lies, were all Slice and Split nodes that can be taken taken.
+  void find_roots() {
+    for (ValueId v = 0; v < graph_.values.size(); ++v) root_.push_back(v);
+    for (const NodeId id : order_) {
+      const Node& node = graph_.nodes[id];
+      const auto it = moves_.find(id);
+      const bool parts = it != moves_.end() && !it->second.joins && it->second.why.empty();
+      if (!parts && !node.op->has(kView)) continue;
+      for (const ValueId out : node.outputs)
+        if (out != kNone) root_[out] = root_[node.inputs[0]];
+    }
+  }
+
+  // Until when each value is read, also through views and parts, and which are outputs.
+  void find_reads() {
+    last_read_.assign(graph_.values.size(), -1);
+    output_.assign(graph_.values.size(), false);
+    for (const ValueId out : graph_.outputs) {
+      output_[out] = true;
+      last_read_[out] = std::numeric_limits<std::int32_t>::max();
+    }
+    for (std::size_t i = order_.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[order_[i]];
+      const bool view = node.op->has(kView),
+                 parts = moves_.count(order_[i]) != 0 && !moves_.at(order_[i]).joins;
+      for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+        const ValueId in = node.inputs[k];
+        if (in == kNone) continue;
+        last_read_[in] = std::max(last_read_[in], static_cast<std::int32_t>(i));
+        if (k > 0 || (!view && !parts)) continue;
+        for (const ValueId out : node.outputs) {
+          if (out == kNone) continue;
+          last_read_[in] = std::max(last_read_[in], last_read_[out]);
+          if (view && output_[out]) output_[in] = true;
+        }
+      }
+    }
+  }
+
+  // What nodes write over, and the first of them.
+  void find_updates() {
+    for (const NodeId id : order_) {
+      const Node& node = graph_.nodes[id];
+      if (node.op->aliases == nullptr) continue;
+      for (const auto& [output, input] : node.op->aliases(node)) {
+        const ValueId out = node.outputs[static_cast<std::size_t>(output)],
+                      in = node.inputs[static_cast<std::size_t>(input)];
+        if (out == kNone || in == kNone) continue;
+        updates_.insert(out);
+        first_update_.emplace(root_[in], position_[id]);
+      }
+    }
+  }
+
+  // What no kernel could take for a tensor.
+  std::string unsuitable(const Moves& moves) const {
+    for (std::size_t i = 0; i < moves.parts.size(); ++i) {
+      if (!moves.places[i].dense())
+        return "a part is " + std::to_string(moves.places[i].rows) + " rows, with others between them";
+      if (moves.places[i].offset_bytes % kAlignmentBytes != 0)
+        return "a part begins at byte " + std::to_string(moves.places[i].offset_bytes) +
+               ", which is no multiple of " + std::to_string(kAlignmentBytes);
+    }
+    return {};
+  }
+
+  std::string not_read_in_place(const Moves& moves) const {
+    const auto update = first_update_.find(root_[moves.whole]);
+    for (const ValueId part : moves.parts) {
+      if (in_parts_ && output_[part]) return "'" + name(part) + "' is a result of the caller's";
+      if (update != first_update_.end() && last_read_[part] >= update->second)
+        return "'" + name(root_[moves.whole]) + "' is updated in place before the last reader of '" +
+               name(part) + "'";
+    }
+    return {};
+  }
+
+  ValueId behind_views(ValueId v) const {
+    while (graph_.values[v].producer != kNone && graph_.nodes[graph_.values[v].producer].op->has(kView))
+      v = graph_.nodes[graph_.values[v].producer].inputs[0];
+    return v;
+  }
+
+  std::string not_joined(const Moves& moves) const {
+    if (in_parts_ && output_[moves.whole]) return "'" + name(moves.whole) + "' is a result of the caller's";
+    if (first_update_.count(root_[moves.whole]) != 0)
+      return "'" + name(moves.whole) + "' is updated in place";
+    std::set<ValueId> seen;
+    for (const ValueId part : moves.parts) {
+      const ValueId made = behind_views(part);
+      const NodeId producer = graph_.values[made].producer;
+      if (producer == kNone) return "'" + name(made) + "' is made by no kernel";
+      if (!seen.insert(made).second) return "'" + name(made) + "' is joined twice";
+      if (joined_.count(made) != 0) return "'" + name(made) + "' is a part of another tensor that is joined";
+      if (taken_.count(producer) != 0) {
+        const bool joins = moves_.at(producer).joins;
+        return "'" + name(made) +
+               (joins ? "' is joined in place itself" : "' is read in place from another tensor");
+      }
+      if (in_parts_ && output_[made]) return "'" + name(made) + "' is a result of the caller's";
+      if (updates_.count(made) != 0 || first_update_.count(root_[made]) != 0)
+        return "'" + name(made) + "' is updated in place";
+    }
+    return {};
+  }
+
+  const Graph& graph_;
+  const std::vector<NodeId>& order_;
+  const bool in_parts_;
+  std::map<NodeId, Moves> moves_;
+  std::vector<std::int32_t> position_, last_read_;  // in the order
+  std::vector<ValueId> root_;
+  std::vector<bool> output_;
+  std::map<ValueId, std::int32_t> first_update_;  // by root
+  std::set<ValueId> updates_;                     // results that lie where what they update does
+  std::set<ValueId> joined_;                      // operands of Concat nodes that are taken, behind views
+  std::set<NodeId> taken_;
+};
+
+}  // namespace
+
+bool moves_parts(const Node& node) {
+  return is_op(node, "Slice") || is_op(node, "Split") || is_op(node, "Concat");
+}
+
+Moves moves_of(const Graph& graph, const Node& node) {
+  Moves moves;
+  if (!moves_parts(node)) return moves;
+  moves.joins = is_op(node, "Concat");
+  moves.whole = moves.joins ? node.outputs[0] : node.inputs[0];
+  if (is_op(node, "Slice"))
+    add_slice(graph, node, moves);
+  else
+    add_parts_along_axis(graph, node, moves.joins ? node.inputs : node.outputs, moves);
+  return moves;
+}
+
+std::vector<PieceChoice> choose_pieces(const Graph& graph, const std::vector<NodeId>& order,
+                                       const PlanOptions& options) {
+  if (!options.pieces) return {};
+  return PieceChooser(graph, order, options).run();
+}
+
+}  // namespace gradloom

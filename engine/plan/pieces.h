@@ -1,0 +1,39 @@
+// Parts of tensors that lie in the whole: which Slice, Split and Concat nodes need no kernel.
+//   Slice, Split   the results are bytes of the operand, as the result of a Reshape is: they are read where they lie
+//   Concat         the operands are written where their bytes are in the result, by the kernels that make them
+//
+// What every kernel takes is a pointer to dense rows, so a part must be dense in the whole (along axis 0, or with
+// nothing but dims of 1 before it) and begin at a multiple of kAlignmentBytes, as all tensors in memory do: kernels then
+// do what they do with copies, to the bit. Copies stay, each with its reason, where a part is anything else, and
+//   - where the whole is updated in place (a parameter by its optimizer) before the last reader of a part;
+//   - where a part of a Slice or Split is updated in place itself;
+//   - where a result is the caller's memory (plans in two parts): it can have no other;
+//   - where an operand of Concat has its memory already: nothing makes it in this step, it is a state's next contents, a
+//     part of another tensor, joined elsewhere, or given twice;
+//   - where the arena would become larger: a whole lives as long as any of its parts.
+// A part is never written over by another value, not even where nothing reads it any more: others live beside it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/plan/plan.h"
+
+namespace gradloom {
+
+// What a node moves without changing it.
+struct Moves {
+  bool joins = false;  // Concat: the parts become the whole; else the whole becomes the parts
+  ValueId whole = kNone;
+  std::vector<ValueId> parts;
+  std::vector<BufferPart> places;  // of each part, in a dense whole that begins at 0
+  std::string why;  // there are none: the reason. Empty: there are, or the node is of another operator
+};
+Moves moves_of(const Graph& graph, const Node& node);
+bool moves_parts(const Node& node);  // Slice, Split or Concat
+
+// Decides for every such node of `order`, the order in which the plan runs them.
+std::vector<PieceChoice> choose_pieces(const Graph& graph, const std::vector<NodeId>& order,
+                                       const PlanOptions& options);
+
+}  // namespace gradloom
