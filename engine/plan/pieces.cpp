@@ -8,6 +8,8 @@
 #include "engine/ir/op.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/inference.h"
+#include "engine/ops/operand_rows.h"
+#include "engine/plan/planned_types.h"
 
 namespace gradloom {
 namespace {
@@ -100,7 +102,7 @@ void add_slice(const Graph& graph, const Node& node, Moves& moves) {
 class PieceChooser {
  public:
   PieceChooser(const Graph& graph, const std::vector<NodeId>& order, const PlanOptions& options)
-      : graph_(graph), order_(order), in_parts_(options.forward_outputs.has_value()) {
+      : graph_(graph), order_(order), options_(options), in_parts_(options.forward_outputs.has_value()) {
     position_.assign(graph.nodes.size(), -1);
     for (std::size_t i = 0; i < order.size(); ++i) position_[order[i]] = static_cast<std::int32_t>(i);
   }
@@ -113,27 +115,40 @@ class PieceChooser {
     find_roots();
     find_reads();
     find_updates();
-    for (const NodeId id : order_) {
-      const auto it = moves_.find(id);
-      if (it == moves_.end()) continue;
-      const Moves& moves = it->second;
-      std::string why = moves.why.empty() ? unsuitable(moves) : moves.why;
-      if (why.empty()) why = moves.joins ? not_joined(moves) : not_read_in_place(moves);
-      const bool taken = why.empty();
-      if (taken) {
-        taken_.insert(id);
-        std::int64_t bytes = 0;
-        for (const BufferPart& place : moves.places) bytes += place.rows * place.row_bytes;
-        why = "no copy of " + bytes_text(static_cast<double>(bytes));
-        if (moves.joins)
-          for (const ValueId part : moves.parts) joined_.insert(behind_views(part));
+    for (const NodeId id : order_)
+      if (moves_.count(id) != 0) choices.push_back({id});
+    // Dense parts first, which need nothing of other nodes.
+    for (const bool rows : {false, true})
+      for (PieceChoice& choice : choices) {
+        const Moves& moves = moves_.at(choice.node);
+        if (in_rows(moves) == rows) choose(choice, moves);
       }
-      choices.push_back({id, taken, std::move(why)});
-    }
     return choices;
   }
 
  private:
+  static bool in_rows(const Moves& moves) {
+    return moves.why.empty() && std::any_of(moves.places.begin(), moves.places.end(),
+                                            [](const BufferPart& place) { return !place.dense(); });
+  }
+
+  void choose(PieceChoice& choice, const Moves& moves) {
+    std::string& why = choice.why;
+    why = moves.why.empty() && !in_rows(moves) ? misaligned(moves) : moves.why;
+    if (why.empty() && moves.joins && in_rows(moves))
+      why = "a part is " + std::to_string(moves.places[0].rows) + " rows, which no kernel writes";
+    if (why.empty()) why = moves.joins ? not_joined(moves) : not_read_in_place(moves);
+    if (why.empty() && in_rows(moves)) why = not_in_rows(moves);
+    choice.taken = why.empty();
+    if (!choice.taken) return;
+    taken_.insert(choice.node);
+    std::int64_t bytes = 0;
+    for (const BufferPart& place : moves.places) bytes += place.rows * place.row_bytes;
+    why = "no copy of " + bytes_text(static_cast<double>(bytes));
+    if (moves.joins)
+      for (const ValueId part : moves.parts) joined_.insert(behind_views(part));
+  }
+
   const std::string& name(ValueId v) const { return graph_.values[v].name; }
 
   // In which value's memory each lies, were all Slice and Split nodes that can be taken taken.
@@ -191,14 +206,11 @@ class PieceChooser {
   }
 
   // What no kernel could take for a tensor.
-  std::string unsuitable(const Moves& moves) const {
-    for (std::size_t i = 0; i < moves.parts.size(); ++i) {
-      if (!moves.places[i].dense())
-        return "a part is " + std::to_string(moves.places[i].rows) + " rows, with others between them";
-      if (moves.places[i].offset_bytes % kAlignmentBytes != 0)
-        return "a part begins at byte " + std::to_string(moves.places[i].offset_bytes) +
-               ", which is no multiple of " + std::to_string(kAlignmentBytes);
-    }
+  static std::string misaligned(const Moves& moves) {
+    for (const BufferPart& place : moves.places)
+      if (place.offset_bytes % kAlignmentBytes != 0)
+        return "a part begins at byte " + std::to_string(place.offset_bytes) + ", which is no multiple of " +
+               std::to_string(kAlignmentBytes);
     return {};
   }
 
@@ -242,9 +254,59 @@ class PieceChooser {
     return {};
   }
 
+  // The part and its views, and which kernels read them. Why not: what no kernel could read.
+  std::string add_rows(ValueId part, const BufferPart& place, std::map<ValueId, BufferPart>& rows,
+                       std::set<NodeId>& readers) const {
+    const Type& type = graph_.type(part);
+    const auto element = static_cast<std::int64_t>(dtype_bytes(type.dtype));
+    if (output_[part]) return "'" + name(part) + "' is an output";
+    if (!row_strides(type.shape, place.row_bytes / element, place.pitch_bytes / element))
+      return "a dim of '" + name(part) + "' goes on over the end of a row";
+    rows[part] = place;
+    for (const Use& use : uses_[part]) {
+      const Node& reader = graph_.nodes[use.node];
+      if (!reader.op->has(kView) || use.input_index > 0) {
+        readers.insert(use.node);
+      } else if (std::string why = add_rows(reader.outputs[0], place, rows, readers); !why.empty()) {
+        return why;
+      }
+    }
+    return {};
+  }
+
+  // Whether all kernels that read the parts take them in rows, beside those that are in rows already.
+  std::string not_in_rows(const Moves& moves) {
+    if (uses_.empty()) uses_ = uses_of(graph_);
+    std::map<ValueId, BufferPart> rows = rows_;
+    std::set<NodeId> readers;
+    for (std::size_t i = 0; i < moves.parts.size(); ++i)
+      if (std::string why = add_rows(moves.parts[i], moves.places[i], rows, readers); !why.empty())
+        return why;
+    for (const NodeId node : readers)
+      if (std::string why = not_read_in_rows(node, rows); !why.empty()) return why;
+    rows_ = std::move(rows);
+    return {};
+  }
+
+  std::string not_read_in_rows(NodeId id, const std::map<ValueId, BufferPart>& rows) const {
+    const Node& node = graph_.nodes[id];
+    const std::string what = "'" + node.name + "' (" + node.op->name + ") reads dense tensors only";
+    if (taken_.count(id) != 0) return what;  // it has no kernel
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] != kNone && rows.count(node.inputs[i]) != 0 && !reads_rows(node, i, options_.target))
+        return what;
+    // Of the operator's own kernel: prepare_kernel would convert halves for one in f32 as if they were dense.
+    const NodeTypes types = types_with_parts(graph_, node, options_.target, options_.dnn_library, rows);
+    const auto kernel = node.op->prepare(options_.target)(types);
+    return kernel ? "" : what + ": " + kernel.error().message;
+  }
+
   const Graph& graph_;
   const std::vector<NodeId>& order_;
+  const PlanOptions& options_;
   const bool in_parts_;
+  std::vector<std::vector<Use>> uses_;  // once it is asked for
+  std::map<ValueId, BufferPart> rows_;  // parts in rows, and their views
   std::map<NodeId, Moves> moves_;
   std::vector<std::int32_t> position_, last_read_;  // in the order
   std::vector<ValueId> root_;

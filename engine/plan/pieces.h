@@ -2,14 +2,22 @@
 //   Slice, Split   the results are bytes of the operand, as the result of a Reshape is: they are read where they lie
 //   Concat         the operands are written where their bytes are in the result, by the kernels that make them
 //
-// What every kernel takes is a pointer to dense rows, so a part must be dense in the whole (along axis 0, or with
-// nothing but dims of 1 before it) and begin at a multiple of kAlignmentBytes, as all tensors in memory do: kernels then
-// do what they do with copies, to the bit. Copies stay, each with its reason, where a part is anything else, and
+// A part that is dense in the whole (along axis 0, or with nothing but dims of 1 before it) and begins at a multiple of
+// kAlignmentBytes, as all tensors in memory do, is taken by every kernel as it is, without its knowing: by a pointer.
+//
+// A part of a Slice or Split along another axis is rows of the whole with others between them. It stays where it is if all
+// kernels that read it take strides (elementwise operators, Transpose, Concat; engine/ops/operand_rows.h), to the same bits.
+// Views of such a part are rows as well, if no dim goes over the end of one. Products do not take rows: oneDNN's fast
+// kernel is for dense layouts alone, with strides it would be another one (gemm:jit for brg:avx512_core), with other bits.
+// Which operands of which operators is one function, not a field of OpDef: with these shapes only preparing a kernel tells.
+//
+// Copies stay, each with its reason, where a part is anything else, and
 //   - where the whole is updated in place (a parameter by its optimizer) before the last reader of a part;
 //   - where a part of a Slice or Split is updated in place itself;
 //   - where a result is the caller's memory (plans in two parts): it can have no other;
 //   - where an operand of Concat has its memory already: nothing makes it in this step, it is a state's next contents, a
 //     part of another tensor, joined elsewhere, or given twice;
+//   - in rows, where a part is an output of the graph, or is cut again: who reads it takes dense tensors;
 //   - where the arena would become larger: a whole lives as long as any of its parts.
 // A part is never written over by another value, not even where nothing reads it any more: others live beside it.
 #pragma once

@@ -10,6 +10,7 @@
 #include "engine/ir/op.h"
 #include "engine/plan/known_kernels.h"
 #include "engine/plan/pieces.h"
+#include "engine/plan/planned_types.h"
 
 namespace gradloom {
 namespace {
@@ -444,7 +445,24 @@ struct PlannedKernels {
   std::vector<NodeId> order;
   std::vector<bool> first;  // by node: of the first of two parts; empty: there is one
   std::vector<PlanStep> steps;
+  KnownKernels& known;
 };
+
+// The kernels of steps with operands in rows.
+Status describe_rows(const Graph& graph, KnownKernels& known, Plan& plan) {
+  const auto in_rows = [&](ValueId v) {
+    const auto part = v == kNone ? plan.pieces.end() : plan.pieces.find(v);
+    return part != plan.pieces.end() && !part->second.dense();
+  };
+  for (PlanStep& step : plan.steps) {
+    const Node& node = graph.nodes[step.node];
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), in_rows)) continue;
+    const auto facts = TRY(known.of(*node.op, planned_types(graph, plan, node)));
+    step.kernel = facts.kernel;
+    step.workspace_bytes = facts.workspace_bytes;
+  }
+  return {};
+}
 
 // The plan in which the choices that are taken need no kernel. `plan`: without steps and buffers.
 Result<Plan> with_choices(const Graph& graph, const PlanOptions& options, const PlannedKernels& kernels,
@@ -462,6 +480,7 @@ Result<Plan> with_choices(const Graph& graph, const PlanOptions& options, const 
                       [&](const PlanStep& step) { return kernels.first[step.node]; }));
   }
   TRY(BufferAssigner(graph, plan, kernels.order, options).run());
+  TRY(describe_rows(graph, kernels.known, plan));
   place_offsets(plan, options.planner);
   return plan;
 }
@@ -502,7 +521,10 @@ Result<Plan> with_best_choices(const Graph& graph, const PlanOptions& options, c
     for (PieceChoice& choice : choices)
       if (choice.taken && (!some || held_longer(graph, plan, copied, choice.node) > 0))
         choice = {choice.node, false, why};
-    plan = TRY(with_choices(graph, options, kernels, empty, choices));
+    // Of operands in rows a kernel may want all so or none: then there is nothing between all and none.
+    auto fewer = with_choices(graph, options, kernels, empty, choices);
+    if (!fewer && !some) return fewer.error();
+    if (fewer) plan = std::move(fewer).value();
   }
   return plan;
 }
@@ -515,7 +537,8 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
   empty.planner = options.planner_name;
   empty.target = options.target;
   empty.dnn_library = options.dnn_library;
-  PlannedKernels kernels;
+  KnownKernels own;
+  PlannedKernels kernels{{}, {}, {}, options.known_kernels ? *options.known_kernels : own};
   std::vector<NodeId>& order = kernels.order;
   order = TRY(topological_order(graph));
   TRY(require_bound(graph, order));
@@ -525,9 +548,7 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options) {
     kernels.first = in_first_part(graph, order, *options.forward_outputs);
     std::stable_partition(order.begin(), order.end(), [&](NodeId id) { return kernels.first[id]; });
   }
-  KnownKernels own;
-  KnownKernels& known = options.known_kernels ? *options.known_kernels : own;
-  kernels.steps = TRY(describe_steps(graph, order, once, known, empty));
+  kernels.steps = TRY(describe_steps(graph, order, once, kernels.known, empty));
   Plan plan = TRY(with_best_choices(graph, options, kernels, empty));
   plan.hash = plan_hash(graph, plan);
   plan.plan_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;

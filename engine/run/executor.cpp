@@ -230,14 +230,24 @@ Result<Tensor> Executor::read(ValueId value) const {
   if (source == nullptr)
     return v.data.defined() ? v.data.loaded() : Error{Errc::bug, "'" + v.name + "' is not materialized"};
   Tensor t(v.type.dtype, v.type.shape);
-  TRY(impl_->device->download(t.mutable_data(), source, t.bytes()));
+  const auto part = impl_->plan->pieces.find(value);
+  if (part == impl_->plan->pieces.end() || part->second.dense()) {
+    TRY(impl_->device->download(t.mutable_data(), source, t.bytes()));
+    return t;
+  }
+  for (std::int64_t row = 0; row < part->second.rows; ++row)
+    TRY(impl_->device->download(static_cast<std::byte*>(t.mutable_data()) + row * part->second.row_bytes,
+                                static_cast<const std::byte*>(source) + row * part->second.pitch_bytes,
+                                static_cast<std::size_t>(part->second.row_bytes)));
   return t;
 }
 
 Result<Tensor> Executor::view(ValueId value) const {
   auto* const memory = static_cast<std::byte*>(impl_->address(value));
   const Value& v = impl_->graph->values[value];
-  if (impl_->queued || memory == nullptr || byte_size(v.type) == 0) return read(value);
+  const auto part = impl_->plan->pieces.find(value);
+  const bool rows = part != impl_->plan->pieces.end() && !part->second.dense();
+  if (impl_->queued || memory == nullptr || byte_size(v.type) == 0 || rows) return read(value);
   return Tensor::over(v.type, {impl_->viewed, memory});
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/plan/planned_types.h"
 
 namespace gradloom {
 namespace {
@@ -26,7 +27,7 @@ Status Launches::prepare(const Graph& graph, const Plan& plan, const Blocks& blo
   std::vector<KernelRequest> requests;
   for (const PlanStep& from : plan.steps) {
     const Node& node = graph.nodes[from.node];
-    requests.push_back({node.op, node_types(graph, node, plan.target, plan.dnn_library), node.name});
+    requests.push_back({node.op, planned_types(graph, plan, node), node.name});
   }
   std::vector<std::unique_ptr<PreparedKernel>> kernels = TRY(device_.prepare(requests));
   steps_.reserve(plan.steps.size());

@@ -2,6 +2,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/plan/planned_types.h"
 
 namespace gradloom {
 
@@ -76,7 +77,7 @@ Status ModuleExecutor::prepare() {
   std::vector<KernelRequest> requests;
   for (const PlanStep& step : plan_.steps) {
     const Node& node = graph_.nodes[step.node];
-    requests.push_back({node.op, node_types(graph_, node, plan_.target, plan_.dnn_library), node.name});
+    requests.push_back({node.op, planned_types(graph_, plan_, node), node.name});
   }
   std::vector<std::unique_ptr<PreparedKernel>> kernels = TRY(device_.prepare(requests));
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {

@@ -7,6 +7,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ops/copies.h"
+#include "engine/ops/operand_rows.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/elementwise/formulas.h"
 #include "kernels/small_types.h"
@@ -27,6 +28,7 @@ struct Source {
   DType dtype = DType::f32;
   const Shape* shape = nullptr;
   const Tensor* scalar = nullptr;  // known contents of one element
+  std::vector<std::int64_t> strides{};
   std::int16_t reg = -1;
 };
 
@@ -55,15 +57,17 @@ class ProgramBuilder {
     for (std::size_t i = 0; i < types.inputs.size(); ++i) {
       const Tensor* known = types.constants[i];
       const bool scalar = known != nullptr && known->count() == 1 && exact_as_double(*known);
-      sources_.push_back({types.inputs[i].dtype, &types.inputs[i].shape, scalar ? known : nullptr});
+      sources_.push_back(
+          {types.inputs[i].dtype, &types.inputs[i].shape, scalar ? known : nullptr, input_strides(types, i)});
     }
-    for (const Tensor& t : extra) sources_.push_back({t.dtype(), &t.shape(), &t});
+    for (const Tensor& t : extra) sources_.push_back({t.dtype(), &t.shape(), &t, dense_strides(t.shape())});
   }
 
   // `inputs`, `outputs`: which of the node's inputs and outputs the program's are.
   Result<EwProgram> build(const std::vector<std::int64_t>& results, std::vector<int>& inputs,
                           std::vector<int>& outputs) {
     TRY(set_dims());
+    TRY(check_rows());
     number_sources(inputs);
     for (const FusedStatement& s : code_) TRY(add_statement(s));
     for (std::size_t i = 0; i < types_.outputs.size(); ++i) {
@@ -96,13 +100,22 @@ class ProgramBuilder {
     return {};
   }
 
+  // Random numbers are drawn by the places of elements.
+  Status check_rows() const {
+    const bool draws = std::any_of(code_.begin(), code_.end(), [](const FusedStatement& s) {
+      return s.op == EwOp::Dropout || s.op == EwOp::DropoutMask || s.op == EwOp::Uniform;
+    });
+    return reads_rows(types_) && draws
+               ? Status(no_kernel("no kernel draws random numbers for operands in rows"))
+               : Status();
+  }
+
   EwInput input_of(const Source& source) const {
     EwInput input{source.dtype, {}};
-    const std::vector<std::int64_t> strides = dense_strides(*source.shape);
     const std::size_t lead = full_.size() - source.shape->size();
     for (std::size_t k = 0; k < kept_.size(); ++k) {
       const bool inside = kept_[k] >= lead;
-      if (inside && (*source.shape)[kept_[k] - lead] != 1) input.strides[k] = strides[kept_[k] - lead];
+      if (inside && (*source.shape)[kept_[k] - lead] != 1) input.strides[k] = source.strides[kept_[k] - lead];
     }
     return input;
   }

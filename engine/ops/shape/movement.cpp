@@ -7,6 +7,7 @@
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/gradient_rules.h"
+#include "engine/ops/operand_rows.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/rows.h"
@@ -66,7 +67,7 @@ Status infer_transpose(InferContext& ctx) {
 
 Result<Kernel> prepare_transpose(const NodeTypes& types) {
   const Shape& in = types.inputs[0].shape;
-  const Ints strides = dense_strides(in);
+  const Ints strides = input_strides(types, 0);
   CopyPlan plan{types.outputs[0].shape, {}, dense_strides(types.outputs[0].shape)};
   for (std::int64_t p : TRY(permutation(types.attrs, in.size())))
     plan.in_strides.push_back(strides[static_cast<std::size_t>(p)]);
@@ -130,10 +131,11 @@ Result<Kernel> prepare_concat(const NodeTypes& types) {
   const Ints out_strides = dense_strides(out.shape);
   auto copies = std::make_shared<std::vector<Copy>>();
   std::int64_t offset = 0;
-  for (const Type& in : types.inputs) {
-    CopyPlan plan{in.shape, dense_strides(in.shape), out_strides, 0, offset * out_strides[axis]};
+  for (std::size_t i = 0; i < types.inputs.size(); ++i) {
+    const Shape& in = types.inputs[i].shape;
+    CopyPlan plan{in, input_strides(types, i), out_strides, 0, offset * out_strides[axis]};
     copies->push_back(TRY(make_copy(std::move(plan), out.dtype)));
-    offset += in.shape[axis];
+    offset += in[axis];
   }
   Kernel kernel;
   kernel.name = "concat of " + std::to_string(copies->size());
