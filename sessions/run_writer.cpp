@@ -39,6 +39,7 @@ const char* place_name(Place place) {
     case Place::input: return "input";
     case Place::constant: return "constant";
     case Place::result: return "result";
+    case Place::host: return "host";
   }
   return "none";
 }

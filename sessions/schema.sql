@@ -131,7 +131,7 @@ CREATE TABLE buffer (
   run INTEGER NOT NULL REFERENCES run(id),
   buffer INTEGER NOT NULL,
   value TEXT NOT NULL,
-  place TEXT NOT NULL,                    -- arena, state, input, constant
+  place TEXT NOT NULL,                    -- arena, state, input, constant, host
   offset INTEGER NOT NULL,
   bytes INTEGER NOT NULL,
   first_step INTEGER NOT NULL,            -- lifetime in plan steps, inclusive

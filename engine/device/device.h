@@ -40,7 +40,7 @@ struct DeviceState {
 };
 
 enum class Memory : std::uint8_t { device, pinned };
-enum class Queue : std::uint8_t { compute, upload };
+enum class Queue : std::uint8_t { compute, upload, download };  // by the numbers of engine/plan/streams.h
 
 // A kernel of one plan step, prepared on the device.
 class PreparedKernel {
@@ -91,6 +91,7 @@ struct Algorithm {
 using Algorithms = std::map<std::string, Algorithm>;
 
 using Fence = std::int64_t;  // a point of the compute queue
+using Event = std::int32_t;  // a point of any queue, which others wait for
 
 class Device {
  public:
@@ -100,12 +101,24 @@ class Device {
   virtual Result<void*> allocate(std::size_t bytes, Memory memory = Memory::device) = 0;
   virtual void release(void* memory) = 0;
   virtual Status copy(Queue queue, void* target, const void* source, std::size_t bytes) = 0;
+  // A copy that is a step of the plan, between the device's memory and pinned memory.
+  virtual Status transfer(Queue queue, void* target, const void* source, std::size_t bytes,
+                          std::int32_t /*plan_step*/) {
+    return copy(queue, target, source, bytes);
+  }
   // All kernels of a plan at once: what must be compiled is compiled together. Errors name the node.
   virtual Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(
       const std::vector<KernelRequest>& requests) = 0;
   virtual Status launch(const PreparedKernel& kernel, const Operands& operands, std::int32_t plan_step) = 0;
   // Later work of `after` waits for what `before` has now.
   virtual Status order(Queue before, Queue after) = 0;
+  // The same at a point that was noted before. Events serve again and again: a wait is for the latest note before it. Where
+  // they stand for more than one queue while a device records, the recording has those queues too; all of them must
+  // have been waited for at its end.
+  virtual Result<Event> make_event() { return Event{0}; }
+  virtual void release_event(Event) {}
+  virtual Status note(Event, Queue) { return {}; }
+  virtual Status wait_for(Event, Queue) { return {}; }
   virtual Result<Fence> fence() = 0;  // after all work queued so far on the compute queue
   // The host waits; when it was reached, monotonic ns. Errors of earlier work.
   virtual Result<std::int64_t> wait(Fence fence) = 0;
@@ -114,7 +127,8 @@ class Device {
   // Own timing by the device, where it has any: on, then work, wait, and collect what finished.
   virtual Status trace(bool on) = 0;
   virtual Result<std::vector<Activity>> collect_trace() = 0;
-  virtual std::int64_t peak_bytes() const = 0;  // largest sum of live device allocations so far
+  virtual std::int64_t peak_bytes() const = 0;             // largest sum of live device allocations so far
+  virtual std::int64_t pinned_bytes() const { return 0; }  // live allocations of pinned memory
 
   // Libraries: finds the fastest of `candidates` algorithms for what the kernel launches, unless one is
   // known. Overwrites its results.

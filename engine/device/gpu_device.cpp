@@ -74,7 +74,9 @@ class GpuDevice final : public Device {
         api_.allocate(context_, std::max<std::size_t>(bytes, 64), pinned, &result),
         "allocating " + bytes_text(static_cast<double>(bytes)) + (pinned ? " of pinned host memory" : "")));
     live_[result] = {bytes, pinned};
-    if (!pinned) {
+    if (pinned) {
+      pinned_bytes_ += static_cast<std::int64_t>(bytes);
+    } else {
       live_bytes_ += static_cast<std::int64_t>(bytes);
       peak_bytes_ = std::max(peak_bytes_, live_bytes_);
     }
@@ -84,7 +86,7 @@ class GpuDevice final : public Device {
   void release(void* memory) override {
     const auto it = live_.find(memory);
     if (it == live_.end()) return;
-    if (!it->second.pinned) live_bytes_ -= static_cast<std::int64_t>(it->second.bytes);
+    (it->second.pinned ? pinned_bytes_ : live_bytes_) -= static_cast<std::int64_t>(it->second.bytes);
     (void)api_.release(context_, memory, it->second.pinned);  // a lost device has lost its memory too
     live_.erase(it);
   }
@@ -94,6 +96,15 @@ class GpuDevice final : public Device {
     TRY(check(api_.mark(context_, -1, "copy"), "copying"));  // not part of the step launched last
     return check(api_.copy(context_, stream_of(queue), target, source, bytes),
                  "copying " + bytes_text(static_cast<double>(bytes)));
+  }
+
+  Status transfer(Queue queue, void* target, const void* source, std::size_t bytes,
+                  std::int32_t plan_step) override {
+    if (bytes == 0) return {};
+    TRY(check(api_.mark(context_, plan_step, "copy"), "copying"));
+    TRY(check(api_.copy(context_, stream_of(queue), target, source, bytes),
+              "copying " + bytes_text(static_cast<double>(bytes))));
+    return check(api_.mark(context_, -1, ""), "copying");
   }
 
   Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(
@@ -165,6 +176,24 @@ class GpuDevice final : public Device {
     return check(api_.wait_event(context_, stream_of(after), event), "waiting for an event");
   }
 
+  Result<Event> make_event() override {
+    Event event = 0;
+    if (!free_events_.empty()) {
+      event = free_events_.back();
+      free_events_.pop_back();
+      return event;
+    }
+    TRY(check(api_.make_event(context_, &event), "making an event"));
+    return event;
+  }
+  void release_event(Event event) override { free_events_.push_back(event); }
+  Status note(Event event, Queue queue) override {
+    return check(api_.record_event(context_, stream_of(queue), event), "recording an event");
+  }
+  Status wait_for(Event event, Queue queue) override {
+    return check(api_.wait_event(context_, stream_of(queue), event), "waiting for an event");
+  }
+
   Result<Fence> fence() override {
     // Fences take events in turn; the one that had this event before was waited for long
     // ago or is waited for now.
@@ -222,6 +251,7 @@ class GpuDevice final : public Device {
   }
 
   std::int64_t peak_bytes() const override { return peak_bytes_; }
+  std::int64_t pinned_bytes() const override { return pinned_bytes_; }
 
   Status run_graph(GpuGraph* graph) {
     return check(api_.run_graph(context_, graph), "running the recorded step");
@@ -254,7 +284,10 @@ class GpuDevice final : public Device {
     bool pinned;
   };
 
-  static std::int32_t stream_of(Queue queue) { return queue == Queue::compute ? GPU_COMPUTE : GPU_UPLOAD; }
+  static std::int32_t stream_of(Queue queue) { return static_cast<std::int32_t>(queue); }
+  static_assert(GPU_COMPUTE == static_cast<int>(Queue::compute) &&
+                GPU_UPLOAD == static_cast<int>(Queue::upload) &&
+                GPU_DOWNLOAD == static_cast<int>(Queue::download));
   std::int32_t next_event() {
     return static_cast<std::int32_t>(kFences + next_order_++ % (GPU_EVENTS - kFences));
   }
@@ -341,12 +374,13 @@ class GpuDevice final : public Device {
   std::int32_t candidates_ = 0;  // of tuner_
   GpuStatus failed_ = GPU_OK;    // of a launch under way
   std::map<void*, Block> live_;
-  std::int64_t live_bytes_ = 0, peak_bytes_ = 0;
+  std::int64_t live_bytes_ = 0, peak_bytes_ = 0, pinned_bytes_ = 0;
   std::vector<GpuModule*> modules_;
   std::map<std::string, std::pair<GpuModule*, std::int32_t>> entries_;  // compiled, by entry name
   std::unordered_map<const kernels::EwProgram*, Program> programs_;
   Fence next_fence_ = 0;
   std::int64_t next_order_ = 0;
+  std::vector<Event> free_events_;
   std::int64_t reached_ns_[kFences] = {};  // by event; -1: not waited for
   Fence last_fence_ = -1;                  // the latest one that was waited for, and when it was reached
   std::int64_t last_fence_ns_ = 0;

@@ -8,6 +8,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/plan/check_streams.h"
 #include "engine/plan/plan.h"
 
 namespace gradloom {
@@ -124,6 +125,7 @@ class Checker {
     sizes_[static_cast<int>(Place::input)] = plan.input_bytes;
     sizes_[static_cast<int>(Place::constant)] = plan.constant_bytes;
     sizes_[static_cast<int>(Place::result)] = plan.result_bytes;
+    sizes_[static_cast<int>(Place::host)] = plan.host_bytes;
   }
 
   Status run() {
@@ -425,7 +427,7 @@ class Checker {
         aliases = address(state) == address(out) && buffer(state).place == mine.place;
         if (node.op->has(kMustAlias) && !aliases) return fail(name + "away from the state it must update");
       }
-    if (!aliases && mine.place != Place::arena && mine.place != Place::result)
+    if (!aliases && mine.place != Place::arena && mine.place != Place::result && mine.place != Place::host)
       return fail(name + "outside the arena");
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId in = node.inputs[i];
@@ -445,8 +447,8 @@ class Checker {
   const Plan& plan_;
   std::vector<std::vector<ByteRun>>
       made_of_;  // by value; of values without a producer and results of kernels: themselves
-  std::int64_t sizes_[6] = {};
-  Shadow shadows_[6];
+  std::int64_t sizes_[7] = {};
+  Shadow shadows_[7];
   std::int32_t step_ = 0;
 };
 
@@ -455,6 +457,7 @@ class Checker {
 Status check_plan(const Graph& graph, const Plan& plan) {
   if (plan.buffer_of.size() != graph.values.size())
     return Error{Errc::bug, "invalid plan: made for another graph"};
+  TRY(check_streams(graph, plan));
   return Checker(graph, plan).run();
 }
 

@@ -11,6 +11,7 @@
 #include "engine/plan/known_kernels.h"
 #include "engine/plan/pieces.h"
 #include "engine/plan/planned_types.h"
+#include "engine/plan/streams.h"
 
 namespace gradloom {
 namespace {
@@ -85,7 +86,12 @@ std::vector<bool> in_first_part(const Graph& graph, const std::vector<NodeId>& o
 class BufferAssigner {
  public:
   BufferAssigner(const Graph& graph, Plan& plan, const std::vector<NodeId>& order, const PlanOptions& options)
-      : graph_(graph), plan_(plan), order_(order), options_(options), step_of_(graph.nodes.size(), -1) {
+      : graph_(graph),
+        plan_(plan),
+        order_(order),
+        options_(options),
+        step_of_(graph.nodes.size(), -1),
+        busy_until_(last_busy_steps(plan)) {
     for (const PieceChoice& choice : plan.choices)
       if (choice.taken) moves_.emplace(choice.node, moves_of(graph, graph.nodes[choice.node]));
     for (std::size_t i = 0; i < plan.steps.size(); ++i)
@@ -105,8 +111,10 @@ class BufferAssigner {
     place_sources();
     const auto uses = uses_of(graph_);
     last_read_.assign(graph_.values.size(), -1);
+    aside_until_.assign(graph_.values.size(), -1);
     for (ValueId v = 0; v < graph_.values.size(); ++v)
-      for (const Use& use : uses[v]) last_read_[v] = std::max(last_read_[v], step_of_[use.node]);
+      for (const Use& use : uses[v])
+        if (const std::int32_t step = step_of_[use.node]; step >= 0) note_read(v, step);
     // A view is read when its own readers run, and so are parts and what they are joined to: pass last reads up, from
     // later views to earlier ones.
     for (std::size_t i = order_.size(); i-- > 0;) {
@@ -117,6 +125,7 @@ class BufferAssigner {
         if (in == kNone) continue;
         for (const ValueId out : node.outputs) {
           last_read_[in] = std::max(last_read_[in], last_read_[out]);
+          aside_until_[in] = std::max(aside_until_[in], aside_until_[out]);
           needed_until_[in] = std::max(needed_until_[in], needed_until_[out]);
         }
         if (moves == moves_.end() || !moves->second.joins) break;  // the others only say how
@@ -147,6 +156,13 @@ class BufferAssigner {
     for (const Update& update : graph_.updates)
       for (ValueId next = update.next; next != update.state && from[next] != kNone; next = from[next])
         replaces_[next] = from[next];
+  }
+
+  // `v` is read by a step as long as that may run.
+  void note_read(ValueId v, std::int32_t step) {
+    const auto i = static_cast<std::size_t>(step);
+    last_read_[v] = std::max(last_read_[v], busy_until_[i]);
+    if (plan_.steps[i].stream != kComputeStream) aside_until_[v] = std::max(aside_until_[v], busy_until_[i]);
   }
 
   std::int32_t new_buffer(Place place, std::int64_t bytes, std::int32_t step) {
@@ -232,9 +248,11 @@ class BufferAssigner {
 
   // Extends the lifetime of the buffer of `v` to the last read of `v`.
   void keep_until_read(ValueId v, std::int32_t produced) {
-    const std::int32_t end = std::max({produced, last_read_[v], needed_until_[v]});
+    const std::int32_t busy = busy_until_[static_cast<std::size_t>(produced)];
+    const std::int32_t end = std::max({busy, last_read_[v], needed_until_[v]});
     Buffer& buffer = plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];
     buffer.last_step = std::max(buffer.last_step, end);
+    if (aside_until_[v] >= 0) read_aside_[plan_.buffer_of[v]] = aside_until_[v];
     if (needed_until_[v] == end) kept_.insert(plan_.buffer_of[v]);
   }
 
@@ -267,6 +285,8 @@ class BufferAssigner {
       } else if (!result_.empty() && result_[out]) {
         buffer =
             new_buffer(Place::result, static_cast<std::int64_t>(byte_size(graph_.values[out].type)), step);
+      } else if (plan_.steps[static_cast<std::size_t>(step)].stream == kDownloadStream) {
+        buffer = new_buffer(Place::host, static_cast<std::int64_t>(byte_size(graph_.values[out].type)), step);
       } else if (options_.in_place) {
         buffer = reusable_input(node, i, step, taken);
       }
@@ -296,6 +316,8 @@ class BufferAssigner {
       if (buffer.place != Place::arena || buffer.last_step != step || taken.count(b) || kept_.count(b) ||
           reads_part_of(node, b))
         continue;
+      const auto aside = read_aside_.find(b);
+      if (aside != read_aside_.end() && aside->second >= step) continue;
       if (!elementwise && read_elsewhere(node, i, b)) continue;
       return b;
     }
@@ -329,8 +351,11 @@ class BufferAssigner {
   const std::vector<NodeId>& order_;
   const PlanOptions& options_;
   std::vector<std::int32_t> step_of_, last_read_;
-  std::vector<std::int32_t> needed_until_;  // the end of this step; -1: until it was read
-  std::vector<bool> result_;                // values whose memory is the caller's; empty: none
+  const std::vector<std::int32_t> busy_until_;       // by step: last_busy_steps
+  std::vector<std::int32_t> aside_until_;            // by value: while other streams read it; -1: none does
+  std::map<std::int32_t, std::int32_t> read_aside_;  // the same of the newest contents of a buffer
+  std::vector<std::int32_t> needed_until_;           // the end of this step; -1: until it was read
+  std::vector<bool> result_;                         // values whose memory is the caller's; empty: none
   std::set<std::int32_t> kept_;          // buffers of outputs: never overwritten, not even by the last step
   std::map<ValueId, ValueId> replaces_;  // next contents of a state -> those before, in the same place
   std::map<NodeId, Moves> moves_;        // of nodes without a kernel
@@ -339,12 +364,13 @@ class BufferAssigner {
 };
 
 void place_offsets(Plan& plan, PlannerFn planner) {
-  std::vector<Request> requests;
-  std::vector<std::int64_t*> targets;
+  std::vector<Request> requests, host_requests;
+  std::vector<std::int64_t*> targets, host_targets;
   for (Buffer& b : plan.buffers) {
-    if (b.place == Place::arena) {
-      requests.push_back({b.bytes, b.first_step, b.last_step});
-      targets.push_back(&b.offset);
+    if (b.place == Place::arena || b.place == Place::host) {
+      const bool host = b.place == Place::host;
+      (host ? host_requests : requests).push_back({b.bytes, b.first_step, b.last_step});
+      (host ? host_targets : targets).push_back(&b.offset);
       continue;
     }
     std::int64_t& end = b.place == Place::state    ? plan.state_bytes
@@ -354,16 +380,20 @@ void place_offsets(Plan& plan, PlannerFn planner) {
     b.offset = end;
     end += b.bytes;
   }
+  const std::vector<std::int32_t> busy_until = last_busy_steps(plan);
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     PlanStep& step = plan.steps[i];
     if (step.workspace_bytes == 0) continue;
     step.workspace_bytes = aligned_bytes(step.workspace_bytes);
-    requests.push_back({step.workspace_bytes, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i)});
+    requests.push_back({step.workspace_bytes, static_cast<std::int32_t>(i), busy_until[i]});
     targets.push_back(&step.workspace_offset);
   }
   std::vector<std::int64_t> offsets(requests.size(), 0);
   plan.arena_bytes = planner(requests, offsets);
   for (std::size_t i = 0; i < targets.size(); ++i) *targets[i] = offsets[i];
+  offsets.assign(host_requests.size(), 0);
+  if (!host_requests.empty()) plan.host_bytes = planner(host_requests, offsets);
+  for (std::size_t i = 0; i < host_targets.size(); ++i) *host_targets[i] = offsets[i];
   plan.lower_bound_bytes = lower_bound_bytes(requests, &plan.peak_step);
 }
 
@@ -375,6 +405,7 @@ std::string plan_hash(const Graph& graph, const Plan& plan) {
     for (std::int64_t n : {std::int64_t{s.node}, s.workspace_offset, s.workspace_bytes,
                            std::int64_t{s.stream}, std::int64_t{s.micro}})
       add(n);
+    for (const std::int32_t other : s.waits) add(other);
   }
   if (plan.first_backward_step >= 0) add(plan.first_backward_step);
   for (const Buffer& b : plan.buffers)
@@ -473,13 +504,16 @@ Result<Plan> with_choices(const Graph& graph, const PlanOptions& options, const 
   plan.choices = std::move(choices);
   for (const PlanStep& step : kernels.steps)
     if (without.count(step.node) == 0) plan.steps.push_back(step);
+  std::vector<NodeId> order = kernels.order;
+  if (options.target == kernels::Target::gpu && !options.forward_outputs)
+    place_copies(graph, options.speeds, order, plan);
   if (options.forward_outputs) {
     plan.forward_outputs = *options.forward_outputs;
     plan.first_backward_step = static_cast<std::int32_t>(
         std::count_if(plan.steps.begin(), plan.steps.end(),
                       [&](const PlanStep& step) { return kernels.first[step.node]; }));
   }
-  TRY(BufferAssigner(graph, plan, kernels.order, options).run());
+  TRY(BufferAssigner(graph, plan, order, options).run());
   TRY(describe_rows(graph, kernels.known, plan));
   place_offsets(plan, options.planner);
   return plan;
@@ -507,7 +541,12 @@ std::int64_t held_longer(const Graph& graph, const Plan& taken, const Plan& copi
 // else none.
 Result<Plan> with_best_choices(const Graph& graph, const PlanOptions& options, const PlannedKernels& kernels,
                                const Plan& empty) {
-  std::vector<PieceChoice> choices = choose_pieces(graph, kernels.order, options);
+  // Who waits for a copy to the host or back is told by the values that kernels read, not by what they are parts of.
+  const bool copies = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    return node.alive() && (is_op(node, "CopyToHost") || is_op(node, "CopyFromHost"));
+  });
+  std::vector<PieceChoice> choices;
+  if (!copies) choices = choose_pieces(graph, kernels.order, options);
   const auto any = [&] {
     return std::any_of(choices.begin(), choices.end(), [](const PieceChoice& c) { return c.taken; });
   };

@@ -1,8 +1,19 @@
 // Plan: the lowered graph for one device and one binding of dims.
 // Pure data: ordered steps, arena offsets, lifetimes.
+//
+// Steps run on streams (PlanStep::stream), of which only stream 0, the compute stream, has most of them. Steps of one stream
+// run one after another in the plan's order, which is also the order in which the host queues all of them; steps of
+// different streams run at the same time but where one waits for the other:
+//   - a step waits for the steps that it names (PlanStep::waits), and so for all before those on their streams;
+//   - a stream begins after what the compute stream had before the micro-batch;
+//   - the micro-batch, and what comes once after the last, end when all streams have: in between nothing is under way.
+// So a step i of another stream than the compute stream occupies its operands from i up to the step before the first one of
+// the compute stream that waits for it, directly or through others (last_busy_steps, streams.h), and lifetimes of
+// buffers are made of that. What a step is does not matter: copies have streams of their own, and so may collectives.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,6 +34,7 @@ enum class Place : std::uint8_t {
   input,     // offset into the input block, written by the data source before the step
   constant,  // offset into the constant block, written once
   result,    // of a plan in two parts: offset into the results, each of which the caller has memory for
+  host,      // offset into a block of pinned host memory: results of copies to the host, read by copies back
 };
 
 // Storage shared by values that alias (views, in-place updates, state and its next), and by a tensor and its parts.
@@ -54,6 +66,8 @@ struct PlanStep {
   std::int32_t stream = 0;
   bool micro = true;  // runs once per micro-batch; false: once per optimizer step
   double flops = 0, bytes_read = 0, bytes_written = 0;
+  // Steps of other streams, before this one and in the same range (micro), that are over when it begins; ascending.
+  std::vector<std::int32_t> waits{};
 };
 
 struct Plan {
@@ -64,6 +78,7 @@ struct Plan {
       pieces;  // values that have a part of their buffer; all others begin where it does
   std::vector<PieceChoice> choices;  // in the order of the nodes; of PlanOptions::pieces
   std::int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0, result_bytes = 0;
+  std::int64_t host_bytes = 0;  // pinned, of the host; no part of the peak, which is the device's
   // A plan in two parts (PlanOptions::forward_outputs): steps below it are the first part, which makes so many of the
   // outputs. -1: one part.
   std::int32_t first_backward_step = -1;
@@ -99,6 +114,20 @@ struct Request {
 using PlannerFn = std::int64_t (*)(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets);
 std::int64_t lower_bound_bytes(const std::vector<Request>& requests, std::int32_t* peak_step = nullptr);
 
+// By which it is decided when copies between a GPU and the host begin, and when they are over.
+struct StepSpeeds {
+  // Bytes per ns, one way, of pinned memory: what a link of PCI Express 4.0 with 16 lanes carries (31.5 GB/s on the wire;
+  // NVIDIA's bandwidthTest shows 24 to 26 on an A100). What is queued there waits for `latency_ns` first.
+  double link = 25, latency_ns = 10'000;
+  // Of kernels, without `step_ns`: memory of an A100 (1555 GB/s), and FLOPs that take as long as moving a byte.
+  double memory = 1500, flops_per_byte = 100;
+  // For how long a copy may hold memory of the device, beside the time that it takes itself, so that kernels need not wait for
+  // it: where a link is slower than the kernels are, less of it is less memory and more waiting.
+  double hold_ns = 1e300;
+  // ns by plan step, as far as they are known of the machine.
+  std::function<std::vector<double>(const Graph& graph, const Plan& plan)> step_ns{};
+};
+
 struct PlanOptions {
   PlannerFn planner = nullptr;
   std::string planner_name;
@@ -114,6 +143,7 @@ struct PlanOptions {
   std::shared_ptr<KnownKernels> known_kernels{};
   // Parts of tensors are read and written where they lie, without the copies of Slice, Split and Concat (pieces.h).
   bool pieces = true;
+  StepSpeeds speeds{};
 };
 
 // Nodes whose inputs have known shapes and whose outputs do not: how large they are only the data tells, so

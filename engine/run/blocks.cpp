@@ -31,6 +31,9 @@ Status Blocks::allocate(std::size_t input_bytes) {
     if (bytes > 0)
       blocks_[static_cast<std::size_t>(place)] =
           static_cast<std::byte*>(TRY(device_.allocate(static_cast<std::size_t>(bytes))));
+  if (plan_.host_bytes > 0)
+    blocks_[static_cast<std::size_t>(Place::host)] = static_cast<std::byte*>(
+        TRY(device_.allocate(static_cast<std::size_t>(plan_.host_bytes), Memory::pinned)));
   return {};
 }
 

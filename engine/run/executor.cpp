@@ -147,7 +147,7 @@ struct Executor::Impl {
     TRY(device->trace(false));
     return add_device_times(
         std::move(activities), launches.size(), [&](std::int32_t i) { return launches.in_micro(i); },
-        results.newest());
+        results.newest(), [&](std::int32_t i) { return launches.aside(i); });
   }
 };
 
@@ -285,10 +285,13 @@ Status Executor::restore(const std::vector<std::byte>& states) {
 Status Executor::reset() { return impl_->load_initial(false); }
 
 void Executor::poison(std::uint8_t byte) {
-  const std::vector<std::byte> bytes(static_cast<std::size_t>(impl_->plan->arena_bytes), std::byte{byte});
-  if (bytes.empty()) return;
-  CHECK(impl_->device->upload(impl_->blocks.of(Place::arena), bytes.data(), bytes.size()).ok(),
-        "poisoning the arena");
+  for (const auto& [place, size] :
+       {std::pair(Place::arena, impl_->plan->arena_bytes), std::pair(Place::host, impl_->plan->host_bytes)}) {
+    const std::vector<std::byte> bytes(static_cast<std::size_t>(size), std::byte{byte});
+    if (bytes.empty()) continue;
+    CHECK(impl_->device->upload(impl_->blocks.of(place), bytes.data(), bytes.size()).ok(),
+          "poisoning the memory");
+  }
 }
 
 LentMemory Executor::lend(const std::vector<std::pair<ValueId, ValueId>>& values) const {

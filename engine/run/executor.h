@@ -98,7 +98,7 @@ class Executor {
   std::int64_t measured_peak_bytes() const;  // bytes really taken from the device
   // The arena, and the memory of these values for those of another graph: {its value, ours}.
   LentMemory lend(const std::vector<std::pair<ValueId, ValueId>>& values) const;
-  // Fills the arena with a byte (tests): 0xff makes NaN of every float, 0x7f the largest, 0x01 nearly zero.
+  // Fills arena and host block with a byte (tests): 0xff makes NaN of every float, 0x7f the largest, 0x01 nearly zero.
   void poison(std::uint8_t byte = 0xff);
   const std::byte* memory(Place place) const;  // the block that the plan's offsets count from; null: none
 

@@ -40,7 +40,49 @@ Status Launches::prepare(const Graph& graph, const Plan& plan, const Blocks& blo
     for (ValueId out : node.outputs) step.outputs.push_back(blocks.address(out));
     if (from.workspace_bytes > 0) step.workspace = blocks.of(Place::arena) + from.workspace_offset;
     step.micro = from.micro;
+    step.queue = static_cast<Queue>(from.stream);
+    const bool copy = step.queue != Queue::compute;
+    if (copy) step.bytes = byte_size(graph.type(node.outputs[0]));
+    step.waits.assign(from.waits.begin(), from.waits.end());
+    for (const std::size_t other : step.waits)
+      if (!steps_[other].event) steps_[other].event = TRY(device_.make_event());
+    if (copy) {
+      if (!joins_.count(step.queue)) joins_[step.queue] = TRY(device_.make_event());
+      first_.emplace(std::pair(step.queue, step.micro), i);
+    }
     steps_.push_back(std::move(step));
+  }
+  return {};
+}
+
+Launches::~Launches() {
+  for (const Step& s : steps_)
+    if (s.event) device_.release_event(*s.event);
+  for (const auto& [_, event] : joins_) device_.release_event(event);
+}
+
+Status Launches::run(std::size_t plan_step) const {
+  const Step& s = steps_[plan_step];
+  const auto number = static_cast<std::int32_t>(plan_step);
+  if (s.queue == Queue::compute) return device_.launch(*s.kernel, operands(s), number);
+  return device_.transfer(s.queue, s.outputs[0], s.inputs[0], s.bytes, number);
+}
+
+Status Launches::queue(std::size_t plan_step) const {
+  const Step& s = steps_[plan_step];
+  for (const std::size_t other : s.waits) TRY(device_.wait_for(*steps_[other].event, s.queue));
+  if (s.queue != Queue::compute && s.waits.empty() && first_.at({s.queue, s.micro}) == plan_step)
+    TRY(device_.order(Queue::compute, s.queue));  // it begins with its range
+  TRY(run(plan_step));
+  return s.event ? device_.note(*s.event, s.queue) : Status();
+}
+
+// A range ends when all queues have.
+Status Launches::join_queues(bool micro_range) const {
+  for (const auto& [queue, event] : joins_) {
+    if (!first_.count({queue, micro_range})) continue;
+    TRY(device_.note(event, queue));
+    TRY(device_.wait_for(event, Queue::compute));
   }
   return {};
 }
@@ -51,11 +93,11 @@ Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOu
     if (s.micro != micro_range) continue;
     const auto plan_step = static_cast<std::int32_t>(i);
     if (timed == nullptr) {
-      TRY(device_.launch(*s.kernel, operands(s), plan_step));
+      TRY(queue(i));
       continue;
     }
     const std::int64_t start_ns = monotonic_ns();
-    TRY(device_.launch(*s.kernel, operands(s), plan_step));
+    TRY(queue(i));
     const std::int64_t end_ns = monotonic_ns();
     if (queued_)
       timed->activities.push_back(
@@ -63,16 +105,14 @@ Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOu
     else
       timed->samples.push_back({plan_step, micro_index, start_ns, end_ns - start_ns});
   }
-  return {};
+  return join_queues(micro_range);
 }
 
-Status Launches::launch(std::int32_t plan_step) const {
-  const Step& s = steps_[static_cast<std::size_t>(plan_step)];
-  return device_.launch(*s.kernel, operands(s), plan_step);
-}
+Status Launches::launch(std::int32_t plan_step) const { return run(static_cast<std::size_t>(plan_step)); }
 
 Status Launches::tune(std::int32_t candidates) {
-  for (const Step& s : steps_) TRY(device_.tune(*s.kernel, operands(s), candidates));
+  for (const Step& s : steps_)
+    if (s.queue == Queue::compute) TRY(device_.tune(*s.kernel, operands(s), candidates));
   return {};
 }
 

@@ -1,8 +1,11 @@
-// The kernels of a plan, prepared with their operands, and the ways to launch them: one by one, or
-// as a recording that the device makes once.
+// The kernels and copies of a plan, prepared with their operands, and the ways to launch them: one by one, or
+// as a recording that the device makes once. Streams of the plan are queues of the device, waits between them its events.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/ir/graph.h"
@@ -14,6 +17,9 @@ namespace gradloom {
 class Launches {
  public:
   explicit Launches(Device& device) : device_(device), queued_(device.info().queued) {}
+  ~Launches();
+  Launches(const Launches&) = delete;
+  Launches& operator=(const Launches&) = delete;
 
   // `random`: where kernels read the random state.
   Status prepare(const Graph& graph, const Plan& plan, const Blocks& blocks,
@@ -21,6 +27,10 @@ class Launches {
   std::size_t size() const { return steps_.size(); }
   // The plan step is of those that run for every micro-batch.
   bool in_micro(std::int32_t plan_step) const { return steps_[static_cast<std::size_t>(plan_step)].micro; }
+  // It is a copy that runs beside the kernels.
+  bool aside(std::int32_t plan_step) const {
+    return steps_[static_cast<std::size_t>(plan_step)].queue != Queue::compute;
+  }
 
   // Launches the steps of the micro-batch or those after the last one. `timed`: where what was
   // measured goes, or null: on the CPU the kernels, on a queued device the launches themselves.
@@ -50,14 +60,24 @@ class Launches {
     std::vector<void*> outputs;
     void* workspace = nullptr;
     bool micro = true;
+    Queue queue = Queue::compute;
+    std::size_t bytes = 0;           // of a copy
+    std::vector<std::size_t> waits;  // steps
+    std::optional<Event> event;      // noted behind it: others wait for it
   };
   Operands operands(const Step& s) const { return {s.inputs.data(), s.outputs.data(), s.workspace, random_}; }
   std::int32_t first_of(bool micro_range) const;
+  Status queue(std::size_t plan_step) const;  // with its waits
+  Status run(std::size_t plan_step) const;    // without
+  Status join_queues(bool micro_range) const;
 
   Device& device_;
   const bool queued_;
   const kernels::RandomState* random_ = nullptr;
   std::vector<Step> steps_;
+  std::map<Queue, Event> joins_;  // behind the last step of each queue but the compute queue
+  std::map<std::pair<Queue, bool>, std::size_t>
+      first_;  // the first step of such a queue in each range (micro)
 };
 
 }  // namespace gradloom

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GRADLOOM_GPU_VERSION 3
+#define GRADLOOM_GPU_VERSION 4
 
 typedef enum GpuStatus {
   GPU_OK = 0,
@@ -91,8 +91,8 @@ typedef struct GpuAlgorithm {
   int64_t time_ns;  // of one run when it was found; 0: not known
 } GpuAlgorithm;
 
-// Stream 0 computes, stream 1 uploads, stream 2 downloads. Events are small integers below
-// GPU_EVENTS, made by open().
+// Stream 0 computes, stream 1 uploads, stream 2 downloads. Events are small integers: those below
+// GPU_EVENTS are made by open(), others by make_event.
 enum { GPU_COMPUTE = 0, GPU_UPLOAD = 1, GPU_DOWNLOAD = 2, GPU_STREAMS = 3, GPU_EVENTS = 64 };
 
 typedef struct GpuPlugin {
@@ -144,7 +144,8 @@ typedef struct GpuPlugin {
   // roctx range; correlation).
   GpuStatus (*mark)(GpuContext*, int32_t plan_step, const char* name);
 
-  // Order.
+  // Order. make_event: one more event, which lives as long as the context.
+  GpuStatus (*make_event)(GpuContext*, int32_t* event);
   GpuStatus (*record_event)(GpuContext*, int32_t stream, int32_t event);
   GpuStatus (*wait_event)(GpuContext*, int32_t stream, int32_t event);  // the stream waits, not the host
   GpuStatus (*query_event)(GpuContext*, int32_t event);                 // GPU_OK or GPU_NOT_READY
@@ -152,7 +153,9 @@ typedef struct GpuPlugin {
   GpuStatus (*elapsed_ns)(GpuContext*, int32_t from_event, int32_t to_event, int64_t* ns);
   GpuStatus (*synchronize)(GpuContext*);  // everything; reports errors of earlier work
 
-  // Recording of the compute stream. Nothing runs between begin and end.
+  // Recording of the compute stream. Nothing runs between begin and end. Another stream belongs to the recording from when it
+  // waits for an event of it that was recorded meanwhile; the compute stream must have waited for all of
+  // its work at the end.
   GpuStatus (*begin_capture)(GpuContext*);
   GpuStatus (*end_capture)(GpuContext*, GpuGraph** graph);
   GpuStatus (*run_graph)(GpuContext*, GpuGraph*);

@@ -160,6 +160,8 @@ const Bodies& elementwise_bodies() {
   static const Bodies bodies = {
       {"Square", square},
       {"StopGradient", stop_gradient},
+      {"CopyToHost", stop_gradient},
+      {"CopyFromHost", stop_gradient},
       {"Gelu", either_gelu},
       {"GeluTanh", gelu_tanh},
       {"GeluGrad", gelu_grad},

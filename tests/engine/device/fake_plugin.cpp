@@ -127,6 +127,10 @@ GpuStatus run_program(GpuContext*, int32_t, GpuModule*, int32_t, GpuDim, GpuDim,
   return outcome("run_program");
 }
 GpuStatus mark(GpuContext*, int32_t, const char*) { return outcome("mark"); }
+GpuStatus make_event(GpuContext*, int32_t* event) {
+  *event = GPU_EVENTS;
+  return outcome("make_event");
+}
 GpuStatus record_event(GpuContext*, int32_t, int32_t) { return outcome("record_event"); }
 GpuStatus wait_event(GpuContext*, int32_t, int32_t) { return outcome("wait_event"); }
 GpuStatus query_event(GpuContext*, int32_t) { return outcome("query_event"); }
@@ -159,24 +163,43 @@ constexpr std::uint64_t kAbi = FAKE_ABI;
 constexpr std::uint64_t kAbi = gradloom::kernels::gpu::kernel_abi();
 #endif
 
-const GpuPlugin table = {FAKE_VERSION,  sizeof(GpuPlugin),
-                         kAbi,          "fake",
-                         message,       device_count,
-                         describe,      environment,
-                         open_context,  close_context,
-                         allocate,      release,
-                         copy,          fill,
-                         run,           offer,
-                         has_library,   tune,
-                         set_algorithm, algorithms,
-                         compile,       unload,
-                         run_program,   mark,
-                         record_event,  wait_event,
-                         query_event,   synchronize_event,
-                         elapsed_ns,    synchronize,
-                         begin_capture, end_capture,
-                         run_graph,     destroy_graph,
-                         set_trace,     read_trace};
+const GpuPlugin table = {FAKE_VERSION,
+                         sizeof(GpuPlugin),
+                         kAbi,
+                         "fake",
+                         message,
+                         device_count,
+                         describe,
+                         environment,
+                         open_context,
+                         close_context,
+                         allocate,
+                         release,
+                         copy,
+                         fill,
+                         run,
+                         offer,
+                         has_library,
+                         tune,
+                         set_algorithm,
+                         algorithms,
+                         compile,
+                         unload,
+                         run_program,
+                         mark,
+                         make_event,
+                         record_event,
+                         wait_event,
+                         query_event,
+                         synchronize_event,
+                         elapsed_ns,
+                         synchronize,
+                         begin_capture,
+                         end_capture,
+                         run_graph,
+                         destroy_graph,
+                         set_trace,
+                         read_trace};
 
 }  // namespace
 

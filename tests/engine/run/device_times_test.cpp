@@ -44,6 +44,32 @@ TEST(DeviceTimes, SortsKernelsIntoPlanStepsAndMicroBatches) {
   EXPECT_TRUE(outcome.activities.empty());
 }
 
+// Copies that are steps run beside kernels: they neither end a micro-batch nor part the kernels of a step.
+TEST(DeviceTimes, CopiesBesideTheKernelsHaveSamplesOfTheirOwn) {
+  StepOutcome outcome;
+  const auto copy = [](std::int64_t start_ns, std::int64_t end_ns) {
+    return Activity{Activity::Kind::copy, 1, 2, start_ns, end_ns, 64, "copy"};
+  };
+  const auto before_last = [](std::int32_t plan_step) { return plan_step < 3; };
+  const auto aside = [](std::int32_t plan_step) { return plan_step == 1; };
+  ASSERT_TRUE(add_device_times({kernel(0, 10, 12), kernel(2, 13, 15), copy(14, 20), kernel(2, 16, 17),
+                                kernel(0, 30, 33), kernel(2, 34, 36), copy(35, 38), kernel(3, 40, 41)},
+                               4, before_last, outcome, aside)
+                  .ok());
+  ASSERT_EQ(outcome.samples.size(), 7u);
+  const auto sample = [&](std::size_t i) {
+    const KernelSample& s = outcome.samples[i];
+    return std::vector<std::int64_t>{s.plan_step, s.micro, s.start_ns, s.duration_ns};
+  };
+  using Numbers = std::vector<std::int64_t>;
+  EXPECT_EQ(sample(1), (Numbers{2, 0, 13, 3})) << "both kernels";
+  EXPECT_EQ(sample(2), (Numbers{1, 0, 14, 6}));
+  EXPECT_EQ(sample(3), (Numbers{0, 1, 30, 3}));
+  EXPECT_EQ(sample(5), (Numbers{1, 1, 35, 3}));
+  EXPECT_EQ(sample(6), (Numbers{3, 0, 40, 1}));
+  EXPECT_TRUE(outcome.activities.empty());
+}
+
 TEST(DeviceTimes, OtherWorkIsKeptAndLostRecordsAreAnError) {
   StepOutcome outcome;
   ASSERT_TRUE(add_device_times({other(Activity::Kind::copy, 5), other(Activity::Kind::api, 6),

@@ -111,7 +111,7 @@ Call::~Call() {
 }
 
 GpuStatus Call::status(int32_t stream, int32_t event) {
-  if (status_ != GPU_OK || (is_stream(stream) && is_event(event))) return status_;
+  if (status_ != GPU_OK || (is_stream(stream) && is_event(context_, event))) return status_;
   return report(context_, GPU_FAILED,
                 std::string(entry_) + ": no stream " + std::to_string(stream) + " or no event " +
                     std::to_string(event));
@@ -154,8 +154,14 @@ void add_record(GpuContext* context, const Operation& operation) {
   context->records.push_back(record);
 }
 
+bool is_captured(const GpuContext* context, int32_t stream) {
+  return context->capturing && context->capture.takes_part[std::size_t(stream)];
+}
+
 GpuStatus queue(GpuContext* context, Operation operation) {
-  if (context->capturing && operation.stream == GPU_COMPUTE) {
+  if (is_captured(context, operation.stream)) {
+    const auto on = std::size_t(operation.stream);
+    ++context->capture.knows[on][on];
     operation.correlation = 0;
     operation.graph_node = context->captured.size() + 1;
     context->captured.push_back(std::move(operation));
@@ -164,7 +170,7 @@ GpuStatus queue(GpuContext* context, Operation operation) {
   add_record(context, operation);
   const auto stream = std::size_t(operation.stream);
   context->queues[stream].push_back(std::move(operation));
-  return context->lazy ? GPU_OK : run_all(context, stream);
+  return context->lazy[stream] ? GPU_OK : run_all(context, stream);
 }
 
 Operation operation_of(GpuContext* context, HostGpuOperation kind, int stream) {

@@ -43,20 +43,30 @@ struct Event {
   std::int64_t time_ns = 0;
 };
 
+// Which streams belong to the recording under way, and who has waited for how much of whose work.
+struct Capture {
+  using Clock = std::array<std::size_t, GPU_STREAMS>;
+  std::array<bool, GPU_STREAMS> takes_part{};
+  std::array<Clock, GPU_STREAMS> knows{};
+  std::map<int, Clock> events;  // recorded in it
+};
+
 }  // namespace gradloom::kernels::gpu::host
 
 struct GpuContext {
   gradloom::kernels::gpu::host::Memory memory;
   std::array<std::deque<gradloom::kernels::gpu::host::Operation>, GPU_STREAMS> queues;
-  std::array<gradloom::kernels::gpu::host::Event, GPU_EVENTS> events;
+  std::vector<gradloom::kernels::gpu::host::Event> events{GPU_EVENTS};
   gradloom::kernels::gpu::host::InjectedFaults faults;
   gradloom::kernels::gpu::host::ThreadOrder order;
   gradloom::kernels::gpu::AlgorithmTable algorithms;
   std::map<std::string, std::int32_t> product_algorithms;  // in use, by problem
-  bool lazy = false, lost = false;
+  std::array<bool, GPU_STREAMS> lazy{};                    // by stream
+  bool lost = false;
   int plan_step = -1;
 
   bool capturing = false, capture_broken = false;
+  gradloom::kernels::gpu::host::Capture capture;
   std::vector<gradloom::kernels::gpu::host::Operation> captured;
 
   std::deque<HostGpuRecord> records;
@@ -89,7 +99,9 @@ void copy_text(char (&to)[n], const std::string& from) {
 }
 
 inline bool is_stream(int32_t stream) { return stream >= 0 && stream < GPU_STREAMS; }
-inline bool is_event(int32_t event) { return event >= 0 && event < GPU_EVENTS; }
+inline bool is_event(const GpuContext* context, int32_t event) {
+  return event >= 0 && std::size_t(event) < context->events.size();
+}
 
 std::int64_t now_ns();  // steady clock
 
@@ -120,6 +132,8 @@ class Call {
 Operation operation_of(GpuContext* context, HostGpuOperation kind, int stream);
 // Writes the recording that tests read.
 void add_record(GpuContext* context, const Operation& operation);
+// The stream's work is recorded, not run.
+bool is_captured(const GpuContext* context, int32_t stream);
 // Queues work, or adds it to the graph being recorded.
 GpuStatus queue(GpuContext* context, Operation operation);
 GpuStatus queue_launch(GpuContext* context, int32_t stream, const Launch& launch);

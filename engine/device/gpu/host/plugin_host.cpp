@@ -1,7 +1,8 @@
 // The table of plugin.h for the host executor: device "host-gpu" runs every GPU kernel on the CPU, for tests
 // of kernels and of the code that drives plugins. Environment, read by open():
 //   GRADLOOM_HOSTGPU_ORDER=ascending|descending|shuffled:SEED   order of threads and blocks (executor.h)
-//   GRADLOOM_HOSTGPU_LAZY=1        work runs only when something waits for it, as late as a GPU could: finds missing waits
+//   GRADLOOM_HOSTGPU_LAZY=1|compute   work runs only when something waits for it, as late as a GPU could: finds missing waits.
+//                                  compute: of the compute stream alone, while copies run as early as their waits let them
 //   GRADLOOM_HOSTGPU_MEMORY_MB=N   device memory
 //   GRADLOOM_HOSTGPU_FAIL=...      failures on demand (faults.h)
 //   GRADLOOM_HOSTGPU_FASTEST=0|1   which algorithm of products tune() finds (products.h)
@@ -85,7 +86,8 @@ GpuStatus open(int32_t index, GpuContext** context) {
   auto opened = std::make_unique<GpuContext>();
   opened->order = order;
   const char* lazy = std::getenv("GRADLOOM_HOSTGPU_LAZY");
-  opened->lazy = lazy != nullptr && std::strcmp(lazy, "1") == 0;
+  if (lazy != nullptr && std::strcmp(lazy, "1") == 0) opened->lazy.fill(true);
+  if (lazy != nullptr && std::strcmp(lazy, "compute") == 0) opened->lazy[GPU_COMPUTE] = true;
   *context = latest = opened.release();
   return GPU_OK;
 }
@@ -125,7 +127,7 @@ GpuStatus copy(GpuContext* context, int32_t stream, void* target, const void* so
     if (const auto wrong = context->memory.leaves(at, bytes))
       return report(context, GPU_LAUNCH_FAILED, "copy: " + *wrong);
   const bool asynchronous = context->memory.owns(target) && context->memory.owns(source);
-  if (!asynchronous && context->capturing && stream == GPU_COMPUTE) {
+  if (!asynchronous && is_captured(context, stream)) {
     context->capture_broken = true;
     return report(context, GPU_FAILED,
                   "copy of memory that is not pinned is not possible while work is recorded");
@@ -282,30 +284,53 @@ GpuStatus mark(GpuContext* context, int32_t plan_step, const char*) {
 
 // ---- order ----------------------------------------------------------------------------------------------------------------------
 
-// Events of the compute stream inside a recording would be dependencies of the graph; nothing needs them.
-GpuStatus check_event_call(GpuContext* context, Call& call, int32_t stream, int32_t event) {
-  const GpuStatus status = call.status(stream, event);
-  if (status != GPU_OK || !context->capturing || stream != GPU_COMPUTE) return status;
-  context->capture_broken = true;
-  return report(context, GPU_FAILED, "events of the compute stream are not possible while work is recorded");
+GpuStatus make_event(GpuContext* context, int32_t* event) {
+  Call call(context, "make_event", Call::forbidden);
+  if (call.status() != GPU_OK) return call.status();
+  *event = int32_t(context->events.size());
+  context->events.emplace_back();
+  return GPU_OK;
+}
+
+// Events of streams that are being recorded become dependencies of the graph.
+GpuStatus record_in_capture(GpuContext* context, int32_t stream, Operation operation) {
+  const int event = operation.event;
+  const GpuStatus status = queue(context, std::move(operation));
+  context->capture.events[event] = context->capture.knows[std::size_t(stream)];
+  return status;
+}
+
+GpuStatus wait_in_capture(GpuContext* context, int32_t stream, Operation operation) {
+  const auto recorded = context->capture.events.find(operation.event);
+  if (recorded == context->capture.events.end()) {
+    context->capture_broken = true;
+    return report(context, GPU_FAILED,
+                  "a stream cannot wait for an event from outside while work is recorded");
+  }
+  Capture::Clock& knows = context->capture.knows[std::size_t(stream)];
+  for (std::size_t s = 0; s < knows.size(); ++s) knows[s] = std::max(knows[s], recorded->second[s]);
+  context->capture.takes_part[std::size_t(stream)] = true;
+  return queue(context, std::move(operation));
 }
 
 GpuStatus record_event(GpuContext* context, int32_t stream, int32_t event) {
   Call call(context, "record_event");
-  if (const GpuStatus status = check_event_call(context, call, stream, event); status != GPU_OK)
-    return status;
+  if (call.status(stream, event) != GPU_OK) return call.status(stream, event);
   Operation operation = operation_of(context, HOST_GPU_RECORD_EVENT, stream);
   operation.event = event;
+  if (is_captured(context, stream)) return record_in_capture(context, stream, std::move(operation));
+  context->capture.events.erase(event);
   operation.serial = ++context->events[std::size_t(event)].recorded;
   return queue(context, std::move(operation));
 }
 
 GpuStatus wait_event(GpuContext* context, int32_t stream, int32_t event) {
   Call call(context, "wait_event");
-  if (const GpuStatus status = check_event_call(context, call, stream, event); status != GPU_OK)
-    return status;
+  if (call.status(stream, event) != GPU_OK) return call.status(stream, event);
   Operation operation = operation_of(context, HOST_GPU_WAIT_EVENT, stream);
   operation.event = event;
+  if (is_captured(context, stream) || (context->capturing && context->capture.events.count(event) != 0))
+    return wait_in_capture(context, stream, std::move(operation));
   operation.serial =
       context->events[std::size_t(event)].recorded;  // its latest record now; none: nothing to wait for
   return queue(context, std::move(operation));
@@ -332,7 +357,7 @@ GpuStatus synchronize_event(GpuContext* context, int32_t event) {
 GpuStatus elapsed_ns(GpuContext* context, int32_t from_event, int32_t to_event, std::int64_t* ns) {
   Call call(context, "elapsed_ns", Call::forbidden);
   if (call.status(0, from_event) != GPU_OK || call.status(0, to_event) != GPU_OK)
-    return call.status(0, is_event(from_event) ? to_event : from_event);
+    return call.status(0, is_event(context, from_event) ? to_event : from_event);
   const Event &from = context->events[std::size_t(from_event)], &to = context->events[std::size_t(to_event)];
   if (from.recorded == 0 || to.recorded == 0)
     return report(context, GPU_FAILED, "elapsed_ns: an event was never recorded");
@@ -360,6 +385,8 @@ GpuStatus begin_capture(GpuContext* context) {
   context->capturing = true;
   context->capture_broken = false;
   context->captured.clear();
+  context->capture = {};
+  context->capture.takes_part[GPU_COMPUTE] = true;
   return GPU_OK;
 }
 
@@ -372,6 +399,10 @@ GpuStatus end_capture(GpuContext* context, GpuGraph** graph) {
     return report(context, GPU_FAILED,
                   began ? "a call between begin_capture and end_capture has broken the recording"
                         : "end_capture without begin_capture");
+  for (std::size_t s = 0; s < GPU_STREAMS; ++s)
+    if (context->capture.knows[GPU_COMPUTE][s] < context->capture.knows[s][s])
+      return report(context, GPU_FAILED,
+                    "the compute stream does not wait for the recorded work of stream " + std::to_string(s));
   *graph = new GpuGraph{std::move(context->captured)};
   return GPU_OK;
 }
@@ -379,8 +410,14 @@ GpuStatus end_capture(GpuContext* context, GpuGraph** graph) {
 GpuStatus run_graph(GpuContext* context, GpuGraph* graph) {
   Call call(context, "run_graph", Call::forbidden);
   GpuStatus status = call.status();
-  for (const Operation& operation : graph->operations)
-    if (status == GPU_OK) status = queue(context, operation);
+  for (Operation operation : graph->operations) {
+    if (status != GPU_OK) break;
+    if (operation.event >= 0) {  // of the graph's own: this run's
+      Event& event = context->events[std::size_t(operation.event)];
+      operation.serial = operation.kind == HOST_GPU_RECORD_EVENT ? ++event.recorded : event.recorded;
+    }
+    status = queue(context, std::move(operation));
+  }
   return status;
 }
 
@@ -444,6 +481,7 @@ constexpr GpuPlugin kPlugin = {
     unload,
     run_program,
     mark,
+    make_event,
     record_event,
     wait_event,
     query_event,

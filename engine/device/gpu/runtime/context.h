@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/device/gpu/plugin.h"
 #include "engine/device/gpu/runtime/dnn_library.h"
@@ -14,7 +15,7 @@ struct GpuContext {
   int device = 0;
   std::string architecture;  // "sm_90", "gfx90a:sramecc+:xnack-"
   GPU(Stream_t) streams[GPU_STREAMS] = {};
-  GPU(Event_t) events[GPU_EVENTS] = {};
+  std::vector<GPU(Event_t)> events;
   gradloom::kernels::gpu::AlgorithmTable algorithms;
   gradloom::kernels::gpu::GemmLibraryPtr gemm;  // null: none found, our own kernels serve
   gradloom::kernels::gpu::DnnLibraryPtr dnn;    // likewise

@@ -23,7 +23,9 @@ constexpr const char* kNames[] = {
 };
 
 bool is_stream(int32_t stream) { return stream >= 0 && stream < GPU_STREAMS; }
-bool is_event(int32_t event) { return event >= 0 && event < GPU_EVENTS; }
+bool is_event(const GpuContext* context, int32_t event) {
+  return event >= 0 && std::size_t(event) < context->events.size();
+}
 
 // ---- devices and contexts -------------------------------------------------------------------------------------------------------
 
@@ -47,14 +49,20 @@ void close(GpuContext* context) {
   delete context;
 }
 
+GpuStatus add_event(GpuContext* context) {
+  GPU(Event_t) event = nullptr;
+  const GpuStatus status =
+      check(context, GPU(EventCreateWithFlags)(&event, GPU(EventDefault)), "create event");
+  if (status == GPU_OK) context->events.push_back(event);
+  return status;
+}
+
 GpuStatus prepare(GpuContext* context) {
   GpuStatus status = enter(context);
   for (int i = 0; status == GPU_OK && i < GPU_STREAMS; ++i)
     status = check(context, GPU(StreamCreateWithFlags)(&context->streams[i], GPU(StreamNonBlocking)),
                    "create stream");
-  for (int i = 0; status == GPU_OK && i < GPU_EVENTS; ++i)
-    status =
-        check(context, GPU(EventCreateWithFlags)(&context->events[i], GPU(EventDefault)), "create event");
+  for (int i = 0; status == GPU_OK && i < GPU_EVENTS; ++i) status = add_event(context);
   return status;
 }
 
@@ -264,9 +272,16 @@ GpuStatus mark(GpuContext* context, int32_t plan_step, const char* name) {
 
 GpuStatus enter_with(GpuContext* context, int32_t stream, int32_t event) {
   const GpuStatus status = enter(context);
-  if (status != GPU_OK || (is_stream(stream) && is_event(event))) return status;
+  if (status != GPU_OK || (is_stream(stream) && is_event(context, event))) return status;
   return report(context, GPU_FAILED,
                 "no stream " + std::to_string(stream) + " or no event " + std::to_string(event));
+}
+
+GpuStatus make_event(GpuContext* context, int32_t* event) {
+  GpuStatus status = enter(context);
+  if (status == GPU_OK) status = add_event(context);
+  *event = int32_t(context->events.size()) - 1;
+  return status;
 }
 
 GpuStatus record_event(GpuContext* context, int32_t stream, int32_t event) {
@@ -416,6 +431,7 @@ constexpr GpuPlugin kPlugin = {
     unload,
     run_program,
     mark,
+    make_event,
     record_event,
     wait_event,
     query_event,

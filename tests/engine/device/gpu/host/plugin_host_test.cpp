@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -385,6 +386,69 @@ TEST_F(HostPlugin, GraphsRunWhatWasRecorded) {
   EXPECT_EQ(records[0].in_graph, 0);
   EXPECT_EQ(records[1].in_graph, 1);
   gpu->destroy_graph(context, graph);
+}
+
+// A stream that waits for an event of the recording belongs to it, and the compute stream must have waited for it at the end.
+TEST_F(HostPlugin, RecordingsHoldTheStreamsThatJoinThem) {
+  for (const char* const order : {"0", "1", "compute"}) {
+    const Setting lazy("GRADLOOM_HOSTGPU_LAZY", order);
+    reopen();
+    float* device = allocate<float>(4);
+    float* host = allocate<float>(4, true);
+    std::int32_t made = 0, copied = 0;
+    EXPECT_EQ(gpu->make_event(context, &made), GPU_OK);
+    EXPECT_EQ(gpu->make_event(context, &copied), GPU_OK);
+    EXPECT_TRUE(made >= GPU_EVENTS && copied == made + 1);
+    GpuGraph* graph = nullptr;
+    EXPECT_EQ(gpu->begin_capture(context), GPU_OK);
+    EXPECT_EQ(fill_with(1, device, 4), GPU_OK);
+    EXPECT_EQ(gpu->record_event(context, GPU_COMPUTE, made), GPU_OK);
+    EXPECT_EQ(gpu->wait_event(context, GPU_DOWNLOAD, made), GPU_OK);
+    EXPECT_EQ(gpu->copy(context, GPU_DOWNLOAD, host, device, 16), GPU_OK);
+    EXPECT_EQ(gpu->record_event(context, GPU_DOWNLOAD, copied), GPU_OK);
+    EXPECT_EQ(gpu->wait_event(context, GPU_COMPUTE, copied), GPU_OK);
+    EXPECT_EQ(fill_with(2, device, 4), GPU_OK);
+    ASSERT_EQ(gpu->end_capture(context, &graph), GPU_OK) << message();
+    EXPECT_EQ(gpu->synchronize(context), GPU_OK);
+    EXPECT_TRUE(std::isnan(host[0])) << "nothing has run";
+    for (int run = 0; run < 2; ++run) {
+      EXPECT_EQ(gpu->fill(context, GPU_COMPUTE, device, 0, 16), GPU_OK);
+      EXPECT_EQ(gpu->run_graph(context, graph), GPU_OK);
+      EXPECT_EQ(gpu->synchronize(context), GPU_OK);
+      EXPECT_EQ(host[3], 1.0f) << order;
+      EXPECT_EQ(device[3], 2.0f) << order;
+      std::memset(host, 0, 16);
+    }
+    gpu->destroy_graph(context, graph);
+  }
+}
+
+TEST_F(HostPlugin, RecordingsEndWhenAllTheirStreamsHave) {
+  float* device = allocate<float>(4);
+  float* host = allocate<float>(4, true);
+  GpuGraph* graph = nullptr;
+  EXPECT_EQ(gpu->begin_capture(context), GPU_OK);
+  EXPECT_EQ(gpu->record_event(context, GPU_COMPUTE, 40), GPU_OK);
+  EXPECT_EQ(gpu->wait_event(context, GPU_DOWNLOAD, 40), GPU_OK);
+  EXPECT_EQ(gpu->copy(context, GPU_DOWNLOAD, host, device, 16), GPU_OK);
+  EXPECT_EQ(gpu->end_capture(context, &graph), GPU_FAILED);
+  EXPECT_TRUE(has(message(), "does not wait for the recorded work of stream 2")) << message();
+  EXPECT_EQ(graph, nullptr);
+}
+
+// GRADLOOM_HOSTGPU_LAZY=compute: what does not wait for the compute stream comes before it.
+TEST_F(HostPlugin, CopiesMayRunAsEarlyAsTheirWaitsLetThem) {
+  const Setting lazy("GRADLOOM_HOSTGPU_LAZY", "compute");
+  reopen();
+  float* device = allocate<float>(4);
+  float* host = allocate<float>(8, true);
+  EXPECT_EQ(fill_with(3, device, 4), GPU_OK);
+  EXPECT_EQ(gpu->record_event(context, GPU_COMPUTE, 40), GPU_OK);
+  EXPECT_EQ(gpu->copy(context, GPU_DOWNLOAD, host, device, 16), GPU_OK);
+  EXPECT_TRUE(std::isnan(host[0])) << "copied before it was made";
+  EXPECT_EQ(gpu->wait_event(context, GPU_DOWNLOAD, 40), GPU_OK);
+  EXPECT_EQ(gpu->copy(context, GPU_DOWNLOAD, host + 4, device, 16), GPU_OK);
+  EXPECT_EQ(host[4], 3.0f);
 }
 
 TEST_F(HostPlugin, CallsThatBreakARecording) {
