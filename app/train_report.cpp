@@ -23,6 +23,7 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
                 {"kernels_per_step", c.plan.steps.size()},
                 {"plan_peak_bytes", c.plan.peak_bytes()},
                 {"compile_ms", c.compile_ms}};
+  if (c.plan.host_bytes > 0) start["plan_host_bytes"] = c.plan.host_bytes;
   if (costs) start["costs"] = costs->json();
   out_.object(start);
   std::string passes;
@@ -32,7 +33,11 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
   out_.text("plan      " + plural_text(static_cast<std::int64_t>(c.plan.steps.size()), "kernel") +
             " per step, peak " + bytes_text(static_cast<double>(c.plan.peak_bytes())) + " (arena " +
             bytes_text(static_cast<double>(c.plan.arena_bytes)) + ", lower bound " +
-            bytes_text(static_cast<double>(c.plan.lower_bound_bytes)) + "), compiled in " +
+            bytes_text(static_cast<double>(c.plan.lower_bound_bytes)) + ")" +
+            (c.plan.host_bytes > 0
+                 ? " and " + bytes_text(static_cast<double>(c.plan.host_bytes)) + " of the host's memory"
+                 : "") +
+            ", compiled in " +
             duration_text(c.compile_ms * 1e6));
   if (costs) out_.text("costs     " + costs->text());
   out_.text("passes    " + (passes.empty() ? "none" : passes));
@@ -133,6 +138,7 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
             {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
             {"kernels_per_step", plan.steps.size()},
             {std::string(items_.name) + "_per_step", items_.count}};
+  if (plan.host_bytes > 0) s["plan_host_bytes"] = plan.host_bytes;
   if (loss_scale.scale() > 0) {
     s["skipped_steps"] = loss_scale.skipped();
     s["loss_scale"] = loss_scale.scale();

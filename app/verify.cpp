@@ -40,7 +40,8 @@ class Verifier {
              job->options.in_place,
              job->options.pieces,
              job->options.memory_budget_bytes,
-             job->options.recompute} {
+             job->options.recompute,
+             job->options.offload} {
     measure_.steps = options.steps;
   }
 
@@ -71,6 +72,7 @@ class Verifier {
     exact.memory_budget.clear();
     exact.recompute.clear();
     exact.in_place = exact.pieces = false;
+    exact.offload.clear();
     exact_ = TRY(measure(TRY(prepare_measured(exact, stop_)), measure_, stop_));
     for (const Measured& m : exact_) {
       const std::size_t place = places_.size();
@@ -167,6 +169,15 @@ class Verifier {
     Configuration c = all_;
     c.memory_budget_bytes = 0;
     c.recompute.clear();
+    c.offload.clear();
+    return c;
+  }
+
+  // With recompute alone, as far as it was named: a budget chooses both.
+  Configuration without_offload() const {
+    Configuration c = all_;
+    c.memory_budget_bytes = 0;
+    c.offload.clear();
     return c;
   }
 
@@ -189,8 +200,10 @@ class Verifier {
   Result<Culprit> find_culprit() {
     Culprit culprit;
     shown_ = all_;
-    if (all_.runs_again() && !TRY(strays(without_recompute())))
-      return Culprit{"recompute", "", TRY(strays(all_)).value_or(Verified{})};
+    if ((all_.runs_again() || all_.leaves()) && !TRY(strays(without_recompute()))) {
+      const bool offload = all_.leaves() && !TRY(strays(without_offload()));
+      return Culprit{offload ? "offload" : "recompute", "", TRY(strays(all_)).value_or(Verified{})};
+    }
     if (all_.pieces && !TRY(strays(with_copies())))
       return Culprit{"pieces", "", TRY(strays(all_)).value_or(Verified{})};
     tell("with the memory planner alone");
@@ -299,6 +312,7 @@ class Verifier {
       recipe.memory_budget.clear();
       recipe.recompute.clear();
     }
+    if (!shown_.leaves()) recipe.offload.clear();
     recipe.model = model;
     recipe.model_hash = TRY(load_model(recipe)).content_hash;
     recipe.data = "npz:" + data;

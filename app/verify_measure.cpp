@@ -145,6 +145,7 @@ Result<std::shared_ptr<const Prepared>> configured(const Prepared& job, const Co
   changed->options.pieces = configuration.pieces;
   changed->options.memory_budget_bytes = configuration.memory_budget_bytes;
   changed->options.recompute = configuration.recompute;
+  changed->options.offload = configuration.offload;
   changed->compiled = TRY(compile_measured(*changed, std::move(stop)));
   return std::shared_ptr<const Prepared>(std::move(changed));
 }

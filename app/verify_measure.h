@@ -27,8 +27,9 @@ struct Configuration {
   std::string planner = "none";
   bool in_place = false, pieces = false;
   std::int64_t memory_budget_bytes = 0;
-  std::vector<std::string> recompute{};
+  std::vector<std::string> recompute{}, offload{};
   bool runs_again() const { return memory_budget_bytes > 0 || !recompute.empty(); }
+  bool leaves() const { return !offload.empty(); }
 };
 
 // As `prepare`, but a model in which nothing trains is compiled for its gradients alone

@@ -2,6 +2,7 @@
 #include "passes/compile.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "engine/autodiff/autodiff.h"
@@ -160,8 +161,8 @@ void note_missing_sites(const CompileOptions& options, CompiledModule& compiled)
 // `forward_outputs`: as in PlanOptions, of a module.
 PlanOptions plan_options(const CompileOptions& options, const PlannerDef& planner,
                          std::optional<std::size_t> forward_outputs = {}) {
-  return {planner.plan,    planner.name, options.in_place, options.target, options.dnn_library,
-          forward_outputs, {},           options.pieces};
+  return {planner.plan,    planner.name, options.in_place, options.target,      options.dnn_library,
+          forward_outputs, {},           options.pieces,   step_speeds(options)};
 }
 
 // What the planner did with the Slice, Split and Concat nodes that the passes left, in the words of a pass. The graph
@@ -194,11 +195,35 @@ struct Planned {
   std::vector<std::string>& notes;
 };
 
+bool offload_allowed(const CompileOptions& options) {
+  return std::find(options.offload.begin(), options.offload.end(), kOffloadAuto) != options.offload.end();
+}
+
+// The least predicted time, of choices of recompute and of what leaves the device with each. False: nothing fits.
+Result<bool> fit_with_offload(const CompileOptions& options, const PlanOptions& how, const Planned& planned,
+                              std::vector<RecomputeChoice> curve, std::stop_token stop,
+                              std::int64_t& least_bytes) {
+  PlanOptions plan = how;
+  plan.known_kernels = std::make_shared<KnownKernels>();
+  std::optional<FittedPlan> fitted = TRY(
+      offload_to_fit(planned.graph, planned.reports,
+                     {plan, options.memory_budget_bytes, std::move(curve), std::move(stop)}, least_bytes));
+  if (!fitted) return false;
+  planned.graph = std::move(fitted->graph);
+  planned.reports = std::move(fitted->reports);
+  planned.plan = std::move(fitted->plan);
+  return true;
+}
+
 // The cheapest choice of recompute whose plan is within the budget.
 Status fit_memory(const CompileOptions& options, const PlanOptions& how, const Planned& planned,
                   std::stop_token stop) {
   const std::int64_t before = planned.plan.peak_bytes();
-  const auto curve = TRY(recompute_curve(planned.graph, recompute_options(options, how, std::move(stop))));
+  const auto curve = TRY(recompute_curve(planned.graph, recompute_options(options, how, stop)));
+  std::int64_t least_bytes = curve.back().peak_bytes;
+  if (offload_allowed(options) &&
+      TRY(fit_with_offload(options, how, planned, curve, std::move(stop), least_bytes)))
+    return {};
   for (const RecomputeChoice& choice : curve) {
     if (choice.nodes.empty() || choice.peak_bytes > options.memory_budget_bytes) continue;
     Graph graph = planned.graph;
@@ -214,17 +239,27 @@ Status fit_memory(const CompileOptions& options, const PlanOptions& how, const P
   const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
   return Error{Errc::device, "the memory budget of " + text(options.memory_budget_bytes) +
                                  " cannot be met: the step takes " + text(before) +
-                                 ", with recompute at least " + text(curve.back().peak_bytes) +
+                                 (offload_allowed(options) ? ", with recompute and offload at least "
+                                                           : ", with recompute at least ") +
+                                 text(std::min(least_bytes, curve.back().peak_bytes)) +
                                  " (a smaller batch would help: --dim, with --accumulate)"};
 }
 
 // Recompute and plan. Outputs stay what they are.
-Status plan_memory(const CompileOptions& options, const PlanOptions& how, const Planned& planned,
+Status plan_memory(const CompileOptions& options, PlanOptions how, const Planned& planned,
                    std::stop_token stop) {
   if (!options.recompute.empty()) {
     TRY(recompute_named(planned.graph, options.recompute, planned.reports));
     if (planned.reports.back().matched == 0)
       planned.notes.emplace_back("recompute: nothing that it names is read after the loss and can run twice");
+  }
+  std::vector<std::string> leaving = options.offload;
+  std::erase(leaving, kOffloadAuto);
+  if (!leaving.empty()) {
+    TRY(offload_named(planned.graph, leaving, how, planned.reports));
+    if (planned.reports.back().matched == 0)
+      planned.notes.emplace_back(
+          "offload: nothing that it names is idle between the forward and the backward pass");
   }
   planned.plan = TRY(make_plan(planned.graph, how));
   if (options.memory_budget_bytes > 0 && planned.plan.peak_bytes() > options.memory_budget_bytes)
@@ -239,6 +274,13 @@ Result<std::vector<RecomputeChoice>> memory_curve(const Compiled& compiled, cons
   const PlannerDef* planner = TRY(known_planner(options.planner));
   return recompute_curve(compiled.train.graph,
                          recompute_options(options, plan_options(options, *planner), std::move(stop)));
+}
+
+StepSpeeds step_speeds(const CompileOptions& options) {
+  StepSpeeds speeds;
+  if (options.link_bytes_per_ns > 0) speeds.link = options.link_bytes_per_ns;
+  speeds.step_ns = options.kernel_ns;
+  return speeds;
 }
 
 // `freeze` may name buffers and constants too, which are not trained anyway.
@@ -274,6 +316,10 @@ Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const Co
 Result<CompiledModule> compile_module(const Graph& imported, const CompileOptions& options,
                                       const ModuleSpec& spec, std::stop_token stop) {
   const PlannerDef* planner = TRY(known_planner(options.planner));
+  if (!options.offload.empty())
+    return Error{
+        Errc::usage,
+        "offload: a module's forward and backward pass run apart, on the CPU; nothing of it leaves a GPU's memory"};
   CompiledModule compiled{imported, {}, {}, {}, {}};
   Graph& graph = compiled.graph;
   TRY(check_named(graph, options.train));
@@ -297,6 +343,10 @@ Result<CompiledModule> compile_module(const Graph& imported, const CompileOption
 Result<Compiled> compile(const Graph& imported, const CompileOptions& options, std::stop_token stop) {
   const std::int64_t start_ns = monotonic_ns();
   const PlannerDef* planner = TRY(known_planner(options.planner));
+  if (!options.offload.empty() && options.target == kernels::Target::cpu)
+    return Error{
+        Errc::usage,
+        "--offload moves values from a GPU's memory to the host's, and the CPU's memory is the host's: it needs --device cuda:0, hip:0 or host-gpu (--recompute saves memory on the CPU, too)"};
   Compiled compiled;
   compiled.forward = imported;
   if (options.gradients_only)

@@ -10,6 +10,7 @@
 #include "engine/train/module_graph.h"
 #include "engine/train/train_graph.h"
 #include "passes/pass.h"
+#include "passes/offload.h"
 #include "passes/recompute.h"
 
 namespace gradloom {
@@ -28,6 +29,12 @@ struct CompileOptions {
   KernelTimes kernel_ns{};  // by which it is chosen what runs again; none: by FLOPs and bytes
   // Forward nodes that run again in any case, before the budget is looked at (recompute_named).
   std::vector<std::string> recompute;
+  // What leaves a GPU's memory between the forward and the backward pass (offload_named), before the budget is looked
+  // at. kOffloadAuto among them: with a memory budget more may leave, where that is predicted to take less time
+  // than recompute. Errc::usage on the CPU.
+  std::vector<std::string> offload{};
+  double link_bytes_per_ns =
+      0;  // what a copy between the GPU and the host was measured to carry; 0: not known
   // Instead of training: gradients of the loss with respect to every parameter and float
   // input become outputs (check).
   bool gradients_only = false;
@@ -76,6 +83,9 @@ struct CompiledModule {
 };
 Result<CompiledModule> compile_module(const Graph& imported, const CompileOptions& options,
                                       const ModuleSpec& spec, std::stop_token stop = {});
+
+// Speeds by which offload is planned and its times are predicted, for a job of these options.
+StepSpeeds step_speeds(const CompileOptions& options);
 
 // Usage errors name the nearest that exists: an unknown planner, a glob of `freeze`, `train` or `groups` that fits no parameter, a
 // instance that is none of its pass's and no node of the model. Passes for other targets keep fingerprints

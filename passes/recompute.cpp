@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/ir/op.h"
+#include "engine/ops/transfers.h"
 #include "passes/min_cut.h"
 #include "passes/node_patterns.h"
 
@@ -27,6 +28,7 @@ std::vector<bool> repeatable_nodes(const Graph& graph) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     repeatable[id] = runs_forward(node) && !node.op->has(kMustAlias) && !node.op->has(kRunsOnce) &&
+                     !copies_to_host(*node.op) &&
                      std::none_of(node.inputs.begin(), node.inputs.end(), is_state) &&
                      std::none_of(node.outputs.begin(), node.outputs.end(), is_updated);
   }
@@ -500,8 +502,9 @@ Status recompute_named(Graph& graph, const std::vector<std::string>& patterns,
       [&](Rewriter& rw) -> Status {
         for (const NodeId id : kept)
           rw.reject("again", id,
-                    graph.nodes[id].op->has(kRunsOnce) ? "it is code of the caller, which runs once"
-                                                       : "it reads or changes a state, so it runs once");
+                    graph.nodes[id].op->has(kRunsOnce)    ? "it is code of the caller, which runs once"
+                    : copies_to_host(*graph.nodes[id].op) ? "it is a copy to the host"
+                                                          : "it reads or changes a state, so it runs once");
         const auto first = first_readers(rw, chosen);
         for (const NodeId id : chosen)
           if (!first.count(id) && !graph.nodes[id].op->has(kView))

@@ -194,6 +194,19 @@ Result<std::unique_ptr<BatchSource>> recipe_batches(const Recipe& recipe,
   return batches;
 }
 
+namespace {
+
+// Bytes per ns of the fastest copy between a GPU and the host that was timed; 0: none was.
+double measured_link(const std::vector<KernelTime>& times) {
+  double link = 0;
+  for (const KernelTime& time : times)
+    if ((time.op == "CopyToHost" || time.op == "CopyFromHost") && time.ns > 0)
+      link = std::max(link, time.bytes_written / time.ns);
+  return link;
+}
+
+}  // namespace
+
 Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   CompileOptions options;
   options.train.loss = recipe.loss;
@@ -213,6 +226,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   options.train.accumulate = recipe.accumulate;
   options.train.ema = recipe.ema;
   options.recompute = recipe.recompute;
+  options.offload = recipe.offload;
   if (!recipe.memory_budget.empty()) {
     const std::optional<std::int64_t> budget = parse_bytes(recipe.memory_budget);
     if (!budget || *budget <= 0)
@@ -220,6 +234,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
                    "/memory_budget: '" + escaped(recipe.memory_budget) + "' is no size of memory"};
     options.memory_budget_bytes = *budget;
   }
+  options.link_bytes_per_ns = measured_link(recipe.kernel_times);
   if (!recipe.kernel_times.empty())
     options.kernel_ns = [model = CostModel(recipe.kernel_times)](const Graph& graph, const Plan& plan) {
       std::vector<double> ns;

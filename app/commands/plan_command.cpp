@@ -10,6 +10,7 @@
 #include "engine/base/text.h"
 #include "engine/onnx/export_graph.h"
 #include "engine/ir/op.h"
+#include "engine/plan/streams.h"
 
 namespace gradloom {
 namespace {
@@ -45,8 +46,33 @@ Json report_json(const PassReport& r) {
           {"log", log_json(r.log)}};
 }
 
+// What waits in the host's memory, and what the link is predicted to cost.
+struct Offloaded {
+  std::size_t values = 0;
+  StepTimes times;
+
+  explicit Offloaded(const Prepared& prepared) {
+    const Compiled& c = prepared.compiled;
+    for (const PlanStep& step : c.plan.steps) values += step.stream == kDownloadStream ? 1 : 0;
+    if (values > 0) times = predict_times(c.train.graph, c.plan, step_speeds(prepared.options));
+  }
+  Json json(const Plan& p) const {
+    return {{"values", values},
+            {"host_bytes", p.host_bytes},
+            {"predicted_step_ns", times.total_ns},
+            {"predicted_exposed_ns", times.exposed_ns}};
+  }
+  std::string text(const Plan& p) const {
+    return bytes_text(static_cast<double>(p.host_bytes)) + " pinned for " +
+           plural_text(static_cast<std::int64_t>(values), "value") + " that leave" +
+           (values == 1 ? "s" : "") + "; kernels are predicted to wait " + duration_text(times.exposed_ns) +
+           " of " + duration_text(times.total_ns) + " for copies";
+  }
+};
+
 // The values with the most bytes among those live where the arena is fullest.
-void print_json(const Output& out, const Compiled& c, const std::optional<MeasuredCosts>& costs) {
+void print_json(const Output& out, const Prepared& prepared, const std::optional<MeasuredCosts>& costs) {
+  const Compiled& c = prepared.compiled;
   const Plan& p = c.plan;
   Json passes = Json::array(), kernels = Json::array(), peak = Json::array();
   for (const PassReport& r : c.reports) passes.push_back(report_json(r));
@@ -62,6 +88,8 @@ void print_json(const Output& out, const Compiled& c, const std::optional<Measur
                        {"flops", s.flops},
                        {"bytes", s.bytes_read + s.bytes_written},
                        {"workspace_bytes", s.workspace_bytes}});
+    if (s.stream != kComputeStream) kernels.back()["stream"] = s.stream;
+    if (!s.waits.empty()) kernels.back()["waits"] = s.waits;
   }
   for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
     peak.push_back({{"value", name}, {"bytes", bytes}});
@@ -84,6 +112,7 @@ void print_json(const Output& out, const Compiled& c, const std::optional<Measur
                {"removed_by_training", log_json(c.train.removed)},
                {"kernels", kernels}};
   if (costs) plan["costs"] = costs->json();
+  if (const Offloaded offloaded(prepared); offloaded.values > 0) plan["offload"] = offloaded.json(p);
   out.object(plan);
 }
 
@@ -115,8 +144,9 @@ void print_logs(const Output& out, const Compiled& c) {
   print(PassPhase::post_gradient, " (after autodiff)");
 }
 
-void print_text(const Output& out, const Compiled& c, const Options& options,
+void print_text(const Output& out, const Prepared& prepared, const Options& options,
                 const std::optional<MeasuredCosts>& costs) {
+  const Compiled& c = prepared.compiled;
   const Plan& p = c.plan;
   std::vector<std::vector<std::string>> rows;
   for (const PassReport& r : c.reports) {
@@ -152,6 +182,8 @@ void print_text(const Output& out, const Compiled& c, const Options& options,
   out.text("arena        planner " + p.planner + ", lower bound " +
            bytes_text(static_cast<double>(p.lower_bound_bytes)) + " (fragmentation " +
            percent_text(p.fragmentation()) + ")");
+  if (const Offloaded offloaded(prepared); offloaded.values > 0)
+    out.text("host         " + offloaded.text(p));
   std::string names;
   for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
     names += (names.empty() ? "" : ", ") + escaped(name) + " " + bytes_text(static_cast<double>(bytes));
@@ -255,8 +287,8 @@ CommandRun declare_plan(CLI::App& app) {
     if (!options->export_graph.empty()) return write_graph(context.out, prepared->compiled, *options);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
-    print_json(context.out, prepared->compiled, costs);
-    if (!context.out.json()) print_text(context.out, prepared->compiled, *options, costs);
+    print_json(context.out, *prepared, costs);
+    if (!context.out.json()) print_text(context.out, *prepared, *options, costs);
     return {};
   };
 }

@@ -94,6 +94,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.accumulate = 4;
   recipe.memory_budget = "2GiB";
   recipe.recompute = {"Softmax", "/blocks.?/*"};
+  recipe.offload = {"auto", "/blocks.0/*"};
   recipe.costs = "runs of today.gls#3";
   set_precision(recipe, "f16");
   recipe.loss_scale = "dynamic{initial=256}";

@@ -82,6 +82,7 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"load_optimizer", "o.npz"},
                                                      {"memory_budget", "2GiB"},
                                                      {"recompute", "Softmax /head/*"},
+                                                     {"offload", "auto /head/*"},
                                                      {"costs", "runs.gls#3"},
                                                      {"clip_value", "2"},
                                                      {"ema", "0.9"},

@@ -28,6 +28,7 @@ Recipe full_recipe() {
   recipe.load_optimizer = "/o.safetensors";
   recipe.memory_budget = "2GiB";
   recipe.recompute = {"Softmax", "/head/*"};
+  recipe.offload = {"auto", "/body/*"};
   recipe.group = {"*bias{weight_decay=0}", "wte*{lr=1e-4}"};
   recipe.costs = "/runs.gls#3";
   recipe.kernel_times = {{"product", "MatMul", "f32[8, 64]", 4096, 1024.5, 2048, 1234.5},

@@ -61,6 +61,21 @@ TEST(KernelTable, UntimedRowsSortLast) {
   }
 }
 
+TEST(MemoryModel, TheHostsMemoryIsToldApart) {
+  Compiled step = testing::small_step();
+  step.plan.host_bytes = 4096;
+  const MemoryModel planned = build_memory_model(step.train.graph, step.plan);
+  EXPECT_EQ(planned.host_bytes, 4096);
+  EXPECT_EQ(planned.total_bytes(), step.plan.peak_bytes()) << "which is the device's";
+  RunRecord run;
+  BufferRow row;
+  row.place = "host";
+  row.offset = 64;
+  row.bytes = 128;
+  run.buffers = {row};
+  EXPECT_EQ(build_memory_model(run).host_bytes, 192);
+}
+
 TEST(MemoryModel, AgreesWithThePlan) {
   const Compiled step = testing::small_step();
   const MemoryModel memory = build_memory_model(step.train.graph, step.plan);

@@ -40,6 +40,7 @@ void summary(const MemoryModel& m) {
          m.waste() > 0.05 ? palette().warn : palette().good);
   number("memory.state", "Parameters, state", bytes(m.state_bytes), palette().text);
   number("memory.input", "Inputs, constants", bytes(m.input_bytes + m.constant_bytes), palette().text);
+  if (m.host_bytes > 0) number("memory.host", "In the host's memory", bytes(m.host_bytes), palette().text);
   number("memory.planner", "Planner", m.planner.empty() ? "unknown" : m.planner, palette().text);
 }
 

@@ -69,6 +69,7 @@ MemoryModel build_memory_model(const Graph& graph, const Plan& plan) {
   model.state_bytes = plan.state_bytes;
   model.input_bytes = plan.input_bytes;
   model.constant_bytes = plan.constant_bytes;
+  model.host_bytes = plan.host_bytes;
   model.lower_bound_bytes = plan.lower_bound_bytes;
   model.planner = plan.planner;
   std::vector<int32_t> block_of(plan.buffers.size(), -1);
@@ -158,6 +159,7 @@ MemoryModel build_memory_model(const RunRecord& run) {
   model.state_bytes = sizes["state"];
   model.input_bytes = sizes["input"];
   model.constant_bytes = sizes["constant"];
+  model.host_bytes = sizes["host"];
   finish(model, std::max(steps, 1));
   return model;
 }

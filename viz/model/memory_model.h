@@ -30,6 +30,7 @@ struct MemoryModel {
   std::vector<int32_t> live_at_peak;    // indices in blocks, largest first
   int32_t peak_step = 0;
   int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0, lower_bound_bytes = 0;
+  int64_t host_bytes = 0;           // pinned, for what waits outside the device: no part of the total
   int64_t measured_peak_bytes = 0;  // 0: not measured
   std::string planner;
   int64_t total_bytes() const { return arena_bytes + state_bytes + input_bytes + constant_bytes; }
