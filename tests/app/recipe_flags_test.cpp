@@ -114,7 +114,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
                                        *recipe_rules(recipe)));
   recipe.passes[0].sites.except = {"here"};
   recipe.planner = "reuse";
-  recipe.in_place = false;
+  recipe.in_place = recipe.pieces = false;
   recipe.record = false;
   recipe.search = 8;
   recipe.device = "cuda:0";
