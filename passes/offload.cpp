@@ -247,6 +247,8 @@ class Fitter {
       Graph graph = graph_;
       std::vector<PassReport> reports = reports_;
       if (!choice.nodes.empty()) TRY(apply_recompute(graph, choice.nodes, reports));
+      // Copies make no plan faster.
+      if (best && TRY(with(graph, reports, {}, 0, true)).predicted_ns >= best->predicted_ns) continue;
       const Values values = TRY(Values::of(graph));
       std::vector<ValueId> earliest = values.movable(), largest = earliest;
       std::stable_sort(largest.begin(), largest.end(), [&](ValueId a, ValueId b) {
@@ -254,8 +256,8 @@ class Fitter {
       });
       for (const double hold_ns : kHolds) {
         hold_ns_ = hold_ns;
-        TRY(fit(graph, reports, earliest));
-        if (largest != earliest) TRY(fit(graph, reports, largest));
+        if (plans_ <= most_plans()) TRY(fit(graph, reports, earliest));
+        if (plans_ <= most_plans() && largest != earliest) TRY(fit(graph, reports, largest));
       }
     }
     return {};
@@ -265,25 +267,30 @@ class Fitter {
   std::int64_t least_bytes = INT64_MAX;
 
  private:
-  static constexpr std::size_t kChoices = 8;  // of recompute, from the curve
+  // Choices of recompute, from the curve; plans, so many of so many nodes in all: seconds.
+  static constexpr std::size_t kChoices = 8, kLeastPlans = 64, kPlannedNodes = 200'000;
+  std::size_t most_plans() const {
+    return std::max(kLeastPlans, kPlannedNodes / std::max<std::size_t>(graph_.nodes.size(), 1));
+  }
 
   std::vector<RecomputeChoice> chosen() const {
     const auto& all = options_.recompute;
     std::vector<RecomputeChoice> some;
-    const std::size_t count = std::min(all.size(), kChoices);
-    for (std::size_t i = 0; i < count; ++i)
-      some.push_back(all[i * (all.size() - 1) / std::max<std::size_t>(count - 1, 1)]);
-    // The cheapest that fits by itself.
+    // First the cheapest that fits by itself.
     const auto fits = std::find_if(all.begin(), all.end(), [&](const RecomputeChoice& choice) {
       return choice.peak_bytes <= options_.budget_bytes;
     });
     if (fits != all.end()) some.push_back(*fits);
+    const std::size_t count = std::min(all.size(), kChoices);
+    for (std::size_t i = 0; i < count; ++i)
+      some.push_back(all[i * (all.size() - 1) / std::max<std::size_t>(count - 1, 1)]);
     return some;
   }
 
   Result<FittedPlan> with(const Graph& from, const std::vector<PassReport>& reports,
-                          const std::vector<ValueId>& order, std::size_t count, bool search) const {
+                          const std::vector<ValueId>& order, std::size_t count, bool search) {
     if (options_.stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+    ++plans_;
     const std::vector<ValueId> values(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
     FittedPlan made{from, {}, reports};
     PlanOptions plan = options_.plan;
@@ -331,6 +338,7 @@ class Fitter {
   const std::vector<PassReport>& reports_;
   const OffloadOptions& options_;
   double hold_ns_ = kHolds[0];
+  std::size_t plans_ = 0;  // made so far
 };
 
 }  // namespace
