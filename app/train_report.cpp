@@ -37,8 +37,7 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
             (c.plan.host_bytes > 0
                  ? " and " + bytes_text(static_cast<double>(c.plan.host_bytes)) + " of the host's memory"
                  : "") +
-            ", compiled in " +
-            duration_text(c.compile_ms * 1e6));
+            ", compiled in " + duration_text(c.compile_ms * 1e6));
   if (costs) out_.text("costs     " + costs->text());
   out_.text("passes    " + (passes.empty() ? "none" : passes));
   if (record.recording()) out_.text("session   " + record.session() + ", run " + std::to_string(record.id()));
