@@ -1,15 +1,12 @@
 // The GPU path end to end without a GPU: device host-gpu runs the GPU kernels' sources on the CPU behind the
 // same plugin interface.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <map>
-#include <set>
 #include <thread>
 
 #include "app/check_samples.h"
@@ -19,26 +16,16 @@
 #include "engine/device/gpu_device.h"
 #include "engine/onnx/file/tensor_proto.h"
 #include "engine/ir/op.h"
-#include "engine/device/gpu/host/recording.h"
 #include "passes/compile.h"
 #include "tests/engine/onnx/support.h"
 #include "tests/engine/run/order.h"
 #include "tests/environment.h"
-#include "kernels/launcher.h"
+#include "tests/app/host_gpu_support.h"
 #include "tests/app/model_job.h"
 #include "tests/paths.h"
 
 namespace gradloom {
 namespace {
-
-#ifdef GRADLOOM_PLUGIN_FOLDER
-#define REQUIRE_HOST_GPU()                                            \
-  setenv("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER, 1);              \
-  setenv("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache", 1); \
-  ASSERT_TRUE(find_plugin("hostgpu").ok()) << find_plugin("hostgpu").error().message
-#else
-#define REQUIRE_HOST_GPU() GTEST_SKIP() << "this build has no host executor (GRADLOOM_HOST_GPU is off)"
-#endif
 
 Recipe recipe_for(const std::string& model, const std::string& passes, const std::string& device) {
   Recipe recipe = model_recipe(model);
@@ -381,11 +368,6 @@ TEST(HostGpu, TheSearchedAlgorithmIsUsedAgain) {
 
 // ---- order ----------------------------------------------------------------------------------------------------------------------
 
-OrderedRange range_of(const void* begin, std::uint64_t bytes) {
-  const auto at = reinterpret_cast<std::uint64_t>(begin);
-  return {at, at + bytes};
-}
-
 TEST(Order, TheCheckerFindsWhatIsMissing) {
   const OrderedRange a{0, 64}, b{64, 128};
   using Kind = OrderedWork::Kind;
@@ -402,87 +384,22 @@ TEST(Order, TheCheckerFindsWhatIsMissing) {
   EXPECT_EQ(first_disorder({reader, {Kind::record, 0, 7}, {Kind::host_wait, 0, 7}, again}), "");
 }
 
-// What plan step `i` touches, as addresses.
-void add_ranges(const Graph& graph, const Plan& plan, const Executor& executor, std::size_t i,
-                OrderedWork& work) {
-  const Node& node = graph.nodes[plan.steps[i].node];
-  const auto add = [&](ValueId v, std::vector<OrderedRange>& to) {
-    if (v == kNone || plan.buffer_of[v] < 0) return;
-    const Buffer& b = plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])];
-    to.push_back(
-        range_of(executor.memory(b.place) + b.offset + plan.offset_in_buffer(v), byte_size(graph.type(v))));
-  };
-  for (const ValueId v : node.inputs) add(v, work.reads);
-  for (const ValueId v : node.outputs) add(v, work.writes);
-  if (plan.steps[i].workspace_bytes > 0)
-    work.writes.push_back(range_of(executor.memory(Place::arena) + plan.steps[i].workspace_offset,
-                                   static_cast<std::uint64_t>(plan.steps[i].workspace_bytes)));
-  if (node.op->has(kRandom))
-    work.reads.push_back(
-        range_of(executor.memory(Place::input) + plan.input_bytes, sizeof(kernels::RandomState)));
-}
-
 TEST(HostGpu, WorkIsOrderedAsItsMemoryDemands) {
   REQUIRE_HOST_GPU();
-  void* const library =
-      dlopen(find_plugin("hostgpu")->c_str(), RTLD_NOW | RTLD_LOCAL);  // the one that the device uses
-  ASSERT_NE(library, nullptr);
-  const auto recording = reinterpret_cast<HostGpuRecordingFn>(dlsym(library, GRADLOOM_HOST_GPU_RECORDING));
-  ASSERT_NE(recording, nullptr);
   for (const bool recorded : {true, false}) {
     Recipe recipe = recipe_for("bert-tiny", "default", "host-gpu");
     recipe.record = recorded;
     recipe.accumulate = 2;
     const auto job = make_job(recipe);
     ASSERT_NE(job, nullptr);
-    for (std::int64_t next = 1, done = 0; done < 4; ++done) {
-      while (next <= 4 && job->pending() <= job->depth()) ASSERT_TRUE(job->submit(next++).ok());
-      ASSERT_TRUE(job->collect().ok());
-    }
-    std::vector<HostGpuRecord> records(1 << 16);
-    int32_t count = 0;
-    ASSERT_EQ(recording(nullptr, records.data(), static_cast<int32_t>(records.size()), &count), GPU_OK);
-    const Graph& graph = job->compiled().train.graph;
-    const Plan& plan = job->compiled().plan;
-    std::vector<OrderedWork> work;
-    std::set<int> streams;
-    std::size_t kernels = 0;
-    for (int32_t r = 0; r < count; ++r) {
-      const HostGpuRecord& record = records[static_cast<std::size_t>(r)];
-      OrderedWork w;
-      w.stream = record.stream;
-      w.event = record.event;
-      w.name = std::string(record.name) + " (plan step " + std::to_string(record.plan_step) + ")";
-      streams.insert(record.stream);
-      switch (record.operation) {
-        case HOST_GPU_RECORD_EVENT: w.kind = OrderedWork::Kind::record; break;
-        case HOST_GPU_WAIT_EVENT: w.kind = OrderedWork::Kind::wait; break;
-        case HOST_GPU_SYNCHRONIZE_EVENT: w.kind = OrderedWork::Kind::host_wait; break;
-        case HOST_GPU_SYNCHRONIZE: w.kind = OrderedWork::Kind::host_wait_all; break;
-        case HOST_GPU_KERNEL:
-          ASSERT_GE(record.plan_step, 0);
-          add_ranges(graph, plan, job->executor(), static_cast<std::size_t>(record.plan_step), w);
-          ++kernels;
-          break;
-        default:
-          w.name = "copy of " + std::to_string(record.bytes) + " bytes";
-          w.writes = {range_of(record.target, record.bytes)};
-          if (record.operation == HOST_GPU_COPY) w.reads = {range_of(record.source, record.bytes)};
-          if (record.stream == GPU_UPLOAD)
-            w.host_writes = w.reads;  // batches are written into pinned memory before they go up
-      }
-      work.push_back(std::move(w));
-    }
-    EXPECT_TRUE(streams.count(GPU_UPLOAD) == 1 && streams.count(GPU_COMPUTE) == 1);
-    EXPECT_GE(kernels, plan.steps.size() * 4);
-    EXPECT_EQ(first_disorder(work), "") << (recorded ? "recorded" : "launched");
+    QueuedWork queued;
+    ASSERT_NO_FATAL_FAILURE(queue_steps(*job, 4, queued));
+    EXPECT_TRUE(queued.streams.count(GPU_UPLOAD) == 1 && queued.streams.count(GPU_COMPUTE) == 1);
+    EXPECT_GE(queued.kernels, job->compiled().plan.steps.size() * 4);
+    EXPECT_EQ(first_disorder(queued.work), "") << (recorded ? "recorded" : "launched");
     // The check can fail: without the events that order the two streams it does.
-    std::vector<OrderedWork> loose;
-    for (const OrderedWork& w : work)
-      if (w.kind != OrderedWork::Kind::wait) loose.push_back(w);
-    EXPECT_NE(first_disorder(loose), "");
+    EXPECT_NE(first_disorder(queued.loose()), "");
   }
-  dlclose(library);
 }
 
 TEST(HostGpu, NothingIsAllocatedOrCompiledWithinAStep) {

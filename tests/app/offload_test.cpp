@@ -1,6 +1,5 @@
 // Values that wait in the host's memory, end to end on host-gpu: nothing that is computed changes by a bit, memory is what was
 // planned, and every wait between streams is there, whether copies run at once, as late or as early as they may.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,12 +7,10 @@
 
 #include "app/job.h"
 #include "engine/base/text.h"
-#include "engine/device/gpu/host/recording.h"
-#include "engine/device/gpu_device.h"
 #include "engine/plan/streams.h"
 #include "tests/app/command_fixture.h"
+#include "tests/app/host_gpu_support.h"
 #include "tests/app/model_job.h"
-#include "tests/engine/run/order.h"
 #include "tests/environment.h"
 #include "tests/paths.h"
 
@@ -21,15 +18,6 @@ namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
-
-#ifdef GRADLOOM_PLUGIN_FOLDER
-#define REQUIRE_HOST_GPU()                                            \
-  setenv("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER, 1);              \
-  setenv("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache", 1); \
-  ASSERT_TRUE(find_plugin("hostgpu").ok()) << find_plugin("hostgpu").error().message
-#else
-#define REQUIRE_HOST_GPU() GTEST_SKIP() << "this build has no host executor (GRADLOOM_HOST_GPU is off)"
-#endif
 
 Recipe recipe_for(const std::string& model) {
   Recipe recipe = model_recipe(model);
@@ -219,82 +207,21 @@ TEST(Offload, ThePinnedMemoryIsWhatWasPlanned) {
   EXPECT_EQ(pinned[1] - pinned[0], planned);
 }
 
-// What plan step `i` touches, as addresses.
-void add_ranges(const Graph& graph, const Plan& plan, const Executor& executor, std::size_t i,
-                OrderedWork& work) {
-  const Node& node = graph.nodes[plan.steps[i].node];
-  const auto add = [&](ValueId v, std::vector<OrderedRange>& to) {
-    if (v == kNone || plan.buffer_of[v] < 0) return;
-    const Buffer& b = plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])];
-    const auto at = reinterpret_cast<std::uint64_t>(executor.memory(b.place) + b.offset);
-    to.push_back({at, at + byte_size(graph.type(v))});
-  };
-  for (const ValueId v : node.inputs) add(v, work.reads);
-  for (const ValueId v : node.outputs) add(v, work.writes);
-  if (plan.steps[i].workspace_bytes > 0) {
-    const auto at =
-        reinterpret_cast<std::uint64_t>(executor.memory(Place::arena) + plan.steps[i].workspace_offset);
-    work.writes.push_back({at, at + static_cast<std::uint64_t>(plan.steps[i].workspace_bytes)});
-  }
-}
-
 // The calls that the plugin got, by a checker that knows nothing of plans: events order all that shares memory.
 TEST(Offload, QueuedWorkIsOrderedAsItsMemoryDemands) {
   REQUIRE_HOST_GPU();
-  void* const library = dlopen(find_plugin("hostgpu")->c_str(), RTLD_NOW | RTLD_LOCAL);
-  ASSERT_NE(library, nullptr);
-  const auto recording = reinterpret_cast<HostGpuRecordingFn>(dlsym(library, GRADLOOM_HOST_GPU_RECORDING));
-  ASSERT_NE(recording, nullptr);
   for (const bool recorded : {true, false}) {
     Recipe recipe = recipe_for("bert-tiny");
     recipe.record = recorded;
     recipe.offload = {"*"};
     const auto job = make_job(recipe);
     ASSERT_NE(job, nullptr);
-    for (std::int64_t next = 1, done = 0; done < 3; ++done) {
-      while (next <= 3 && job->pending() <= job->depth()) ASSERT_TRUE(job->submit(next++).ok());
-      ASSERT_TRUE(job->collect().ok());
-    }
-    std::vector<HostGpuRecord> records(1 << 16);
-    int32_t count = 0;
-    ASSERT_EQ(recording(nullptr, records.data(), static_cast<int32_t>(records.size()), &count), GPU_OK);
-    const Graph& graph = job->compiled().train.graph;
-    const Plan& plan = job->compiled().plan;
-    std::vector<OrderedWork> work;
-    std::size_t copies = 0;
-    for (int32_t r = 0; r < count; ++r) {
-      const HostGpuRecord& record = records[static_cast<std::size_t>(r)];
-      OrderedWork w;
-      w.stream = record.stream;
-      w.event = record.event;
-      w.name = std::string(record.name) + " (plan step " + std::to_string(record.plan_step) + ")";
-      switch (record.operation) {
-        case HOST_GPU_RECORD_EVENT: w.kind = OrderedWork::Kind::record; break;
-        case HOST_GPU_WAIT_EVENT: w.kind = OrderedWork::Kind::wait; break;
-        case HOST_GPU_SYNCHRONIZE_EVENT: w.kind = OrderedWork::Kind::host_wait; break;
-        case HOST_GPU_SYNCHRONIZE: w.kind = OrderedWork::Kind::host_wait_all; break;
-        case HOST_GPU_KERNEL:
-          ASSERT_GE(record.plan_step, 0);
-          add_ranges(graph, plan, job->executor(), static_cast<std::size_t>(record.plan_step), w);
-          break;
-        default: {
-          const auto from = reinterpret_cast<std::uint64_t>(record.source),
-                     to = reinterpret_cast<std::uint64_t>(record.target);
-          w.writes = {{to, to + record.bytes}};
-          if (record.operation == HOST_GPU_COPY) w.reads = {{from, from + record.bytes}};
-          copies += record.plan_step >= 0 ? 1 : 0;
-        }
-      }
-      work.push_back(std::move(w));
-    }
-    EXPECT_EQ(copies, 3 * copies_of(plan));
-    EXPECT_EQ(first_disorder(work), "") << (recorded ? "recorded" : "launched");
-    std::vector<OrderedWork> loose;
-    for (const OrderedWork& w : work)
-      if (w.kind != OrderedWork::Kind::wait) loose.push_back(w);
-    EXPECT_NE(first_disorder(loose), "");
+    QueuedWork queued;
+    ASSERT_NO_FATAL_FAILURE(queue_steps(*job, 3, queued));
+    EXPECT_EQ(queued.plan_copies, 3 * copies_of(job->compiled().plan));
+    EXPECT_EQ(first_disorder(queued.work), "") << (recorded ? "recorded" : "launched");
+    EXPECT_NE(first_disorder(queued.loose()), "");
   }
-  dlclose(library);
 }
 
 TEST(Offload, TimedStepsHaveASampleOfEveryCopy) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/ops/transfers.h"
 #include "engine/plan/streams.h"
@@ -16,21 +15,11 @@ namespace {
 // Layers of a product and two activations, which the backward pass reads: 16 KiB each. With `reshape` it reads them through
 // a view.
 Graph network(int layers, bool reshape = false) {
-  Graph graph;
-  GraphBuilder b(graph);
-  ValueId x = b.input("x", {DType::f32, {256, 16}});
-  for (int i = 0; i < layers; ++i) {
-    std::vector<double> numbers(256);
-    for (std::size_t k = 0; k < 256; ++k) numbers[k] = std::sin(static_cast<double>(k + 1) * (i + 1)) / 4;
-    const ValueId w = b.parameter("w" + std::to_string(i), Tensor::from_f64(DType::f32, {16, 16}, numbers));
-    x = b.op("Sigmoid", {b.op("MatMul", {x, w})});
+  return testing::layered_network(layers, [&](GraphBuilder& b, ValueId product, int) {
+    ValueId x = b.op("Sigmoid", {product});
     if (reshape) x = b.op("Reshape", {b.op("Reshape", {x, b.i64s({16, 256})}), b.i64s({256, 16})});
-    x = b.op("Tanh", {x});
-  }
-  const ValueId loss = b.op("ReduceMean", {b.op("Square", {x})}, {{"keepdims", std::int64_t{0}}});
-  graph.values[loss].name = "loss";
-  graph.outputs = {loss};
-  return graph;
+    return b.op("Tanh", {x});
+  });
 }
 
 CompileOptions training(std::vector<std::string> offload = {}, std::int64_t budget = 0) {

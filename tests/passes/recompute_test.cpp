@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <random>
 
@@ -16,22 +15,12 @@ namespace {
 
 // Layers of a product and two activations, which the backward pass reads.
 Graph network(int layers, bool with_dropout = false) {
-  Graph graph;
-  GraphBuilder b(graph);
-  ValueId x = b.input("x", {DType::f32, {256, 16}});
-  for (int i = 0; i < layers; ++i) {
-    std::vector<double> numbers(256);
-    for (std::size_t k = 0; k < 256; ++k) numbers[k] = std::sin(static_cast<double>(k + 1) * (i + 1)) / 4;
-    const ValueId w = b.parameter("w" + std::to_string(i), Tensor::from_f64(DType::f32, {16, 16}, numbers));
-    x = b.op("Tanh", {b.op("Sigmoid", {b.op("MatMul", {x, w})})});
-    if (with_dropout)
-      x = b.op("Dropout", {x, b.scalar(DType::f32, 0.5), b.scalar(DType::boolean, 1)},
-               {{"key", std::int64_t{i}}});
-  }
-  const ValueId loss = b.op("ReduceMean", {b.op("Square", {x})}, {{"keepdims", std::int64_t{0}}});
-  graph.values[loss].name = "loss";
-  graph.outputs = {loss};
-  return graph;
+  return testing::layered_network(layers, [&](GraphBuilder& b, ValueId product, int i) {
+    const ValueId x = b.op("Tanh", {b.op("Sigmoid", {product})});
+    if (!with_dropout) return x;
+    return b.op("Dropout", {x, b.scalar(DType::f32, 0.5), b.scalar(DType::boolean, 1)},
+                {{"key", std::int64_t{i}}});
+  });
 }
 
 CompileOptions training(std::int64_t budget = 0) {

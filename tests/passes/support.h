@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
 #include <string>
@@ -32,6 +33,25 @@ struct TwoInputs : ::testing::Test {
   Type type{DType::f32, {3, 4}};
   ValueId x = b.input("x", type), y = b.input("y", type);
 };
+
+// Products of [256, 16] with trained [16, 16], each followed by what `layer` makes of it (given its number); the loss is the mean
+// of squares.
+template <class Layer>
+Graph layered_network(int layers, const Layer& layer) {
+  Graph graph;
+  GraphBuilder b(graph);
+  ValueId x = b.input("x", {DType::f32, {256, 16}});
+  for (int i = 0; i < layers; ++i) {
+    std::vector<double> numbers(256);
+    for (std::size_t k = 0; k < 256; ++k) numbers[k] = std::sin(static_cast<double>(k + 1) * (i + 1)) / 4;
+    const ValueId w = b.parameter("w" + std::to_string(i), Tensor::from_f64(DType::f32, {16, 16}, numbers));
+    x = layer(b, b.op("MatMul", {x, w}), i);
+  }
+  const ValueId loss = b.op("ReduceMean", {b.op("Square", {x})}, {{"keepdims", std::int64_t{0}}});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  return graph;
+}
 
 // Without `target`: where the pass is for.
 inline PassReport run_pass(Graph& graph, const std::string& text,
