@@ -165,7 +165,7 @@ class Verifier {
     return worst;
   }
 
-  Configuration without_recompute() const {
+  Configuration keeping_values() const {
     Configuration c = all_;
     c.memory_budget_bytes = 0;
     c.recompute.clear();
@@ -189,7 +189,7 @@ class Verifier {
 
   // The first `count` passes of the pipeline with what the precision needs, and the job's planner or none.
   Configuration first_passes(std::size_t count) const {
-    Configuration c = without_recompute();
+    Configuration c = keeping_values();
     c.pipeline.passes.clear();
     for (std::size_t i = 0; i < all_.pipeline.passes.size(); ++i)
       if (i < count || all_.pipeline.passes[i].def->by_precision)
@@ -200,7 +200,7 @@ class Verifier {
   Result<Culprit> find_culprit() {
     Culprit culprit;
     shown_ = all_;
-    if ((all_.runs_again() || all_.leaves()) && !TRY(strays(without_recompute()))) {
+    if ((all_.runs_again() || all_.leaves()) && !TRY(strays(keeping_values()))) {
       const bool offload = all_.leaves() && !TRY(strays(without_offload()));
       return Culprit{offload ? "offload" : "recompute", "", TRY(strays(all_)).value_or(Verified{})};
     }
@@ -211,7 +211,7 @@ class Verifier {
     if (const auto worst = TRY(strays(shown_))) return Culprit{"planner " + all_.planner, "", *worst};
     // Without the first `low` passes it agrees not, with them it strays: low agrees, high strays.
     std::size_t low = 0, high = all_.pipeline.passes.size();
-    shown_ = without_recompute();
+    shown_ = keeping_values();
     while (high - low > 1) {
       const std::size_t middle = (low + high) / 2;
       tell("up to pass " + std::string(all_.pipeline.passes[middle - 1].def->name));

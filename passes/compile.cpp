@@ -161,8 +161,15 @@ void note_missing_sites(const CompileOptions& options, CompiledModule& compiled)
 // `forward_outputs`: as in PlanOptions, of a module.
 PlanOptions plan_options(const CompileOptions& options, const PlannerDef& planner,
                          std::optional<std::size_t> forward_outputs = {}) {
-  return {planner.plan,    planner.name, options.in_place, options.target,      options.dnn_library,
-          forward_outputs, {},           options.pieces,   step_speeds(options)};
+  return {planner.plan,
+          planner.name,
+          options.in_place,
+          options.target,
+          options.dnn_library,
+          forward_outputs,
+          std::make_shared<KnownKernels>(),
+          options.pieces,
+          step_speeds(options)};
 }
 
 // What the planner did with the Slice, Split and Concat nodes that the passes left, in the words of a pass. The graph
@@ -183,7 +190,6 @@ void report_pieces(const Graph& graph, const Plan& plan, std::vector<PassReport>
 RecomputeOptions recompute_options(const CompileOptions& options, PlanOptions plan, std::stop_token stop) {
   // FLOPs that take as long as moving a byte: two cores of a server, and GPUs with products in 16 bits.
   const double flops_per_byte = options.target == kernels::Target::cpu ? 15 : 100;
-  plan.known_kernels = std::make_shared<KnownKernels>();
   return {std::move(plan), flops_per_byte, options.kernel_ns, options.train.accumulate, std::move(stop)};
 }
 
@@ -203,11 +209,9 @@ bool offload_allowed(const CompileOptions& options) {
 Result<bool> fit_with_offload(const CompileOptions& options, const PlanOptions& how, const Planned& planned,
                               std::vector<RecomputeChoice> curve, std::stop_token stop,
                               std::int64_t& least_bytes) {
-  PlanOptions plan = how;
-  plan.known_kernels = std::make_shared<KnownKernels>();
-  std::optional<FittedPlan> fitted = TRY(
-      offload_to_fit(planned.graph, planned.reports,
-                     {plan, options.memory_budget_bytes, std::move(curve), std::move(stop)}, least_bytes));
+  std::optional<FittedPlan> fitted =
+      TRY(offload_to_fit(planned.graph, planned.reports,
+                         {how, options.memory_budget_bytes, std::move(curve), std::move(stop)}, least_bytes));
   if (!fitted) return false;
   planned.graph = std::move(fitted->graph);
   planned.reports = std::move(fitted->reports);

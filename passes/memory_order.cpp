@@ -13,6 +13,7 @@
 #include "engine/plan/plan.h"
 #include "passes/min_cut.h"
 #include "passes/pass.h"
+#include "passes/phases.h"
 
 namespace gradloom {
 namespace {
@@ -137,8 +138,7 @@ std::vector<int> stages_of(const Graph& graph, const Lifetimes& lifetimes, const
   std::vector<int> stage(graph.nodes.size(), 0);
   for (const NodeId id : order) {
     const Node& node = graph.nodes[id];
-    const bool after = node.origin.phase == Phase::backward || node.origin.phase == Phase::optimizer;
-    stage[id] = after ? 1 : 0;
+    stage[id] = runs_after_loss(node) ? 1 : 0;
     for (const NodeId other : lifetimes.waits_for(id))
       stage[id] = std::max(stage[id], graph.nodes[other].op->has(kAccumulates) ? kOnce : stage[other]);
   }

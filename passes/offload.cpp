@@ -9,14 +9,11 @@
 #include "engine/ops/transfers.h"
 #include "engine/plan/streams.h"
 #include "passes/node_patterns.h"
+#include "passes/phases.h"
+#include "passes/planners.h"
 
 namespace gradloom {
 namespace {
-
-bool runs_forward(const Node& node) { return node.alive() && node.origin.phase == Phase::forward; }
-bool runs_after_loss(const Node& node) {
-  return node.alive() && (node.origin.phase == Phase::backward || node.origin.phase == Phase::optimizer);
-}
 
 // Who reads the bytes of a value, itself or through views, in the order of the schedule.
 struct Readers {
@@ -231,10 +228,6 @@ Texts texts_of(const Graph& graph, const Plan& plan, const StepSpeeds& speeds) {
 
 // Copies may hold memory until they are over, or kernels wait for them.
 constexpr double kHolds[] = {1e300, 0};
-
-std::int64_t plan_nothing(const std::vector<Request>& requests, std::vector<std::int64_t>&) {
-  return lower_bound_bytes(requests);
-}
 
 // Fewest values, of a list in the order in which they may leave, with which a plan fits.
 class Fitter {

@@ -262,6 +262,10 @@ constexpr PlannerDef kPlanners[] = {
 
 std::span<const PlannerDef> all_planners() { return kPlanners; }
 
+std::int64_t plan_nothing(const std::vector<Request>& requests, std::vector<std::int64_t>&) {
+  return lower_bound_bytes(requests);
+}
+
 const PlannerDef* find_planner(const std::string& name) {
   for (const PlannerDef& def : kPlanners) {
     if (name == def.name) return &def;

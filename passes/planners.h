@@ -19,6 +19,8 @@ struct PlannerDef {
   PlannerFn plan;
 };
 std::span<const PlannerDef> all_planners();
+// For searches that compare peaks: the lower bound, as if a planner were perfect. It places nothing.
+std::int64_t plan_nothing(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets);
 const PlannerDef* find_planner(const std::string& name);
 // Usage error with all planners' names for an unknown one.
 Result<const PlannerDef*> known_planner(const std::string& name);

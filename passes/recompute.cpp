@@ -7,17 +7,15 @@
 #include <set>
 
 #include "engine/ir/op.h"
+#include "engine/ir/views.h"
 #include "engine/ops/transfers.h"
 #include "passes/min_cut.h"
 #include "passes/node_patterns.h"
+#include "passes/phases.h"
+#include "passes/planners.h"
 
 namespace gradloom {
 namespace {
-
-bool runs_forward(const Node& node) { return node.alive() && node.origin.phase == Phase::forward; }
-bool runs_after_loss(const Node& node) {
-  return node.alive() && (node.origin.phase == Phase::backward || node.origin.phase == Phase::optimizer);
-}
 
 // By node: whether it may run twice. What reads or changes a state, or has effects outside, runs once.
 std::vector<bool> repeatable_nodes(const Graph& graph) {
@@ -33,18 +31,6 @@ std::vector<bool> repeatable_nodes(const Graph& graph) {
                      std::none_of(node.outputs.begin(), node.outputs.end(), is_updated);
   }
   return repeatable;
-}
-
-// Only the peak matters while searching: as if the planner were perfect.
-std::int64_t plan_nothing(const std::vector<Request>& requests, std::vector<std::int64_t>&) {
-  return lower_bound_bytes(requests);
-}
-
-// Values that hold the same bytes are one: the one that is no view.
-ValueId storage_of(const Graph& graph, ValueId v) {
-  while (graph.values[v].producer != kNone && graph.nodes[graph.values[v].producer].op->has(kView))
-    v = graph.nodes[graph.values[v].producer].inputs[0];
-  return v;
 }
 
 class Search {
@@ -133,7 +119,7 @@ class Search {
     std::map<ValueId, std::size_t> last_read;  // of storages, by forward nodes and the loss
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
       if (!of_forward(v)) continue;
-      std::size_t& last = last_read[storage_of(graph_, v)];
+      std::size_t& last = last_read[behind_views(graph_, v)];
       for (const Use& use : uses_[v]) {
         const Node& reader = graph_.nodes[use.node];
         if (runs_forward(reader)) last = std::max(last, position[use.node]);

@@ -447,8 +447,8 @@ class Checker {
   const Plan& plan_;
   std::vector<std::vector<ByteRun>>
       made_of_;  // by value; of values without a producer and results of kernels: themselves
-  std::int64_t sizes_[7] = {};
-  Shadow shadows_[7];
+  std::int64_t sizes_[kPlaces] = {};
+  Shadow shadows_[kPlaces];
   std::int32_t step_ = 0;
 };
 

@@ -6,7 +6,9 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ir/views.h"
 #include "engine/ops/copies.h"
+#include "engine/ops/indexing/slice_ranges.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/operand_rows.h"
 #include "engine/plan/planned_types.h"
@@ -71,32 +73,23 @@ void add_parts_along_axis(const Graph& graph, const Node& node, const std::vecto
 }
 
 void add_slice(const Graph& graph, const Node& node, Moves& moves) {
-  const NodeTypes types = node_types(graph, node);
-  const Type& whole = graph.type(moves.whole);
-  const IntArgument starts = int_argument(types, "starts", 1), axes = int_argument(types, "axes", 3),
-                    steps = int_argument(types, "steps", 4);
-  if (!starts.values || (axes.present && !axes.values) || (steps.present && !steps.values)) {
+  const auto ranges = slice_ranges(node_types(graph, node));
+  CHECK(ranges.ok(), "a node that inference accepted");
+  if (!*ranges) {
     moves.why = "where it begins is not known before running";
     return;
   }
-  CutBox box{all_of(whole).starts, graph.type(node.outputs[0]).shape};
-  for (std::size_t i = 0; i < starts.values->size(); ++i) {
-    const auto axis =
-        normalized_axis(axes.values ? (*axes.values)[i] : static_cast<std::int64_t>(i), whole.shape.size());
-    CHECK(axis.ok(), "a node that inference accepted");
-    const auto at = static_cast<std::size_t>(*axis);
-    if (steps.values && (*steps.values)[i] != 1 && box.counts[at] > 1) {
-      moves.why = "its step is " + std::to_string((*steps.values)[i]);
+  CutBox box;
+  for (const SliceRange& range : **ranges) {
+    if (range.step != 1 && range.count > 1) {
+      moves.why = "its step is " + std::to_string(range.step);
       return;
     }
-    const std::int64_t size = whole.shape[at], start = (*starts.values)[i];
-    // A step backwards from behind the end begins at the last element.
-    const std::int64_t most = steps.values && (*steps.values)[i] < 0 ? size - 1 : size;
-    box.starts[at] = std::clamp<std::int64_t>(start < 0 && start >= -size ? start + size : start, 0,
-                                              std::max<std::int64_t>(most, 0));
+    box.starts.push_back(range.start);
+    box.counts.push_back(range.count);
   }
   moves.parts = {node.outputs[0]};
-  moves.why = place_of(whole, box, moves.places.emplace_back());
+  moves.why = place_of(graph.type(moves.whole), box, moves.places.emplace_back());
 }
 
 class PieceChooser {
@@ -146,7 +139,7 @@ class PieceChooser {
     for (const BufferPart& place : moves.places) bytes += place.rows * place.row_bytes;
     why = "no copy of " + bytes_text(static_cast<double>(bytes));
     if (moves.joins)
-      for (const ValueId part : moves.parts) joined_.insert(behind_views(part));
+      for (const ValueId part : moves.parts) joined_.insert(behind_views(graph_, part));
   }
 
   const std::string& name(ValueId v) const { return graph_.values[v].name; }
@@ -225,19 +218,13 @@ class PieceChooser {
     return {};
   }
 
-  ValueId behind_views(ValueId v) const {
-    while (graph_.values[v].producer != kNone && graph_.nodes[graph_.values[v].producer].op->has(kView))
-      v = graph_.nodes[graph_.values[v].producer].inputs[0];
-    return v;
-  }
-
   std::string not_joined(const Moves& moves) const {
     if (in_parts_ && output_[moves.whole]) return "'" + name(moves.whole) + "' is a result of the caller's";
     if (first_update_.count(root_[moves.whole]) != 0)
       return "'" + name(moves.whole) + "' is updated in place";
     std::set<ValueId> seen;
     for (const ValueId part : moves.parts) {
-      const ValueId made = behind_views(part);
+      const ValueId made = behind_views(graph_, part);
       const NodeId producer = graph_.values[made].producer;
       if (producer == kNone) return "'" + name(made) + "' is made by no kernel";
       if (!seen.insert(made).second) return "'" + name(made) + "' is joined twice";

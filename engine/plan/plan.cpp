@@ -8,6 +8,8 @@
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ir/views.h"
+#include "engine/ops/transfers.h"
 #include "engine/plan/known_kernels.h"
 #include "engine/plan/pieces.h"
 #include "engine/plan/planned_types.h"
@@ -194,13 +196,11 @@ class BufferAssigner {
   // What the first part makes and the second needs, too, stays in the arena.
   void choose_results() {
     result_.assign(graph_.values.size(), false);
-    std::vector<ValueId> behind_views = graph_.outputs;
-    for (ValueId& v : behind_views)
-      while (graph_.values[v].producer != kNone && graph_.nodes[graph_.values[v].producer].op->has(kView))
-        v = graph_.nodes[graph_.values[v].producer].inputs[0];
-    for (const ValueId v : behind_views) result_[v] = graph_.values[v].producer != kNone;
-    for (std::size_t i = 0; i < behind_views.size(); ++i) {
-      const ValueId v = behind_views[i];
+    std::vector<ValueId> outputs;
+    for (const ValueId out : graph_.outputs) outputs.push_back(behind_views(graph_, out));
+    for (const ValueId v : outputs) result_[v] = graph_.values[v].producer != kNone;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const ValueId v = outputs[i];
       const bool made_first = result_[v] && step_of_[graph_.values[v].producer] < plan_.first_backward_step;
       if (made_first && (!of_first_part(i) || last_read_[v] >= plan_.first_backward_step)) result_[v] = false;
     }
@@ -208,12 +208,8 @@ class BufferAssigner {
 
   // Where the kernels behind views write what is joined.
   void find_places(const Moves& moves) {
-    for (std::size_t i = 0; i < moves.parts.size(); ++i) {
-      ValueId made = moves.parts[i];
-      while (graph_.nodes[graph_.values[made].producer].op->has(kView))
-        made = graph_.nodes[graph_.values[made].producer].inputs[0];
-      joined_[made] = {moves.whole, moves.places[i]};
-    }
+    for (std::size_t i = 0; i < moves.parts.size(); ++i)
+      joined_[behind_views(graph_, moves.parts[i])] = {moves.whole, moves.places[i]};
   }
 
   // The buffer of a tensor that is joined of parts, of which `part` is one.
@@ -543,7 +539,7 @@ Result<Plan> with_best_choices(const Graph& graph, const PlanOptions& options, c
                                const Plan& empty) {
   // Who waits for a copy to the host or back is told by the values that kernels read, not by what they are parts of.
   const bool copies = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    return node.alive() && (is_op(node, "CopyToHost") || is_op(node, "CopyFromHost"));
+    return node.alive() && (copies_to_host(*node.op) || copies_from_host(*node.op));
   });
   std::vector<PieceChoice> choices;
   if (!copies) choices = choose_pieces(graph, kernels.order, options);

@@ -36,6 +36,7 @@ enum class Place : std::uint8_t {
   result,    // of a plan in two parts: offset into the results, each of which the caller has memory for
   host,      // offset into a block of pinned host memory: results of copies to the host, read by copies back
 };
+constexpr std::size_t kPlaces = static_cast<std::size_t>(Place::host) + 1;
 
 // Storage shared by values that alias (views, in-place updates, state and its next), and by a tensor and its parts.
 struct Buffer {

@@ -34,7 +34,7 @@ class Blocks {
  private:
   const Plan& plan_;
   Device& device_;
-  std::array<std::byte*, 7> blocks_{};
+  std::array<std::byte*, kPlaces> blocks_{};
   std::vector<std::byte*> lent_;  // by buffer; null: it lies in its block
   bool lent_arena_ = false, lent_states_ = false;
 };

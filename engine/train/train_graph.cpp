@@ -7,6 +7,7 @@
 #include "engine/base/text.h"
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
+#include "engine/ir/views.h"
 #include "engine/train/eight_bit.h"
 
 namespace gradloom {
@@ -14,14 +15,6 @@ namespace {
 
 // Optimizer nodes run after the whole backward pass.
 constexpr std::int64_t kOptimizerRank = std::int64_t{1} << 41;
-
-// The value whose bytes these are.
-ValueId behind_views(const Graph& graph, ValueId id) {
-  for (NodeId node = graph.values[id].producer; node != kNone && graph.nodes[node].op->has(kView);
-       node = graph.values[id].producer)
-    id = graph.nodes[node].inputs[0];
-  return id;
-}
 
 // A model may have given any name to a value of its own, "w/m" too: then the step's value gets a number.
 ValueId add_input(GraphBuilder& b, const std::string& name, const Type& type, Role role) {

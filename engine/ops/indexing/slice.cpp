@@ -7,6 +7,7 @@
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
+#include "engine/ops/indexing/slice_ranges.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/samples.h"
@@ -42,19 +43,14 @@ Result<std::optional<SliceArguments>> slice_arguments(const Context& ctx) {
   return std::optional<SliceArguments>(std::move(a));
 }
 
-// First element, distance and number of elements taken along each axis.
-struct Range {
-  std::int64_t start = 0, step = 1, count = 0;
-};
-
 // numpy's rules: negative positions count from the end, then clamping to the range the direction allows.
-Result<Range> range_of(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t size) {
+Result<SliceRange> range_of(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t size) {
   if (step == 0) return infer_error("Slice: a step is 0");
   const auto place = [&](std::int64_t p) {
     if (p < 0) p = p < -size ? -1 : p + size;
     return step > 0 ? std::clamp<std::int64_t>(p, 0, size) : std::clamp<std::int64_t>(p, -1, size - 1);
   };
-  Range r{place(start), step, 0};
+  SliceRange r{place(start), step, 0};
   const std::int64_t last = place(end);
   const std::int64_t distance = step > 0 ? last - r.start : r.start - last;
   // The magnitude without overflow: -INT64_MIN does not exist, and no axis is that long.
@@ -65,8 +61,8 @@ Result<Range> range_of(std::int64_t start, std::int64_t end, std::int64_t step, 
   return r;
 }
 
-Result<std::vector<Range>> ranges(const SliceArguments& a, const Shape& shape) {
-  std::vector<Range> result;
+Result<std::vector<SliceRange>> ranges(const SliceArguments& a, const Shape& shape) {
+  std::vector<SliceRange> result;
   for (std::int64_t d : shape) result.push_back({0, 1, d});
   TRY(normalized_axes(a.axes, shape.size()));
   for (std::size_t i = 0; i < a.axes.size(); ++i) {
@@ -108,7 +104,7 @@ struct Prepared {
   std::int64_t count = 0;  // elements to zero first
 };
 
-CopyPlan slice_plan(const std::vector<Range>& parts, const Shape& whole) {
+CopyPlan slice_plan(const std::vector<SliceRange>& parts, const Shape& whole) {
   CopyPlan plan;
   const Ints strides = dense_strides(whole);
   for (std::size_t d = 0; d < whole.size(); ++d) {
@@ -142,7 +138,7 @@ Status grad_slice(GradContext& ctx) {
   const Shape shape = ctx.shape(ctx.in(0));
   if (!is_static(shape)) return infer_error("the gradient of Slice needs known dimensions");
   Ints starts, steps;
-  for (const Range& r : TRY(ranges(*arguments, shape))) {
+  for (const SliceRange& r : TRY(ranges(*arguments, shape))) {
     starts.push_back(r.start);
     steps.push_back(r.step);
   }
@@ -174,7 +170,7 @@ Status infer_slice_grad(InferContext& ctx) {
 Result<Kernel> prepare_slice_grad(const NodeTypes& types) {
   const Shape &dy = types.inputs[0].shape, &out = types.outputs[0].shape;
   const Ints starts = types.attrs.integers("starts"), steps = types.attrs.integers("steps");
-  std::vector<Range> parts;
+  std::vector<SliceRange> parts;
   for (std::size_t d = 0; d < dy.size(); ++d) parts.push_back({starts[d], steps[d], dy[d]});
   CopyPlan forward = slice_plan(parts, out);
   auto prepared = std::make_shared<Prepared>();
@@ -234,6 +230,12 @@ constexpr InputRole kSliceRoles[] = {{.input = 1, .use = InputUse::sizes},
                                      {.input = 4, .use = InputUse::sizes}};
 
 }  // namespace
+
+Result<std::optional<std::vector<SliceRange>>> slice_ranges(const NodeTypes& types) {
+  const auto arguments = TRY(slice_arguments(types));
+  if (!arguments) return std::optional<std::vector<SliceRange>>();
+  return std::optional(TRY(ranges(*arguments, types.inputs[0].shape)));
+}
 
 const OpDef slice_op = {.name = "Slice",
                         .summary = "A range with a step along axes",
