@@ -134,8 +134,8 @@ void GraphPainter::open_group(const LayoutGroup& group, int32_t shape, ImVec2 mi
 std::string GraphPainter::group_cost(const LayoutGroup& group) const {
   const ScopeInfo& scope = model.scopes[group.scope];
   const int c = static_cast<int>(group.column);
-  if (scope.timed) return model.time_text(scope.time_ns[c]);
-  return {};
+  // Nothing of the scope has a kernel there: no time is told.
+  return scope.time_ns[c] > 0 ? model.time_text(scope.time_ns[c]) : std::string();
 }
 
 void GraphPainter::collapsed_group(const LayoutGroup& group, int32_t shape, ImVec2 min, ImVec2 max) {
@@ -179,9 +179,9 @@ void GraphPainter::collapsed_group(const LayoutGroup& group, int32_t shape, ImVe
     if (two) {
       std::string detail =
           fmt::format("{} {}", scope.boxes[column], scope.boxes[column] == 1 ? "node" : "nodes");
-      if (scope.timed) {
+      if (scope.time_ns[column] > 0) {
         detail += " \u00b7 " + model.time_text(scope.time_ns[column]);
-      } else if (scope.flops[column] > 0) {
+      } else if (!scope.timed && scope.flops[column] > 0) {
         detail += " \u00b7 " + format_value(scope.flops[column], Unit::kFlop);
       }
       put(list, small, min.x + pad, min.y + 2 * gap + font->FontSize,
