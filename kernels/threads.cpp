@@ -9,7 +9,6 @@
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +20,8 @@
 #include <exception>
 #include <new>
 #include <utility>
+
+#include "kernels/signals.h"
 
 namespace gradloom::kernels {
 namespace {
@@ -69,6 +70,7 @@ std::atomic<bool> occupied{false};                     // a region runs
 std::atomic<std::uint32_t> lent_in{0};                 // the epoch in which a thread lent to the caller
 std::atomic<bool> moving{false};                       // a thread is being moved between processors
 std::uint64_t last_epoch = 0;                          // of whoever has set `occupied`
+int last_team = 0;                                     // the same
 
 thread_local int own_number = 0;
 thread_local pid_t own_id = 0;  // the system's; 0: not asked yet
@@ -232,6 +234,7 @@ std::uint32_t next_region(std::uint32_t seen) {
 
 void* compute_parts(void* argument) {
   computes_parts = true;
+  NoSignals::from_now_on();
   omp_set_num_threads(1);  // oneDNN's, within a part
   Member& own = *static_cast<Member*>(argument);
   own_number = static_cast<int>(&own - members);
@@ -266,9 +269,7 @@ int start_threads(int count) {
   (void)watches_forks;
   count = std::min(count, startable.load());
   while (started.load() < count) {
-    sigset_t all, before;  // signals are for the threads of others
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const NoSignals inherited;  // signals are for the threads of others
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, kStackBytes);
@@ -276,7 +277,6 @@ int start_threads(int count) {
     pthread_t thread;
     const bool runs = pthread_create(&thread, &attributes, compute_parts, &members[started.load()]) == 0;
     pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (!runs) {
       startable.store(started.load());
       return started.load();
@@ -321,6 +321,9 @@ void run_region(std::int64_t parts, PartsBody body, void* context, int team) {
   const std::uint64_t now = ++last_epoch;
   for (int k = 0; k < team; ++k)
     members[k].ticket.store((now << kNumberBits) | kClosed, std::memory_order_relaxed);
+  // Where the last region had more threads: one of them that comes late reads what is stored below, too.
+  for (int k = team; k < last_team; ++k) members[k].ticket.store(kClosed, std::memory_order_relaxed);
+  last_team = team;
   region.body.store(body, std::memory_order_release);
   region.context.store(context, std::memory_order_release);
   region.parts.store(parts, std::memory_order_release);

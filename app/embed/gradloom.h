@@ -18,6 +18,9 @@
  * (gradloom_set_threads), and of two calls at the same time one has them and the other computes alone. After fork() the
  * child may use modules that no other thread was in.
  *
+ * Signals. No handler is set. While kernels run, handlers of the program wait on the thread that called, 10 ms or as long as
+ * one kernel takes; those of its own faults (SIGSEGV, ..) and host functions do not.
+ *
  * exit() while another thread is in a call may end in a crash inside oneDNN, whose own globals are destroyed then: close
  * the handles first, or leave with _exit().
  *

@@ -1,6 +1,7 @@
 // gradloom_host_function_*: functions of the caller that nodes HostCall of a model call.
 #include "app/embed/border.h"
 #include "engine/ops/custom/host_call.h"
+#include "kernels/signals.h"
 
 using namespace gradloom;
 
@@ -23,6 +24,7 @@ int gradloom_host_function_add(gradloom_host_function function, void* user, int6
     *number = add_host_function([=](std::int64_t call, bool backward, std::span<const HostTensor> inputs,
                                     std::span<const HostTensor> outputs) {
       const std::vector<gradloom_host_tensor> in = as_c(inputs), out = as_c(outputs);
+      const kernels::NoSignals::Pause signals;
       return function(user, call, backward ? 1 : 0, static_cast<int>(in.size()), in.data(),
                       static_cast<int>(out.size()), out.data()) == 0;
     });

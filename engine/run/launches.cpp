@@ -4,7 +4,8 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
-#include "engine/plan/planned_types.h"
+#include "engine/run/prepared_kernels.h"
+#include "kernels/signals.h"
 
 namespace gradloom {
 namespace {
@@ -24,12 +25,7 @@ Status run_recorded(Recording& recording, std::int32_t first, std::int32_t micro
 Status Launches::prepare(const Graph& graph, const Plan& plan, const Blocks& blocks,
                          const kernels::RandomState* random) {
   random_ = random;
-  std::vector<KernelRequest> requests;
-  for (const PlanStep& from : plan.steps) {
-    const Node& node = graph.nodes[from.node];
-    requests.push_back({node.op, planned_types(graph, plan, node), node.name});
-  }
-  std::vector<std::unique_ptr<PreparedKernel>> kernels = TRY(device_.prepare(requests));
+  std::vector<std::unique_ptr<PreparedKernel>> kernels = TRY(prepared_kernels(graph, plan, device_));
   steps_.reserve(plan.steps.size());
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& from = plan.steps[i];
@@ -88,9 +84,11 @@ Status Launches::join_queues(bool micro_range) const {
 }
 
 Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOutcome* timed) const {
+  kernels::NoSignals no_signals;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     if (s.micro != micro_range) continue;
+    no_signals.let_through();
     const auto plan_step = static_cast<std::int32_t>(i);
     if (timed == nullptr) {
       TRY(queue(i));

@@ -2,7 +2,8 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
-#include "engine/plan/planned_types.h"
+#include "engine/run/prepared_kernels.h"
+#include "kernels/signals.h"
 
 namespace gradloom {
 
@@ -74,12 +75,7 @@ ModuleExecutor::Operand ModuleExecutor::operand(ValueId v) const {
 }
 
 Status ModuleExecutor::prepare() {
-  std::vector<KernelRequest> requests;
-  for (const PlanStep& step : plan_.steps) {
-    const Node& node = graph_.nodes[step.node];
-    requests.push_back({node.op, planned_types(graph_, plan_, node), node.name});
-  }
-  std::vector<std::unique_ptr<PreparedKernel>> kernels = TRY(device_.prepare(requests));
+  std::vector<std::unique_ptr<PreparedKernel>> kernels = TRY(prepared_kernels(graph_, plan_, device_));
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
     const Node& node = graph_.nodes[plan_.steps[i].node];
     Step step{std::move(kernels[i]), operands_.size(), operands_.size() + node.inputs.size(),
@@ -109,7 +105,9 @@ std::byte* ModuleExecutor::resolve(const Operand& operand, const ModuleMemory& m
 
 Status ModuleExecutor::run(std::size_t first, std::size_t last, std::size_t first_result,
                            std::size_t last_result, const ModuleMemory& memory) {
+  kernels::NoSignals no_signals;
   for (std::size_t i = first; i < last; ++i) {
+    no_signals.let_through();
     const Step& s = steps_[i];
     for (std::size_t k = s.inputs; k <= s.workspace; ++k) addresses_[k] = resolve(operands_[k], memory);
     const Operands operands{addresses_.data() + s.inputs, addresses_.data() + s.outputs,

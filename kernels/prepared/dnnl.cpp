@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/prepared/bf16.h"
+#include "kernels/signals.h"
 
 namespace gradloom::kernels::prepared {
 namespace {
@@ -75,6 +76,7 @@ void Call::add(int slot, const dnnl::memory::desc& desc) {
 
 // oneDNN's C functions: the C++ wrapper of execute builds its list of arguments anew each time.
 void Call::run(std::initializer_list<const void*> addresses) {
+  const NoSignals scope;
   Arguments& own = threads_[std::size_t(worker_number())];
   for (std::size_t i = 0; i < own.list.size(); ++i) {
     void* const address = const_cast<void*>(addresses.begin()[i]);

@@ -109,6 +109,17 @@ TEST_F(Threads, HaveNumbersOfTheirOwn) {
   EXPECT_TRUE(met) << "two threads never computed at once\n" << thread_states();
 }
 
+TEST_F(Threads, HaveNumbersBelowTheTeam) {
+  set_threads(8);
+  for (int region = 0; region < 2000; ++region)
+    for (const int team : {8, 2, 5, 3}) {
+      std::atomic<int> beyond{0};
+      for_parts(
+          40, [&](std::int64_t) { beyond += worker_number() < team ? 0 : 1; }, team);
+      ASSERT_EQ(beyond, 0) << team << " threads";
+    }
+}
+
 TEST_F(Threads, HaveScratchOfTheirOwn) {
   set_threads(2);
   for (const std::size_t bytes : {100, 5000, 64, 1 << 20, 100})
