@@ -20,6 +20,7 @@ from unittest import mock
 import support
 import torch
 from gradloom.torch import Module
+from gradloom.torch._plan import Arenas
 from support import Case, Cnn, Gpt, mlp, twins, worst
 from torch import nn
 
@@ -317,7 +318,23 @@ class Memory(Case):
             module(x)  # no backward follows
         for _ in range(3):
             module(x).sum().backward()
-        self.assertLessEqual(len(module._gradloom._arenas.over), 2)
+        arenas = module._gradloom._arenas
+        self.assertLessEqual(len(arenas._kept), arenas.MOST)
+        size = arenas._kept[-1].numel()
+        self.assertIn(arenas.take(size).data_ptr(), [arena.data_ptr() for arena in arenas._kept])
+
+    def test_an_arena_is_given_to_one_call_at_a_time(self):
+        arenas = Arenas()
+        held = [arenas.take(1000) for _ in range(4)]
+        places = [arena.data_ptr() for arena in held]
+        self.assertEqual(len(set(places)), 4)
+        del held[0]
+        self.assertEqual(arenas.take(990).data_ptr(), places[0])
+        larger = arenas.take(200000)  # in the place of the one that nobody has
+        again = larger.data_ptr()
+        del larger
+        self.assertNotEqual(arenas.take(500).data_ptr(), again)  # much too large
+        self.assertEqual([arena.data_ptr() for arena in held], places[1:])
 
 
 if __name__ == "__main__":

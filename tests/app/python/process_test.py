@@ -33,9 +33,9 @@ class Rows(torch.utils.data.Dataset):
 
 
 def run(script, *arguments, **options):
-    """A script of its own process, which finds what the tests find."""
+    """A script of its own process, which finds what the tests find. Where it crashes, stderr tells what each thread was doing."""
     text = f"import sys\nsys.path.insert(0, {HERE!r})\nimport support\nimport torch\nfrom gradloom.torch import Module\n" + textwrap.dedent(script)
-    return subprocess.run([sys.executable, "-c", text, *arguments], capture_output=True, text=True, timeout=240, **options)
+    return subprocess.run([sys.executable, "-X", "faulthandler", "-c", text, *arguments], capture_output=True, text=True, timeout=240, **options)
 
 
 class Threads(unittest.TestCase):
@@ -179,7 +179,8 @@ class Ends(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_interpreter_ends_while_a_thread_is_in_a_module(self):
-        """PyTorch's own calls in a daemon thread abort then, every time; the engine's add no crash of another kind."""
+        """PyTorch's own calls in a daemon thread abort then, every time: Python ends the thread where it takes its lock, in the midst of
+        PyTorch's functions. The engine's calls add no crash of another kind."""
         script = """
             import threading, time
             module, x = Module(support.Gpt(width=64, layers=3)), torch.randint(0, 31, (8, 12))
@@ -193,7 +194,7 @@ class Ends(unittest.TestCase):
         done = run(script)
         self.assertIn(done.returncode, (0, -signal.SIGABRT), done.stderr)
         if done.returncode != 0:
-            self.assertIn("terminate called without an active exception", done.stderr)
+            self.assertRegex(done.stderr, "terminate called without an active exception|PyEval_SaveThread: .* the GIL is released")
 
     def test_a_step_that_was_begun_and_not_ended(self):
         done = run("loss = Module(support.mlp())(torch.randn(4, 6)).sum()\nprint(loss.item() == loss.item())\n")

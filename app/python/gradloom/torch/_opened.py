@@ -6,7 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from ._export import Exported, Moved
-from ._plan import Arenas, Held, Plan
+from ._plan import Arenas, Plan
 from ._recipe import recipe_words
 
 _TWICE = ("the gradient of a gradient was asked of gradloom.torch.Module, which computes first derivatives only: leave the part of the model "
@@ -69,13 +69,13 @@ class _Run:
     def __init__(self, opened: Opened, seed: int) -> None:
         self.opened, self.seed = opened, seed
         self.plan = opened.plan(opened.expected)
-        self.held: Optional[Held] = None
+        self.arena: Optional[torch.Tensor] = None  # of a forward that waits for its backward
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-        outputs, self.held = self.plan.forward([t.data_ptr() for t in tensors], self.seed)
+        outputs, self.arena = self.plan.forward([t.data_ptr() for t in tensors], self.seed)
         follow(self.opened.exported, outputs)
         if self.plan.no_grad:
-            self.held = None
+            self.arena = None
         return outputs[: self.opened.results]
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[Optional[torch.Tensor]]) -> List[Optional[torch.Tensor]]:
@@ -87,12 +87,12 @@ class _Run:
         addresses = [t.data_ptr() for t in tensors]
         if takes != self.opened.expected:
             self.opened.expected = takes
-        held, self.held = self.held, None
-        if held is None or not set(takes) <= set(self.plan.takes):  # a second backward, or one by other results than foreseen
+        arena, self.arena = self.arena, None
+        if arena is None or not set(takes) <= set(self.plan.takes):  # a second backward, or one by other results than foreseen
             self.plan = self.opened.plan(takes)
-            _, held = self.plan.forward(addresses, self.seed)
+            _, arena = self.plan.forward(addresses, self.seed)
         shapes = [(tuple(t.shape), t.dtype) for t in tensors]
-        return self.plan.backward(addresses, held, self.seed, given, shapes)
+        return self.plan.backward(addresses, arena, self.seed, given, shapes)
 
 
 def follow(exported: Exported, outputs: Sequence[torch.Tensor]) -> None:

@@ -1,7 +1,7 @@
 """A module as the engine runs it: one file opened for one set of gradients, and a call's memory."""
 
-import collections
 import ctypes
+import sys
 import threading
 import weakref
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -17,39 +17,38 @@ DTYPES: Dict[int, torch.dtype] = {1: torch.float32, 2: torch.uint8, 3: torch.int
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
+def _references(tensors: Sequence[object], index: int) -> int:
+    return sys.getrefcount(tensors[index])
+
+
+_ALONE = _references([object()], 0)  # nobody else has it
+
+
 class Arenas:
-    """Memory of calls that are over, for those to come: at most two, and none that is much too large."""
+    """Memory of calls: when one is over, which nobody refers to its arena tells, those to come take it. At most two are kept, and none is
+    given out that is much too large.
+
+    Nothing is called when a call ends: in a __del__ or a weak reference's callback an exception, such as the KeyboardInterrupt of a Ctrl-C
+    at that moment, would be lost."""
 
     MOST = 2
 
     def __init__(self) -> None:
-        self.over: "collections.deque[_Over]" = collections.deque(maxlen=self.MOST)
+        self._kept: List[torch.Tensor] = []
         self._lock = threading.Lock()
 
     def take(self, size: int) -> torch.Tensor:
         with self._lock:
-            for _ in range(len(self.over)):
-                over = self.over.popleft()  # others only append
-                if size <= over.arena.numel() <= 2 * size + 65536:
-                    return over.arena
-                self.over.append(over)
-        return torch.empty(size, dtype=torch.uint8)
-
-
-class Held:
-    """An arena while a call needs it."""
-
-    def __init__(self, arenas: Arenas, size: int) -> None:
-        self.arena = arenas.take(size)
-        self._over = _Over(self, arenas.over.append)
-        self._over.arena = self.arena
-
-
-class _Over(weakref.ref):  # type: ignore[type-arg]
-    """Called back, and so kept with its arena, when the Held that it is a part of ends. No line of Python runs then: in a __del__ an
-    exception, such as the KeyboardInterrupt of a Ctrl-C at that moment, would be lost."""
-
-    arena: torch.Tensor
+            over = [index for index in range(len(self._kept)) if _references(self._kept, index) == _ALONE]
+            for index in over:
+                if size <= self._kept[index].numel() <= 2 * size + 65536:
+                    return self._kept[index]
+            if len(self._kept) == self.MOST and over:
+                del self._kept[over[0]]
+            arena = torch.empty(size, dtype=torch.uint8)
+            if len(self._kept) < self.MOST:
+                self._kept.append(arena)
+            return arena
 
 
 class Plan:
@@ -94,27 +93,27 @@ class Plan:
     def notes(self) -> List[str]:
         return self._library.notes(self._handle)
 
-    def _call(self, addresses: Sequence[int], held: Held, seed: int) -> Tuple[ModuleCall, Any]:
+    def _call(self, addresses: Sequence[int], arena: torch.Tensor, seed: int) -> Tuple[ModuleCall, Any]:
         call = ModuleCall()
         call.size, call.flags, call.seed = ctypes.sizeof(ModuleCall), self.flags, seed
         call.inputs = inputs = pointers([addresses[place] for place in self.order])
-        call.arena = -(-held.arena.data_ptr() // self._alignment) * self._alignment
+        call.arena = -(-arena.data_ptr() // self._alignment) * self._alignment
         return call, inputs
 
-    def forward(self, addresses: Sequence[int], seed: int) -> Tuple[List[torch.Tensor], Held]:
+    def forward(self, addresses: Sequence[int], seed: int) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """addresses: of the file's inputs, contiguous. All outputs, and the memory that the backward needs."""
-        held = Held(self._arenas, self.bytes)
+        arena = self._arenas.take(self.bytes)
         outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self.results]
-        call, _inputs = self._call(addresses, held, seed)
+        call, _inputs = self._call(addresses, arena, seed)
         call.outputs = pointers([output.data_ptr() for output in outputs])
         self._library.compute("module_forward", self._handle, ctypes.byref(call))
-        return outputs, held
+        return outputs, arena
 
-    def backward(self, addresses: Sequence[int], held: Held, seed: int, given: Dict[int, torch.Tensor],
+    def backward(self, addresses: Sequence[int], arena: torch.Tensor, seed: int, given: Dict[int, torch.Tensor],
                  shapes: Sequence[Tuple[Tuple[int, ...], torch.dtype]]) -> List[Optional[torch.Tensor]]:  # fmt: skip
         """given: gradients of outputs, contiguous and of their dtype; shapes: of the inputs. The gradients of the inputs."""
         zeros = {index: torch.zeros(self.results[index][0], dtype=self.results[index][1]) for index in self.takes if index not in given}
-        call, _inputs = self._call(addresses, held, seed)
+        call, _inputs = self._call(addresses, arena, seed)
         all_given = {**given, **zeros}
         call.output_gradients = pointers([all_given[i].data_ptr() if i in self.takes else None for i in range(len(self.results))])
         gradients: List[Optional[torch.Tensor]] = [None] * len(shapes)
