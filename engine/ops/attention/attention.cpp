@@ -16,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/ops/attention/library_calls.h"
 #include "engine/ops/attention/query_blocks.h"
 #include "engine/ops/attention/samples.h"
 #include "engine/ops/copies.h"
@@ -367,62 +368,6 @@ Kernel kernel_of(const char* name, std::size_t workspace_bytes, const Plan& p,
   return kernel;
 }
 
-// ---- by a library of the device ---------------------------------------------------------------------------------------------------
-
-// The whole attention in its terms, without addresses. Nothing where it means something else: other random
-// numbers, masks that replace scores (but those of the future alone), rows that may see nothing, more batch
-// dims than two. `first`: which input q is.
-std::optional<kernels::AttentionArgs> library_form(const NodeTypes& types, std::size_t first,
-                                                   const Attention& a) {
-  const std::size_t rank = a.batch.size();
-  if (!types.dnn_library || a.dropout > 0 || rank > 2) return std::nullopt;
-  kernels::AttentionArgs l{};
-  l.dtype = a.dtype;
-  l.batch = rank > 0 ? a.batch[0] : 1;
-  l.heads = rank > 1 ? a.batch[1] : 1;
-  l.rows = a.rows;
-  l.keys = a.keys;
-  l.d = a.d;
-  l.e = a.e;
-  l.scale = a.scale;
-  // Of [batch, heads, rows, columns]; how far apart the elements of a missing dim would be says nothing.
-  const auto strides = [&](const View& view, std::int64_t(&to)[4]) {
-    const Ints& of = view.strides;
-    to[2] = of[rank];
-    to[3] = of[rank + 1];
-    to[0] = rank > 0 ? of[0] : std::max(a.rows, a.keys) * to[2];
-    to[1] = rank > 1 ? of[1] : to[0];
-  };
-  strides(a.q, l.q_strides);
-  strides(a.k, l.k_strides);
-  strides(a.v, l.v_strides);
-  strides(a.y, l.y_strides);
-  if (a.mask == Mask::none) return l;
-  const Tensor* const known = types.constants[first + 3];
-  l.causal = known != nullptr && hides_the_future_only(a, *known);
-  if (l.causal) return l;
-  if (a.safe && (known == nullptr || hides_all_of_a_row(a, *known))) return std::nullopt;
-  Shape mask = types.inputs[first + 3].shape;
-  if (a.mask != Mask::add || mask.empty() || mask.back() != a.keys) return std::nullopt;
-  mask.insert(mask.begin(), rank + 2 - mask.size(), 1);
-  mask.insert(mask.begin() + static_cast<std::ptrdiff_t>(rank), 2 - rank, 1);
-  std::copy(mask.begin(), mask.end(), l.mask_dims);
-  return l;
-}
-
-// The form with its addresses, for one launch. The mask is left out of a causal one.
-kernels::AttentionArgs placed(const kernels::AttentionArgs& form, const void* const* inputs, void* y,
-                              void* workspace) {
-  kernels::AttentionArgs l = form;
-  l.q = inputs[0];
-  l.k = inputs[1];
-  l.v = inputs[2];
-  l.mask = form.mask_dims[3] > 0 ? inputs[3] : nullptr;
-  l.y = y;
-  l.workspace = workspace;
-  return l;
-}
-
 Status require_type(const NodeTypes& types) {
   const DType dtype = types.inputs[0].dtype;
   return require_kernel_type(types.target, dtype, multiplies_bf16(types.target, dtype));
@@ -436,14 +381,11 @@ Result<Kernel> prepare(const NodeTypes& types) {
   TRY(require_type(types));
   if (element_count(types.outputs[0].shape) == 0) return no_work("attention");
   const auto p = std::make_shared<const Plan>(TRY(plan_of(types, false)));
-  auto form = library_form(types, 0, p->a);
-  if (form) form->workspace_bytes = kernels::library_workspace_bytes(*form);
-  const std::size_t bytes = std::max(p->at.bytes, form ? form->workspace_bytes : 0);
-  return kernel_of("attention", bytes, *p, [p, form](const LaunchArgs& args) {
+  const auto library = LibraryCalls::of(types, 0, p->a, false);
+  const std::size_t bytes = std::max(p->at.bytes, library ? library->workspace_bytes() : 0);
+  return kernel_of("attention", bytes, *p, [p, library](const LaunchArgs& args) {
     const Attention& a = p->a;
-    if (form && form->workspace_bytes > 0 &&
-        args.on.attention(placed(*form, args.inputs, args.outputs[0], args.workspace)))
-      return;
+    if (library && library->attention(args)) return;
     void *const scores = part(args, p->at.scores), *const workspace = part(args, p->at.products);
     for (const Step& s : p->steps) {
       probabilities(*p, s, args, args.inputs[0], args.inputs[1],
@@ -461,15 +403,11 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   const auto p = std::make_shared<const Plan>(TRY(plan_of(types, true)));
   const std::int64_t k_count = element_count(types.inputs[2].shape),
                      v_count = element_count(types.inputs[3].shape);
-  auto form = library_form(types, 1, p->a);
-  if (form) form->workspace_bytes = kernels::library_workspace_bytes(kernels::AttentionGradArgs{*form});
-  const std::size_t bytes = std::max(p->at.bytes, form ? form->workspace_bytes : 0);
-  return kernel_of("attention gradient", bytes, *p, [p, form, k_count, v_count](const LaunchArgs& args) {
+  const auto library = LibraryCalls::of(types, 1, p->a, true);
+  const std::size_t bytes = std::max(p->at.bytes, library ? library->workspace_bytes() : 0);
+  return kernel_of("attention gradient", bytes, *p, [p, library, k_count, v_count](const LaunchArgs& args) {
     const Attention& a = p->a;
-    if (form && form->workspace_bytes > 0 &&
-        args.on.attention_grad({placed(*form, args.inputs + 1, nullptr, args.workspace), args.inputs[0],
-                                args.outputs[0], args.outputs[1], args.outputs[2]}))
-      return;
+    if (library && library->attention_grad(args)) return;
     const void *const dy = args.inputs[0], *const q = args.inputs[1], *const k = args.inputs[2],
                       *const v = args.inputs[3];
     const void* const mask = a.mask == Mask::none ? nullptr : args.inputs[4];

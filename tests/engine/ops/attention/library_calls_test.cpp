@@ -1,0 +1,149 @@
+// Attention by a library of the device: where all of it is more than the library's memory, in calls that cover each
+// head of each image once.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "engine/ops/copies.h"
+#include "engine/ops/preparation.h"
+#include "engine/ops/samples.h"
+#include "kernels/launcher.h"
+
+namespace gradloom {
+namespace {
+
+using kernels::AttentionArgs, kernels::AttentionGradArgs;
+
+// What a library was offered. The addresses are never read.
+struct Library {
+  std::vector<AttentionGradArgs> calls;
+  std::size_t takes = SIZE_MAX;  // so many calls
+  std::size_t own_kernels = 0;   // launched instead
+};
+
+void queue(void* to, kernels::KernelId, const void*, std::size_t) {
+  ++static_cast<Library*>(to)->own_kernels;
+}
+bool offer(void* to, kernels::LibraryKernelId id, const void* args, std::size_t bytes) {
+  auto& library = *static_cast<Library*>(to);
+  EXPECT_EQ(id, kernels::LibraryKernelId::attention_grad);
+  EXPECT_EQ(bytes, sizeof(AttentionGradArgs));
+  if (library.calls.size() == library.takes) return false;
+  library.calls.push_back(*static_cast<const AttentionGradArgs*>(args));
+  return true;
+}
+
+struct Attended {
+  std::int64_t batch, heads, rows, d;
+  Shape mask{};  // of what is added; empty: none
+};
+
+NodeTypes types_of(const Attended& a) {
+  const Type whole{DType::bf16, {a.batch, a.heads, a.rows, a.d}};
+  NodeTypes types;
+  types.target = kernels::Target::gpu;
+  types.dnn_library = true;
+  types.inputs.assign(4, whole);
+  types.outputs.assign(3, whole);
+  if (!a.mask.empty()) {
+    types.attrs.set("mask", std::string("add"));
+    types.inputs.push_back({DType::bf16, a.mask});
+  }
+  types.input_present.assign(types.inputs.size(), true);
+  types.output_present.assign(3, true);
+  types.constants.assign(types.inputs.size(), nullptr);
+  return types;
+}
+
+// dy, q, k, v, mask; dq, dk, dv; workspace
+constexpr std::uintptr_t kPlaces[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+void* place(std::size_t i) { return reinterpret_cast<void*>(kPlaces[i] << 40); }
+
+Library run(const Attended& a, std::size_t takes = SIZE_MAX) {
+  auto kernel = prepare_kernel(op_by_name("FusedAttentionGrad"), types_of(a));
+  EXPECT_TRUE(kernel.ok()) << kernel.error().message;
+  Library library{.takes = takes};
+  const void* const inputs[] = {place(0), place(1), place(2), place(3), a.mask.empty() ? nullptr : place(4)};
+  void* const outputs[] = {place(5), place(6), place(7)};
+  const kernels::Launcher launcher(queue, &library, offer);
+  kernel->run({inputs, outputs, place(8), nullptr, launcher});
+  for (const AttentionGradArgs& call : library.calls) {
+    EXPECT_EQ(call.forward.workspace, place(8));
+    EXPECT_LE(call.forward.workspace_bytes, kernel->workspace_bytes);
+    EXPECT_LE(kernels::library_workspace_bytes(call), call.forward.workspace_bytes);
+    EXPECT_GT(kernels::library_workspace_bytes(call), 0u);
+  }
+  return library;
+}
+
+// Elements from the beginning of the tensor there.
+std::int64_t offset(const void* address, std::size_t i) {
+  return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address) - (kPlaces[i] << 40)) / 2;
+}
+
+// Each image's heads, by the calls that computed them.
+std::map<std::pair<std::int64_t, std::int64_t>, int> covered(const Library& library, const Attended& a) {
+  std::map<std::pair<std::int64_t, std::int64_t>, int> times;
+  const std::int64_t head = a.rows * a.d, image = a.heads * head;
+  for (const AttentionGradArgs& call : library.calls) {
+    const AttentionArgs& f = call.forward;
+    const std::int64_t at = offset(f.q, 1);
+    const void* const others[] = {call.dy, f.q, f.k, f.v, call.dq, call.dk, call.dv};
+    constexpr std::size_t kOf[] = {0, 1, 2, 3, 5, 6, 7};
+    for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(offset(others[i], kOf[i]), at) << i;
+    if (!a.mask.empty()) {
+      const std::int64_t of_image = a.mask[0] > 1 ? a.mask[1] * a.mask[2] * a.mask[3] : 0,
+                         of_head = a.mask[1] > 1 ? a.mask[2] * a.mask[3] : 0;
+      EXPECT_EQ(offset(f.mask, 4), at / image * of_image + at % image / head * of_head);
+      EXPECT_EQ(f.mask_dims[0], a.mask[0] > 1 ? f.batch : 1);
+      EXPECT_EQ(f.mask_dims[1], a.mask[1] > 1 ? f.heads : 1);
+    }
+    for (std::int64_t b = 0; b < f.batch; ++b)
+      for (std::int64_t h = 0; h < f.heads; ++h) ++times[{at / image + b, at % image / head + h}];
+  }
+  return times;
+}
+
+void expect_all_once(const Attended& a, std::size_t calls) {
+  const Library library = run(a);
+  EXPECT_EQ(library.calls.size(), calls);
+  EXPECT_EQ(library.own_kernels, 0u);
+  const auto times = covered(library, a);
+  EXPECT_EQ(times.size(), static_cast<std::size_t>(a.batch * a.heads));
+  for (const auto& [at, count] : times) {
+    EXPECT_LT(at.first, a.batch);
+    EXPECT_LT(at.second, a.heads);
+    EXPECT_EQ(count, 1) << at.first << ", " << at.second;
+  }
+}
+
+TEST(LibraryCalls, OneWhereItHasRoom) { expect_all_once({4, 12, 1024, 64}, 1); }
+
+// GPT-2 124M with a batch of 64: 24 MiB of scores an image, of 256 MiB.
+TEST(LibraryCalls, OfAsManyImagesAsHaveRoom) { expect_all_once({64, 12, 1024, 64}, 7); }
+
+TEST(LibraryCalls, OfHeadsWhereAnImageIsTooLarge) { expect_all_once({2, 20, 4096, 64}, 6); }
+
+TEST(LibraryCalls, TakeTheirPartOfTheMask) {
+  expect_all_once({64, 12, 1024, 64, {64, 1, 1, 1024}}, 7);
+  expect_all_once({64, 12, 1024, 64, {1, 12, 1024, 1024}}, 7);
+  expect_all_once({2, 20, 4096, 64, {2, 20, 1, 4096}}, 6);
+}
+
+TEST(LibraryCalls, GiveWayToOurKernelsWhereOneIsRefused) {
+  const Library library = run({64, 12, 1024, 64}, 3);
+  EXPECT_EQ(library.calls.size(), 3u);
+  EXPECT_GT(library.own_kernels, 0u);
+}
+
+TEST(LibraryCalls, AreNotOfferedWhereOneHeadIsTooMuch) {
+  const Library library = run({1, 1, 16384, 64});
+  EXPECT_TRUE(library.calls.empty());
+  EXPECT_GT(library.own_kernels, 0u);
+}
+
+}  // namespace
+}  // namespace gradloom
