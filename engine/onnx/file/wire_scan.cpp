@@ -360,6 +360,17 @@ class Scanner {
     return {};
   }
 
+  // What follows of a list whose numbers stand one by one and are small, as far as the block goes: a file may hold many
+  // millions. `key`: of the list's field, whose number is below 16.
+  Status small_numbers(unsigned char key, std::size_t end) {
+    const std::size_t stop = std::min(block_.size(), at_ + (end - position()));
+    const std::size_t first = at_;
+    while (at_ + 2 <= stop && static_cast<unsigned char>(block_[at_]) == key &&
+           (static_cast<unsigned char>(block_[at_ + 1]) & 0x80) == 0)
+      at_ += 2;
+    return count_numbers((at_ - first) / 2);
+  }
+
   Status payload(const Field& field, int wire, std::size_t start, std::size_t end, std::int64_t depth,
                  std::int64_t graphs) {
     const bool scalar = field.payload == kNumber || field.payload == kFixed4 || field.payload == kFixed8;
@@ -377,7 +388,7 @@ class Scanner {
       TRY(count_numbers(1));
       if (wire == 0) {
         TRY(varint(end));
-        return {};
+        return field.repeated ? small_numbers(static_cast<unsigned char>(field.number << 3), end) : Status();
       }
       return skip(wire == 5 ? 4 : 8, end);
     }
