@@ -36,6 +36,8 @@ constexpr CommandDef kCommands[] = {
     {"runs", "list the runs and comparisons of a session", declare_runs},
     {"show", "show one run: losses, where its time went, memory, passes", declare_show},
     {"trace", "write the timings of a run for Chrome and Perfetto, or as CSV", declare_trace},
+    {"report", "write a run as one page to send around: figures, pictures, tables, how to run it again",
+     declare_report},
     {"export", "write a run as a recipe that replays anywhere", declare_export},
     {"recipe", "list the settings of a recipe with flags, types and defaults", declare_recipe},
     {"passes", "list the optimization passes and memory planners with their options", declare_passes},

@@ -16,6 +16,7 @@ CommandRun declare_tune(CLI::App& app);
 CommandRun declare_runs(CLI::App& app);
 CommandRun declare_show(CLI::App& app);
 CommandRun declare_trace(CLI::App& app);
+CommandRun declare_report(CLI::App& app);
 CommandRun declare_export(CLI::App& app);
 CommandRun declare_recipe(CLI::App& app);
 CommandRun declare_passes(CLI::App& app);

@@ -43,7 +43,7 @@ TEST_F(Commands, EveryCommandHasHelp) {
   const Outcome all = run({"--help"});
   EXPECT_EQ(all.code, 0);
   for (const char* name : {"open", "inspect", "plan", "check", "verify", "tune", "train", "compare", "runs",
-                           "show", "trace", "export", "passes", "ops", "devices"}) {
+                           "show", "trace", "report", "export", "passes", "ops", "devices"}) {
     EXPECT_NE(all.out.find(name), std::string::npos) << name;
     const Outcome one = run({name, "--help"});
     EXPECT_EQ(one.code, 0) << name;

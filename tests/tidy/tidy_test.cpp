@@ -108,8 +108,9 @@ Rows rows_of_the_map() {
   allowed["sessions"] = plus(below, {"passes", "profiler", "sessions"});
   allowed["viz/layout"] = {"viz/layout"};
   allowed["viz/model"] = plus(allowed["sessions"], {"viz/layout", "viz/model"});
+  allowed["viz/report"] = plus(allowed["viz/model"], {"viz/report"});
   allowed["viz/draw"] = plus(allowed["viz/model"], {"viz/draw"});
-  allowed["app"] = plus(allowed["viz/draw"], {"app"});
+  allowed["app"] = plus(allowed["viz/draw"], {"viz/report", "app"});
   return allowed;
 }
 
@@ -142,7 +143,7 @@ TEST(Tidy, IncludesOfTestsFollowTheirFolders) {
   allowed["tests/passes"] = plus(below, {"passes", "tests/passes"});
   allowed["tests/profiler"] = plus(below, {"profiler", "tests/profiler"});
   allowed["tests/sessions"] = plus(below, {"passes", "profiler", "sessions", "tests/sessions"});
-  allowed["tests/viz"] = plus(map.at("viz/draw"), {"tests", "tests/viz"});
+  allowed["tests/viz"] = plus(map.at("viz/draw"), {"viz/report", "tests", "tests/viz"});
   allowed["tests/app"] = plus(map.at("app"), {"tests", "tests/engine", "tests/sessions", "tests/app"});
   allowed["tests/hostile"] = plus(map.at("app"), {"tests", "tests/hostile"});
   allowed["tests/fuzz"] = plus(map.at("app"), {"tests", "tests/engine", "tests/hostile", "tests/fuzz"});

@@ -1,0 +1,49 @@
+// A run as one page to send around: what a step costs, where its time and memory go, what the passes did, what
+// comparisons found, and how to run it again. `gradloom report`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sessions/store.h"
+
+namespace gradloom {
+
+struct Report {
+  RunRecord run;
+  std::vector<RunSummary> runs;               // of the session
+  std::vector<StoredComparison> comparisons;  // the same
+  std::string session;                        // file name
+  std::string replay;                         // command lines that run it again; empty: it has no recipe
+  std::string model_note;                     // find_model.h: where it is not what it was
+  std::string now_utc;
+};
+
+// Self-contained: no script, nothing loaded from elsewhere. Names from files are escaped.
+std::string report_html(const Report& report);
+// For a pull request: the figures and the tables without the pictures.
+std::string report_markdown(const Report& report);
+
+// What both tell.
+namespace report {
+
+// "model.onnx" says nothing: with the folder then.
+std::string model_name(const RunSummary& run);
+
+// "Gradloom 0.1.0, written 2026-11-27T08:00:00Z"; the version is the one that recorded the run.
+std::string signature(const Report& report);
+
+struct Figure {
+  std::string name, value, note;
+};
+std::vector<Figure> key_figures(const Report& report);
+
+// What of a step stands out, each with its numbers: the operator that takes most, kernels that only move data, kernels that
+// take less than a launch is worth, the reason why a pass left most of the time as it was.
+std::vector<std::string> findings(const RunRecord& run);
+
+// "B is 1.31x as fast as A [1.28, 1.33]".
+std::string verdict_sentence(const Comparison& comparison);
+
+}  // namespace report
+}  // namespace gradloom

@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include "engine/base/markdown.h"
+#include "engine/base/text.h"
+#include "viz/model/kernel_table.h"
+#include "viz/report/report.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::size_t kOperators = 8, kKernels = 8, kComparisons = 3;
+
+// Foreign text in a paragraph: nothing of it is Markdown or HTML.
+std::string plain(const std::string& foreign) {
+  std::string made;
+  for (const char c : escaped(foreign)) {
+    if (std::string_view("\\`*_{}[]<>#|~&!").find(c) != std::string_view::npos) made += '\\';
+    made += c;
+  }
+  return made;
+}
+
+std::string kernel_lines(KernelTableModel& model, KernelGroup group, std::size_t most) {
+  model.set_group(group);
+  const bool single = group == KernelGroup::kSingle;
+  std::string made = markdown::head(
+      {single ? "kernel" : "operator", single ? "phase" : "kernels", "time per step", "share"});
+  std::size_t shown = 0;
+  for (const KernelLine& line : model.lines()) {
+    if (shown++ == most) break;
+    made += markdown::row({markdown::code(escaped(line.name)),
+                           single ? plain(line.phase) : std::to_string(line.count),
+                           duration_text(line.time_ns), percent_text(line.share)});
+  }
+  return made + "\n";
+}
+
+}  // namespace
+
+std::string report_markdown(const Report& report) {
+  const RunSummary& s = report.run.summary;
+  std::string page =
+      fmt::format("### {}{}\n\nrun {} of {}, {}, {} in {}\n\n", plain(report::model_name(s)),
+                  s.name.empty() ? "" : ": " + plain(s.name), s.id, markdown::code(escaped(report.session)),
+                  plain(s.status), plain(s.device), plain(s.precision));
+  std::vector<std::string> names, values;
+  for (const report::Figure& f : report::key_figures(report)) {
+    names.push_back(f.name);
+    values.push_back(fmt::format("{} ({})", f.value, f.note));
+  }
+  page += markdown::head(names) + markdown::row(values) + "\n";
+  for (const std::string& found : report::findings(report.run)) page += "- " + plain(found) + "\n";
+  std::size_t shown = 0;
+  for (auto it = report.comparisons.rbegin(); it != report.comparisons.rend() && shown < kComparisons;
+       ++it, ++shown)
+    page += fmt::format("- {} (A: {}, B: {})\n", report::verdict_sentence(it->comparison),
+                        markdown::code(escaped(it->comparison.a)), markdown::code(escaped(it->comparison.b)));
+  page += "\n";
+  KernelTableModel model;
+  model.set_rows(report.run.kernels);
+  if (model.timed())
+    page += kernel_lines(model, KernelGroup::kOp, kOperators) +
+            kernel_lines(model, KernelGroup::kSingle, kKernels);
+  page += plain(report::signature(report)) + "\n";
+  return page;
+}
+
+}  // namespace gradloom
