@@ -65,10 +65,14 @@ std::vector<Row> rows_of(const Attention& a, const Ints& strides, const Masked& 
 // zeros: whether adding 0 counts as doing something.
 std::vector<Row> rows_of(const Attention& a, const Tensor& mask, bool zeros) {
   const Ints strides = mask_strides(a, mask.shape());
-  if (a.mask == Mask::add)
+  const auto of_sums = [&, most = hidden(a.scores)](const auto& element) {
     return rows_of(
-        a, strides, [&](std::int64_t at) { return zeros || mask.at(at) != 0; },
-        [&, most = hidden(a.scores)](std::int64_t at) { return mask.at(at) <= most; });
+        a, strides, [&](std::int64_t i) { return zeros || element(i) != 0; },
+        [&](std::int64_t i) { return element(i) <= most; });
+  };
+  if (a.mask == Mask::add && mask.dtype() == DType::f32)
+    return of_sums([values = mask.as<float>()](std::int64_t i) { return double{values[i]}; });
+  if (a.mask == Mask::add) return of_sums([&](std::int64_t i) { return mask.at(i); });
   const auto* const set = mask.as<std::uint8_t>();
   return rows_of(
       a, strides, [set, block = a.mask == Mask::block](std::int64_t at) { return (set[at] != 0) == block; },
