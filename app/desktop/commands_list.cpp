@@ -26,6 +26,9 @@ void add_file(Ui& ui, std::vector<Command>& list) {
   list.push_back({"file.export", "Export the shown run\u2026", "File", false,
                   [&ui] { return ui.app.can_export(); },
                   [&ui] { show_dialog(ui, DialogPurpose::export_run); }});
+  list.push_back({"file.report", "Report of the shown run\u2026", "File", false,
+                  [&ui] { return ui.state().run != nullptr; },
+                  [&ui] { show_dialog(ui, DialogPurpose::report_run); }});
   list.push_back({"file.session", "Session to record into\u2026", "File", true, has_model,
                   [&ui] { show_dialog(ui, DialogPurpose::session); }});
   list.push_back({"file.close", "Close model", "File", true, idle, [&ui] { ui.app.close_model(); }});

@@ -8,6 +8,7 @@
 #include "app/desktop/suggest.h"
 #include "app/recipe_flags.h"
 #include "app/replay.h"
+#include "app/run_report.h"
 #include "engine/base/text.h"
 #include "sessions/recipe_settings.h"
 
@@ -388,6 +389,20 @@ void Controller::export_run(const std::string& path) {
                  "Run " + std::to_string(id) + " written to " + path + ", with what a replay must show");
         };
       });
+}
+
+void Controller::report_run(const std::string& path) {
+  if (!state_.run) return notice(NoticeKind::warning, "there is no run to report: run some steps first");
+  const std::int64_t id = state_.run->record.summary.id;
+  reader_->post("report", "writing " + path,
+                [this, path, id, session = state_.session_path](std::stop_token) -> Worker::Publish {
+                  const auto written = write_run_report(session, std::to_string(id), "", path);
+                  const Status status = written ? Status() : Status(written.error());
+                  return [this, path, id, status] {
+                    if (!status) return notice(NoticeKind::error, status.error().message);
+                    notice(NoticeKind::good, "Report of run " + std::to_string(id) + " written to " + path);
+                  };
+                });
 }
 
 void Controller::find_operators() {

@@ -71,7 +71,8 @@ class Controller {
   // The recipe of the shown run, as it was recorded, with what a replay must show.
   void export_run(const std::string& path);
   bool can_export() const;
-  bool shown_run_is_current() const;  // it was recorded with the recipe as it stands
+  void report_run(const std::string& path);  // .html or .md
+  bool shown_run_is_current() const;         // it was recorded with the recipe as it stands
 
   // Bookmarks and notes of the open model. Notes are undone with the recipe.
   void set_bookmark(int slot, const Bookmark& bookmark);  // 1 .. kBookmarks

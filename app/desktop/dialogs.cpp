@@ -44,6 +44,12 @@ void show_dialog(Ui& ui, DialogPurpose purpose) {
           true,
           label + ".run" + std::to_string(ui.state().run->record.summary.id) + ".json"};
       break;
+    case DialogPurpose::report_run: {
+      if (!ui.state().run) return;
+      const std::string run = std::to_string(ui.state().run->record.summary.id);
+      options = {"Report of run " + run, "Write", {".html", ".md"}, true, label + ".run" + run + ".html"};
+      break;
+    }
     case DialogPurpose::save_recipe:
       options = {"Save the recipe as it stands", "Save", {".json"}, true, label + ".recipe.json"};
       break;
@@ -82,6 +88,7 @@ void draw_dialogs(Ui& ui) {
     case DialogPurpose::none: break;
     case DialogPurpose::open: ui.app.open(path); break;
     case DialogPurpose::export_run: ui.app.export_run(path); break;
+    case DialogPurpose::report_run: ui.app.report_run(path); break;
     case DialogPurpose::save_recipe: ui.app.save_recipe(path); break;
     case DialogPurpose::session: ui.app.set_session(path); break;
     case DialogPurpose::locate: ui.app.locate_model(path); break;

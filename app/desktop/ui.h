@@ -37,7 +37,16 @@ struct Command {
   std::function<bool()> checked = nullptr;  // a switch that is on; null: no switch
 };
 
-enum class DialogPurpose : std::uint8_t { none, open, export_run, save_recipe, session, locate, field };
+enum class DialogPurpose : std::uint8_t {
+  none,
+  open,
+  export_run,
+  report_run,
+  save_recipe,
+  session,
+  locate,
+  field
+};
 
 struct NoteEditor {
   bool open = false, just_opened = false;

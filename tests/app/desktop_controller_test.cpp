@@ -225,6 +225,15 @@ TEST_F(DesktopController, RunsComparesAndExports) {
   ASSERT_TRUE(recipe->expect);
   EXPECT_EQ(recipe->expect->losses.size(), 5u);
 
+  app().report_run(file("run.html"));
+  settle();
+  std::ifstream in(file("run.html"));
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_NE(page.find("</html>"), std::string::npos) << notices(NoticeKind::error);
+  app().report_run(file("missing/run.html"));
+  settle();
+  EXPECT_NE(notices(NoticeKind::error).find("missing"), std::string::npos);
+
   app().close_model();
   EXPECT_FALSE(state().has_model());
   app().open(file("sub/session.db"));  // the newest run says which model
@@ -238,8 +247,10 @@ TEST_F(DesktopController, SavingIsOfTheRecipeAndExportingOfTheRun) {
   open(model("mlp"));
   EXPECT_FALSE(app().can_export());
   app().export_run(file("none.json"));
+  app().report_run(file("none.html"));
   settle();
   EXPECT_FALSE(fs::exists(file("none.json")));
+  EXPECT_FALSE(fs::exists(file("none.html")));
   EXPECT_FALSE(state().unsaved());  // it never was in a file
   app().save_recipe(file("r.json"));
   settle();

@@ -33,6 +33,7 @@ class EveryCommand : public Commands {
             {"runs", {session}},
             {"show", {session}},
             {"trace", {session, "-o", path("t.json")}},
+            {"report", {session, "-o", path("r.html")}},
             {"export", {session}},
             {"recipe", {}},
             {"passes", {}},

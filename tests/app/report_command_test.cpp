@@ -41,6 +41,17 @@ TEST_F(ReportCommand, OfANamedRunAsMarkdown) {
   EXPECT_NE(page.find("| `FusedMatMul`"), std::string::npos) << page;
 }
 
+TEST_F(ReportCommand, AgainstAnotherRun) {
+  const Outcome written =
+      run({"report", path("s.db"), "--run", "2", "--against", "first", "-o", path("r.html")});
+  ASSERT_EQ(written.code, 0) << written.err;
+  const std::string page = read_file(path("r.html"));
+  EXPECT_NE(page.find("<h2>Comparisons</h2>"), std::string::npos);
+  EXPECT_NE(page.find("one after the other"), std::string::npos);
+  EXPECT_EQ(run({"report", path("s.db"), "--against", "7", "-o", path("x.html")}).code, 3);
+  EXPECT_FALSE(fs::exists(path("x.html")));
+}
+
 TEST_F(ReportCommand, RefusesWhatItCannotWrite) {
   EXPECT_EQ(run({"report", path("s.db"), "-o", path("r.pdf")}).code, 2);
   EXPECT_FALSE(fs::exists(path("r.pdf")));

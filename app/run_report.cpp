@@ -1,0 +1,42 @@
+#include "app/run_report.h"
+
+#include <filesystem>
+
+#include "app/recipe_flags.h"
+#include "engine/base/file.h"
+#include "engine/base/text.h"
+#include "sessions/find_model.h"
+#include "viz/report/report.h"
+
+namespace gradloom {
+
+Result<WrittenReport> write_run_report(const std::string& session, const std::string& run,
+                                       const std::string& against, const std::string& output) {
+  const std::string kind = std::filesystem::path(output).extension().string();
+  const bool markdown = kind == ".md";
+  if (!markdown && kind != ".html" && kind != ".htm")
+    return Error{Errc::usage, "report: '" + escaped(output) + "' ends in none of .html, .htm, .md"};
+  const auto store = TRY(Store::open(session, StoreMode::read));
+  Report report;
+  report.run = TRY(store->load_run(TRY(store->find_run(run))));
+  report.runs = TRY(store->list_runs());
+  report.comparisons = TRY(store->list_comparisons());
+  if (!against.empty()) {
+    const RunRecord other = TRY(store->load_run(TRY(store->find_run(against))));
+    report.comparisons.push_back({.run_a = other.summary.id,
+                                  .run_b = report.run.summary.id,
+                                  .comparison = TRY(compare_runs(other, report.run))});
+  }
+  report.session = std::filesystem::path(session).filename().string();
+  report.model_note = model_note(find_model(report.run, session), report.run);
+  report.now_utc = utc_timestamp();
+  const RunSummary& summary = report.run.summary;
+  if (!summary.is_loop() && !report.run.recipe_json.empty())
+    report.replay = "gradloom export " + shell_quoted(report.session) + " --run " +
+                    std::to_string(summary.id) + " -o recipe.json\ngradloom train --recipe recipe.json";
+  const std::string page = markdown ? report_markdown(report) : report_html(report);
+  TRY(atomic_write_file(output, page));
+  return WrittenReport{summary.id, page.size()};
+}
+
+}  // namespace gradloom
