@@ -1,5 +1,6 @@
 #include "app/run_report.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "app/recipe_flags.h"
@@ -27,6 +28,8 @@ Result<WrittenReport> write_run_report(const std::string& session, const std::st
                                   .run_b = report.run.summary.id,
                                   .comparison = TRY(compare_runs(other, report.run))});
   }
+  std::reverse(report.runs.begin(), report.runs.end());
+  std::reverse(report.comparisons.begin(), report.comparisons.end());
   report.session = std::filesystem::path(session).filename().string();
   report.model_note = model_note(find_model(report.run, session), report.run);
   report.now_utc = utc_timestamp();

@@ -1,9 +1,10 @@
 #include "kernels/signals.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <initializer_list>
+
+#include "kernels/clock.h"
 
 namespace gradloom::kernels {
 namespace {
@@ -15,11 +16,6 @@ struct Own {
   sigset_t before{};
 };
 thread_local Own own;
-
-std::int64_t now_ns() {
-  timespec t{};
-  return clock_gettime(CLOCK_MONOTONIC, &t) == 0 ? std::int64_t{t.tv_sec} * 1000000000 + t.tv_nsec : 0;
-}
 
 sigset_t all_but_faults() {
   sigset_t set;

@@ -1,8 +1,7 @@
 // When handlers of signals may run on a thread that computes.
 //
-// oneDNN's products in f32 (2.6 and later: jit_avx_gemm_f32, jit_avx512_common_gemm_f32) use the stack pointer as one more
-// register where they sum over many elements: it then points into a buffer on the heap. A signal at that moment has
-// the system write the handler's frame, some kilobytes, over what lies before that buffer. So no handler runs then:
+// oneDNN's products in f32 (seen in 2.6: the gemm for AVX and AVX2; that for AVX-512 is written alike) put the stack pointer
+// into a buffer on the heap where they sum over many elements. A signal at that moment has the system write the handler's frame, some kilobytes, over what lies before that buffer. So no handler runs then:
 // signals wait until the computation is over or lets them through.
 #pragma once
 

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include <new>
 #include <utility>
 
+#include "kernels/clock.h"
 #include "kernels/signals.h"
 
 namespace gradloom::kernels {
@@ -82,11 +82,6 @@ struct Scratch {
   ~Scratch() { std::free(memory); }
 };
 thread_local Scratch scratch;
-
-std::int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
-  timespec t{};
-  return clock_gettime(clock, &t) == 0 ? std::int64_t{t.tv_sec} * 1000000000 + t.tv_nsec : 0;
-}
 
 // Returns when `word` may have changed from `value`.
 template <class Word>

@@ -79,6 +79,13 @@ std::string model_note(const FoundModel& found, const RunRecord& run) {
          (text.empty() ? " (no path is recorded)" : " (looked at " + text + ")");
 }
 
+std::string model_label(const std::string& path) {
+  const fs::path p(path);
+  const std::string stem = p.stem().string();
+  const std::string folder = p.parent_path().filename().string();
+  return stem == "model" && !folder.empty() && folder != "." && folder != ".." ? folder : stem;
+}
+
 std::string model_from_session(const std::string& model, const std::string& session) {
   std::error_code failed;
   const fs::path to = fs::weakly_canonical(full_path(model), failed);

@@ -30,6 +30,9 @@ FoundModel find_model(const RunRecord& run, const std::string& session, const st
 // What to tell of it, as one line without the line's end; empty when it is the same.
 std::string model_note(const FoundModel& found, const RunRecord& run);
 
+// What a model is called: the file's stem, or its folder's name for "model.onnx".
+std::string model_label(const std::string& path);
+
 // For writing: the row of the environment.
 constexpr const char* kModelFromSession = "model.from_session";
 std::string model_from_session(const std::string& model, const std::string& session);

@@ -11,6 +11,7 @@
 #include "app/run_report.h"
 #include "engine/base/text.h"
 #include "sessions/recipe_settings.h"
+#include "sessions/find_model.h"
 
 namespace gradloom {
 namespace {

@@ -9,6 +9,7 @@
 #include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
+#include "sessions/find_model.h"
 
 namespace gradloom {
 namespace {

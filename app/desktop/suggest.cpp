@@ -98,13 +98,6 @@ std::map<std::string, std::string> field_problems(const Recipe& recipe,
   return problems;
 }
 
-std::string model_label(const std::string& path) {
-  const std::filesystem::path p(path);
-  const std::string stem = p.stem().string();
-  const std::string folder = p.parent_path().filename().string();
-  return stem == "model" && !folder.empty() && folder != "." && folder != ".." ? folder : stem;
-}
-
 FileKind file_kind(const std::string& path) {
   const std::string extension = lowered(std::filesystem::path(path).extension().string());
   if (extension == ".onnx") return FileKind::model;

@@ -30,9 +30,6 @@ std::string default_optimizer(const std::string& name);
 std::map<std::string, std::string> field_problems(const Recipe& recipe,
                                                   const std::vector<std::string>& symbols);
 
-// A session file's name for a model: the file's stem, or its folder's name for "model.onnx".
-std::string model_label(const std::string& path);
-
 // Where a dropped or named file leads.
 enum class FileKind : std::uint8_t { model, session, recipe, unknown };
 FileKind file_kind(const std::string& path);

@@ -12,6 +12,7 @@
 #include "app/desktop/suggest.h"
 #include "engine/base/text.h"
 #include "viz/draw/keys.h"
+#include "sessions/find_model.h"
 
 namespace gradloom {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "app/desktop/suggest.h"
 #include "passes/pass.h"
+#include "sessions/find_model.h"
 
 namespace gradloom {
 namespace {

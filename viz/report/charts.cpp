@@ -14,9 +14,11 @@ namespace {
 
 constexpr double kWidth = 960, kLeft = 70, kRight = 16, kTop = 14, kBottom = 34;
 
-std::string begin_svg(double height, const std::string& told) {
-  return fmt::format("<div class=\"scroll\"><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">",
-                     kWidth, height, html::text(told));
+// `told`: to who does not see it.
+std::string svg(double height, const std::string& told, const std::string& inside) {
+  return fmt::format(
+      "<div class=\"scroll\"><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">{}</svg></div>\n",
+      kWidth, height, html::text(told), inside);
 }
 
 std::string label(double x, double y, const char* anchor, std::string_view text,
@@ -105,7 +107,7 @@ std::string curves(const std::vector<Curve>& all, const std::string& x_title, Un
   if (low > high) return {};
   const Plot plot{Axis{first, std::max(last, first + 1), false, Unit::kCount}, Axis::fit(low, high, unit),
                   260};
-  std::string made = begin_svg(plot.height, "curve over " + x_title) + plot.grid(x_title);
+  std::string made = plot.grid(x_title);
   double legend = kLeft + 8;
   for (const Curve& c : all) {
     if (c.y.empty()) continue;
@@ -121,7 +123,7 @@ std::string curves(const std::vector<Curve>& all, const std::string& x_title, Un
             label(legend + 9, kTop + 6, "start", c.name);
     legend += 26 + 7.0 * static_cast<double>(c.name.size());
   }
-  return made + "</svg></div>\n";
+  return svg(plot.height, "curve over " + x_title, made);
 }
 
 std::string kernel_strip(const std::vector<KernelRow>& kernels) {
@@ -129,13 +131,12 @@ std::string kernel_strip(const std::vector<KernelRow>& kernels) {
   for (const KernelRow& k : kernels) total += static_cast<double>(k.step_ns);
   if (total <= 0) return {};
   constexpr double kStrip = 44, kNarrowest = 0.0012;  // of the width
-  std::string made = begin_svg(kStrip + 22, "the kernels of a step, in order, as wide as their time");
+  std::string made;
   double x = 0;
-  std::size_t from = 0;
   for (const Stretch& s : stretches(kernels)) {
     const double begin = x;
     double held = 0;
-    from = s.first;
+    std::size_t from = s.first;
     for (std::size_t i = s.first; i < s.last; ++i) {
       held += static_cast<double>(kernels[i].step_ns);
       if (held < kNarrowest * total && i + 1 < s.last) continue;
@@ -150,7 +151,7 @@ std::string kernel_strip(const std::vector<KernelRow>& kernels) {
     }
     if (x - begin > 70) made += label(begin + 2, kStrip + 16, "start", s.phase);
   }
-  return made + "</svg></div>\n";
+  return svg(kStrip + 22, "the kernels of a step, in order, as wide as their time", made);
 }
 
 std::string memory_curve(const MemoryModel& memory, const std::vector<KernelRow>& kernels) {
@@ -165,9 +166,7 @@ std::string memory_curve(const MemoryModel& memory, const std::vector<KernelRow>
     path += fmt::format("L{:.1f} {:.1f}L{:.1f} {:.1f}", plot.at_x(i), plot.at_y(live[i]), plot.at_x(i + 1.0),
                         plot.at_y(live[i]));
   path += fmt::format("L{:.1f} {:.1f}Z", plot.at_x(steps), plot.bottom());
-  std::string made =
-      begin_svg(plot.height, "bytes of the arena that are in use, over the kernels of a step") +
-      plot.grid("kernel of the step") + fmt::format("<path d=\"{}\" class=\"area\"/>", path);
+  std::string made = plot.grid("kernel of the step") + fmt::format("<path d=\"{}\" class=\"area\"/>", path);
   for (const Stretch& s : stretches(kernels)) {
     if (s.last > memory.live.size()) break;
     const double from = plot.at_x(static_cast<double>(s.first)), to = plot.at_x(static_cast<double>(s.last));
@@ -182,7 +181,7 @@ std::string memory_curve(const MemoryModel& memory, const std::vector<KernelRow>
                          ? ""
                          : " at " + memory.step_names[static_cast<std::size_t>(memory.peak_step)]),
                 "strong");
-  return made + "</svg></div>\n";
+  return svg(plot.height, "bytes of the arena that are in use, over the kernels of a step", made);
 }
 
 }  // namespace gradloom::report

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "engine/base/text.h"
+#include "sessions/find_model.h"
 #include "viz/model/kernel_table.h"
 #include "viz/report/report.h"
 
@@ -22,13 +23,12 @@ std::string of_a_step(double ns, double total) {
   return duration_text(ns) + " of a step, " + percent_text(ns / total);
 }
 
-std::string largest_operator(const RunRecord& run, double total) {
-  KernelTableModel model;
-  model.set_rows(run.kernels);
+std::string largest_operator(KernelTableModel& model) {
   model.set_group(KernelGroup::kOp);
   const KernelLine& first = model.lines().front();
-  std::string text = fmt::format("{} takes the most: {} ({})", first.name, of_a_step(first.time_ns, total),
-                                 plural_text(first.count, "kernel"));
+  std::string text =
+      fmt::format("{} takes the most: {} ({})", first.name, of_a_step(first.time_ns, model.total_ns()),
+                  plural_text(first.count, "kernel"));
   if (first.flops > 0 && first.rate() >= 1) text += ", at " + count_text(first.rate() * 1e9, "FLOP/s");
   return text;
 }
@@ -101,8 +101,8 @@ void add_rejections(const RunRecord& run, double total, std::vector<std::string>
 std::string model_name(const RunSummary& run) {
   if (run.is_loop()) return "A recorded loop";
   const std::filesystem::path path(run.model);
-  if (path.stem() != "model" || !path.has_parent_path()) return path.filename().string();
-  return (path.parent_path().filename() / path.filename()).string();
+  const std::string label = model_label(run.model);
+  return (label == path.stem() ? "" : label + "/") + path.filename().string();
 }
 
 std::string signature(const Report& report) {
@@ -130,15 +130,15 @@ std::vector<Figure> key_figures(const Report& report) {
 }
 
 std::vector<std::string> findings(const RunRecord& run) {
+  KernelTableModel model;
+  model.set_rows(run.kernels);
+  const double total = model.total_ns();
   std::vector<std::string> found;
-  double total = 0;
-  for (const KernelRow& k : run.kernels) total += step_ns(k);
-  if (total > 0) {
-    found.push_back(largest_operator(run, total));
-    add_moves(run, total, found);
-    add_small(run, total, found);
-    add_rejections(run, total, found);
-  }
+  if (total <= 0) return found;
+  found.push_back(largest_operator(model));
+  add_moves(run, total, found);
+  add_small(run, total, found);
+  add_rejections(run, total, found);
   return found;
 }
 

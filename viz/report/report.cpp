@@ -120,8 +120,7 @@ std::string kernel_table(KernelTableModel& model, KernelGroup group, const char*
   const bool single = group == KernelGroup::kSingle, phases = group == KernelGroup::kPhase;
   const double largest = model.lines().empty() ? 0 : model.lines().front().share;
   std::vector<std::vector<std::string>> rows;
-  for (const KernelLine& line : model.lines()) {
-    if (rows.size() == most) break;
+  for (const KernelLine& line : report::first_of(model.lines(), most)) {
     std::vector<std::string> row{phases ? phase(line.name) : text(line.name.empty() ? "(top)" : line.name)};
     if (single) {
       row.push_back(text(line.kernel));
@@ -179,8 +178,7 @@ std::string memory(const RunRecord& run) {
                   bytes(model.state_bytes), bytes(model.input_bytes), bytes(model.constant_bytes)));
   made += report::memory_curve(model, run.kernels);
   std::vector<std::vector<std::string>> rows;
-  for (const std::int32_t i : model.live_at_peak) {
-    if (rows.size() == kBlocks) break;
+  for (const std::int32_t i : report::first_of(model.live_at_peak, kBlocks)) {
     const MemoryBlock& block = model.blocks[static_cast<std::size_t>(i)];
     rows.push_back(
         {text(block.name), bytes(block.bytes), fmt::format("{} to {}", block.first_step, block.last_step)});
@@ -209,8 +207,7 @@ std::string change(const ComparedRow& row) {
   return element("span", share < 0 ? "good" : "bad", fmt::format("{:+.1f} %", share * 100));
 }
 
-std::string comparison_part(const StoredComparison& stored) {
-  const Comparison& c = stored.comparison;
+std::string comparison_part(const Comparison& c) {
   std::string made = element("h3", "", text(report::verdict_sentence(c)));
   made += element("p", "soft",
                   fmt::format("A: {}, {} a step. B: {}, {} a step. {}{}", text(c.a),
@@ -221,8 +218,7 @@ std::string comparison_part(const StoredComparison& stored) {
                                                 c.first_different_step, short_text(c.max_loss_difference)),
                               c.note.empty() ? "." : "; " + text(c.note) + "."));
   std::vector<std::vector<std::string>> rows;
-  for (const ComparedRow& row : c.kernels) {
-    if (rows.size() == kChanges) break;
+  for (const ComparedRow& row : report::first_of(c.kernels, kChanges)) {
     rows.push_back({text(row.name), phase(row.phase), duration(row.a_ns), duration(row.b_ns), change(row)});
   }
   return made + html::table({{"kernels"}, {"phase"}, {"A", true}, {"B", true}, {"change", true}}, rows);
@@ -230,23 +226,21 @@ std::string comparison_part(const StoredComparison& stored) {
 
 std::string comparisons(const Report& report) {
   std::string made;
-  std::size_t shown = 0;
-  for (auto it = report.comparisons.rbegin(); it != report.comparisons.rend() && shown < kComparisons;
-       ++it, ++shown)
-    made += comparison_part(*it);
+  for (const StoredComparison& c : report::first_of(report.comparisons, kComparisons))
+    made += comparison_part(c.comparison);
   return made;
 }
 
 std::string all_runs(const Report& report) {
   if (report.runs.size() < 2) return {};
   std::vector<std::vector<std::string>> rows;
-  for (auto it = report.runs.rbegin(); it != report.runs.rend() && rows.size() < kRuns; ++it) {
-    const std::string name = it->name.empty() ? "-" : text(it->name);
+  for (const RunSummary& s : report::first_of(report.runs, kRuns)) {
+    const std::string number = std::to_string(s.id), name = s.name.empty() ? "-" : text(s.name);
     rows.push_back(
-        {it->id == report.run.summary.id ? element("b", "", std::to_string(it->id)) : std::to_string(it->id),
-         name, text(report::model_name(*it)), text(it->status), std::to_string(it->steps),
-         short_text(it->last_loss), duration(static_cast<double>(it->median_step_ns)),
-         it->measured_peak_bytes > 0 ? bytes_text(static_cast<double>(it->measured_peak_bytes)) : "-"});
+        {s.id == report.run.summary.id ? element("b", "", number) : number, name, text(report::model_name(s)),
+         text(s.status), std::to_string(s.steps), short_text(s.last_loss),
+         duration(static_cast<double>(s.median_step_ns)),
+         s.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(s.measured_peak_bytes)) : "-"});
   }
   return html::table({{"run"},
                       {"name"},

@@ -2,6 +2,9 @@
 // comparisons found, and how to run it again. `gradloom report`.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,7 +14,7 @@ namespace gradloom {
 
 struct Report {
   RunRecord run;
-  std::vector<RunSummary> runs;               // of the session
+  std::vector<RunSummary> runs;               // of the session, newest first
   std::vector<StoredComparison> comparisons;  // the same
   std::string session;                        // file name
   std::string replay;                         // command lines that run it again; empty: it has no recipe
@@ -32,6 +35,11 @@ std::string model_name(const RunSummary& run);
 
 // "Gradloom 0.1.0, written 2026-11-27T08:00:00Z"; the version is the one that recorded the run.
 std::string signature(const Report& report);
+
+template <class T>
+std::span<const T> first_of(const std::vector<T>& all, std::size_t most) {
+  return std::span(all).first(std::min(most, all.size()));
+}
 
 struct Figure {
   std::string name, value, note;

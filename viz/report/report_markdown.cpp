@@ -25,9 +25,7 @@ std::string kernel_lines(KernelTableModel& model, KernelGroup group, std::size_t
   const bool single = group == KernelGroup::kSingle;
   std::string made = markdown::head(
       {single ? "kernel" : "operator", single ? "phase" : "kernels", "time per step", "share"});
-  std::size_t shown = 0;
-  for (const KernelLine& line : model.lines()) {
-    if (shown++ == most) break;
+  for (const KernelLine& line : report::first_of(model.lines(), most)) {
     made += markdown::row({markdown::code(escaped(line.name)),
                            single ? plain(line.phase) : std::to_string(line.count),
                            duration_text(line.time_ns), percent_text(line.share)});
@@ -50,11 +48,9 @@ std::string report_markdown(const Report& report) {
   }
   page += markdown::head(names) + markdown::row(values) + "\n";
   for (const std::string& found : report::findings(report.run)) page += "- " + plain(found) + "\n";
-  std::size_t shown = 0;
-  for (auto it = report.comparisons.rbegin(); it != report.comparisons.rend() && shown < kComparisons;
-       ++it, ++shown)
-    page += fmt::format("- {} (A: {}, B: {})\n", report::verdict_sentence(it->comparison),
-                        markdown::code(escaped(it->comparison.a)), markdown::code(escaped(it->comparison.b)));
+  for (const StoredComparison& c : report::first_of(report.comparisons, kComparisons))
+    page += fmt::format("- {} (A: {}, B: {})\n", report::verdict_sentence(c.comparison),
+                        markdown::code(escaped(c.comparison.a)), markdown::code(escaped(c.comparison.b)));
   page += "\n";
   KernelTableModel model;
   model.set_rows(report.run.kernels);
