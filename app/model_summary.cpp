@@ -91,6 +91,7 @@ std::vector<Obstacle> obstacles_of(const std::vector<UnknownOp>& nodes) {
 
 std::vector<ParameterRow> parameter_table(const ImportedModel& model, const std::vector<ValueId>& losses,
                                           const TrainSpec& spec) {
+  if (spec.freeze.empty() && spec.groups.empty()) return parameter_table(model, model.graph, losses);
   Graph graph = model.graph;
   freeze_parameters(graph, spec);
   return parameter_table(model, graph, losses);

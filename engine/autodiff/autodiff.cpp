@@ -205,10 +205,12 @@ std::vector<bool> gradients_reach(const Graph& graph, const std::vector<ValueId>
 
 std::vector<MissingGradient> missing_gradients(const Graph& graph, const std::vector<ValueId>& losses,
                                                const std::vector<ValueId>& wrt) {
-  Graph scratch = graph;
-  const auto order = topological_order(scratch);
+  const auto order = topological_order(graph);
   if (!order) return {};
-  const Flow flow = find_flow(scratch, *order, losses, wrt);
+  const Flow flow = find_flow(graph, *order, losses, wrt);
+  const auto flows = [&](NodeId id) { return on_path(flow, graph.nodes[id]); };
+  if (std::none_of(order->begin(), order->end(), flows)) return {};
+  Graph scratch = graph;
   GraphBuilder b(scratch, {.origin = {{}, Phase::backward}});
   std::map<ValueId, ValueId> grads;
   for (const ValueId loss : losses) {

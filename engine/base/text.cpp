@@ -99,18 +99,26 @@ std::string plural_text(std::int64_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
+namespace {
+
+void append_hex(std::string& text, std::uint8_t byte) {
+  static const char digits[] = "0123456789abcdef";
+  text += {digits[byte >> 4], digits[byte & 15]};
+}
+
+}  // namespace
+
 std::string escaped(std::string_view foreign) {
   std::string out;
+  out.reserve(foreign.size());
   while (!foreign.empty()) {
     const int n = utf8_length(foreign);
     const auto c = static_cast<unsigned char>(foreign[0]);
     if (n == 0 || c < 0x20 || c == 0x7f || is_deceptive(foreign.substr(0, static_cast<std::size_t>(n)))) {
       const std::size_t bad = n == 0 ? 1 : static_cast<std::size_t>(n);
       for (std::size_t i = 0; i < bad; ++i) {
-        char hex[8];
-        std::snprintf(hex, sizeof hex, "\\x%02x",
-                      static_cast<unsigned>(static_cast<unsigned char>(foreign[i])));
-        out += hex;
+        out += "\\x";
+        append_hex(out, static_cast<std::uint8_t>(foreign[i]));
       }
       foreign.remove_prefix(bad);
     } else {
@@ -122,9 +130,9 @@ std::string escaped(std::string_view foreign) {
 }
 
 std::string hex_from_bytes(std::span<const std::uint8_t> bytes) {
-  static const char digits[] = "0123456789abcdef";
   std::string text;
-  for (const std::uint8_t byte : bytes) text += {digits[byte >> 4], digits[byte & 15]};
+  text.reserve(2 * bytes.size());
+  for (const std::uint8_t byte : bytes) append_hex(text, byte);
   return text;
 }
 

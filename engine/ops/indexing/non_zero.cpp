@@ -12,10 +12,30 @@
 namespace gradloom {
 namespace {
 
+// Calls f(test), where test(i) tells whether element i is not 0: whole-width types are read as they lie.
+template <class T, class F>
+auto tested_as(const Tensor& x, const F& f) {
+  return f([data = x.as<T>()](std::int64_t i) { return data[i] != T{0}; });
+}
+
+template <class F>
+auto with_test(const Tensor& x, const F& f) {
+  switch (x.dtype()) {
+    case DType::f32: return tested_as<float>(x, f);
+    case DType::f64: return tested_as<double>(x, f);
+    case DType::i64: return tested_as<std::int64_t>(x, f);
+    case DType::i32: return tested_as<std::int32_t>(x, f);
+    case DType::boolean: return tested_as<std::uint8_t>(x, f);
+    default: return f([&](std::int64_t i) { return x.at(i) != 0; });
+  }
+}
+
 std::int64_t nonzero_count(const Tensor& x) {
-  std::int64_t count = 0;
-  for (std::int64_t i = 0, n = x.count(); i < n; ++i) count += x.at(i) != 0 ? 1 : 0;
-  return count;
+  return with_test(x, [n = x.count()](const auto& test) {
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < n; ++i) count += test(i) ? 1 : 0;
+    return count;
+  });
 }
 
 Tensor nonzero_of(const Tensor& x) {
@@ -24,13 +44,15 @@ Tensor nonzero_of(const Tensor& x) {
   Tensor y(DType::i64, {static_cast<std::int64_t>(shape.size()), count});
   std::int64_t* to = y.mutable_as<std::int64_t>();
   Shape place(shape.size(), 0);
-  for (std::int64_t i = 0, n = x.count(); i < n; ++i) {
-    if (x.at(i) != 0) {
-      for (std::size_t d = 0; d < place.size(); ++d) to[static_cast<std::int64_t>(d) * count] = place[d];
-      ++to;
+  with_test(x, [&](const auto& test) {
+    for (std::int64_t i = 0, n = x.count(); i < n; ++i) {
+      if (test(i)) {
+        for (std::size_t d = 0; d < place.size(); ++d) to[static_cast<std::int64_t>(d) * count] = place[d];
+        ++to;
+      }
+      for (std::size_t d = place.size(); d-- > 0 && ++place[d] == shape[d];) place[d] = 0;
     }
-    for (std::size_t d = place.size(); d-- > 0 && ++place[d] == shape[d];) place[d] = 0;
-  }
+  });
   return y;
 }
 
