@@ -14,6 +14,7 @@
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/onnx/read/known_inputs.h"
+#include "engine/ranks/world.h"
 #include "engine/run/blocks.h"
 #include "kernels/cpu.h"
 
@@ -186,6 +187,15 @@ Result<std::unique_ptr<Prepared>> prepare_model(const Recipe& recipe, const Chec
   return prepared;
 }
 
+namespace {
+
+// Those of all ranks.
+std::int64_t batches_per_step(const CompileOptions& options) {
+  return options.train.accumulate * options.train.ranks;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop,
                                           const Checkpoint* from) {
   auto prepared = TRY(prepare_model(recipe, from));
@@ -198,7 +208,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
     const OptimizerFile file = TRY(read_optimizer_file(recipe.load_optimizer));
     TRY(set_states(file, prepared->model, prepared->compiled));
     prepared->steps_before = file.made_steps;
-    prepared->next_batch = file.made_steps * prepared->options.train.accumulate;
+    prepared->next_batch = file.made_steps * batches_per_step(prepared->options);
   }
   std::vector<std::string>& notes = prepared->model.notes;
   notes.insert(notes.end(), prepared->compiled.notes.begin(), prepared->compiled.notes.end());
@@ -236,10 +246,24 @@ Result<std::shared_ptr<const JobPlan>> in_memory(std::shared_ptr<const Prepared>
 
 }  // namespace
 
+namespace {
+
+Result<std::int64_t> own_rank(std::int64_t ranks) {
+  if (ranks == 1) return 0;
+  const World* const world = World::current();
+  if (world == nullptr || world->size() != ranks)
+    return Error{Errc::usage, "ranks " + std::to_string(ranks) +
+                                  ": only train and replay run on several ranks (--ranks 1 runs here)"};
+  return world->rank();
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared, const Algorithms& known,
                                          std::unique_ptr<BatchSource> batches) {
   std::unique_ptr<Job> job(new Job());
   job->recipe_ = prepared->recipe;
+  job->rank_ = TRY(own_rank(prepared->recipe.ranks));
   TRY(check_apart(prepared->model, prepared->compiled.train.trainable));
   const Recipe& recipe = job->recipe_;
   job->optimizer_ = TRY(parse_optimizer(recipe.optimizer));
@@ -292,19 +316,24 @@ Status Job::choose_algorithms(Algorithms known) {
 }
 
 std::int64_t Job::first_batch(std::int64_t step) const {
-  return own_->prepared->next_batch + (step - 1 - steps_before()) * options().train.accumulate;
+  return own_->prepared->next_batch + (step - 1 - steps_before()) * batches_per_step(options());
+}
+
+// Rank r of N takes batches r, r + N, .. of a step.
+std::int64_t Job::own_batch(std::int64_t step, std::int64_t k) const {
+  return first_batch(step) + k * recipe_.ranks + rank_;
 }
 
 // The batches of the epochs that no step before this job has read, K for each step.
 void Job::count_steps() {
   if (recipe_.epochs == 0) return;
   const std::int64_t left = recipe_.epochs * batches_->count() - own_->prepared->next_batch,
-                     steps = std::max<std::int64_t>(left, 0) / options().train.accumulate;
+                     steps = std::max<std::int64_t>(left, 0) / batches_per_step(options());
   recipe_.steps = std::min(recipe_.steps, std::max<std::int64_t>(1, steps_before() + steps));
 }
 
 Job::Items Job::items_per_step() const {
-  const std::int64_t micro_batches = options().train.accumulate;
+  const std::int64_t micro_batches = batches_per_step(options());
   if (batches_->tokens() > 0) return {batches_->tokens() * micro_batches, "tokens"};
   for (const InputSpec& input : inputs())
     if (!input.type.shape.empty()) return {input.type.shape[0] * micro_batches, "samples"};
@@ -321,6 +350,8 @@ StepOptions Job::step_options(std::int64_t step) const {
   options.lr = learning_rate(step);
   options.seed = recipe_.seed;
   options.micro_batches = this->options().train.accumulate;
+  options.rank = rank_;
+  options.ranks = recipe_.ranks;
   options.record = recipe_.record;
   return options;
 }
@@ -334,8 +365,7 @@ Status Job::feed(const std::map<std::string, Tensor>& batch) {
 // One batch is in memory at a time. The first is made before the step's time begins; what making the others
 // takes on the CPU is taken off it again, a device that queues works meanwhile.
 Status Job::submit(std::int64_t step, bool timed) {
-  const std::int64_t first = first_batch(step);
-  std::map<std::string, Tensor> batch = TRY(batches_->batch(first));
+  std::map<std::string, Tensor> batch = TRY(batches_->batch(own_batch(step, 0)));
   StepOptions options = step_options(step);
   options.timed = timed;
   std::int64_t made_ns = 0;
@@ -343,7 +373,7 @@ Status Job::submit(std::int64_t step, bool timed) {
     if (k > 0) {
       const std::int64_t start_ns = monotonic_ns();
       batch.clear();
-      batch = TRY(batches_->batch(first + k));
+      batch = TRY(batches_->batch(own_batch(step, k)));
       made_ns += monotonic_ns() - start_ns;
     }
     return feed(batch);
@@ -353,10 +383,9 @@ Status Job::submit(std::int64_t step, bool timed) {
 }
 
 Status Job::observe(std::int64_t step, const Observer& observer) {
-  const std::int64_t first = first_batch(step);
   return used_->executor->observe(
       used_->prepared->compiled.train.names, step_options(step),
-      [&](std::int64_t k) -> Status { return feed(TRY(batches_->batch(first + k))); }, observer);
+      [&](std::int64_t k) -> Status { return feed(TRY(batches_->batch(own_batch(step, k)))); }, observer);
 }
 
 Result<StepResult> Job::collect() {

@@ -72,7 +72,7 @@ class Job {
   const std::vector<KernelInfo>& kernels() const { return kernels_; }
   // Steps that were made before this job: its first is the one after them.
   std::int64_t steps_before() const { return own_->prepared->steps_before; }
-  // The first of the K batches of a step: (step - 1) K in a training from its start.
+  // The first of the batches of a step, K for each rank: (step - 1) K in a training of one rank from its start.
   std::int64_t first_batch(std::int64_t step) const;
   // Of the steps that are submitted from now on, instead of what optimizer and schedule say.
   void set_learning_rate(double lr) { own_lr_ = lr; }
@@ -123,7 +123,9 @@ class Job {
   double learning_rate(std::int64_t step) const;
   Status feed(const std::map<std::string, Tensor>& batch);
   void count_steps();
+  std::int64_t own_batch(std::int64_t step, std::int64_t k) const;
   Recipe recipe_;
+  std::int64_t rank_ = 0;
   std::unique_ptr<Device> device_;
   std::shared_ptr<const JobPlan> own_, used_;
   std::unique_ptr<BatchSource> batches_;

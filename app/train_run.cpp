@@ -5,6 +5,7 @@
 #include <new>
 
 #include "app/not_finite.h"
+#include "app/ranks.h"
 #include "engine/base/text.h"
 #include "kernels/threads.h"
 #include "profiler/processor_wait.h"
@@ -83,12 +84,15 @@ Status TrainRun::make_job() {
 
 Status TrainRun::begin() {
   TRY(make_job());
+  TRY(check_same_on_all_ranks(*job_));
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
   evaluation_ = TRY(Evaluation::create(*job_, context_.stop));
   if (evaluation_ && evaluated_before_) evaluation_->early_stop().restore(*evaluated_before_);
   checkpoints_->resumed(evaluated_before_);
   // Copies of states cost memory: they are for who has asked that something be kept.
-  if (options_.files.wanted() || !options_.checkpoints.folder.empty()) last_good_.emplace(*job_);
+  // Going back to one would need all ranks.
+  const bool kept = options_.files.wanted() || !options_.checkpoints.folder.empty();
+  if (kept && job_->recipe().ranks == 1) last_good_.emplace(*job_);
   next_ = job_->steps_before() + 1;
   if (next_ > job_->recipe().steps)
     context_.out.note("nothing is left to do: the checkpoint is after step " +
@@ -128,7 +132,7 @@ Status TrainRun::run_steps() {
 
 Result<bool> TrainRun::advance() {
   const std::int64_t step = last_step() + 1;
-  const bool stop = context_.stop.stop_requested() || context_.out.reader_gone();
+  const bool stop = TRY(on_any_rank(context_.stop.stop_requested() || context_.out.reader_gone()));
   if (!stop && evaluation_ && evaluation_->due(step - 1)) TRY(evaluate(step - 1));
   if (!stop && enough()) return false;
   const bool copy = !stop && last_good_ && last_good_->due();
@@ -271,6 +275,8 @@ std::vector<SavedFile> TrainRun::save(const Status& steps) {
 
 Result<LastGood::Found> TrainRun::trained() {
   if (not_finite_step_ > 0) {
+    if (!last_good_)
+      return Error{Errc::numeric, "several ranks keep no copy of those before: use --checkpoint"};
     if (!found_) found_ = TRY(last_good_->before(not_finite_step_, context_.stop));
     return std::move(*found_);
   }
@@ -293,6 +299,7 @@ Status TrainRun::replayed(const Status& steps) {
 Result<std::string> TrainRun::find_operator() {
   constexpr std::int64_t kReplayNs = 60'000'000'000;
   if (!job_->uses_own_plan()) return Error{Errc::numeric, "its batch was of other sizes than the job's"};
+  if (job_->recipe().ranks > 1) return Error{Errc::numeric, "several ranks made it"};
   if (!last_good_) {
     if (monotonic_ns() - started_ns_ > kReplayNs)
       return Error{Errc::numeric,

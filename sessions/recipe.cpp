@@ -224,6 +224,7 @@ Result<CompileOptions> recipe_compile_options(const Recipe& recipe) {
   options.train.clip_norm = recipe.clip_norm;
   options.train.clip_value = recipe.clip_value;
   options.train.accumulate = recipe.accumulate;
+  options.train.ranks = recipe.ranks;
   options.train.ema = recipe.ema;
   options.recompute = recipe.recompute;
   options.offload = recipe.offload;

@@ -12,7 +12,7 @@
 #include "engine/base/memory.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
-#include "engine/ops/custom/host_call.h"
+#include "engine/ops/kernel_failed.h"
 #include "kernels/cpu.h"
 #include "kernels/launcher.h"
 
@@ -102,8 +102,8 @@ class CpuDevice final : public Device {
   Status launch(const PreparedKernel& kernel, const Operands& operands, std::int32_t) override {
     try {
       static_cast<const CpuPrepared&>(kernel).run(operands);
-    } catch (const HostCallFailed& failed) {
-      return Error{Errc::device, failed.what()};
+    } catch (const KernelFailed& failed) {
+      return failed.error;
     }
     return {};
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/base/plugins.h"
 #include "engine/base/result.h"
 #include "engine/device/gpu/plugin.h"
 
@@ -30,9 +31,5 @@ class Plugin {
   void* library_ = nullptr;
   const GpuPlugin* table_ = nullptr;
 };
-
-// Where the plugin of this kind ("cuda", "hip", "hostgpu") lies: $GRADLOOM_PLUGINS, beside the program,
-// ../lib/gradloom. Error lists them.
-Result<std::string> find_plugin(const std::string& kind);
 
 }  // namespace gradloom

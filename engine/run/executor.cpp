@@ -111,8 +111,9 @@ struct Executor::Impl {
     TRY(set_hyper(names.lr, options.lr));
     TRY(set_hyper(names.step, options.step));
     TRY(set_hyper(names.micro, k));
-    return inputs.send(
-        {options.seed, static_cast<std::uint64_t>((options.step - 1) * options.micro_batches + k + 1)});
+    const std::int64_t of_all =
+        ((options.step - 1) * options.micro_batches + k) * options.ranks + options.rank;
+    return inputs.send({options.seed, static_cast<std::uint64_t>(of_all + 1)});
   }
 
   Status submit(const StepNames& names, const StepOptions& options,

@@ -34,8 +34,10 @@ struct StepOptions {
   double lr = 0;
   std::uint64_t seed = 0;
   std::int64_t micro_batches = 1;
-  bool timed = false;  // time every kernel: on a queued device nothing else runs meanwhile
-  bool record = true;  // one graph per step where the device can
+  std::int64_t rank = 0,
+               ranks = 1;  // N ranks draw the random numbers of one rank with N times the micro-batches
+  bool timed = false;      // time every kernel: on a queued device nothing else runs meanwhile
+  bool record = true;      // one graph per step where the device can
 };
 
 struct StepOutcome {

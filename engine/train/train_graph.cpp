@@ -8,6 +8,7 @@
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
 #include "engine/ir/views.h"
+#include "engine/ops/collectives/all_reduce.h"
 #include "engine/train/eight_bit.h"
 
 namespace gradloom {
@@ -123,6 +124,25 @@ void accumulate(GraphBuilder& b, const TrainSpec& spec, std::vector<Trained>& tr
   names.loss = add(graph.loss, "loss");
 }
 
+// Gradients, the loss and running statistics become their means over the ranks: once per step, after accumulation. Running
+// statistics, which every micro-batch changes, after each.
+void exchange(GraphBuilder& b, const TrainSpec& spec, std::vector<Trained>& trained, TrainGraph& out) {
+  Graph& graph = out.graph;
+  const auto mean = [&](ValueId value, const std::string& owner) {
+    const BuildScope before_updates(b, {b.context().origin, kOptimizerRank - 1, owner + "/"});
+    return b.ops(all_reduce_op(), {value}, {{"ranks", spec.ranks}}, 1)[0];
+  };
+  for (Trained& t : trained) t.gradient = mean(t.gradient, graph.values[t.parameter].name);
+  out.names.loss = mean(out.names.loss, "loss");
+  for (std::size_t i = 0; i < graph.updates.size(); ++i) {
+    const Update update = graph.updates[i];
+    if (graph.values[update.state].role == Role::state && is_float(graph.type(update.next).dtype) &&
+        std::none_of(out.states.begin(), out.states.end(),
+                     [&](const TrainState& s) { return s.value == graph.values[update.state].name; }))
+      graph.updates[i].next = mean(update.next, graph.values[update.state].name);
+  }
+}
+
 // One Optimizer node per parameter; pass fuse-optimizer makes one of all that have the same options.
 void add_updates(GraphBuilder& b, const TrainSpec& spec, const std::vector<Trained>& trained,
                  const Scaling& scaling, TrainGraph& out) {
@@ -208,6 +228,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
     return Error{Errc::bad_input, "nothing to train: the loss depends on no trainable parameter"};
 
   if (spec.accumulate > 1) accumulate(b, spec, trained, out);
+  if (spec.ranks > 1) exchange(b, spec, trained, out);
   std::vector<ValueId> gradients;
   for (const Trained& t : trained) gradients.push_back(t.gradient);
   const Scaling scaling = add_scaling(b, spec, gradients, loss_scale, out);

@@ -25,6 +25,7 @@ struct TrainSpec {
   double clip_norm = 0;   // 0 = off
   double clip_value = 0;  // 0 = off; after clip_norm
   std::int64_t accumulate = 1;
+  std::int64_t ranks = 1;  // processes that train together, each on batches of its own
   double ema = 0;  // decay of the moving average of trained parameters, states "<param>/ema"; 0 = none
   std::optional<LossScaleSpec> loss_scale;  // f16
   // Parameters in bf16 are the only ones: computed in f32 and rounded at random (operator Optimizer).

@@ -64,6 +64,7 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"schedule", "constant{warmup=3}"},
                                                      {"clip_norm", "0.5"},
                                                      {"accumulate", "2"},
+                                                     {"ranks", "2"},
                                                      {"precision", "bf16{full=Softmax}"},
                                                      {"loss_scale", "dynamic{initial=8}"},
                                                      {"data", "npz:f"},

@@ -45,6 +45,7 @@ Recipe full_recipe() {
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;
   recipe.accumulate = 4;
+  recipe.ranks = 2;
   recipe.data = "tokens:README.md";
   recipe.seed = 18446744073709551615u;
   recipe.steps = 200;

@@ -10,6 +10,7 @@
 #include "engine/base/text.h"
 #include "engine/ops/custom/custom_rows.h"
 #include "engine/ops/inference.h"
+#include "engine/ops/kernel_failed.h"
 #include "engine/ops/preparation.h"
 
 namespace gradloom {
@@ -147,9 +148,11 @@ void run_prepared(const Prepared& prepared, const LaunchArgs& args) {
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i].data = const_cast<void*>(args.inputs[i]);
   for (std::size_t i = 0; i < prepared.made; ++i) outputs[i].data = args.outputs[i];
   const std::shared_ptr<const HostFunction> function = prepared.function.lock();
-  if (function == nullptr) throw HostCallFailed(prepared.name + ": the function that it calls was removed");
+  if (function == nullptr)
+    throw KernelFailed{{Errc::device, prepared.name + ": the function that it calls was removed"}};
   if (!(*function)(prepared.call, prepared.backward, inputs, outputs))
-    throw HostCallFailed(prepared.name + (prepared.backward ? ": its backward failed" : ": it failed"));
+    throw KernelFailed{
+        {Errc::device, prepared.name + (prepared.backward ? ": its backward failed" : ": it failed")}};
 }
 
 std::vector<HostTensor> tensors_of(const std::vector<Type>& types) {

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <stdexcept>
 #include <string>
 
 #include "engine/ir/op.h"
@@ -32,12 +31,6 @@ using HostFunction = std::function<bool(std::int64_t call, bool backward, std::s
 // The function's number, from 1. It is called from the thread that runs the step, until it is removed.
 std::int64_t add_host_function(HostFunction function);
 void remove_host_function(std::int64_t number);
-
-// Thrown by the kernel of a call that failed; what launches it makes an Error of it.
-class HostCallFailed : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 const OpDef& host_call_op();
 bool is_host_call(const OpDef& op);  // the call or its gradient

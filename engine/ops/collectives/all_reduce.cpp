@@ -1,0 +1,199 @@
+#include "engine/ops/collectives/all_reduce.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/ops/costs.h"
+#include "engine/ops/dims.h"
+#include "engine/ops/inference.h"
+#include "engine/ops/kernel_failed.h"
+#include "engine/ops/preparation.h"
+#include "engine/ranks/world.h"
+#include "kernels/signals.h"
+
+namespace gradloom {
+namespace {
+
+// The means, and then what else the node makes.
+Status infer_means(InferContext& ctx, std::size_t others) {
+  if (ctx.attrs.integer("ranks", 0) < 1) return infer_error("ranks must be positive");
+  if (ctx.outputs.size() != ctx.inputs.size() + others)
+    return infer_error("there is an output for each input");
+  for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
+    if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
+    if (!is_float(ctx.dtype(i)) || ctx.dtype(i) != ctx.dtype(0))
+      return infer_error("input " + std::to_string(i) + " is " + to_string(ctx.in(i)));
+    ctx.outputs[i] = ctx.in(i);
+  }
+  return {};
+}
+
+Status infer(InferContext& ctx) { return infer_means(ctx, 0); }
+
+Status infer_begin(InferContext& ctx) {
+  TRY(infer_means(ctx, 1));
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
+    if (!is_static(ctx.shape(i)))
+      return infer_error("input " + std::to_string(i) + " is " + to_string(ctx.in(i)));
+    count += element_count(ctx.shape(i));
+  }
+  const std::int64_t bytes =
+      World::mean_workspace_bytes(ctx.dtype(0), count, static_cast<int>(ctx.attrs.integer("ranks")));
+  ctx.outputs.back() = {DType::u8, {std::max<std::int64_t>(bytes, 1)}};  // it tells exchanges apart
+  return {};
+}
+
+Status infer_wait(InferContext& ctx) { return set_outputs(ctx, {{DType::u8, {1}}}); }
+
+Status infer_result(InferContext& ctx) {
+  TRY(require_inputs(ctx, 2));
+  return set_outputs(ctx, {ctx.in(0)});
+}
+
+std::int64_t count_of(const NodeTypes& types) {
+  std::int64_t count = 0;
+  for (const Type& type : types.inputs) count += element_count(type.shape);
+  return count;
+}
+
+Cost cost(const NodeTypes& types) {
+  return cost_of(types,
+                 static_cast<double>(types.attrs.integer("ranks", 1)) * static_cast<double>(count_of(types)));
+}
+
+struct Prepared {
+  DType type;
+  int ranks;
+  std::vector<std::int64_t> counts;
+};
+
+World& world_of(const Prepared& prepared) {
+  World* const world = World::current();
+  if (world == nullptr || world->size() != prepared.ranks)
+    throw KernelFailed{{Errc::usage, "the plan is one of " + std::to_string(prepared.ranks) +
+                                         " ranks, this process is one of " +
+                                         std::to_string(world == nullptr ? 1 : world->size())}};
+  return *world;
+}
+
+void demand(const Status& status) {
+  if (!status.ok()) throw KernelFailed{status.error()};
+}
+
+// The mean over one rank.
+void copy(const Prepared& prepared, const LaunchArgs& args) {
+  for (std::size_t i = 0; i < prepared.counts.size(); ++i)
+    if (args.outputs[i] != args.inputs[i])
+      std::memcpy(args.outputs[i], args.inputs[i],
+                  static_cast<std::size_t>(prepared.counts[i]) * dtype_bytes(prepared.type));
+}
+
+std::vector<World::Piece> pieces_of(const Prepared& prepared, const LaunchArgs& args) {
+  std::vector<World::Piece> pieces;
+  for (std::size_t i = 0; i < prepared.counts.size(); ++i)
+    pieces.push_back({args.inputs[i], args.outputs[i], prepared.counts[i]});
+  return pieces;
+}
+
+std::shared_ptr<const Prepared> prepared_of(const NodeTypes& types) {
+  auto prepared = std::make_shared<Prepared>();
+  prepared->type = types.inputs[0].dtype;
+  prepared->ranks = static_cast<int>(types.attrs.integer("ranks"));
+  for (const Type& type : types.inputs) prepared->counts.push_back(element_count(type.shape));
+  return prepared;
+}
+
+Result<Kernel> prepare(const NodeTypes& types) {
+  const auto prepared = prepared_of(types);
+  const std::int64_t workspace =
+      World::mean_workspace_bytes(prepared->type, count_of(types), prepared->ranks);
+  return Kernel{
+      "all_reduce mean", static_cast<std::size_t>(workspace), [prepared](const LaunchArgs& args) {
+        if (prepared->ranks == 1) return copy(*prepared, args);
+        const kernels::NoSignals::Pause handlers_run;  // it may wait long, and calls no library of products
+        demand(world_of(*prepared).mean(prepared->type, pieces_of(*prepared, args), args.workspace));
+      }};
+}
+
+Result<Kernel> prepare_begin(const NodeTypes& types) {
+  const auto prepared = prepared_of(types);
+  return Kernel{"all_reduce begin", 0, [prepared](const LaunchArgs& args) {
+                  if (prepared->ranks == 1) return copy(*prepared, args);
+                  world_of(*prepared).begin_mean(prepared->type, pieces_of(*prepared, args),
+                                                 args.outputs[prepared->counts.size()]);
+                }};
+}
+
+Result<Kernel> prepare_wait(const NodeTypes&) {
+  return Kernel{"all_reduce wait", 0, [](const LaunchArgs& args) {
+                  const kernels::NoSignals::Pause handlers_run;
+                  if (World* const world = World::current()) demand(world->wait_for(args.inputs[0]));
+                }};
+}
+
+// The mean of what a state holds next replaces it where it is.
+std::vector<std::pair<int, int>> aliases(const Node& node) {
+  std::vector<std::pair<int, int>> pairs;
+  for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) pairs.emplace_back(i, i);
+  return pairs;
+}
+
+const OpDef row{.name = "AllReduceMean",
+                .domain = "gradloom",
+                .summary = "The mean of tensors over the ranks of a training",
+                .traits = kNoGradient | kRandom | kRunsOnce,  // not folded, not merged
+                .min_inputs = 1,
+                .max_inputs = 1 << 20,
+                .max_outputs = 1 << 20,
+                .infer = infer,
+                .cost = cost,
+                .cpu = prepare,
+                .precision = Precision::full,
+                .inplace_input = 0,
+                .aliases = aliases};
+
+const OpDef begin_row{.name = "AllReduceBegin",
+                      .domain = "gradloom",
+                      .summary = "Begins to make the mean of tensors over the ranks, in the background",
+                      .traits = kNoGradient | kRandom | kRunsOnce,
+                      .min_inputs = 1,
+                      .max_inputs = 1 << 20,
+                      .max_outputs = 1 << 20,
+                      .infer = infer_begin,
+                      .cost = cost,
+                      .cpu = prepare_begin,
+                      .precision = Precision::full};
+
+const OpDef wait_row{.name = "AllReduceWait",
+                     .domain = "gradloom",
+                     .summary = "Waits for a mean over the ranks that was begun",
+                     .traits = kNoGradient | kRandom | kRunsOnce,
+                     .min_inputs = 1,
+                     .max_inputs = 1 << 20,
+                     .infer = infer_wait,
+                     .cost = [](const NodeTypes&) { return Cost(); },
+                     .cpu = prepare_wait,
+                     .precision = Precision::full};
+
+const OpDef result_row{.name = "AllReduceResult",
+                       .domain = "gradloom",
+                       .summary = "A mean over the ranks, after the wait for it",
+                       .traits = kNoGradient | kView,
+                       .min_inputs = 2,
+                       .max_inputs = 2,
+                       .infer = infer_result,
+                       .precision = Precision::full};
+
+}  // namespace
+
+const OpDef& all_reduce_op() { return row; }
+const OpDef& all_reduce_begin_op() { return begin_row; }
+const OpDef& all_reduce_wait_op() { return wait_row; }
+const OpDef& all_reduce_result_op() { return result_row; }
+
+double exchanged_bytes(double bytes, std::int64_t ranks) {
+  return 2 * bytes * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,24 @@
+// What the ranks of a training (engine/ranks/world.h) compute apart becomes the same on all of them.
+//   AllReduceMean(x0, x1, ..) -> (y0, y1, ..), of one floating-point type; yi: the mean of the ranks' xi, added in their order
+//   attributes: ranks, how many there are
+// The same in the background, while other nodes run:
+//   AllReduceBegin(x0, x1, ..) -> (y0, y1, .., workspace u8[]); the yi are not there yet
+//   AllReduceWait(workspace, x0, x1, .., y0, y1, .., more ..) -> done u8[1]; it reads what has to stay where it is, and what
+//   else it comes after
+//   AllReduceResult(yi, done) -> the mean: yi as it is, after the wait
+// Training adds such nodes where it has several ranks; no file has them. Every rank runs the same plan, so all reach the same
+// node at the same time. An exchange that fails ends the step.
+#pragma once
+
+#include "engine/ir/op.h"
+
+namespace gradloom {
+
+const OpDef& all_reduce_op();
+const OpDef& all_reduce_begin_op();
+const OpDef& all_reduce_wait_op();
+const OpDef& all_reduce_result_op();
+// What each of `ranks` ranks sends of tensors of so many bytes.
+double exchanged_bytes(double bytes, std::int64_t ranks);
+
+}  // namespace gradloom

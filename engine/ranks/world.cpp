@@ -1,0 +1,483 @@
+#include "engine/ranks/world.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "engine/base/bf16.h"
+#include "engine/base/plugins.h"
+#include "engine/base/text.h"
+#include "kernels/clock.h"
+#include "kernels/signals.h"
+
+namespace gradloom {
+namespace {
+
+// Tags: what is told at the end, and all else.
+constexpr int kEndTag = 1, kDataTag = 2;
+constexpr std::int64_t kMostMessageBytes = std::int64_t{1} << 29;
+// What is no longer is sent whole to every rank: one way instead of two.
+constexpr std::int64_t kSmallBytes = 16384;
+
+std::unique_ptr<World>& own_world() {
+  static std::unique_ptr<World> world;
+  return world;
+}
+
+Result<const GradloomTransport*> load_transport() {
+  const Result<std::string> path = find_plugin("mpi");
+  if (!path)
+    return Error{Errc::device,
+                 path.error().message +
+                     ": several ranks need Open MPI (packages libopenmpi-dev and openmpi-bin when "
+                     "Gradloom is built)"};
+  void* const library = dlopen(path->c_str(), RTLD_NOW | RTLD_GLOBAL);  // Open MPI's own plugins look for it
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    return Error{Errc::device, "cannot load the plugin: " + escaped(why != nullptr ? why : *path)};
+  }
+  const auto entry = reinterpret_cast<GradloomTransportFn>(dlsym(library, GRADLOOM_TRANSPORT_ENTRY));
+  const GradloomTransport* const transport = entry == nullptr ? nullptr : entry();
+  if (transport == nullptr || transport->version != GRADLOOM_TRANSPORT_VERSION)
+    return Error{Errc::device, escaped(*path) + " is of another version of Gradloom"};
+  return transport;
+}
+
+// The part of `count` elements that is a rank's to add.
+std::int64_t part_begin(std::int64_t count, int rank, int size) {
+  return count / size * rank + std::min<std::int64_t>(rank, count % size);
+}
+
+// Calls f(piece, from, to) for the elements of each piece that are in [begin, end) of them all.
+template <class F>
+void for_pieces(std::span<const World::Piece> pieces, std::int64_t begin, std::int64_t end, const F& f) {
+  std::int64_t at = 0;
+  for (const World::Piece& piece : pieces) {
+    const std::int64_t from = std::max(begin, at) - at, to = std::min(end, at + piece.count) - at;
+    if (from < to) f(piece, from, to);
+    at += piece.count;
+  }
+}
+
+float widened(float x) { return x; }
+double widened(double x) { return x; }
+float widened(_Float16 x) { return static_cast<float>(x); }
+struct Bf16 {
+  std::uint16_t bits;
+};
+float widened(Bf16 x) { return bf16_to_f32(x.bits); }
+void set(float& to, float x) { to = x; }
+void set(double& to, double x) { to = x; }
+void set(_Float16& to, float x) { to = static_cast<_Float16>(x); }
+void set(Bf16& to, float x) { to.bits = f32_to_bf16(x); }
+
+// `parts`: where each rank's elements are.
+template <class T>
+void add_means(std::span<const void* const> parts, void* to, std::int64_t count) {
+  using Wide = decltype(widened(T{}));
+  constexpr std::int64_t kBlock = 1024;  // of sums, in the first cache
+  std::array<Wide, kBlock> sums;
+  const auto ranks = static_cast<Wide>(parts.size());
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t n = std::min(kBlock, count - begin);
+    std::fill_n(sums.begin(), n, Wide{0});
+    for (const void* part : parts) {
+      const T* const x = static_cast<const T*>(part) + begin;
+      for (std::int64_t i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] += widened(x[i]) / ranks;
+    }
+    T* const y = static_cast<T*>(to) + begin;
+    for (std::int64_t i = 0; i < n; ++i) set(y[i], sums[static_cast<std::size_t>(i)]);
+  }
+}
+
+void add_means(DType type, std::span<const void* const> parts, void* to, std::int64_t count) {
+  switch (type) {
+    case DType::f32: return add_means<float>(parts, to, count);
+    case DType::f64: return add_means<double>(parts, to, count);
+    case DType::f16: return add_means<_Float16>(parts, to, count);
+    case DType::bf16: return add_means<Bf16>(parts, to, count);
+    default: CHECK(false, "means are of floating-point numbers");
+  }
+}
+
+std::int64_t count_of(std::span<const World::Piece> pieces) {
+  std::int64_t count = 0;
+  for (const World::Piece& piece : pieces) count += piece.count;
+  return count;
+}
+
+const char* at(const void* base, std::int64_t bytes) { return static_cast<const char*>(base) + bytes; }
+char* at(void* base, std::int64_t bytes) { return static_cast<char*>(base) + bytes; }
+
+}  // namespace
+
+struct World::End {
+  static constexpr std::size_t kTextBytes = 500;
+  std::int32_t code = 0;
+  std::int32_t of_another = 0;  // the rank gave up because of another one
+  std::array<char, kTextBytes> text{};
+  int request = -1;  // not sent
+  bool heard = false;
+  Status status() const {
+    return code == 0 ? Status() : Status(Error{static_cast<Errc>(code), std::string(text.data())});
+  }
+  static constexpr std::int64_t kBytes = 8 + kTextBytes;
+};
+
+struct World::Request {
+  int handle = -1, peer = 0;
+  bool done = false, receives = false;
+};
+
+struct World::Range {
+  std::int64_t begin = 0, end = 0;
+};
+
+Result<World*> World::join(const RankPlace& place) {
+  CHECK(own_world() == nullptr, "a process joins one world");
+  const GradloomTransport& transport = *TRY(load_transport());
+  int rank = 0, size = 1;
+  if (const int code = transport.join(&rank, &size))
+    return Error{Errc::device, std::string("Open MPI does not start: ") + escaped(transport.message(code))};
+  if (rank != place.rank || size != place.world) {
+    if (size == 1) transport.leave();
+    return Error{Errc::device, place.source + " in the environment says rank " + std::to_string(place.rank) +
+                                   " of " + std::to_string(place.world) + ", Open MPI says " +
+                                   std::to_string(rank) + " of " + std::to_string(size) +
+                                   ": start the ranks by mpirun, by srun --mpi=pmix, or by --ranks " +
+                                   std::to_string(place.world) + " alone"};
+  }
+  own_world() = std::make_unique<World>(transport, rank, size);
+  return own_world().get();
+}
+
+World* World::current() { return own_world().get(); }
+
+World::World(const GradloomTransport& transport, int rank, int size)
+    : transport_(transport), rank_(rank), size_(size), ends_(static_cast<std::size_t>(size)) {
+  for (int peer = 0; peer < size_; ++peer) {
+    End& end = ends_[static_cast<std::size_t>(peer)];
+    if (peer != rank_) (void)check(transport_.receive(&end, End::kBytes, peer, kEndTag, &end.request));
+  }
+}
+
+World::~World() {
+  abandoned_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (worker_.joinable()) worker_.join();
+}
+
+void World::begin_mean(DType type, std::vector<Piece> pieces, void* workspace) {
+  {
+    const std::lock_guard lock(mutex_);
+    begun_.push_back({type, std::move(pieces), workspace});
+  }
+  if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+  changed_.notify_all();
+}
+
+void World::work() {
+  kernels::NoSignals::from_now_on();  // they are for the program's own threads
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return closing_ || !begun_.empty(); });
+    if (begun_.empty()) return;
+    const Exchange& next = begun_.front();  // stays where it is: others are added behind it
+    lock.unlock();
+    Status made = mean_now(next.type, next.pieces, next.workspace);
+    lock.lock();
+    if (!made.ok() && background_.ok()) background_ = std::move(made);
+    begun_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+Status World::wait_for(const void* workspace) {
+  const std::int64_t start_ns = kernels::now_ns();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return std::none_of(begun_.begin(), begun_.end(),
+                        [&](const Exchange& e) { return e.workspace == workspace; });
+  });
+  waited_ns_ += kernels::now_ns() - start_ns;
+  return background_;
+}
+
+// Until nothing is under way in the background.
+void World::settle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return begun_.empty(); });
+}
+
+Status World::mean(DType type, std::span<const Piece> pieces, void* workspace) {
+  settle();
+  const std::int64_t start_ns = kernels::now_ns();
+  Status made = mean_now(type, pieces, workspace);
+  waited_ns_ += kernels::now_ns() - start_ns;
+  return made;
+}
+
+Status World::check(int code) {
+  if (code != 0 && status_.ok())
+    status_ = Error{Errc::device, std::string("Open MPI: ") + escaped(transport_.message(code))};
+  return status_;
+}
+
+Status World::give_up(Error error) {
+  if (status_.ok()) status_ = std::move(error);
+  return status_;
+}
+
+void World::send(int to, int tag, const void* bytes, std::int64_t count) {
+  for (std::int64_t begin = 0; begin < count && status_.ok(); begin += kMostMessageBytes) {
+    Request request{.peer = to};
+    const std::int64_t length = std::min(kMostMessageBytes, count - begin);
+    if (check(transport_.send(at(bytes, begin), length, to, tag, &request.handle)).ok())
+      requests_.push_back(request);
+    sent_bytes_ += length;
+  }
+}
+
+void World::receive(int from, int tag, void* bytes, std::int64_t count) {
+  for (std::int64_t begin = 0; begin < count && status_.ok(); begin += kMostMessageBytes) {
+    Request request{.peer = from, .receives = true};
+    const std::int64_t length = std::min(kMostMessageBytes, count - begin);
+    if (check(transport_.receive(at(bytes, begin), length, from, tag, &request.handle)).ok())
+      requests_.push_back(request);
+  }
+}
+
+// Looks once at everything that is under way. True: something was done.
+bool World::progress() {
+  bool any = false;
+  for (Request& request : requests_) {
+    if (request.done) continue;
+    int done = 0;
+    if (!check(transport_.test(request.handle, &done)).ok()) return any;
+    request.done = done != 0;
+    any = any || request.done;
+  }
+  return any;
+}
+
+bool World::hear_ends() {
+  bool any = false;
+  for (int peer = 0; peer < size_; ++peer) {
+    End& end = ends_[static_cast<std::size_t>(peer)];
+    if (peer == rank_ || end.heard) continue;
+    int done = 0;
+    if (!check(transport_.test(end.request, &done)).ok()) return any;
+    end.heard = done != 0;
+    end.text.back() = 0;
+    any = any || end.heard;
+  }
+  return any;
+}
+
+// Why a rank that has ended makes this one give up.
+Error World::error_of(int peer) const {
+  const End& end = ends_[static_cast<std::size_t>(peer)];
+  const std::string name = "rank " + std::to_string(peer);
+  if (end.code == 0) return {Errc::device, name + " ended before this one"};
+  const Error theirs = end.status().error();
+  return end.of_another != 0 ? theirs : Error{theirs.code, name + ": " + theirs.message};
+}
+
+std::string World::silent_ranks() const {
+  std::vector<int> ranks;
+  for (const Request& request : requests_)
+    if (!request.done && request.receives) ranks.push_back(request.peer);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) text += (i ? ", " : " ") + std::to_string(ranks[i]);
+  return ranks.empty() ? "another rank" : text + (ranks.size() > 8 ? ", .." : "");
+}
+
+// Until all is done that was begun. A rank that computes with few processors shares them with those that it waits for: it looks
+// without a pause for a moment, then lets others run, then sleeps.
+Status World::wait() {
+  constexpr std::int64_t kLooksNs = 20'000, kYieldsNs = 2'000'000, kStragglerNs = 50'000'000,
+                         kStopNs = 500'000'000;
+  const std::int64_t start_ns = kernels::now_ns(),
+                     limit_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(limit_).count();
+  std::int64_t heard_ns = start_ns, now_ns = start_ns;
+  const auto open = [&] {
+    return std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return !r.done; });
+  };
+  while (status_.ok() && open()) {
+    const bool any = progress();
+    now_ns = kernels::now_ns();
+    if (any) {
+      heard_ns = now_ns;
+      continue;
+    }
+    const std::int64_t quiet_ns = now_ns - heard_ns;
+    if (quiet_ns < kLooksNs) continue;
+    hear_ends();
+    // What an ended rank sent before may still be on its way.
+    if (quiet_ns > kStragglerNs)
+      for (const Request& request : requests_)
+        if (!request.done && request.receives && ends_[static_cast<std::size_t>(request.peer)].heard)
+          (void)give_up(error_of(request.peer));
+    if (quiet_ns > limit_ns)
+      (void)give_up({Errc::device,
+                     silent_ranks() + " said nothing for " + duration_text(static_cast<double>(limit_ns))});
+    if (abandoned_) (void)give_up({Errc::interrupted, "this rank has ended"});
+    if (quiet_ns > kStopNs && stop_.stop_requested())
+      (void)give_up({Errc::interrupted, "interrupted while " + silent_ranks() + " was waited for"});
+    if (quiet_ns < kYieldsNs)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(quiet_ns < 50 * kYieldsNs ? 100 : 1000));
+  }
+  requests_.clear();
+  return status_;
+}
+
+void World::send_range(int to, DType type, std::span<const Piece> pieces, Range range, bool sums) {
+  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
+  for_pieces(pieces, range.begin, range.end, [&](const Piece& piece, std::int64_t begin, std::int64_t end) {
+    send(to, kDataTag, at(sums ? piece.to : piece.from, begin * width), (end - begin) * width);
+  });
+}
+
+void World::receive_range(int from, DType type, std::span<const Piece> pieces, Range range) {
+  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
+  for_pieces(pieces, range.begin, range.end, [&](const Piece& piece, std::int64_t begin, std::int64_t end) {
+    receive(from, kDataTag, at(piece.to, begin * width), (end - begin) * width);
+  });
+}
+
+std::int64_t World::mean_workspace_bytes(DType type, std::int64_t count, int size) {
+  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
+  const std::int64_t part = count * width <= kSmallBytes ? count : (count + size - 1) / size;
+  return part * width * (size - 1);
+}
+
+// `workspace`: for each other rank its elements of the range that is this one's to add, in the order of the ranks.
+Status World::mean_now(DType type, std::span<const Piece> pieces, void* workspace) {
+  if (!status_.ok()) return status_;
+  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
+  const std::int64_t count = count_of(pieces);
+  const bool small = count * width <= kSmallBytes;
+  const auto range_of = [&](int rank) {
+    return small ? Range{0, count}
+                 : Range{part_begin(count, rank, size_), part_begin(count, rank + 1, size_)};
+  };
+  const Range own = range_of(rank_);
+  const std::int64_t length = own.end - own.begin;
+  std::vector<Piece> parts;  // of each other rank, in the workspace: as the pieces are cut
+  for (int peer = 0, place = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    char* to = at(workspace, length * width * place++);
+    for_pieces(pieces, own.begin, own.end, [&](const Piece&, std::int64_t begin, std::int64_t end) {
+      receive(peer, kDataTag, to, (end - begin) * width);
+      to = at(to, (end - begin) * width);
+    });
+    send_range(peer, type, pieces, range_of(peer), false);
+  }
+  TRY(wait());
+  std::vector<const void*> from(static_cast<std::size_t>(size_));
+  std::int64_t done = 0;
+  for_pieces(pieces, own.begin, own.end, [&](const Piece& piece, std::int64_t begin, std::int64_t end) {
+    for (int peer = 0, place = 0; peer < size_; ++peer)
+      from[static_cast<std::size_t>(peer)] =
+          peer == rank_ ? at(piece.from, begin * width) : at(workspace, (length * place++ + done) * width);
+    add_means(type, from, at(piece.to, begin * width), end - begin);
+    done += end - begin;
+  });
+  return small ? status_ : spread_sums(type, pieces);
+}
+
+Status World::spread_sums(DType type, std::span<const Piece> pieces) {
+  const std::int64_t count = count_of(pieces);
+  const auto range_of = [&](int rank) {
+    return Range{part_begin(count, rank, size_), part_begin(count, rank + 1, size_)};
+  };
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    receive_range(peer, type, pieces, range_of(peer));
+    send_range(peer, type, pieces, range_of(rank_), true);
+  }
+  return wait();
+}
+
+Result<std::vector<std::int64_t>> World::exchange(std::int64_t mine) {
+  settle();
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size_), mine);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    receive(peer, kDataTag, &all[static_cast<std::size_t>(peer)], sizeof mine);
+    send(peer, kDataTag, &mine, sizeof mine);
+  }
+  TRY(wait());
+  return all;
+}
+
+Status World::leave(const Status& mine) {
+  if (left_) return mine;
+  left_ = true;
+  bool failed_before = false;
+  {
+    const std::lock_guard lock(mutex_);
+    failed_before = begun_.empty() ? !status_.ok() : !background_.ok();
+  }
+  if (!mine.ok()) abandoned_ = true;
+  settle();
+  End& own = ends_[static_cast<std::size_t>(rank_)];
+  own.heard = true;
+  own.of_another = failed_before ? 1 : 0;
+  if (!mine.ok()) {
+    own.code = static_cast<std::int32_t>(mine.error().code);
+    mine.error().message.copy(own.text.data(), End::kTextBytes - 1);
+  }
+  status_ = {};
+  requests_.clear();
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) send(peer, kEndTag, &own, End::kBytes);
+  const std::int64_t start_ns = kernels::now_ns(),
+                     limit_ns = mine.ok() ? std::chrono::nanoseconds(limit_).count() : 5'000'000'000;
+  const auto all_heard = [&] {
+    return std::all_of(ends_.begin(), ends_.end(), [](const End& end) { return end.heard; });
+  };
+  const auto all_sent = [&] {
+    return std::all_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.done; });
+  };
+  while (status_.ok() && !(all_heard() && all_sent()) && kernels::now_ns() - start_ns < limit_ns) {
+    progress();
+    hear_ends();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  if (status_.ok() && all_heard() && all_sent()) (void)check(transport_.leave());
+  return common_end(mine);
+}
+
+// Who has an error of its own; the lowest of them speaks. Where nobody has: one of those that gave up.
+Status World::common_end(const Status& mine) const {
+  const End* first = nullptr;
+  int rank = 0;
+  bool same = true;
+  for (const bool of_another : {false, true}) {
+    for (int peer = 0; peer < size_ && first == nullptr; ++peer) {
+      const End& end = ends_[static_cast<std::size_t>(peer)];
+      if (!end.heard || end.code == 0 || (end.of_another != 0) != of_another) continue;
+      first = &end;
+      rank = peer;
+    }
+  }
+  if (first == nullptr) return mine;
+  for (const End& end : ends_) same = same && end.heard && end.code == first->code && end.text == first->text;
+  const Error error = first->status().error();
+  return same ? error : error_of(rank);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,125 @@
+// The ranks of one training: processes that make each step together, every one on batches of its own.
+//
+// What they exchange is added in the order of the ranks, whatever arrives first: the same world gives the same bits on
+// every rank. A mean of gradients is made in two steps, as a reduce-scatter and an all-gather are: each rank sends every
+// other the part that is the other's to add, adds its own part, and sends the sum to all. So N ranks carry 2 (N - 1) / N times
+// the bytes each. What is small goes to every rank whole, in one step.
+//
+// A rank that cannot go on says so to all others, with its reason. One that is silent for longer than the limit is named
+// by those that wait for it. In both cases what waits gives up, with the Errc of the rank that ended or Errc::device, and no
+// later exchange waits again.
+//
+// Means that were begun are made by a thread of the world's own, one after the other, while the steps' thread computes; whatever
+// else is exchanged comes after them. Every rank begins and waits in the same order. But for that thread, the one that runs the
+// steps calls.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/base/tensor.h"
+#include "engine/ranks/place.h"
+#include "engine/ranks/transport.h"
+
+namespace gradloom {
+
+class World {
+ public:
+  // Connects this process with the other ranks, by the plugin of Open MPI. Once in a process; it stays until leave().
+  // Errors: Errc::device (no plugin, MPI says another rank than the environment).
+  static Result<World*> join(const RankPlace& place);
+  static World* current();  // null: this process is the only rank
+  // Of a transport that is ready (tests).
+  World(const GradloomTransport& transport, int rank, int size);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  ~World();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // What a rank may be silent before those that wait for it give up.
+  void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
+  // A stop that is requested while this rank waits, and half a second without an answer: it gives up.
+  void set_stop(std::stop_token stop) { stop_ = std::move(stop); }
+
+  // One of several tensors that are exchanged as if they lay one after the other. `to` may be `from`.
+  struct Piece {
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::int64_t count = 0;  // elements
+  };
+  // to = sum over the ranks of from / size, in their order; 16-bit types are added in f32 and rounded once. `type`: one with
+  // which kernels compute.
+  Status mean(DType type, std::span<const Piece> pieces, void* workspace);
+  static std::int64_t mean_workspace_bytes(DType type, std::int64_t count, int size);
+  // The same in the background: pieces and workspace stay as they are until wait_for(workspace).
+  void begin_mean(DType type, std::vector<Piece> pieces, void* workspace);
+  Status wait_for(const void* workspace);
+  // Every rank's number, at every rank.
+  Result<std::vector<std::int64_t>> exchange(std::int64_t mine);
+
+  // Tells the others how this rank ended, hears how they did, and ends the connection; once. The common end: the error of the
+  // lowest rank that has one of its own ("rank 2: ..." where not all have the same).
+  // REQUIRES that the memory of what was exchanged is still there.
+  Status leave(const Status& mine);
+  // Bytes sent and time waited since the start.
+  std::int64_t sent_bytes() const { return sent_bytes_; }
+  std::int64_t waited_ns() const { return waited_ns_; }
+
+ private:
+  struct End;      // what a rank says last
+  struct Request;  // under way
+  struct Range;
+  struct Exchange {
+    DType type;
+    std::vector<Piece> pieces;
+    void* workspace;
+  };
+  Status mean_now(DType type, std::span<const Piece> pieces, void* workspace);
+  void work();
+  void settle();
+  void send(int to, int tag, const void* bytes, std::int64_t count);
+  void receive(int from, int tag, void* bytes, std::int64_t count);
+  Status wait();
+  bool progress();
+  bool hear_ends();
+  Status give_up(Error error);
+  Status check(int code);
+  void send_range(int to, DType type, std::span<const Piece> pieces, Range range, bool sums);
+  void receive_range(int from, DType type, std::span<const Piece> pieces, Range range);
+  Status spread_sums(DType type, std::span<const Piece> pieces);
+  std::string silent_ranks() const;
+  Error error_of(int peer) const;
+  Status common_end(const Status& mine) const;
+
+  const GradloomTransport& transport_;
+  const int rank_, size_;
+  std::chrono::milliseconds limit_{600'000};
+  std::stop_token stop_;
+  Status status_;
+  std::vector<Request> requests_;
+  std::vector<End> ends_;  // of each rank
+  std::int64_t sent_bytes_ = 0, waited_ns_ = 0;
+  bool left_ = false;
+  // The thread of its own, and what it has to do; all under the mutex but abandoned_.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Exchange> begun_;  // the first is under way
+  Status background_;           // of what it has done
+  bool closing_ = false;
+  std::atomic<bool> abandoned_{false};
+  std::thread worker_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,188 @@
+// data-parallel: what the ranks of a training exchange goes in few large pieces, each begun as soon as its gradients are there,
+// while the backward pass goes on (Li et al. 2020, PyTorch Distributed; buckets in the order in which gradients are ready).
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/ir/op.h"
+#include "engine/ops/collectives/all_reduce.h"
+#include "passes/pass.h"
+
+namespace gradloom {
+namespace {
+
+constexpr const char* kRule = "bucket";
+
+struct Bucket {
+  std::vector<NodeId> nodes;  // that make the mean of one tensor each, in the order in which these are ready
+  std::int64_t rank = 0;      // in the schedule, of what makes the last of them
+  std::int64_t bytes = 0;
+  bool in_background = false;
+};
+
+class DataParallel final : public Pass {
+ public:
+  void fields(FieldVisitor& v) override {
+    v.field("bucket_mb", bucket_mb_,
+            {.help = "megabytes after which a piece is full", .min = 0, .max = 1 << 20});
+    v.field("overlap", overlap_, {.help = "exchange while the backward pass goes on"});
+  }
+
+  Status run(Rewriter& rw) const override {
+    std::vector<Bucket> buckets = TRY(fill_buckets(rw));
+    // From the last to the first: what waits for one waits until the next has begun.
+    ValueId next_begun = kNone;
+    std::int64_t next_rank = 0;
+    for (std::size_t i = buckets.size(); i-- > 0;) {
+      Bucket& bucket = buckets[i];
+      std::erase_if(bucket.nodes, [&](NodeId id) { return !rw.allowed(kRule, id); });
+      if (bucket.nodes.empty() || (bucket.nodes.size() == 1 && !bucket.in_background)) continue;
+      if (!bucket.in_background) {
+        TRY(merge(rw, bucket));
+        continue;
+      }
+      const std::int64_t rank = bucket.rank;
+      next_begun = TRY(spread(rw, bucket, next_begun, next_rank));
+      next_rank = rank;
+    }
+    return {};
+  }
+
+ private:
+  // Of one type, and run as often; what a state holds next is replaced where it is, which background work cannot do.
+  Result<std::vector<Bucket>> fill_buckets(Rewriter& rw) const {
+    const Graph& graph = rw.graph();
+    const std::vector<NodeId> order = TRY(topological_order(graph));
+    std::vector<std::size_t> place(graph.nodes.size());
+    for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+    const auto maker = [&](NodeId id) { return graph.values[graph.nodes[id].inputs[0]].producer; };
+    std::vector<NodeId> exchanges;
+    for (const NodeId id : order)
+      if (graph.nodes[id].op == &all_reduce_op() && graph.nodes[id].inputs.size() == 1 && maker(id) != kNone)
+        exchanges.push_back(id);
+    std::stable_sort(exchanges.begin(), exchanges.end(),
+                     [&](NodeId a, NodeId b) { return place[maker(a)] < place[maker(b)]; });
+    std::vector<Bucket> buckets;
+    std::map<std::string, std::size_t> open;
+    for (const NodeId id : exchanges) {
+      const Node& node = graph.nodes[id];
+      const Node& made_by = graph.nodes[maker(id)];
+      const bool of_state = std::any_of(graph.updates.begin(), graph.updates.end(),
+                                        [&](const Update& u) { return u.next == node.outputs[0]; });
+      const bool background = overlap_ && !of_state;
+      const std::string key = dtype_name(graph.type(node.inputs[0]).dtype) +
+                              std::string(of_state ? " state" : "") +
+                              (made_by.op->has(kAccumulates) ? " once" : "");
+      const auto [at, fresh] = open.try_emplace(key, buckets.size());
+      if (fresh) buckets.push_back({.in_background = background});
+      Bucket& bucket = buckets[at->second];
+      bucket.nodes.push_back(id);
+      bucket.rank = std::max(bucket.rank, made_by.rank);
+      bucket.bytes += static_cast<std::int64_t>(byte_size(graph.type(node.inputs[0])));
+      if (bucket.bytes >= bucket_mb_ * 1'000'000) open.erase(at);
+    }
+    return buckets;
+  }
+
+  static std::vector<ValueId> inputs_of(const Graph& graph, const Bucket& bucket) {
+    std::vector<ValueId> inputs;
+    for (const NodeId id : bucket.nodes) inputs.push_back(graph.nodes[id].inputs[0]);
+    return inputs;
+  }
+
+  static std::string said(const Bucket& bucket) {
+    return std::to_string(bucket.nodes.size()) + " exchanges in one";
+  }
+
+  static Status merge(Rewriter& rw, const Bucket& bucket) {
+    const std::vector<ValueId> inputs = inputs_of(rw.graph(), bucket);
+    const Attrs attrs = rw.graph().nodes[bucket.nodes[0]].attrs;
+    GraphBuilder& b = rw.begin(kRule, bucket.nodes[0], bucket.nodes);
+    const auto means = TRY(b.add(all_reduce_op(), inputs, attrs, static_cast<int>(inputs.size()), {},
+                                 b.unique_name("bucket/AllReduceMean")));
+    replace_results(rw, bucket, means);
+    rw.commit(said(bucket));
+    return {};
+  }
+
+  static void replace_results(Rewriter& rw, const Bucket& bucket, const std::vector<ValueId>& means) {
+    std::vector<ValueId> old;
+    for (const NodeId id : bucket.nodes) old.push_back(rw.graph().nodes[id].outputs[0]);
+    for (std::size_t i = 0; i < old.size(); ++i) rw.replace(old[i], means[i]);
+  }
+
+  // `next_begun`: of the bucket that is ready after this one, or kNone; returns the same of this one.
+  static Result<ValueId> spread(Rewriter& rw, const Bucket& bucket, ValueId next_begun,
+                                std::int64_t next_rank) {
+    const std::vector<ValueId> inputs = inputs_of(rw.graph(), bucket);
+    const Node first = rw.graph().nodes[bucket.nodes[0]];
+    GraphBuilder& b = rw.begin(kRule, bucket.nodes[0], bucket.nodes);
+    std::vector<ValueId> means;
+    {
+      const BuildScope early(b, {b.context().origin, bucket.rank, b.context().name_prefix});
+      means = TRY(b.add(all_reduce_begin_op(), inputs, first.attrs, static_cast<int>(inputs.size()) + 1, {},
+                        b.unique_name("bucket/AllReduceBegin")));
+    }
+    const ValueId workspace = means.back();
+    means.pop_back();
+    std::vector<ValueId> kept{workspace};
+    kept.insert(kept.end(), inputs.begin(), inputs.end());
+    kept.insert(kept.end(), means.begin(), means.end());
+    if (next_begun != kNone) kept.push_back(next_begun);
+    const BuildScope later(
+        b, {b.context().origin, next_begun == kNone ? first.rank : next_rank, b.context().name_prefix});
+    const ValueId done =
+        TRY(b.add(all_reduce_wait_op(), kept, {}, 1, {}, b.unique_name("bucket/AllReduceWait")))[0];
+    for (ValueId& mean : means)
+      mean = TRY(b.add(all_reduce_result_op(), {mean, done}, {}, 1, {}, b.unique_name("bucket/result")))[0];
+    replace_results(rw, bucket, means);
+    rw.commit(said(bucket) + ", in the background");
+    return workspace;
+  }
+
+  std::int64_t bucket_mb_ = 25;
+  bool overlap_ = true;
+};
+
+// Two gradients of one rank of one: they go together.
+Result<PassExample> example() {
+  const Attrs ranks{{"ranks", std::int64_t{1}}};
+  const auto build = [&](Graph& graph, bool together) {
+    GraphBuilder b(graph, {.origin = {{}, Phase::optimizer}, .rank = 5});
+    const ValueId p = b.input("p", {DType::f32, {4}}), q = b.input("q", {DType::f32, {2, 3}});
+    const ValueId dp = b.op("Neg", {p}), dq = b.op("Neg", {q});
+    std::vector<ValueId> means;
+    if (!together) {
+      for (const ValueId g : {dp, dq}) means.push_back(b.ops(all_reduce_op(), {g}, ranks, 1)[0]);
+    } else {
+      means = b.ops(all_reduce_begin_op(), {dp, dq}, ranks, 3);
+      const ValueId workspace = means.back();
+      means.pop_back();
+      const ValueId done = b.op(all_reduce_wait_op(), {workspace, dp, dq, means[0], means[1]});
+      for (ValueId& mean : means) mean = b.op(all_reduce_result_op(), {mean, done});
+    }
+    graph.outputs = means;
+  };
+  PassExample e;
+  build(e.before, false);
+  build(e.after, true);
+  return e;
+}
+
+}  // namespace
+
+extern const PassDef data_parallel_pass;
+const PassDef data_parallel_pass = {
+    .name = "data-parallel",
+    .summary = "exchange gradients between ranks in large pieces, during the backward pass",
+    .doc =
+        "With several ranks, the means of gradients over the ranks are made together until bucket_mb megabytes are full, in the order in "
+        "which gradients are complete, and with overlap in the background: a piece is waited for when the next one has begun, the last "
+        "ones before the updates. The sums keep their order, so loss and gradients keep their bits. One rank has nothing to exchange.",
+    .phase = PassPhase::post_gradient,
+    .make = [] { return std::unique_ptr<Pass>(new DataParallel); },
+    .example = example,
+};
+
+}  // namespace gradloom

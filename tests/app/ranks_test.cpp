@@ -1,0 +1,188 @@
+// Trainings on several processes of this machine, started by --ranks.
+#include <dirent.h>
+
+#include <set>
+
+#include "engine/base/npz.h"
+#include "tests/app/command_fixture.h"
+
+namespace gradloom {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class Ranks : public Commands {
+ protected:
+  static Words with(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // Two steps of a model; f64 unless `more` says something else.
+  static Words training(const std::string& name, const Words& more) {
+    return with({"train", model(name) + "/model.onnx", "--dim", "batch=4", "--steps", "3", "--precision",
+                 "f64", "--threads", "1", "--json"},
+                more);
+  }
+  // The losses of the steps, as they are written.
+  static Words losses(const Outcome& o) {
+    Words all;
+    for (const json& line : o.lines())
+      if (line.contains("step") && line.contains("loss")) all.push_back(line["loss"].dump());
+    return all;
+  }
+  std::map<std::string, Tensor> parameters(const std::string& name) const {
+    auto read = read_npz(path(name));
+    EXPECT_TRUE(read.ok()) << read.error().message;
+    return read.ok() ? std::move(read).value() : std::map<std::string, Tensor>();
+  }
+
+  // `ranks` ranks against one rank with as many micro-batches: bit for bit, where `largest` is 0.
+  void expect_equal(const std::string& name, int ranks, const Words& more, double largest = 0) {
+    const std::string n = std::to_string(ranks);
+    const Outcome alone =
+        run(training(name, with(more, {"--accumulate", n, "--save-params", path("a.npz")})));
+    ASSERT_EQ(alone.code, 0) << alone.err;
+    const Outcome together = run(training(name, with(more, {"--ranks", n, "--save-params", path("b.npz")})));
+    ASSERT_EQ(together.code, 0) << together.err;
+    EXPECT_EQ(losses(together).size(), 3u);
+    if (largest == 0) {
+      EXPECT_EQ(losses(together), losses(alone));
+    }
+    const auto a = parameters("a.npz"), b = parameters("b.npz");
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [key, x] : a) {
+      if (key.find("running_") != std::string::npos)
+        continue;  // of the ranks the mean, of micro-batches the last
+      const Tensor& y = b.at(key);
+      ASSERT_EQ(x.count(), y.count()) << key;
+      for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), y.at(i), largest) << key;
+    }
+  }
+
+  // Within ten seconds.
+  static bool ends(pid_t process) {
+    for (int i = 0; i < 100; ++i) {
+      const std::string status = read_file("/proc/" + std::to_string(process) + "/stat");
+      if (status.empty() || status.find(") Z ") != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  }
+  // The processes of the ranks.
+  static std::set<pid_t> rank_processes(pid_t started) {
+    std::set<pid_t> found;
+    for (const pid_t mpirun : children(started))
+      for (const pid_t rank : children(mpirun)) found.insert(rank);
+    return found;
+  }
+  static std::vector<pid_t> children(pid_t process) {
+    const std::string id = std::to_string(process);
+    std::vector<pid_t> all;
+    // Of the thread that started them.
+    std::error_code code;
+    for (const auto& task : fs::directory_iterator("/proc/" + id + "/task", code)) {
+      std::ifstream file(task.path() / "children");
+      for (pid_t child = 0; file >> child;) all.push_back(child);
+    }
+    return all;
+  }
+};
+
+TEST_F(Ranks, TrainAsOneRankWithTheirBatches) {
+  expect_equal("mlp", 2, {"--optimizer", "sgd{lr=0.1,momentum=0.9}"});
+  expect_equal("mlp", 4, {"--optimizer", "lamb{lr=0.01}", "--clip-norm", "0.5"}, 1e-12);
+  expect_equal("bert-tiny", 2, {"--optimizer", "adamw{lr=1e-3}", "--clip-norm", "1"}, 1e-12);
+  expect_equal("bert-tiny", 4, {"--optimizer", "adamw{lr=1e-3}", "--passes", "none"});
+  expect_equal("cnn-digits", 2, {"--optimizer", "adamw{lr=1e-3}"}, 1e-12);
+}
+
+TEST_F(Ranks, TrainInEveryPrecision) {
+  expect_equal("bert-tiny", 2, {"--optimizer", "sgd{lr=0.1}", "--precision", "f32", "--passes", "none"});
+  expect_equal("bert-tiny", 2, {"--optimizer", "sgd{lr=0.1}", "--precision", "bf16"}, 2e-3);
+}
+
+// Each of two ranks adds up two micro-batches before they exchange: four batches a step.
+TEST_F(Ranks, ExchangeOnceAStep) {
+  const Outcome four = run(training("mlp", {"--accumulate", "4", "--save-params", path("a.npz")}));
+  const Outcome two =
+      run(training("mlp", {"--ranks", "2", "--accumulate", "2", "--save-params", path("b.npz")}));
+  ASSERT_EQ(two.code, 0) << two.err;
+  ASSERT_EQ(four.code, 0);
+  const auto a = parameters("a.npz"), b = parameters("b.npz");
+  for (const auto& [key, x] : a)
+    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), 1e-12) << key;
+}
+
+TEST_F(Ranks, GoOnFromACheckpointAsAnyNumber) {
+  const Words common{"--optimizer", "adamw{lr=1e-3}"};
+  const Outcome whole = run(training("mlp", with(common, {"--ranks", "2", "--save-params", path("a.npz")})));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Outcome first =
+      run(training("mlp", with(common, {"--ranks", "2", "--steps", "1", "--checkpoint", path("c")})));
+  ASSERT_EQ(first.code, 0) << first.err;
+  // One rank that takes both batches of a step.
+  const Outcome rest = run({"train", "--resume", path("c"), "--ranks", "1", "--accumulate", "2", "--steps",
+                            "3", "--save-params", path("b.npz"), "--json"});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  const auto a = parameters("a.npz"), b = parameters("b.npz");
+  for (const auto& [key, x] : a)
+    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), 1e-12) << key;
+}
+
+TEST_F(Ranks, EndTogetherWhereTheLossIsNotFinite) {
+  const Outcome o = run(training("mlp", {"--ranks", "3", "--optimizer", "sgd{lr=1e300}", "--steps", "20"}));
+  EXPECT_EQ(o.code, 7) << o.err;
+  EXPECT_NE(o.err.find("gradloom: the loss is"), std::string::npos) << o.err;
+  EXPECT_EQ(o.lines().back()["error"]["code"], 7);
+}
+
+TEST_F(Ranks, ARankThatIsKilledIsNamed) {
+  const pid_t child = start(training(
+      "gpt-char", {"--ranks", "2", "--steps", "100000", "--session", path("s.db"), "--name", "killed"}));
+  ASSERT_TRUE(wait_for("stdout", "\"step\":2"));
+  const std::set<pid_t> ranks = rank_processes(child);
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(*ranks.rbegin(), SIGKILL);
+  const Outcome o = wait(child);
+  EXPECT_EQ(o.code, 6);
+  EXPECT_NE(o.err.find("was ended by signal 9"), std::string::npos) << o.err;
+  EXPECT_EQ(o.err.find("interrupted"), std::string::npos) << "one line tells it: " << o.err;
+  const Outcome runs = run({"runs", path("s.db"), "--json"});
+  EXPECT_NE(runs.out.find("killed"), std::string::npos) << "the session has what was done";
+}
+
+TEST_F(Ranks, ARankThatHangsIsNamed) {
+  const pid_t child =
+      start(training("gpt-char", {"--ranks", "2", "--steps", "100000", "--rank-timeout", "1"}));
+  ASSERT_TRUE(wait_for("stdout", "\"step\":2"));
+  const std::set<pid_t> ranks = rank_processes(child);
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(*ranks.rbegin(), SIGSTOP);
+  const Outcome o = wait(child);
+  EXPECT_EQ(o.code, 6);
+  EXPECT_NE(o.err.find("said nothing for 1.00 s"), std::string::npos) << o.err;
+  for (const pid_t rank : ranks) EXPECT_TRUE(ends(rank)) << "none is left";
+}
+
+TEST_F(Ranks, StopTogether) {
+  const pid_t child = start(training("gpt-char", {"--ranks", "2", "--steps", "100000"}));
+  ASSERT_TRUE(wait_for("stdout", "\"step\":2"));
+  kill(child, SIGINT);
+  const Outcome o = wait(child);
+  EXPECT_EQ(o.code, 130) << o.err;
+  EXPECT_NE(o.err.find("interrupted after step"), std::string::npos) << o.err;
+}
+
+TEST_F(Ranks, RunWhereTrainingIsAllThereIs) {
+  expect_error(
+      {"compare", model("mlp") + "/model.onnx", "--dim", "batch=4", "--ranks", "2", "--b", "passes=none"}, 2,
+      "only train and replay run on several ranks");
+  setenv("RANK", "1", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  expect_error({"train", model("mlp") + "/model.onnx", "--dim", "batch=4"}, 6, "Open MPI says 0 of 1");
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+}
+
+}  // namespace
+}  // namespace gradloom
