@@ -141,7 +141,7 @@ class DataParallel final : public Pass {
     return workspace;
   }
 
-  std::int64_t bucket_mb_ = 25;
+  std::int64_t bucket_mb_ = 2;
   bool overlap_ = true;
 };
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/all_reduce.h"
 #include "engine/plan/plan.h"
 #include "passes/min_cut.h"
 #include "passes/pass.h"
@@ -238,6 +239,10 @@ class MemoryOrder final : public Pass {
         {.help = "orders that lower the peak by less are not worth another plan", .min = 0.01, .max = 100});
   }
 
+  static auto begins_exchange(const Graph& graph) {
+    return [&graph](NodeId id) { return graph.nodes[id].op == &all_reduce_begin_op(); };
+  }
+
   Status run(Rewriter& rw) const override { return run_for(kernels::Target::cpu, rw); }
 
   Status run_for(kernels::Target target, Rewriter& rw) const override {
@@ -246,6 +251,12 @@ class MemoryOrder final : public Pass {
     if (found.empty() || !std::all_of(found.begin(), found.end(),
                                       [&](NodeId id) { return shapes_known(graph, graph.nodes[id]); }))
       return {};
+    if (const auto begun = std::find_if(found.begin(), found.end(), begins_exchange(graph));
+        begun != found.end()) {
+      rw.reject(kRule, *begun,
+                "exchanges between ranks begin where their gradients are complete: the order is theirs");
+      return {};
+    }
     const Lifetimes lifetimes(graph, found);
     const std::vector<int> stage = stages_of(graph, lifetimes, found);
     Order best = found;

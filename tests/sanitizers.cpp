@@ -9,3 +9,7 @@ extern "C" int dlclose(void*) { return 0; }
 // A request that the machine cannot meet is an error that we report (null here), not a bug.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+// Open MPI keeps what it took until the process ends; so does the library of events in it.
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libmpi\nleak:libopen-pal\nleak:libopen-rte\nleak:libpmix\nleak:libevent\nleak:mca_\n";
+}

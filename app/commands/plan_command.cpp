@@ -6,6 +6,7 @@
 #include "app/explain.h"
 #include "app/job.h"
 #include "app/measured_costs.h"
+#include "app/rank_scaling.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 #include "engine/onnx/export_graph.h"
@@ -19,7 +20,14 @@ struct Options {
   RecipeFlags recipe;
   bool log = false, kernels = false, dump = false, memory_curve = false;
   std::string explain, export_graph, part = "step";
+  std::string link = "25Gb/s,20us", local_link = "10GB/s,2us";
+  std::int64_t ranks_per_machine = 0;
 };
+
+Result<Cluster> cluster_of(const Options& options) {
+  return Cluster{TRY(parse_link(options.link)), TRY(parse_link(options.local_link)),
+                 options.ranks_per_machine};
+}
 
 Json log_json(const std::vector<RewriteRecord>& records) {
   Json log = Json::array();
@@ -71,7 +79,8 @@ struct Offloaded {
 };
 
 // The values with the most bytes among those live where the arena is fullest.
-void print_json(const Output& out, const Prepared& prepared, const std::optional<MeasuredCosts>& costs) {
+void print_json(const Output& out, const Prepared& prepared, const std::optional<MeasuredCosts>& costs,
+                const std::optional<RankScaling>& scaling) {
   const Compiled& c = prepared.compiled;
   const Plan& p = c.plan;
   Json passes = Json::array(), kernels = Json::array(), peak = Json::array();
@@ -113,6 +122,7 @@ void print_json(const Output& out, const Prepared& prepared, const std::optional
                {"kernels", kernels}};
   if (costs) plan["costs"] = costs->json();
   if (const Offloaded offloaded(prepared); offloaded.values > 0) plan["offload"] = offloaded.json(p);
+  if (scaling) plan["scaling"] = scaling_json(*scaling);
   out.object(plan);
 }
 
@@ -267,6 +277,13 @@ CommandRun declare_plan(CLI::App& app) {
       ".onnx file for the graph after the passes: standard operators, functions of them for Gradloom's own");
   app.add_option("--part", options->part,
                  "with --export-graph: step (with the optimizer) | gradients (of the loss) | forward");
+  app.add_option("--link", options->link,
+                 "with --ranks: what a machine's link to the others carries, and its latency")
+      ->capture_default_str();
+  app.add_option("--local-link", options->local_link, "with --ranks: the same between ranks of one machine")
+      ->capture_default_str();
+  app.add_option("--local", options->ranks_per_machine, "with --ranks: ranks of a machine; 0: all are on one")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
   return [options](CommandContext& context) -> Status {
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
@@ -287,8 +304,13 @@ CommandRun declare_plan(CLI::App& app) {
     if (!options->export_graph.empty()) return write_graph(context.out, prepared->compiled, *options);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
-    print_json(context.out, *prepared, costs);
-    if (!context.out.json()) print_text(context.out, *prepared, *options, costs);
+    const Cluster cluster = TRY(cluster_of(*options));
+    std::optional<RankScaling> scaling;
+    if (prepared->recipe.ranks > 1) scaling = predict_scaling(*prepared, cluster);
+    print_json(context.out, *prepared, costs, scaling);
+    if (context.out.json()) return {};
+    print_text(context.out, *prepared, *options, costs);
+    if (scaling) print_scaling(context.out, *scaling, *prepared, cluster);
     return {};
   };
 }

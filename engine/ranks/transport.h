@@ -19,7 +19,6 @@ struct GradloomTransport {
   int (*receive)(void* bytes, std::int64_t count, int from, int tag, int* request);
   // Whether it is done; then the request is no more.
   int (*test)(int request, int* done);
-  int (*cancel)(int request);
   int (*leave)();  // once all ranks have nothing under way; waits for all of them to call it
   const char* (*message)(int code);
 };

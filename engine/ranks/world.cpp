@@ -20,8 +20,6 @@ namespace {
 // Tags: what is told at the end, and all else.
 constexpr int kEndTag = 1, kDataTag = 2;
 constexpr std::int64_t kMostMessageBytes = std::int64_t{1} << 29;
-// What is no longer is sent whole to every rank: one way instead of two.
-constexpr std::int64_t kSmallBytes = 16384;
 
 std::unique_ptr<World>& own_world() {
   static std::unique_ptr<World> world;
@@ -120,7 +118,7 @@ struct World::End {
   std::int32_t code = 0;
   std::int32_t of_another = 0;  // the rank gave up because of another one
   std::array<char, kTextBytes> text{};
-  int request = -1;  // not sent
+  int request = -1;  // of this side alone, like what follows
   bool heard = false;
   Status status() const {
     return code == 0 ? Status() : Status(Error{static_cast<Errc>(code), std::string(text.data())});
@@ -272,7 +270,7 @@ bool World::hear_ends() {
   bool any = false;
   for (int peer = 0; peer < size_; ++peer) {
     End& end = ends_[static_cast<std::size_t>(peer)];
-    if (peer == rank_ || end.heard) continue;
+    if (peer == rank_ || end.heard || end.request < 0) continue;
     int done = 0;
     if (!check(transport_.test(end.request, &done)).ok()) return any;
     end.heard = done != 0;
@@ -375,7 +373,6 @@ Status World::mean_now(DType type, std::span<const Piece> pieces, void* workspac
   };
   const Range own = range_of(rank_);
   const std::int64_t length = own.end - own.begin;
-  std::vector<Piece> parts;  // of each other rank, in the workspace: as the pieces are cut
   for (int peer = 0, place = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     char* to = at(workspace, length * width * place++);

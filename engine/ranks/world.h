@@ -62,6 +62,8 @@ class World {
   // to = sum over the ranks of from / size, in their order; 16-bit types are added in f32 and rounded once. `type`: one with
   // which kernels compute.
   Status mean(DType type, std::span<const Piece> pieces, void* workspace);
+  // What is no longer is sent whole to every rank.
+  static constexpr std::int64_t kSmallBytes = 16384;
   static std::int64_t mean_workspace_bytes(DType type, std::int64_t count, int size);
   // The same in the background: pieces and workspace stay as they are until wait_for(workspace).
   void begin_mean(DType type, std::vector<Piece> pieces, void* workspace);

@@ -94,6 +94,8 @@ TEST_F(Ranks, TrainAsOneRankWithTheirBatches) {
   expect_equal("bert-tiny", 2, {"--optimizer", "adamw{lr=1e-3}", "--clip-norm", "1"}, 1e-12);
   expect_equal("bert-tiny", 4, {"--optimizer", "adamw{lr=1e-3}", "--passes", "none"});
   expect_equal("cnn-digits", 2, {"--optimizer", "adamw{lr=1e-3}"}, 1e-12);
+  // A piece for each gradient, in the background.
+  expect_equal("bert-tiny", 2, {"--passes", "default,data-parallel{bucket_mb=0}"}, 1e-12);
 }
 
 TEST_F(Ranks, TrainInEveryPrecision) {
@@ -108,6 +110,10 @@ TEST_F(Ranks, ExchangeOnceAStep) {
       run(training("mlp", {"--ranks", "2", "--accumulate", "2", "--save-params", path("b.npz")}));
   ASSERT_EQ(two.code, 0) << two.err;
   ASSERT_EQ(four.code, 0);
+  const json summary = two.lines().back()["summary"];
+  EXPECT_EQ(summary["world"], 2);
+  EXPECT_EQ(summary["samples_per_step"], 16);
+  EXPECT_GT(summary["sent_bytes"], 0);
   const auto a = parameters("a.npz"), b = parameters("b.npz");
   for (const auto& [key, x] : a)
     for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), 1e-12) << key;

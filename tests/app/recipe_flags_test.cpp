@@ -92,6 +92,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.schedule = "cosine{warmup=10,total=100}";
   recipe.clip_norm = 0.1;
   recipe.accumulate = 4;
+  recipe.ranks = 3;
   recipe.memory_budget = "2GiB";
   recipe.recompute = {"Softmax", "/blocks.?/*"};
   recipe.offload = {"auto", "/blocks.0/*"};

@@ -56,14 +56,6 @@ int test(int request, int* done) {
   return code;
 }
 
-int cancel(int request) {
-  MPI_Request& own = requests.all[static_cast<std::size_t>(request)];
-  const int code = MPI_Cancel(&own);
-  if (code == MPI_SUCCESS) MPI_Request_free(&own);
-  requests.unused.push_back(request);
-  return code;
-}
-
 int leave() { return MPI_Finalize(); }
 
 const char* message(int code) {
@@ -73,8 +65,7 @@ const char* message(int code) {
   return text.data();
 }
 
-constexpr GradloomTransport kTransport{
-    GRADLOOM_TRANSPORT_VERSION, join, send, receive, test, cancel, leave, message};
+constexpr GradloomTransport kTransport{GRADLOOM_TRANSPORT_VERSION, join, send, receive, test, leave, message};
 
 }  // namespace
 

@@ -1,0 +1,206 @@
+#include "app/rank_scaling.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/base/parse_number.h"
+#include "engine/base/text.h"
+#include "engine/ops/collectives/all_reduce.h"
+#include "engine/ranks/world.h"
+
+namespace gradloom {
+namespace {
+
+constexpr double kMessageNs = 500, kAddedBytesPerNs = 4;
+// Without measured times: what a core's memory and arithmetic give, in bytes and FLOPs per ns.
+constexpr double kMemory = 10, kFlops = 50;
+constexpr double kGoodEfficiency = 0.9;
+
+struct Unit {
+  const char* name;
+  double value;
+};
+
+// A number and one of these units behind it.
+std::optional<double> with_unit(std::string_view text, std::initializer_list<Unit> units) {
+  for (const Unit& unit : units) {
+    if (!text.ends_with(unit.name)) continue;
+    const auto number =
+        parse_number<double>(text.substr(0, text.size() - std::string_view(unit.name).size()));
+    if (number && *number > 0 && *number < 1e9) return *number * unit.value;
+  }
+  return std::nullopt;
+}
+
+// The time of one exchange.
+double exchange_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
+  if (ranks == 1) return 0;
+  const auto n = static_cast<double>(ranks);
+  const double own =
+      static_cast<double>(cluster.ranks_per_machine > 0 ? std::min(cluster.ranks_per_machine, ranks) : ranks);
+  const bool whole = bytes <= static_cast<double>(World::kSmallBytes);
+  const double ways = whole ? 1 : 2, share = whole ? bytes : bytes / n;
+  const double out = ways * own * (n - own) * share / cluster.link.bytes_per_ns,
+               inside = ways * own * (own - 1) * share / cluster.local.bytes_per_ns;
+  return std::max(out, inside) + ways * (own < n ? cluster.link : cluster.local).latency_ns +
+         ways * (n - 1) * kMessageNs + bytes * (whole ? n : 1) / kAddedBytesPerNs;
+}
+
+// What a plan does, as far as exchanges are concerned.
+struct Moment {
+  enum Kind { kernel, begin, wait, exchange } kind = kernel;
+  double ns = 0;          // kernel
+  double bytes = 0;       // begin, exchange
+  std::size_t begun = 0;  // wait: the event that it waits for
+};
+
+double bytes_of(const Graph& graph, const Node& node) {
+  double bytes = 0;
+  for (const ValueId in : node.inputs) bytes += static_cast<double>(byte_size(graph.type(in)));
+  return bytes;
+}
+
+std::vector<Moment> events_of(const Prepared& prepared) {
+  const Compiled& c = prepared.compiled;
+  const Graph& graph = c.train.graph;
+  std::vector<double> ns;
+  if (prepared.options.kernel_ns) ns = prepared.options.kernel_ns(graph, c.plan);
+  const auto repeats = static_cast<double>(prepared.options.train.accumulate);
+  std::vector<Moment> events;
+  std::map<ValueId, std::size_t> begun;  // by workspace
+  for (std::size_t i = 0; i < c.plan.steps.size(); ++i) {
+    const PlanStep& step = c.plan.steps[i];
+    const Node& node = graph.nodes[step.node];
+    Moment event;
+    if (node.op == &all_reduce_begin_op()) {
+      event = {Moment::begin, 0, bytes_of(graph, node), 0};
+      begun[node.outputs.back()] = events.size();
+    } else if (node.op == &all_reduce_wait_op()) {
+      event = {Moment::wait, 0, 0, begun.at(node.inputs[0])};
+    } else if (node.op == &all_reduce_op()) {
+      event = {Moment::exchange, 0, bytes_of(graph, node), 0};
+    } else {
+      event.ns = ns.empty() ? std::max((step.bytes_read + step.bytes_written) / kMemory, step.flops / kFlops)
+                            : ns[i];
+      if (step.micro) event.ns *= repeats;
+    }
+    events.push_back(event);
+  }
+  return events;
+}
+
+ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, const Cluster& cluster) {
+  ScalingRow row{.ranks = ranks};
+  double now = 0, link_free = 0;
+  std::vector<double> over(events.size(), 0);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Moment& event = events[i];
+    const double before = now;
+    if (event.kind == Moment::kernel) {
+      now += event.ns;
+      continue;
+    }
+    if (event.kind == Moment::wait) {
+      now = std::max(now, over[event.begun]);
+    } else {
+      const double ns = exchange_ns(event.bytes, ranks, cluster);
+      row.exchange_ns += ns;
+      over[i] = link_free = std::max(now, link_free) + ns;
+      if (event.kind == Moment::exchange) now = link_free;
+    }
+    row.exposed_ns += now - before;
+  }
+  row.step_ns = now;
+  return row;
+}
+
+std::string bend_text(const std::vector<ScalingRow>& rows) {
+  for (const ScalingRow& row : rows)
+    if (row.efficiency < kGoodEfficiency)
+      return "below " + percent_text(kGoodEfficiency) + " from " + std::to_string(row.ranks) +
+             " ranks: exchanges take " + duration_text(row.exchange_ns) +
+             ", of which the backward pass hides " + duration_text(row.exchange_ns - row.exposed_ns);
+  return "";
+}
+
+}  // namespace
+
+Result<Link> parse_link(const std::string& text) {
+  const std::size_t comma = text.find(',');
+  Link link;
+  const auto rate = with_unit(std::string_view(text).substr(0, comma),
+                              {{"Gb/s", 0.125}, {"GB/s", 1}, {"Mb/s", 0.125e-3}, {"MB/s", 1e-3}});
+  const auto latency = comma == std::string::npos ? std::optional<double>(link.latency_ns)
+                                                  : with_unit(std::string_view(text).substr(comma + 1),
+                                                              {{"us", 1e3}, {"ns", 1}, {"ms", 1e6}});
+  if (!rate || !latency)
+    return Error{Errc::usage,
+                 "'" + escaped(text) + "' is no link: expected a rate and a latency, as in 400Gb/s,5us"};
+  link.bytes_per_ns = *rate;
+  link.latency_ns = *latency;
+  return link;
+}
+
+RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
+  RankScaling scaling;
+  const std::vector<Moment> events = events_of(prepared);
+  for (const Moment& event : events) {
+    if (event.kind != Moment::begin && event.kind != Moment::exchange) continue;
+    ++scaling.exchanges;
+    scaling.bytes += event.bytes;
+  }
+  scaling.measured = static_cast<bool>(prepared.options.kernel_ns);
+  std::vector<std::int64_t> worlds;
+  for (std::int64_t n = 1; n <= 1024; n *= 2) worlds.push_back(n);
+  worlds.push_back(prepared.recipe.ranks);
+  std::sort(worlds.begin(), worlds.end());
+  worlds.erase(std::unique(worlds.begin(), worlds.end()), worlds.end());
+  for (const std::int64_t n : worlds) {
+    scaling.rows.push_back(row_of(events, n, cluster));
+    ScalingRow& row = scaling.rows.back();
+    row.efficiency = row.step_ns > 0 ? scaling.rows.front().step_ns / row.step_ns : 1;
+  }
+  scaling.bend = bend_text(scaling.rows);
+  return scaling;
+}
+
+Json scaling_json(const RankScaling& scaling) {
+  Json rows = Json::array();
+  for (const ScalingRow& row : scaling.rows)
+    rows.push_back({{"ranks", row.ranks},
+                    {"predicted_step_ns", row.step_ns},
+                    {"exchange_ns", row.exchange_ns},
+                    {"exposed_ns", row.exposed_ns},
+                    {"efficiency", row.efficiency}});
+  return {{"exchanges_per_step", scaling.exchanges},
+          {"exchanged_bytes", scaling.bytes},
+          {"kernel_times", scaling.measured ? "measured" : "estimated"},
+          {"bend", scaling.bend},
+          {"rows", rows}};
+}
+
+void print_scaling(const Output& out, const RankScaling& scaling, const Prepared& prepared,
+                   const Cluster& cluster) {
+  const Recipe& recipe = prepared.recipe;
+  const auto link_text = [](const Link& link) {
+    return bytes_text(link.bytes_per_ns * 1e9) + "/s, " + duration_text(link.latency_ns);
+  };
+  const std::int64_t local = cluster.ranks_per_machine;
+  out.text("ranks        " + std::to_string(recipe.ranks) + "; each sends " +
+           bytes_text(exchanged_bytes(scaling.bytes, recipe.ranks)) + " a step, in " +
+           plural_text(scaling.exchanges, "exchange") + " of " + bytes_text(scaling.bytes));
+  out.text("links        " + link_text(cluster.local) + " in a machine" +
+           (local > 0 ? "; " + link_text(cluster.link) + " between machines of " + plural_text(local, "rank")
+                      : "") +
+           (scaling.measured ? "" : "; kernel times are estimates (--costs takes measured ones)"));
+  std::vector<std::vector<std::string>> rows;
+  for (const ScalingRow& row : scaling.rows)
+    rows.push_back({row.ranks == recipe.ranks ? "*" : "", std::to_string(row.ranks),
+                    duration_text(row.step_ns), duration_text(row.exchange_ns), duration_text(row.exposed_ns),
+                    percent_text(row.efficiency)});
+  out.text("");
+  out.text(table_text({"", "ranks", "predicted step", "exchanges", "not hidden", "efficiency"}, rows, {0}));
+  if (!scaling.bend.empty()) out.text(scaling.bend);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,49 @@
+// What a plan for several ranks is predicted to do on more of them: how long a step takes, how much of the exchanges the backward
+// pass hides, where it stops to pay. From the plan's order, the times of its kernels and what the links carry.
+//
+// An exchange of B bytes on N ranks, L to a machine, is predicted as engine/ranks/world.h makes it: 2 L (N - L) / N B bytes leave a
+// machine over its link, 2 L (L - 1) / N B move inside, at the same time; then come two latencies, half a microsecond for each of the
+// 2 (N - 1) messages, and the sum of B bytes at 4 GB/s. Exchanges are made one after the other; those that the plan begins in the
+// background cost a step only what their wait is longer than the kernels before it. Every rank has as many samples as now.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/job.h"
+#include "app/output.h"
+
+namespace gradloom {
+
+struct Link {
+  double bytes_per_ns = 10, latency_ns = 2000;
+};
+// "400Gb/s,5us", "10GB/s"; the latency may be left out. Errc::usage: anything else.
+Result<Link> parse_link(const std::string& text);
+
+struct Cluster {
+  Link link, local;                    // between machines, and inside one
+  std::int64_t ranks_per_machine = 0;  // 0: all are on one
+};
+
+struct ScalingRow {
+  std::int64_t ranks = 1;
+  double step_ns = 0, exchange_ns = 0, exposed_ns = 0;  // exposed: that kernels wait for exchanges
+  double efficiency = 1;                                // samples per second against as many single ranks
+};
+struct RankScaling {
+  std::int64_t exchanges = 0;    // in a step
+  double bytes = 0;              // that are exchanged
+  bool measured = false;         // the kernels' times come from a run
+  std::vector<ScalingRow> rows;  // 1, 2, 4, .. 1024, and the plan's own number of ranks
+  std::string bend;              // where efficiency falls below 90 %, and why; empty: it does not
+};
+// REQUIRES a plan of at least two ranks.
+RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster);
+
+Json scaling_json(const RankScaling& scaling);
+void print_scaling(const Output& out, const RankScaling& scaling, const Prepared& prepared,
+                   const Cluster& cluster);
+
+}  // namespace gradloom

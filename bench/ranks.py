@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Times a training step on several ranks here and in PyTorch's DistributedDataParallel (gloo), one thread each, in turns.
+
+    /usr/bin/python3 bench/ranks.py [--ranks 2] [--models gpt-char,mlp-30m] [--rounds 6] [--steps 60]
+
+    gpt-char 2 ranks: gradloom 31.2 ms, DDP 90.1 ms: 2.89x [2.80, 2.97]
+
+Workloads: gpt-char (tests/models, batch 8 for each rank) and mlp-30m (784-3700-3700-3700-10, batch 32 for each rank), f32, AdamW. Every
+round runs both sides once, in changing order, each in new processes; a side's number is the median of its steps after the first
+ten, the ratio that of the two numbers of a round; printed are medians over the rounds and the range of the ratios.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import vs_torch
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WIDTHS = [784, 3700, 3700, 3700, 10]
+BATCH = {"gpt-char": 8, "mlp-30m": 32}
+WARM_UP = 10
+
+
+def load_modules():
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, os.path.join(ROOT, "tests", "models"))
+    import modules
+
+    return modules
+
+
+def make_workload(name):
+    import torch
+
+    modules = load_modules()
+    torch.manual_seed(1)
+    batch = BATCH[name]
+    if name == "mlp-30m":
+        return modules.Mlp(WIDTHS), torch.rand(batch, WIDTHS[0]), torch.randint(WIDTHS[-1], (batch,))
+    return modules.GptChar(), torch.randint(256, (batch, 64)), torch.randint(256, (batch, 64))
+
+
+def export_workload(name, path):
+    model, inputs, labels = make_workload(name)
+    import export
+
+    export.export_onnx(model, {"x": inputs}, labels, path, opset=17)
+
+
+def torch_rank(name, rank, options):
+    import torch
+    import torch.distributed
+
+    torch.set_num_threads(1)
+    if not vs_torch.has_fast_blas():
+        sys.exit("PyTorch runs on the reference BLAS: install libopenblas0-openmp or libopenblas0-pthread")
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=options.ranks, init_method=f"tcp://127.0.0.1:{options.port}")
+    model, inputs, labels = make_workload(name)
+    model.train()
+    # Masks of truth values, which gloo cannot send, are the same on every rank.
+    DataParallel = torch.nn.parallel.DistributedDataParallel
+    DataParallel._set_params_and_buffers_to_ignore_for_model(model, [name for name, _ in model.named_buffers()])
+    parallel = DataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=options.foreach)
+    times = []
+    for _ in range(options.steps):
+        start = time.perf_counter_ns()
+        optimizer.zero_grad(set_to_none=True)
+        result = parallel(inputs, labels)
+        (result if torch.is_tensor(result) else result[0]).backward()
+        optimizer.step()
+        times.append(time.perf_counter_ns() - start)
+    if rank == 0:
+        print(json.dumps(times))
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def run_torch(name, options, foreach):
+    """The time of a step, in ns, with one of AdamW's two implementations."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = [options.python, os.path.abspath(__file__), "--steps", str(options.steps), "--ranks", str(options.ranks), "--port", str(free_port())]
+    words += ["--foreach"] if foreach else []
+    ranks = [
+        subprocess.Popen(words + ["--torch-rank", str(rank), "--models", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        for rank in range(options.ranks)
+    ]
+    outputs = [rank.communicate() for rank in ranks]
+    for rank, (_, errors) in zip(ranks, outputs):
+        if rank.returncode:
+            sys.exit(f"{name}: a rank of PyTorch failed: {errors.decode(errors='replace').strip().splitlines()[-1:]}")
+    return statistics.median(json.loads(outputs[0][0])[WARM_UP:])
+
+
+def run_gradloom(name, options, folder):
+    model = os.path.join(ROOT, "tests", "models", name, "model.onnx")
+    if name != "gpt-char":
+        model = os.path.join(folder, name + ".onnx")
+    words = [
+        options.gradloom, "train", model, "--dim", f"batch={BATCH[name]}", "--loss", "ce:logits,labels", "--optimizer", "adamw{lr=1e-3}",
+        "--ranks", str(options.ranks), "--threads", "1", "--steps", str(options.steps), "--passes", options.passes, "--json",
+    ]  # fmt: skip
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{name}: {done.stderr}")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return statistics.median([line["step_ns"] for line in lines if "step_ns" in line and "loss" in line][WARM_UP:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="gpt-char,mlp-30m")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--passes", default="default")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has the PyTorch to compare with")
+    parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"))
+    parser.add_argument("--torch-rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--foreach", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--export", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.torch_rank is not None:
+        return torch_rank(options.models, options.torch_rank, options)
+    if options.export:
+        return export_workload(options.models, options.export)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.models.split(","):
+            if name != "gpt-char":
+                words = [options.python, os.path.abspath(__file__), "--models", name, "--export", os.path.join(folder, name + ".onnx")]
+                subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            ours, theirs = [], []
+            for i in range(options.rounds):
+                for side in ("ours", "theirs") if i % 2 == 0 else ("theirs", "ours"):
+                    if side == "ours":
+                        ours.append(run_gradloom(name, options, folder))
+                    else:
+                        theirs.append(min(run_torch(name, options, foreach) for foreach in (False, True)))
+            ratios = [b / a for a, b in zip(ours, theirs)]
+            print(
+                f"{name} {options.ranks} ranks: gradloom {statistics.median(ours) / 1e6:.1f} ms, DDP {statistics.median(theirs) / 1e6:.1f} ms: "
+                f"{statistics.median(ratios):.2f}x [{min(ratios):.2f}, {max(ratios):.2f}]",
+                flush=True,
+            )
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

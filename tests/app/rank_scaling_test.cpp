@@ -1,0 +1,99 @@
+#include "app/rank_scaling.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/app/model_job.h"
+
+namespace gradloom {
+namespace {
+
+TEST(RankScaling, ReadsLinks) {
+  const auto fast = parse_link("400Gb/s,5us");
+  ASSERT_TRUE(fast.ok());
+  EXPECT_DOUBLE_EQ(fast->bytes_per_ns, 50);
+  EXPECT_DOUBLE_EQ(fast->latency_ns, 5000);
+  EXPECT_DOUBLE_EQ(parse_link("2.5GB/s")->bytes_per_ns, 2.5);
+  EXPECT_DOUBLE_EQ(parse_link("100Mb/s,1ms")->bytes_per_ns, 0.0125);
+  for (const char* text : {"", "400", "-1GB/s", "400Gb/s,", "400Gb/s,5", "GB/s", "1GB/s,0us", "inf GB/s"}) {
+    const auto link = parse_link(text);
+    ASSERT_FALSE(link.ok()) << text;
+    EXPECT_EQ(link.error().code, Errc::usage);
+  }
+}
+
+std::unique_ptr<Prepared> plan_of(const std::string& model, std::int64_t ranks, const std::string& passes) {
+  Recipe recipe = model_recipe(model);
+  recipe.data = "synthetic";
+  recipe.ranks = ranks;
+  auto pipeline = parse_pipeline(passes);
+  EXPECT_TRUE(pipeline.ok());
+  set_pipeline(recipe, *pipeline);
+  auto prepared = prepare(recipe);
+  EXPECT_TRUE(prepared.ok()) << prepared.error().message;
+  return prepared.ok() ? std::move(prepared).value() : nullptr;
+}
+
+// What is exchanged are the gradients and the loss.
+double trained_bytes(const Prepared& prepared) {
+  double bytes = 4;
+  const Graph& graph = prepared.compiled.train.graph;
+  for (const std::string& name : prepared.compiled.train.trainable)
+    bytes += static_cast<double>(byte_size(graph.type(find_value(graph, name))));
+  return bytes;
+}
+
+TEST(RankScaling, TellsWhatIsExchangedAndHowLongItTakes) {
+  const auto prepared = plan_of("bert-tiny", 4, "default,data-parallel{bucket_mb=0}");
+  ASSERT_TRUE(prepared);
+  Cluster cluster;
+  cluster.ranks_per_machine = 2;
+  cluster.link = {1, 20000};
+  const RankScaling scaling = predict_scaling(*prepared, cluster);
+  EXPECT_DOUBLE_EQ(scaling.bytes, trained_bytes(*prepared));
+  EXPECT_GT(scaling.exchanges, 10) << "a bucket for each gradient";
+  ASSERT_EQ(scaling.rows.size(), 11u);
+  EXPECT_EQ(scaling.rows[0].exchange_ns, 0);
+  EXPECT_EQ(scaling.rows[0].exposed_ns, 0);
+  EXPECT_EQ(scaling.rows[0].efficiency, 1);
+  for (std::size_t i = 1; i < scaling.rows.size(); ++i) {
+    const ScalingRow &row = scaling.rows[i], &before = scaling.rows[i - 1];
+    EXPECT_GT(row.exchange_ns, before.exchange_ns);
+    EXPECT_GE(row.exposed_ns, before.exposed_ns);
+    EXPECT_LE(row.exposed_ns, row.exchange_ns * 1.0001);
+    EXPECT_NEAR(row.step_ns, scaling.rows[0].step_ns + row.exposed_ns, 1e-3 * row.step_ns);
+  }
+}
+
+// Bytes over the link: 4 ranks, 2 to a machine, of B bytes 2 * 2 * 2 / 4 B.
+TEST(RankScaling, ASlowLinkDecides) {
+  const auto prepared = plan_of("bert-tiny", 4, "none");
+  ASSERT_TRUE(prepared);
+  Cluster cluster;
+  cluster.ranks_per_machine = 2;
+  cluster.link = {1e-6, 1};  // 1 byte per ms
+  const RankScaling scaling = predict_scaling(*prepared, cluster);
+  double bytes = 0;  // small ones go whole: to each of the 2 others, from each of the 2
+  for (const PlanStep& step : prepared->compiled.plan.steps) {
+    const Graph& graph = prepared->compiled.train.graph;
+    const Node& node = graph.nodes[step.node];
+    if (std::string(node.op->name) != "AllReduceMean") continue;
+    const auto own = static_cast<double>(byte_size(graph.type(node.inputs[0])));
+    bytes += own <= 16384 ? 4 * own : 2 * own;
+  }
+  EXPECT_NEAR(scaling.rows[2].exchange_ns, bytes * 1e6, 1e-3 * bytes * 1e6);
+  EXPECT_NEAR(scaling.rows[2].exposed_ns, scaling.rows[2].exchange_ns, 1e-6 * scaling.rows[2].exchange_ns)
+      << "without the pass nothing is hidden";
+  EXPECT_NE(scaling.bend.find("from 4 ranks"), std::string::npos) << scaling.bend;
+}
+
+TEST(RankScaling, TheBackwardPassHidesWhatIsBegunEarly) {
+  const auto apart = plan_of("gpt-char", 2, "default,data-parallel{overlap=false}");
+  const auto beside = plan_of("gpt-char", 2, "default,data-parallel{bucket_mb=1}");
+  ASSERT_TRUE(apart && beside);
+  const RankScaling blocking = predict_scaling(*apart, {}), hidden = predict_scaling(*beside, {});
+  EXPECT_NEAR(blocking.rows[1].exposed_ns, blocking.rows[1].exchange_ns, 1);
+  EXPECT_LT(hidden.rows[1].exposed_ns, 0.7 * hidden.rows[1].exchange_ns);
+}
+
+}  // namespace
+}  // namespace gradloom

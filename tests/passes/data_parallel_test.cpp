@@ -1,0 +1,97 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/ops/collectives/all_reduce.h"
+#include "passes/compile.h"
+#include "tests/passes/support.h"
+
+namespace gradloom {
+namespace {
+
+using testing::why_nots;
+
+// Four layers of 256 x 256, a MiB of gradients.
+Graph layers() {
+  Graph graph;
+  GraphBuilder b(graph);
+  ValueId h = b.input("x", {DType::f32, {8, 256}});
+  for (const char* name : {"a", "b", "c", "d"})
+    h = b.op("Tanh", {b.op("MatMul", {h, b.parameter(name, Tensor(DType::f32, {256, 256}))})});
+  const ValueId loss = b.op("ReduceMean", {b.op("Mul", {h, h})}, {{"keepdims", std::int64_t{0}}});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  return graph;
+}
+
+Compiled trained(const char* passes, std::int64_t ranks = 2, std::int64_t accumulate = 1) {
+  CompileOptions options;
+  options.train.loss = "loss";
+  options.train.optimizer = *parse_optimizer("adamw");
+  options.train.ranks = ranks;
+  options.train.accumulate = accumulate;
+  options.pipeline = *parse_pipeline(passes);
+  auto compiled = compile(layers(), options);
+  EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+  EXPECT_TRUE(check_plan(compiled->train.graph, compiled->plan).ok());
+  return std::move(compiled).value();
+}
+
+// The places in the plan of nodes of an operator.
+std::vector<std::size_t> steps_of(const Compiled& c, const OpDef& op) {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < c.plan.steps.size(); ++i)
+    if (c.train.graph.nodes[c.plan.steps[i].node].op == &op) places.push_back(i);
+  return places;
+}
+
+TEST(DataParallel, WithoutItEveryGradientIsExchangedByItself) {
+  const Compiled c = trained("none");
+  EXPECT_EQ(steps_of(c, all_reduce_op()).size(), 5u) << "four gradients and the loss";
+  EXPECT_TRUE(steps_of(c, all_reduce_begin_op()).empty());
+}
+
+TEST(DataParallel, OneRankExchangesNothing) {
+  const Compiled alone = trained("default", 1), without = trained("default,-data-parallel", 1);
+  EXPECT_EQ(alone.plan.hash, without.plan.hash);
+  EXPECT_TRUE(steps_of(alone, all_reduce_op()).empty());
+}
+
+// A piece for each gradient: each begins before the next gradient is made, and is waited for after the next has begun.
+TEST(DataParallel, ExchangesBeginWhileTheBackwardPassGoesOn) {
+  const Compiled c = trained("default,data-parallel{bucket_mb=0}");
+  const auto begins = steps_of(c, all_reduce_begin_op()), waits = steps_of(c, all_reduce_wait_op());
+  ASSERT_EQ(begins.size(), 5u);
+  ASSERT_EQ(waits.size(), 5u);
+  const auto works_between = [&](std::size_t from, std::size_t to) {
+    for (std::size_t i = from; i < to; ++i)
+      if (c.train.graph.nodes[c.plan.steps[i].node].origin.phase == Phase::backward) return true;
+    return false;
+  };
+  for (std::size_t i = 0; i + 1 < begins.size(); ++i) {
+    EXPECT_GT(waits[i], begins[i + 1]);
+    EXPECT_TRUE(works_between(begins[i], begins[i + 1]));
+  }
+  const auto report = std::find_if(c.reports.begin(), c.reports.end(),
+                                   [](const PassReport& r) { return r.name == "memory-order"; });
+  ASSERT_NE(report, c.reports.end());
+  EXPECT_NE(why_nots(*report).find("the order is theirs"), std::string::npos);
+}
+
+TEST(DataParallel, PiecesAreAsLargeAsAsked) {
+  const Compiled whole = trained("default,data-parallel{bucket_mb=1000}");
+  EXPECT_EQ(steps_of(whole, all_reduce_begin_op()).size(), 1u);
+  const Compiled apart = trained("default,data-parallel{bucket_mb=1000,overlap=false}");
+  EXPECT_TRUE(steps_of(apart, all_reduce_begin_op()).empty());
+  EXPECT_EQ(steps_of(apart, all_reduce_op()).size(), 1u);
+}
+
+TEST(DataParallel, AccumulatedGradientsAreExchangedOnce) {
+  const Compiled c = trained("default", 2, 4);
+  const auto begins = steps_of(c, all_reduce_begin_op());
+  ASSERT_EQ(begins.size(), 1u);
+  EXPECT_FALSE(c.plan.steps[begins[0]].micro);
+}
+
+}  // namespace
+}  // namespace gradloom
