@@ -44,10 +44,21 @@ std::string own_program() {
 }
 
 std::vector<std::string> words_of_mpirun(std::int64_t ranks) {
-  // More ranks than processors are allowed; ranks are not bound, since they divide the processors themselves.
-  std::vector<std::string> words{
-      "mpirun", "--oversubscribe",     "--bind-to",  "none", "--mca", "odls_base_sigkill_timeout", "3",
-      "-n",     std::to_string(ranks), own_program()};
+  // More ranks than processors are allowed; ranks are not bound, since they divide the processors themselves; no other
+  // machine is asked, so no ssh is looked for.
+  std::vector<std::string> words{"mpirun",
+                                 "--oversubscribe",
+                                 "--bind-to",
+                                 "none",
+                                 "--mca",
+                                 "plm",
+                                 "isolated",
+                                 "--mca",
+                                 "odls_base_sigkill_timeout",
+                                 "3",
+                                 "-n",
+                                 std::to_string(ranks),
+                                 own_program()};
   if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
   const std::vector<std::string> own = own_words();
   words.insert(words.end(), own.begin() + std::min<std::ptrdiff_t>(1, std::ssize(own)), own.end());
