@@ -202,11 +202,15 @@ class EndFile {
 
 }  // namespace
 
-bool end_as_local_rank(int rank, const Error& error) {
+bool is_local_rank() {
   const char* const path = std::getenv(kEndFile);
-  if (path == nullptr || *path == 0) return false;
+  return path != nullptr && *path != 0;
+}
+
+bool end_as_local_rank(int rank, const Error& error) {
+  if (!is_local_rank()) return false;
   if (rank > 0) return true;
-  std::ofstream file(path);
+  std::ofstream file(std::getenv(kEndFile));
   file << static_cast<int>(error.code) << ' ' << error.message;
   return static_cast<bool>(file.flush());
 }

@@ -12,7 +12,8 @@ namespace gradloom {
 // mpirun is missing, or a signal has ended a rank ("rank 1 was ended by signal 9 (Killed)").
 Status start_local_ranks(std::int64_t ranks, CommandContext& context);
 
-// In a rank that was started so: true; rank 0 has told the error to the process that started it, and all end with exit code 0.
+bool is_local_rank();  // this process was started so
+// In such a rank: true; rank 0 has told the error to the process that started it, and all end with exit code 0.
 bool end_as_local_rank(int rank, const Error& error);
 
 }  // namespace gradloom

@@ -31,6 +31,9 @@ void make_silent(TrainRequest& request, CommandContext& context) {
   context.out.set_quiet(true);
 }
 
+// Open MPI kills ranks a second after it asked them to end, ours three (app/local_ranks.cpp).
+constexpr std::chrono::milliseconds kPatience{500}, kLocalPatience{1500};
+
 Status train_as(const RankPlace& place, TrainRequest request, std::chrono::milliseconds silence,
                 CommandContext& context, const TrainOne& train) {
   if (request.recipe.ranks > 1 && request.recipe.ranks != place.world && place.rank == 0)
@@ -40,7 +43,7 @@ Status train_as(const RankPlace& place, TrainRequest request, std::chrono::milli
   request.recipe.threads = threads_of(request.recipe, place);
   World& world = *TRY(World::join(place));
   world.set_limit(silence);
-  world.set_stop(context.stop);
+  world.set_stop(context.stop, is_local_rank() ? kLocalPatience : kPatience);
   if (place.rank > 0) make_silent(request, context);
   Status ended;
   {

@@ -303,10 +303,9 @@ std::string World::silent_ranks() const {
 // Until all is done that was begun. A rank that computes with few processors shares them with those that it waits for: it looks
 // without a pause for a moment, then lets others run, then sleeps.
 Status World::wait() {
-  constexpr std::int64_t kLooksNs = 20'000, kYieldsNs = 2'000'000, kStragglerNs = 50'000'000,
-                         kStopNs = 500'000'000;
-  const std::int64_t start_ns = kernels::now_ns(),
-                     limit_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(limit_).count();
+  constexpr std::int64_t kLooksNs = 20'000, kYieldsNs = 2'000'000, kStragglerNs = 50'000'000;
+  const std::int64_t start_ns = kernels::now_ns(), limit_ns = std::chrono::nanoseconds(limit_).count(),
+                     patience_ns = std::chrono::nanoseconds(patience_).count();
   std::int64_t heard_ns = start_ns, now_ns = start_ns;
   const auto open = [&] {
     return std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return !r.done; });
@@ -330,7 +329,7 @@ Status World::wait() {
       (void)give_up({Errc::device,
                      silent_ranks() + " said nothing for " + duration_text(static_cast<double>(limit_ns))});
     if (abandoned_) (void)give_up({Errc::interrupted, "this rank has ended"});
-    if (quiet_ns > kStopNs && stop_.stop_requested())
+    if (quiet_ns > patience_ns && stop_.stop_requested())
       (void)give_up({Errc::interrupted, "interrupted while " + silent_ranks() + " was waited for"});
     if (quiet_ns < kYieldsNs)
       sched_yield();

@@ -50,8 +50,12 @@ class World {
   int size() const { return size_; }
   // What a rank may be silent before those that wait for it give up.
   void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
-  // A stop that is requested while this rank waits, and half a second without an answer: it gives up.
-  void set_stop(std::stop_token stop) { stop_ = std::move(stop); }
+  // A stop that is requested while this rank waits, and so long without an answer: it gives up. A launcher that ends all ranks because
+  // one has died kills them soon after; a rank that is only slow is worth waiting for.
+  void set_stop(std::stop_token stop, std::chrono::milliseconds patience) {
+    stop_ = std::move(stop);
+    patience_ = patience;
+  }
 
   // One of several tensors that are exchanged as if they lay one after the other. `to` may be `from`.
   struct Piece {
@@ -107,7 +111,7 @@ class World {
 
   const GradloomTransport& transport_;
   const int rank_, size_;
-  std::chrono::milliseconds limit_{600'000};
+  std::chrono::milliseconds limit_{600'000}, patience_{500};
   std::stop_token stop_;
   Status status_;
   std::vector<Request> requests_;

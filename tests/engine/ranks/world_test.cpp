@@ -154,7 +154,7 @@ TEST(World, ASilentRankIsNamed) {
 TEST(World, AStopEndsTheWaiting) {
   std::stop_source stop;
   on_ranks(2, [&](World& world) {
-    world.set_stop(stop.get_token());
+    world.set_stop(stop.get_token(), std::chrono::milliseconds(200));
     if (world.rank() == 1) return;
     stop.request_stop();
     const Status waited = wait_for_a_mean(world);
