@@ -244,10 +244,6 @@ Result<std::shared_ptr<const JobPlan>> in_memory(std::shared_ptr<const Prepared>
   return std::shared_ptr<const JobPlan>(std::move(plan));
 }
 
-}  // namespace
-
-namespace {
-
 Result<std::int64_t> own_rank(std::int64_t ranks) {
   if (ranks == 1) return 0;
   const World* const world = World::current();

@@ -3,23 +3,21 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
-#include <filesystem>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <regex>
-#include <array>
 #include <vector>
 
-#include "engine/base/text.h"
-
-extern char** environ;
+#include "app/spawn.h"
+#include "engine/base/plugins.h"
 
 namespace gradloom {
 namespace {
@@ -37,13 +35,8 @@ std::vector<std::string> own_words() {
   return words;
 }
 
-std::string own_program() {
-  std::array<char, 4096> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  return length <= 0 ? "gradloom" : std::string(path.data(), static_cast<std::size_t>(length));
-}
-
 std::vector<std::string> words_of_mpirun(std::int64_t ranks) {
+  const std::string path = program_path(), program = path.empty() ? "gradloom" : path;
   // More ranks than processors are allowed; ranks are not bound, since they divide the processors themselves; no other
   // machine is asked, so no ssh is looked for.
   std::vector<std::string> words{"mpirun",
@@ -58,7 +51,7 @@ std::vector<std::string> words_of_mpirun(std::int64_t ranks) {
                                  "3",
                                  "-n",
                                  std::to_string(ranks),
-                                 own_program()};
+                                 program};
   if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
   const std::vector<std::string> own = own_words();
   words.insert(words.end(), own.begin() + std::min<std::ptrdiff_t>(1, std::ssize(own)), own.end());
@@ -107,29 +100,13 @@ struct Child {
   int errors = -1;
 };
 
-Result<Child> spawn(std::vector<std::string> words) {
+Result<Child> start_mpirun(std::int64_t ranks) {
   std::array<int, 2> pipe{};
   if (pipe2(pipe.data(), O_CLOEXEC) != 0)
     return Error{Errc::device, std::string("a pipe: ") + std::strerror(errno)};
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, pipe[1], STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  // A group of its own: Ctrl-C reaches this process alone, which lets the ranks come to an end.
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
   Child child{.errors = pipe[0]};
-  const int code = posix_spawnp(&child.id, argv[0], &files, &attributes, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
+  // What mpirun has to say of its own is an error of ours; what the ranks print is theirs.
+  const int code = spawn("mpirun", words_of_mpirun(ranks), -1, pipe[1], child.id);
   close(pipe[1]);
   if (code == 0) return child;
   close(pipe[0]);
@@ -219,7 +196,7 @@ Status start_local_ranks(std::int64_t ranks, CommandContext& context) {
   const Finishing finishing(context);  // the ranks have something to keep
   const EndFile end_file;
   setenv(kEndFile, end_file.path().c_str(), 1);
-  const Child child = TRY(spawn(words_of_mpirun(ranks)));
+  const Child child = TRY(start_mpirun(ranks));
   MpirunErrors errors;
   const int status = wait_for(child, errors, context);
   close(child.errors);

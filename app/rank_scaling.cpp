@@ -6,14 +6,15 @@
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/plan/streams.h"
 #include "engine/ranks/world.h"
 
 namespace gradloom {
 namespace {
 
 constexpr double kMessageNs = 500, kAddedBytesPerNs = 4;
-// Without measured times: what a core's memory and arithmetic give, in bytes and FLOPs per ns.
-constexpr double kMemory = 10, kFlops = 50;
+// Without measured times: what a core's memory gives, in bytes per ns, and its arithmetic.
+constexpr double kMemory = 10, kFlopsPerByte = 5;
 constexpr double kGoodEfficiency = 0.9;
 
 struct Unit {
@@ -63,8 +64,10 @@ double bytes_of(const Graph& graph, const Node& node) {
 std::vector<Moment> events_of(const Prepared& prepared) {
   const Compiled& c = prepared.compiled;
   const Graph& graph = c.train.graph;
-  std::vector<double> ns;
-  if (prepared.options.kernel_ns) ns = prepared.options.kernel_ns(graph, c.plan);
+  StepSpeeds speeds = step_speeds(prepared.options);
+  speeds.memory = kMemory;
+  speeds.flops_per_byte = kFlopsPerByte;
+  const std::vector<double> ns = step_times(graph, c.plan, speeds);
   const auto repeats = static_cast<double>(prepared.options.train.accumulate);
   std::vector<Moment> events;
   std::map<ValueId, std::size_t> begun;  // by workspace
@@ -80,8 +83,7 @@ std::vector<Moment> events_of(const Prepared& prepared) {
     } else if (node.op == &all_reduce_op()) {
       event = {Moment::exchange, 0, bytes_of(graph, node), 0};
     } else {
-      event.ns = ns.empty() ? std::max((step.bytes_read + step.bytes_written) / kMemory, step.flops / kFlops)
-                            : ns[i];
+      event.ns = ns[i];
       if (step.micro) event.ns *= repeats;
     }
     events.push_back(event);

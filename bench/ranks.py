@@ -28,28 +28,20 @@ BATCH = {"gpt-char": 8, "mlp-30m": 32}
 WARM_UP = 10
 
 
-def load_modules():
-    sys.dont_write_bytecode = True
-    sys.path.insert(0, os.path.join(ROOT, "tests", "models"))
-    import modules
-
-    return modules
-
-
 def make_workload(name):
     import torch
 
-    modules = load_modules()
-    torch.manual_seed(1)
     batch = BATCH[name]
-    if name == "mlp-30m":
-        return modules.Mlp(WIDTHS), torch.rand(batch, WIDTHS[0]), torch.randint(WIDTHS[-1], (batch,))
-    return modules.GptChar(), torch.randint(256, (batch, 64)), torch.randint(256, (batch, 64))
+    if name == "gpt-char":
+        return vs_torch.make_workload(name, batch)
+    torch.manual_seed(1)
+    modules = vs_torch.load_modules()
+    return modules.Mlp(WIDTHS), torch.rand(batch, WIDTHS[0]), torch.randint(WIDTHS[-1], (batch,))
 
 
 def export_workload(name, path):
     model, inputs, labels = make_workload(name)
-    import export
+    import export  # where make_workload found the modules
 
     export.export_onnx(model, {"x": inputs}, labels, path, opset=17)
 

@@ -285,6 +285,7 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_option("--local", options->ranks_per_machine, "with --ranks: ranks of a machine; 0: all are on one")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
   return [options](CommandContext& context) -> Status {
+    const Cluster cluster = TRY(cluster_of(*options));
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
     if (options->dump) {
@@ -304,7 +305,6 @@ CommandRun declare_plan(CLI::App& app) {
     if (!options->export_graph.empty()) return write_graph(context.out, prepared->compiled, *options);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
-    const Cluster cluster = TRY(cluster_of(*options));
     std::optional<RankScaling> scaling;
     if (prepared->recipe.ranks > 1) scaling = predict_scaling(*prepared, cluster);
     print_json(context.out, *prepared, costs, scaling);

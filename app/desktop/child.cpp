@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +12,7 @@
 #include <mutex>
 #include <thread>
 
-extern char** environ;
+#include "app/spawn.h"
 
 namespace gradloom {
 namespace {
@@ -148,31 +147,10 @@ Result<std::unique_ptr<Child>> Child::start(const std::string& program,
     close(out[1]);
     return error;
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);  // the window blocks signals for its own waiter thread
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);  // Ctrl-C in the window's terminal is the window's to pass on
-  sigset_t defaults;
-  sigemptyset(&defaults);  // whoever started the window may have ignored what cancels a run
-  sigaddset(&defaults, SIGINT);
-  sigaddset(&defaults, SIGTERM);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  std::vector<char*> argv{const_cast<char*>("gradloom")};
-  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-  argv.push_back(nullptr);
+  std::vector<std::string> words{"gradloom"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
   pid_t process = -1;
-  const int failure = posix_spawn(&process, program.c_str(), &actions, &attributes, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
+  const int failure = spawn(program, std::move(words), out[1], err[1], process);
   close(out[1]);
   close(err[1]);
   if (failure != 0) {

@@ -6,14 +6,17 @@
 #include <vector>
 
 namespace gradloom {
+std::string program_path() {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  return length <= 0 ? "" : std::string(path, static_cast<std::size_t>(length));
+}
+
 namespace {
 
 std::string program_folder() {
-  char path[4096];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  if (length <= 0) return ".";
-  const std::string text(path, static_cast<std::size_t>(length));
-  return text.substr(0, text.rfind('/'));
+  const std::string path = program_path();
+  return path.empty() ? "." : path.substr(0, path.rfind('/'));
 }
 
 }  // namespace

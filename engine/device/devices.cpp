@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "engine/base/plugins.h"
 #include "engine/base/text.h"
 #include "engine/device/gpu_device.h"
 

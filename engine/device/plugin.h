@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include "engine/base/plugins.h"
 #include "engine/base/result.h"
 #include "engine/device/gpu/plugin.h"
 

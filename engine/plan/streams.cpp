@@ -8,9 +8,7 @@
 #include "engine/ops/transfers.h"
 
 namespace gradloom {
-namespace {
 
-// How long each step takes, copies as on their link.
 std::vector<double> step_times(const Graph& graph, const Plan& plan, const StepSpeeds& speeds) {
   std::vector<double> ns, known;
   if (speeds.step_ns) known = speeds.step_ns(graph, plan);
@@ -27,6 +25,8 @@ std::vector<double> step_times(const Graph& graph, const Plan& plan, const StepS
   }
   return ns;
 }
+
+namespace {
 
 // A value that leaves and comes back. Steps are positions in the plan before copies move.
 struct Trip {

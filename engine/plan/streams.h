@@ -25,6 +25,9 @@ void place_copies(const Graph& graph, const StepSpeeds& speeds, std::vector<Node
 // By step: the last one during which it may still run. Itself on the compute stream.
 std::vector<std::int32_t> last_busy_steps(const Plan& plan);
 
+// How long each step takes, ns, copies as on their link.
+std::vector<double> step_times(const Graph& graph, const Plan& plan, const StepSpeeds& speeds);
+
 // When each step is predicted to run, ns from the beginning of one micro-batch with what comes once after it.
 struct StepTimes {
   std::vector<double> start_ns, end_ns;

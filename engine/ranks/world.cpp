@@ -45,11 +45,6 @@ Result<const GradloomTransport*> load_transport() {
   return transport;
 }
 
-// The part of `count` elements that is a rank's to add.
-std::int64_t part_begin(std::int64_t count, int rank, int size) {
-  return count / size * rank + std::min<std::int64_t>(rank, count % size);
-}
-
 // Calls f(piece, from, to) for the elements of each piece that are in [begin, end) of them all.
 template <class F>
 void for_pieces(std::span<const World::Piece> pieces, std::int64_t begin, std::int64_t end, const F& f) {
@@ -134,6 +129,12 @@ struct World::Request {
 struct World::Range {
   std::int64_t begin = 0, end = 0;
 };
+
+// The part of `count` elements that is a rank's to add.
+World::Range World::part_of(std::int64_t count, int rank) const {
+  const auto begin = [&](std::int64_t r) { return count / size_ * r + std::min(r, count % size_); };
+  return {begin(rank), begin(rank + 1)};
+}
 
 Result<World*> World::join(const RankPlace& place) {
   CHECK(own_world() == nullptr, "a process joins one world");
@@ -266,18 +267,15 @@ bool World::progress() {
   return any;
 }
 
-bool World::hear_ends() {
-  bool any = false;
+void World::hear_ends() {
   for (int peer = 0; peer < size_; ++peer) {
     End& end = ends_[static_cast<std::size_t>(peer)];
     if (peer == rank_ || end.heard || end.request < 0) continue;
     int done = 0;
-    if (!check(transport_.test(end.request, &done)).ok()) return any;
+    if (!check(transport_.test(end.request, &done)).ok()) return;
     end.heard = done != 0;
     end.text.back() = 0;
-    any = any || end.heard;
   }
-  return any;
 }
 
 // Why a rank that has ended makes this one give up.
@@ -366,10 +364,7 @@ Status World::mean_now(DType type, std::span<const Piece> pieces, void* workspac
   const auto width = static_cast<std::int64_t>(dtype_bytes(type));
   const std::int64_t count = count_of(pieces);
   const bool small = count * width <= kSmallBytes;
-  const auto range_of = [&](int rank) {
-    return small ? Range{0, count}
-                 : Range{part_begin(count, rank, size_), part_begin(count, rank + 1, size_)};
-  };
+  const auto range_of = [&](int rank) { return small ? Range{0, count} : part_of(count, rank); };
   const Range own = range_of(rank_);
   const std::int64_t length = own.end - own.begin;
   for (int peer = 0, place = 0; peer < size_; ++peer) {
@@ -396,13 +391,10 @@ Status World::mean_now(DType type, std::span<const Piece> pieces, void* workspac
 
 Status World::spread_sums(DType type, std::span<const Piece> pieces) {
   const std::int64_t count = count_of(pieces);
-  const auto range_of = [&](int rank) {
-    return Range{part_begin(count, rank, size_), part_begin(count, rank + 1, size_)};
-  };
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    receive_range(peer, type, pieces, range_of(peer));
-    send_range(peer, type, pieces, range_of(rank_), true);
+    receive_range(peer, type, pieces, part_of(count, peer));
+    send_range(peer, type, pieces, part_of(count, rank_), true);
   }
   return wait();
 }

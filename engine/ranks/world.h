@@ -99,11 +99,12 @@ class World {
   void receive(int from, int tag, void* bytes, std::int64_t count);
   Status wait();
   bool progress();
-  bool hear_ends();
+  void hear_ends();
   Status give_up(Error error);
   Status check(int code);
   void send_range(int to, DType type, std::span<const Piece> pieces, Range range, bool sums);
   void receive_range(int from, DType type, std::span<const Piece> pieces, Range range);
+  Range part_of(std::int64_t count, int rank) const;
   Status spread_sums(DType type, std::span<const Piece> pieces);
   std::string silent_ranks() const;
   Error error_of(int peer) const;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/job.h"
+#include "engine/base/plugins.h"
 #include "engine/device/gpu/host/recording.h"
 #include "engine/device/gpu_device.h"
 #include "engine/ir/op.h"

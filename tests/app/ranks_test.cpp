@@ -68,6 +68,15 @@ class Ranks : public Commands {
     }
     return false;
   }
+  // A long training on two ranks whose second one gets a signal; `ranks`: their processes.
+  Outcome signalled(int signal_number, std::set<pid_t>& ranks, const Words& more) {
+    const pid_t child = start(training("gpt-char", with({"--ranks", "2", "--steps", "100000"}, more)));
+    EXPECT_TRUE(wait_for("stdout", "\"step\":2"));
+    ranks = rank_processes(child);
+    EXPECT_EQ(ranks.size(), 2u);
+    kill(ranks.size() == 2 ? *ranks.rbegin() : child, ranks.size() == 2 ? signal_number : SIGTERM);
+    return wait(child);
+  }
   // The processes of the ranks.
   static std::set<pid_t> rank_processes(pid_t started) {
     std::set<pid_t> found;
@@ -143,13 +152,8 @@ TEST_F(Ranks, EndTogetherWhereTheLossIsNotFinite) {
 }
 
 TEST_F(Ranks, ARankThatIsKilledIsNamed) {
-  const pid_t child = start(training(
-      "gpt-char", {"--ranks", "2", "--steps", "100000", "--session", path("s.db"), "--name", "killed"}));
-  ASSERT_TRUE(wait_for("stdout", "\"step\":2"));
-  const std::set<pid_t> ranks = rank_processes(child);
-  ASSERT_EQ(ranks.size(), 2u);
-  kill(*ranks.rbegin(), SIGKILL);
-  const Outcome o = wait(child);
+  std::set<pid_t> ranks;
+  const Outcome o = signalled(SIGKILL, ranks, {"--session", path("s.db"), "--name", "killed"});
   EXPECT_EQ(o.code, 6);
   EXPECT_NE(o.err.find("was ended by signal 9"), std::string::npos) << o.err;
   EXPECT_EQ(o.err.find("interrupted"), std::string::npos) << "one line tells it: " << o.err;
@@ -158,13 +162,8 @@ TEST_F(Ranks, ARankThatIsKilledIsNamed) {
 }
 
 TEST_F(Ranks, ARankThatHangsIsNamed) {
-  const pid_t child =
-      start(training("gpt-char", {"--ranks", "2", "--steps", "100000", "--rank-timeout", "1"}));
-  ASSERT_TRUE(wait_for("stdout", "\"step\":2"));
-  const std::set<pid_t> ranks = rank_processes(child);
-  ASSERT_EQ(ranks.size(), 2u);
-  kill(*ranks.rbegin(), SIGSTOP);
-  const Outcome o = wait(child);
+  std::set<pid_t> ranks;
+  const Outcome o = signalled(SIGSTOP, ranks, {"--rank-timeout", "1"});
   EXPECT_EQ(o.code, 6);
   EXPECT_NE(o.err.find("said nothing for 1.00 s"), std::string::npos) << o.err;
   for (const pid_t rank : ranks) EXPECT_TRUE(ends(rank)) << "none is left";

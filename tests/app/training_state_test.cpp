@@ -9,6 +9,7 @@
 
 #include "app/last_good.h"
 #include "engine/base/npz.h"
+#include "engine/base/plugins.h"
 #include "engine/device/plugin.h"
 #include "engine/train/optimizers.h"
 #include "tests/app/model_job.h"

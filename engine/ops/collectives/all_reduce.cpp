@@ -139,43 +139,36 @@ std::vector<std::pair<int, int>> aliases(const Node& node) {
   return pairs;
 }
 
-const OpDef row{.name = "AllReduceMean",
-                .domain = "gradloom",
-                .summary = "The mean of tensors over the ranks of a training",
-                .traits = kNoGradient | kRandom | kRunsOnce,  // not folded, not merged
-                .min_inputs = 1,
-                .max_inputs = 1 << 20,
-                .max_outputs = 1 << 20,
-                .infer = infer,
-                .cost = cost,
-                .cpu = prepare,
-                .precision = Precision::full,
-                .inplace_input = 0,
-                .aliases = aliases};
+// A row that is run once in its place: not folded, not merged.
+constexpr OpDef exchange(const char* name, const char* summary, InferFn infer_types, PrepareFn cpu) {
+  return {.name = name,
+          .domain = "gradloom",
+          .summary = summary,
+          .traits = kNoGradient | kRandom | kRunsOnce,
+          .max_inputs = 1 << 20,
+          .max_outputs = 1 << 20,
+          .infer = infer_types,
+          .cost = cost,
+          .cpu = cpu,
+          .precision = Precision::full};
+}
 
-const OpDef begin_row{.name = "AllReduceBegin",
-                      .domain = "gradloom",
-                      .summary = "Begins to make the mean of tensors over the ranks, in the background",
-                      .traits = kNoGradient | kRandom | kRunsOnce,
-                      .min_inputs = 1,
-                      .max_inputs = 1 << 20,
-                      .max_outputs = 1 << 20,
-                      .infer = infer_begin,
-                      .cost = cost,
-                      .cpu = prepare_begin,
-                      .precision = Precision::full};
-
-const OpDef wait_row{.name = "AllReduceWait",
-                     .domain = "gradloom",
-                     .summary = "Waits for a mean over the ranks that was begun",
-                     .traits = kNoGradient | kRandom | kRunsOnce,
-                     .min_inputs = 1,
-                     .max_inputs = 1 << 20,
-                     .infer = infer_wait,
-                     .cost = [](const NodeTypes&) { return Cost(); },
-                     .cpu = prepare_wait,
-                     .precision = Precision::full};
-
+const OpDef row = [] {
+  OpDef r = exchange("AllReduceMean", "The mean of tensors over the ranks of a training", infer, prepare);
+  r.inplace_input = 0;
+  r.aliases = aliases;
+  return r;
+}();
+const OpDef begin_row =
+    exchange("AllReduceBegin", "Begins to make the mean of tensors over the ranks, in the background",
+             infer_begin, prepare_begin);
+const OpDef wait_row = [] {
+  OpDef r =
+      exchange("AllReduceWait", "Waits for a mean over the ranks that was begun", infer_wait, prepare_wait);
+  r.max_outputs = 1;
+  r.cost = [](const NodeTypes&) { return Cost(); };
+  return r;
+}();
 const OpDef result_row{.name = "AllReduceResult",
                        .domain = "gradloom",
                        .summary = "A mean over the ranks, after the wait for it",
