@@ -133,6 +133,16 @@ void Rewriter::update(ValueId state, ValueId next) {
   ++extra_uses_[next];
 }
 
+void Rewriter::forget(ValueId state) {
+  CHECK(scope_.has_value(), "state forgotten outside of a rewrite");
+  for (const Update& u : graph_.updates) {
+    if (u.state != state) continue;
+    --extra_uses_[u.state];
+    --extra_uses_[u.next];
+  }
+  std::erase_if(graph_.updates, [&](const Update& u) { return u.state == state; });
+}
+
 void Rewriter::move_outputs(ValueId old_value, ValueId new_value) {
   if (!is_output(old_value)) return;
   for (ValueId& out : graph_.outputs)

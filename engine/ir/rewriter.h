@@ -57,6 +57,8 @@ class Rewriter {
   void retype_parameter(ValueId parameter, DType type);
   // A new state gets `next` after every step.
   void update(ValueId state, ValueId next);
+  // Nothing updates the state any more. REQUIRES that nothing reads it after commit.
+  void forget(ValueId state);
   // The node stays and reads `inputs`, with these attributes; its results take the types that
   // inference gives, known contents are converted. What reads them must be retyped too.
   // REQUIRES inputs that the operator accepts.

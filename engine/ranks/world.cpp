@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <thread>
+#include <utility>
 
-#include "engine/base/bf16.h"
+#include "engine/base/hash.h"
 #include "engine/base/plugins.h"
 #include "engine/base/text.h"
+#include "engine/ranks/numbers.h"
 #include "kernels/clock.h"
 #include "kernels/signals.h"
 
@@ -56,18 +59,6 @@ void for_pieces(std::span<const World::Piece> pieces, std::int64_t begin, std::i
   }
 }
 
-float widened(float x) { return x; }
-double widened(double x) { return x; }
-float widened(_Float16 x) { return static_cast<float>(x); }
-struct Bf16 {
-  std::uint16_t bits;
-};
-float widened(Bf16 x) { return bf16_to_f32(x.bits); }
-void set(float& to, float x) { to = x; }
-void set(double& to, double x) { to = x; }
-void set(_Float16& to, float x) { to = static_cast<_Float16>(x); }
-void set(Bf16& to, float x) { to.bits = f32_to_bf16(x); }
-
 // `parts`: where each rank's elements are.
 template <class T>
 void add_means(std::span<const void* const> parts, void* to, std::int64_t count) {
@@ -88,13 +79,7 @@ void add_means(std::span<const void* const> parts, void* to, std::int64_t count)
 }
 
 void add_means(DType type, std::span<const void* const> parts, void* to, std::int64_t count) {
-  switch (type) {
-    case DType::f32: return add_means<float>(parts, to, count);
-    case DType::f64: return add_means<double>(parts, to, count);
-    case DType::f16: return add_means<_Float16>(parts, to, count);
-    case DType::bf16: return add_means<Bf16>(parts, to, count);
-    default: CHECK(false, "means are of floating-point numbers");
-  }
+  with_type(type, [&]<class T>(T) { add_means<T>(parts, to, count); });
 }
 
 std::int64_t count_of(std::span<const World::Piece> pieces) {
@@ -156,6 +141,14 @@ Result<World*> World::join(const RankPlace& place) {
 
 World* World::current() { return own_world().get(); }
 
+template <class Exchanging>
+Status World::recorded(bool background, const Exchanging& exchanging) {
+  const std::int64_t start_ns = kernels::now_ns(), sent_before = sent_bytes_;
+  TRY(exchanging());
+  if (recording_) recorded_.push_back({start_ns, kernels::now_ns(), sent_bytes_ - sent_before, background});
+  return {};
+}
+
 World::World(const GradloomTransport& transport, int rank, int size)
     : transport_(transport), rank_(rank), size_(size), ends_(static_cast<std::size_t>(size)) {
   for (int peer = 0; peer < size_; ++peer) {
@@ -191,7 +184,7 @@ void World::work() {
     if (begun_.empty()) return;
     const Exchange& next = begun_.front();  // stays where it is: others are added behind it
     lock.unlock();
-    Status made = mean_now(next.type, next.pieces, next.workspace);
+    Status made = recorded(true, [&] { return mean_now(next.type, next.pieces, next.workspace); });
     lock.lock();
     if (!made.ok() && background_.ok()) background_ = std::move(made);
     begun_.pop_front();
@@ -219,10 +212,12 @@ void World::settle() {
 Status World::mean(DType type, std::span<const Piece> pieces, void* workspace) {
   settle();
   const std::int64_t start_ns = kernels::now_ns();
-  Status made = mean_now(type, pieces, workspace);
+  Status made = recorded(false, [&] { return mean_now(type, pieces, workspace); });
   waited_ns_ += kernels::now_ns() - start_ns;
   return made;
 }
+
+std::vector<World::Exchanged> World::take_recorded() { return std::exchange(recorded_, {}); }
 
 Status World::check(int code) {
   if (code != 0 && status_.ok())
@@ -399,6 +394,60 @@ Status World::spread_sums(DType type, std::span<const Piece> pieces) {
   return wait();
 }
 
+Status World::adasum(DType type, std::span<const Piece> pieces, void* workspace) {
+  settle();
+  const std::int64_t start_ns = kernels::now_ns();
+  Status made = recorded(false, [&] { return adasum_now(type, pieces, workspace); });
+  waited_ns_ += kernels::now_ns() - start_ns;
+  return made;
+}
+
+Status World::adasum_now(DType type, std::span<const Piece> pieces, void* workspace) {
+  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
+  for (const Piece& piece : pieces)
+    if (piece.to != piece.from)
+      std::memcpy(piece.to, piece.from, static_cast<std::size_t>(piece.count * width));
+  for (int distance = 1; distance < size_; distance *= 2) {
+    const int peer = rank_ ^ distance;
+    char* theirs = at(workspace, 0);
+    for (const Piece& piece : pieces) {
+      receive(peer, kDataTag, theirs, piece.count * width);
+      send(peer, kDataTag, piece.to, piece.count * width);
+      theirs = at(theirs, piece.count * width);
+    }
+    TRY(wait());
+    theirs = at(workspace, 0);
+    for (const Piece& piece : pieces) {
+      combine_adasum(type, piece.to, theirs, piece.count, rank_ < peer);
+      theirs = at(theirs, piece.count * width);
+    }
+  }
+  return {};
+}
+
+Status World::share(std::span<const Block> blocks) {
+  settle();
+  const std::int64_t start_ns = kernels::now_ns();
+  Status shared = recorded(false, [&] {
+    for (const Block& block : blocks)
+      for (int peer = 0; peer < size_; ++peer) {
+        if (peer == rank_) continue;
+        if (block.owner == rank_) send(peer, kDataTag, block.at, block.bytes);
+        if (block.owner == peer) receive(peer, kDataTag, block.at, block.bytes);
+      }
+    return wait();
+  });
+  waited_ns_ += kernels::now_ns() - start_ns;
+  return shared;
+}
+
+Status World::share_between(const Block& block, int with) {
+  settle();
+  if (block.owner == rank_) send(with, kDataTag, block.at, block.bytes);
+  if (with == rank_) receive(block.owner, kDataTag, block.at, block.bytes);
+  return wait();
+}
+
 Result<std::vector<std::int64_t>> World::exchange(std::int64_t mine) {
   settle();
   std::vector<std::int64_t> all(static_cast<std::size_t>(size_), mine);
@@ -409,6 +458,62 @@ Result<std::vector<std::int64_t>> World::exchange(std::int64_t mine) {
   }
   TRY(wait());
   return all;
+}
+
+Result<std::vector<World::Bytes>> World::gather(const Bytes& mine) {
+  const std::vector<std::int64_t> sizes = TRY(exchange(static_cast<std::int64_t>(mine.size())));
+  if (rank_ != 0) {
+    send(0, kDataTag, mine.data(), static_cast<std::int64_t>(mine.size()));
+    TRY(wait());
+    return std::vector<Bytes>();
+  }
+  std::vector<Bytes> all{mine};
+  for (int peer = 1; peer < size_; ++peer) {
+    const std::int64_t size = sizes[static_cast<std::size_t>(peer)];
+    receive(peer, kDataTag, all.emplace_back(static_cast<std::size_t>(size)).data(), size);
+  }
+  TRY(wait());
+  return all;
+}
+
+constexpr int kClockQuestions = 8;
+
+Result<World::Clock> World::ask_clock(int peer) {
+  Clock best{0, std::numeric_limits<std::int64_t>::max()};
+  for (int i = 0; i < kClockQuestions; ++i) {
+    std::int64_t there_ns = 0;
+    const std::int64_t asked_ns = kernels::now_ns();
+    receive(peer, kDataTag, &there_ns, sizeof there_ns);
+    send(peer, kDataTag, &asked_ns, sizeof asked_ns);
+    TRY(wait());
+    const std::int64_t half_way_ns = (kernels::now_ns() - asked_ns) / 2;
+    if (half_way_ns < best.error_ns) best = {there_ns - (asked_ns + half_way_ns), half_way_ns};
+  }
+  return best;
+}
+
+Status World::answer_clock() {
+  for (int i = 0; i < kClockQuestions; ++i) {
+    std::int64_t asked_ns = 0;
+    receive(0, kDataTag, &asked_ns, sizeof asked_ns);
+    TRY(wait());
+    const std::int64_t now_ns = kernels::now_ns();
+    send(0, kDataTag, &now_ns, sizeof now_ns);
+    TRY(wait());
+  }
+  return {};
+}
+
+Result<std::vector<World::Clock>> World::clocks(const std::string& machine) {
+  const std::vector<std::int64_t> machines = TRY(exchange(static_cast<std::int64_t>(fnv1a64(machine))));
+  if (rank_ != 0) {
+    if (machines[static_cast<std::size_t>(rank_)] != machines[0]) TRY(answer_clock());
+    return std::vector<Clock>();
+  }
+  std::vector<Clock> clocks(machines.size());
+  for (std::size_t peer = 1; peer < machines.size(); ++peer)
+    if (machines[peer] != machines[0]) clocks[peer] = TRY(ask_clock(static_cast<int>(peer)));
+  return clocks;
 }
 
 Status World::leave(const Status& mine) {

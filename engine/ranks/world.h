@@ -72,8 +72,43 @@ class World {
   // The same in the background: pieces and workspace stay as they are until wait_for(workspace).
   void begin_mean(DType type, std::vector<Piece> pieces, void* workspace);
   Status wait_for(const void* workspace);
+  // to = AdaSum over the ranks of from, of each piece by itself (Maleki et al. 2020): pairs of ranks, then pairs of pairs, with
+  //   adasum(a, b) = (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b
+  // where a is of the lower ranks: the sum of what is orthogonal, the mean of what is parallel. Dot products are in float64, 16-bit
+  // types are combined in f32 and rounded once for each level. `workspace`: as many bytes as all pieces.
+  // REQUIRES that size() is a power of two.
+  Status adasum(DType type, std::span<const Piece> pieces, void* workspace);
+
+  // What one rank has, which the others get.
+  struct Block {
+    void* at = nullptr;
+    std::int64_t bytes = 0;
+    int owner = 0;
+  };
+  Status share(std::span<const Block> blocks);
+  Status share_between(const Block& block, int with);  // of its owner, with one other rank; others do nothing
   // Every rank's number, at every rank.
   Result<std::vector<std::int64_t>> exchange(std::int64_t mine);
+  // Every rank's bytes, in the order of the ranks, at rank 0; nothing at the others.
+  using Bytes = std::vector<std::byte>;
+  Result<std::vector<Bytes>> gather(const Bytes& mine);
+
+  // How far a rank's monotonic clock is ahead of rank 0's, and how wrong that may be.
+  struct Clock {
+    std::int64_t offset_ns = 0, error_ns = 0;
+  };
+  // Of all ranks, at rank 0; nothing at the others. Ranks whose `machine` (any text that differs between machines) is rank 0's share its
+  // clock; the others answer, and the quickest answer counts: it was read halfway, give or take half the way (Cristian 1989).
+  Result<std::vector<Clock>> clocks(const std::string& machine);
+
+  // A mean that was made, or blocks that were shared: on this rank's clock, with what it sent. Those in the background and those that steps waited for in place
+  // are in the order in which they were made.
+  struct Exchanged {
+    std::int64_t start_ns = 0, end_ns = 0, sent_bytes = 0;
+    bool background = false;
+  };
+  void record(bool on) { recording_ = on; }  // REQUIRES that nothing is under way
+  std::vector<Exchanged> take_recorded();    // likewise
 
   // Tells the others how this rank ended, hears how they did, and ends the connection; once. The common end: the error of the
   // lowest rank that has one of its own ("rank 2: ..." where not all have the same).
@@ -92,7 +127,12 @@ class World {
     std::vector<Piece> pieces;
     void* workspace;
   };
+  template <class Exchanging>
+  Status recorded(bool background, const Exchanging& exchanging);
+  Status adasum_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status mean_now(DType type, std::span<const Piece> pieces, void* workspace);
+  Result<Clock> ask_clock(int peer);
+  Status answer_clock();
   void work();
   void settle();
   void send(int to, int tag, const void* bytes, std::int64_t count);
@@ -118,7 +158,8 @@ class World {
   std::vector<Request> requests_;
   std::vector<End> ends_;  // of each rank
   std::int64_t sent_bytes_ = 0, waited_ns_ = 0;
-  bool left_ = false;
+  bool left_ = false, recording_ = false;
+  std::vector<Exchanged> recorded_;
   // The thread of its own, and what it has to do; all under the mutex but abandoned_.
   std::mutex mutex_;
   std::condition_variable changed_;

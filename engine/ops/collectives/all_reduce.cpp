@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/ops/collectives/adasum.h"
+#include "engine/ops/collectives/own_world.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"
-#include "engine/ops/kernel_failed.h"
 #include "engine/ops/preparation.h"
-#include "engine/ranks/world.h"
 #include "kernels/signals.h"
 
 namespace gradloom {
@@ -68,19 +68,6 @@ struct Prepared {
   std::vector<std::int64_t> counts;
 };
 
-World& world_of(const Prepared& prepared) {
-  World* const world = World::current();
-  if (world == nullptr || world->size() != prepared.ranks)
-    throw KernelFailed{{Errc::usage, "the plan is one of " + std::to_string(prepared.ranks) +
-                                         " ranks, this process is one of " +
-                                         std::to_string(world == nullptr ? 1 : world->size())}};
-  return *world;
-}
-
-void demand(const Status& status) {
-  if (!status.ok()) throw KernelFailed{status.error()};
-}
-
 // The mean over one rank.
 void copy(const Prepared& prepared, const LaunchArgs& args) {
   for (std::size_t i = 0; i < prepared.counts.size(); ++i)
@@ -112,7 +99,28 @@ Result<Kernel> prepare(const NodeTypes& types) {
       "all_reduce mean", static_cast<std::size_t>(workspace), [prepared](const LaunchArgs& args) {
         if (prepared->ranks == 1) return copy(*prepared, args);
         const kernels::NoSignals::Pause handlers_run;  // it may wait long, and calls no library of products
-        demand(world_of(*prepared).mean(prepared->type, pieces_of(*prepared, args), args.workspace));
+        demand(own_world(prepared->ranks).mean(prepared->type, pieces_of(*prepared, args), args.workspace));
+      }};
+}
+
+std::int64_t bytes_of(const NodeTypes& types) {
+  return count_of(types) * static_cast<std::int64_t>(dtype_bytes(types.inputs[0].dtype));
+}
+
+Status infer_adasum(InferContext& ctx) {
+  const std::int64_t ranks = ctx.attrs.integer("ranks", 0);
+  if (ranks < 1 || (ranks & (ranks - 1)) != 0) return infer_error("ranks must be a power of two");
+  return infer_means(ctx, 0);
+}
+
+Result<Kernel> prepare_adasum(const NodeTypes& types) {
+  const auto prepared = prepared_of(types);
+  const auto workspace = static_cast<std::size_t>(prepared->ranks == 1 ? 0 : bytes_of(types));
+  return Kernel{
+      "all_reduce adasum", workspace, [prepared](const LaunchArgs& args) {
+        if (prepared->ranks == 1) return copy(*prepared, args);
+        const kernels::NoSignals::Pause handlers_run;
+        demand(own_world(prepared->ranks).adasum(prepared->type, pieces_of(*prepared, args), args.workspace));
       }};
 }
 
@@ -120,8 +128,9 @@ Result<Kernel> prepare_begin(const NodeTypes& types) {
   const auto prepared = prepared_of(types);
   return Kernel{"all_reduce begin", 0, [prepared](const LaunchArgs& args) {
                   if (prepared->ranks == 1) return copy(*prepared, args);
-                  world_of(*prepared).begin_mean(prepared->type, pieces_of(*prepared, args),
-                                                 args.outputs[prepared->counts.size()]);
+                  own_world(prepared->ranks)
+                      .begin_mean(prepared->type, pieces_of(*prepared, args),
+                                  args.outputs[prepared->counts.size()]);
                 }};
 }
 
@@ -159,6 +168,12 @@ const OpDef row = [] {
   r.aliases = aliases;
   return r;
 }();
+const OpDef adasum_row = [] {
+  OpDef r = exchange("AllReduceAdasum", "AdaSum of gradients over the ranks of a training", infer_adasum,
+                     prepare_adasum);
+  r.inplace_input = 0;
+  return r;
+}();
 const OpDef begin_row =
     exchange("AllReduceBegin", "Begins to make the mean of tensors over the ranks, in the background",
              infer_begin, prepare_begin);
@@ -181,6 +196,7 @@ const OpDef result_row{.name = "AllReduceResult",
 }  // namespace
 
 const OpDef& all_reduce_op() { return row; }
+const OpDef& all_reduce_adasum_op() { return adasum_row; }
 const OpDef& all_reduce_begin_op() { return begin_row; }
 const OpDef& all_reduce_wait_op() { return wait_row; }
 const OpDef& all_reduce_result_op() { return result_row; }

@@ -112,6 +112,145 @@ TEST(World, ExchangesNumbers) {
   });
 }
 
+// The paper's recursion, in float64.
+std::vector<double> adasum_of(const std::vector<std::vector<double>>& ranks) {
+  if (ranks.size() == 1) return ranks[0];
+  const auto middle = ranks.begin() + static_cast<std::ptrdiff_t>(ranks.size() / 2);
+  const std::vector<double> a = adasum_of({ranks.begin(), middle}), b = adasum_of({middle, ranks.end()});
+  double aa = 0, ab = 0, bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    aa += a[i] * a[i];
+    ab += a[i] * b[i];
+    bb += b[i] * b[i];
+  }
+  std::vector<double> sum(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    sum[i] = (aa > 0 ? 1 - ab / (2 * aa) : 1) * a[i] + (bb > 0 ? 1 - ab / (2 * bb) : 1) * b[i];
+  return sum;
+}
+
+void expect_adasum(DType type, int ranks, bool in_place, double tolerance) {
+  const std::vector<std::int64_t> counts{1, 5000, 17};
+  std::vector<std::vector<Tensor>> results(static_cast<std::size_t>(ranks));
+  on_ranks(ranks, [&](World& world) {
+    std::vector<Tensor> from, &to = results[static_cast<std::size_t>(world.rank())];
+    std::vector<World::Piece> pieces;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      from.push_back(
+          numbers(type, counts[i], i == 2 && world.rank() == 1 ? 0 : world.rank(), static_cast<int>(i)));
+      to.push_back(in_place ? from.back() : Tensor(type, {counts[i]}));
+      void* const place = to.back().mutable_data();
+      pieces.push_back({in_place ? place : from.back().data(), place, counts[i]});
+    }
+    std::vector<double> workspace(6000);
+    EXPECT_TRUE(world.adasum(type, pieces, workspace.data()).ok());
+  });
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    std::vector<std::vector<double>> values;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Tensor x = numbers(type, counts[i], i == 2 && rank == 1 ? 0 : rank, static_cast<int>(i));
+      values.emplace_back();
+      for (std::int64_t k = 0; k < x.count(); ++k) values.back().push_back(x.at(k));
+    }
+    const std::vector<double> want = adasum_of(values);
+    for (const std::vector<Tensor>& of_rank : results) {
+      EXPECT_EQ(std::memcmp(of_rank[i].data(), results[0][i].data(), of_rank[i].bytes()), 0)
+          << "the same on all ranks";
+      for (std::size_t k = 0; k < want.size(); ++k)
+        ASSERT_NEAR(of_rank[i].at(static_cast<std::int64_t>(k)), want[k], tolerance)
+            << dtype_name(type) << ", " << ranks << " ranks";
+    }
+  }
+}
+
+TEST(World, AdasumIsThatOfThePaper) {
+  for (const int ranks : {1, 2, 4}) {
+    expect_adasum(DType::f64, ranks, true, 1e-12);
+    expect_adasum(DType::f32, ranks, false, 1e-5);
+    expect_adasum(DType::bf16, ranks, true, 0.1);
+  }
+  on_ranks(2, [](World& world) {  // equal gradients, and those of a rank that has none
+    std::vector<double> same{1, -2, 3}, one_alone(2, world.rank() == 0 ? 5.0 : 0.0), workspace(5);
+    const std::vector<World::Piece> pieces{{same.data(), same.data(), 3},
+                                           {one_alone.data(), one_alone.data(), 2}};
+    EXPECT_TRUE(world.adasum(DType::f64, pieces, workspace.data()).ok());
+    EXPECT_EQ(same, (std::vector<double>{1, -2, 3})) << "the mean";
+    EXPECT_EQ(one_alone, (std::vector<double>{5, 5})) << "the sum";
+  });
+}
+
+TEST(World, SharesWhatEachRankHas) {
+  on_ranks(3, [](World& world) {
+    std::vector<std::vector<float>> x;
+    std::vector<World::Block> blocks;
+    for (const std::int64_t count : {5, 30000, 0, 7}) {
+      x.emplace_back(static_cast<std::size_t>(count),
+                     static_cast<float>(10 * world.rank()) + static_cast<float>(count));
+      blocks.push_back({x.back().data(), 4 * count, static_cast<int>(x.size()) % 3});
+    }
+    EXPECT_TRUE(world.share(blocks).ok());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      for (const float value : x[i])
+        ASSERT_EQ(value, static_cast<float>(10 * blocks[i].owner) + static_cast<float>(x[i].size()));
+  });
+}
+
+TEST(World, GathersBytesOfAnyLengthAtTheFirstRank) {
+  on_ranks(4, [](World& world) {
+    const World::Bytes mine(static_cast<std::size_t>(3 * world.rank()), std::byte(world.rank()));
+    const auto all = world.gather(mine);
+    ASSERT_TRUE(all.ok());
+    if (world.rank() > 0) {
+      EXPECT_TRUE(all->empty());
+      return;
+    }
+    ASSERT_EQ(all->size(), 4u);
+    for (std::size_t rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(all->at(rank), World::Bytes(3 * rank, std::byte(rank)));
+  });
+}
+
+TEST(World, ClocksOfOtherMachinesAreAsked) {
+  on_ranks(3, [](World& world) {
+    const auto clocks = world.clocks(world.rank() == 2 ? "there" : "here");
+    ASSERT_TRUE(clocks.ok());
+    if (world.rank() > 0) {
+      EXPECT_TRUE(clocks->empty());
+      return;
+    }
+    ASSERT_EQ(clocks->size(), 3u);
+    for (const std::size_t same : {0, 1}) {
+      EXPECT_EQ(clocks->at(same).offset_ns, 0);
+      EXPECT_EQ(clocks->at(same).error_ns, 0);
+    }
+    const World::Clock there = clocks->at(2);
+    EXPECT_GT(there.error_ns, 0) << "it was asked";
+    EXPECT_LE(std::abs(there.offset_ns), there.error_ns + 1) << "here, too, the clock is the same";
+  });
+}
+
+TEST(World, MeansAreRecordedWhereThatIsAskedFor) {
+  on_ranks(2, [](World& world) {
+    std::vector<float> x(100000), workspace(100000);
+    const World::Piece all{x.data(), x.data(), 100000}, few{x.data(), x.data(), 10};
+    EXPECT_TRUE(world.mean(DType::f32, {&few, 1}, workspace.data()).ok());
+    EXPECT_TRUE(world.take_recorded().empty());
+    world.record(true);
+    world.begin_mean(DType::f32, {all}, workspace.data());
+    EXPECT_TRUE(world.wait_for(workspace.data()).ok());
+    EXPECT_TRUE(world.mean(DType::f32, {&few, 1}, workspace.data()).ok());
+    const auto made = world.take_recorded();
+    ASSERT_EQ(made.size(), 2u);
+    EXPECT_TRUE(made[0].background);
+    EXPECT_EQ(made[0].sent_bytes, 400000) << "half of the elements, and half of the sums";
+    EXPECT_FALSE(made[1].background);
+    EXPECT_EQ(made[1].sent_bytes, 40);
+    EXPECT_LE(made[0].start_ns, made[0].end_ns);
+    EXPECT_LE(made[0].end_ns, made[1].start_ns);
+    EXPECT_TRUE(world.take_recorded().empty());
+  });
+}
+
 Status wait_for_a_mean(World& world) {
   std::vector<float> x(100000), workspace(100000 * 3);
   const World::Piece piece{x.data(), x.data(), 100000};

@@ -1,0 +1,23 @@
+// How kernels of exchanges find the ranks of their process. Private to this folder.
+#pragma once
+
+#include "engine/ops/kernel_failed.h"
+#include "engine/ranks/world.h"
+
+namespace gradloom {
+
+// Throws KernelFailed: the process is not one of so many.
+inline World& own_world(int ranks) {
+  World* const world = World::current();
+  if (world == nullptr || world->size() != ranks)
+    throw KernelFailed{{Errc::usage, "the plan is one of " + std::to_string(ranks) +
+                                         " ranks, this process is one of " +
+                                         std::to_string(world == nullptr ? 1 : world->size())}};
+  return *world;
+}
+
+inline void demand(const Status& status) {
+  if (!status.ok()) throw KernelFailed{status.error()};
+}
+
+}  // namespace gradloom

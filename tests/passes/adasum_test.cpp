@@ -1,0 +1,63 @@
+#include <gtest/gtest.h>
+
+#include "engine/ops/collectives/adasum.h"
+#include "engine/ops/collectives/all_reduce.h"
+#include "passes/compile.h"
+#include "tests/passes/support.h"
+
+namespace gradloom {
+namespace {
+
+using testing::why_nots;
+
+Compiled trained(const char* passes, std::int64_t ranks) {
+  Graph graph;
+  GraphBuilder b(graph);
+  ValueId h = b.input("x", {DType::f32, {8, 16}});
+  for (const char* name : {"a", "b"})
+    h = b.op("Tanh", {b.op("MatMul", {h, b.parameter(name, Tensor(DType::f32, {16, 16}))})});
+  const ValueId loss = b.op("ReduceMean", {h}, {{"keepdims", std::int64_t{0}}});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  CompileOptions options;
+  options.train.loss = "loss";
+  options.train.ranks = ranks;
+  options.train.clip_norm = 1;
+  options.pipeline = *parse_pipeline(passes);
+  auto compiled = compile(std::move(graph), options);
+  EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+  EXPECT_TRUE(check_plan(compiled->train.graph, compiled->plan).ok());
+  return std::move(compiled).value();
+}
+
+int count(const Compiled& c, const OpDef& op) {
+  int found = 0;
+  for (const Node& node : c.train.graph.nodes) found += node.alive() && node.op == &op;
+  return found;
+}
+
+TEST(AdasumPass, TakesGradientsAndLeavesTheLoss) {
+  const Compiled c = trained("adasum", 4);
+  EXPECT_EQ(count(c, all_reduce_adasum_op()), 1) << "both gradients in one";
+  EXPECT_EQ(count(c, all_reduce_op()), 1) << "the loss is a mean";
+  for (const Node& node : c.train.graph.nodes) {
+    if (!node.alive() || !is_op(node, "GlobalNorm")) continue;
+    for (const ValueId in : node.inputs)
+      EXPECT_EQ(c.train.graph.nodes[c.train.graph.values[in].producer].op, &all_reduce_adasum_op())
+          << "clipping sees what the update sees";
+  }
+}
+
+TEST(AdasumPass, SaysWhyNot) {
+  const Compiled c = trained("adasum", 3);
+  EXPECT_EQ(count(c, all_reduce_adasum_op()), 0);
+  for (const PassReport& report : c.reports)
+    if (report.name == "adasum") {
+      EXPECT_EQ(report.rejected, 2);
+      EXPECT_NE(why_nots(report).find("there are 3 ranks, which is no power of two"), std::string::npos);
+    }
+  EXPECT_EQ(trained("adasum", 1).plan.hash, trained("none", 1).plan.hash);
+}
+
+}  // namespace
+}  // namespace gradloom
