@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "app/ranks.h"
 #include "app/training_state.h"
 #include "engine/base/text.h"
 
@@ -31,11 +32,16 @@ Result<std::string> CheckpointWriter::put(const Job& job, std::int64_t step) {
     return Error{Errc::numeric, "the parameters after step " + std::to_string(step) +
                                     " are not finite: no checkpoint is written of them"};
   } catch (const std::bad_alloc&) {
+    if (helps_) throw;  // others may wait for this rank
     return Error{Errc::limit, "out of memory for a checkpoint after step " + std::to_string(step)};
   }
 }
 
 void CheckpointWriter::write(const Job& job, std::int64_t step) {
+  if (folder_ == nullptr) {
+    if (const auto given = helps_ ? checkpoint_of(job, step) : Checkpoint(); !given) status_ = given.error();
+    return;
+  }
   const std::int64_t start_ns = monotonic_ns();
   tried_step_ = step;
   const auto path = put(job, step);
@@ -65,15 +71,17 @@ void CheckpointWriter::evaluated(const Job& job, std::int64_t step, const EarlyS
                                  bool best) {
   const std::int64_t before = early_stop_ ? early_stop_->best_step : -1;
   early_stop_ = state;
-  if (folder_ == nullptr || !best) return;
-  folder_->protect(step);
+  if (!best || (folder_ == nullptr && !helps_)) return;
+  if (folder_ != nullptr) folder_->protect(step);
   write(job, step);
-  if (!status_.ok()) folder_->protect(before);
+  if (folder_ != nullptr && !status_.ok()) folder_->protect(before);
 }
 
 void CheckpointWriter::finish(const Job& job, std::int64_t step) {
-  if (folder_ != nullptr && (step != latest_step_ || !status_.ok()) && step != job.steps_before())
-    write(job, step);
+  const bool lacks =
+      folder_ != nullptr && (step != latest_step_ || !status_.ok()) && step != job.steps_before();
+  const Result<bool> due = helps_ ? as_rank_0(lacks) : Result<bool>(lacks);
+  if (due && *due) write(job, step);
 }
 
 }  // namespace gradloom

@@ -20,6 +20,9 @@ class CheckpointWriter {
   // Opens the folder before the first step. Without a folder nothing is ever due.
   static Result<std::unique_ptr<CheckpointWriter>> create(const CheckpointOptions& options, const Job& job,
                                                           const Output& out);
+  bool writes() const { return folder_ != nullptr; }
+  // Where ranks keep states apart, all take part in what rank 0 writes: they call what it calls.
+  void help(bool helps) { helps_ = helps; }
   // After this step one is to be written, which was not yet.
   bool due(std::int64_t step) const;
   // REQUIRES nothing pending, and `step` the last that was made. Tells what it did.
@@ -40,6 +43,7 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointOptions& options, const Job& job, const Output& out)
       : options_(&options), out_(&out), finite_(job.compiled().train.graph) {}
   Result<std::string> put(const Job& job, std::int64_t step);
+  bool helps_ = false;
   const CheckpointOptions* options_;
   const Output* out_;
   FiniteParameters finite_;

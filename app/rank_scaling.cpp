@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
+#include "engine/ops/collectives/adasum.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "engine/plan/streams.h"
 #include "engine/ranks/world.h"
+#include "passes/zero.h"
 
 namespace gradloom {
 namespace {
@@ -47,11 +51,24 @@ double exchange_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
          ways * (n - 1) * kMessageNs + bytes * (whole ? n : 1) / kAddedBytesPerNs;
 }
 
+// All bytes go to one other rank in each of log2(ranks) rounds, the nearest first, and are combined.
+double adasum_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
+  double ns = 0;
+  for (std::int64_t distance = 1; distance < ranks; distance *= 2) {
+    const std::int64_t own = cluster.ranks_per_machine;
+    const bool inside = own == 0 || distance < own;
+    const Link& link = inside ? cluster.local : cluster.link;
+    const double at_once = inside ? 1 : static_cast<double>(own);  // ranks of a machine that share its link
+    ns += bytes * at_once / link.bytes_per_ns + link.latency_ns + kMessageNs + bytes / kAddedBytesPerNs;
+  }
+  return ns;
+}
+
 // What a plan does, as far as exchanges are concerned.
 struct Moment {
-  enum Kind { kernel, begin, wait, exchange } kind = kernel;
+  enum Kind { kernel, begin, wait, exchange, adasum } kind = kernel;
   double ns = 0;          // kernel
-  double bytes = 0;       // begin, exchange
+  double bytes = 0;       // begin, exchange, adasum
   std::size_t begun = 0;  // wait: the event that it waits for
 };
 
@@ -82,6 +99,10 @@ std::vector<Moment> events_of(const Prepared& prepared) {
       event = {Moment::wait, 0, 0, begun.at(node.inputs[0])};
     } else if (node.op == &all_reduce_op()) {
       event = {Moment::exchange, 0, bytes_of(graph, node), 0};
+    } else if (node.op == &all_reduce_adasum_op()) {
+      event = {Moment::adasum, 0, bytes_of(graph, node), 0};
+    } else if (node.op == &share_parameters_op()) {
+      event = {Moment::exchange, 0, bytes_of(graph, node) / 2, 0};  // each goes one way
     } else {
       event.ns = ns[i];
       if (step.micro) event.ns *= repeats;
@@ -105,15 +126,56 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, const C
     if (event.kind == Moment::wait) {
       now = std::max(now, over[event.begun]);
     } else {
-      const double ns = exchange_ns(event.bytes, ranks, cluster);
+      const bool adasum = event.kind == Moment::adasum;
+      const double ns =
+          adasum ? adasum_ns(event.bytes, ranks, cluster) : exchange_ns(event.bytes, ranks, cluster);
       row.exchange_ns += ns;
       over[i] = link_free = std::max(now, link_free) + ns;
-      if (event.kind == Moment::exchange) now = link_free;
+      if (event.kind != Moment::begin) now = link_free;
     }
     row.exposed_ns += now - before;
   }
   row.step_ns = now;
   return row;
+}
+
+// What the optimizer remembers of each parameter, in the order in which pass zero shares it out.
+std::vector<std::int64_t> state_bytes(const TrainGraph& train) {
+  const Graph& graph = train.graph;
+  std::map<ValueId, std::int64_t> bytes;
+  for (const TrainState& state : train.states) {
+    if (state.parameter.empty() || !state.remembered || state.name == kAverage) continue;
+    const ValueId value = find_value(graph, state.value);
+    if (value != kNone)
+      bytes[find_value(graph, state.parameter)] += static_cast<std::int64_t>(byte_size(graph.type(value)));
+  }
+  std::vector<std::int64_t> list;
+  for (const auto& [parameter, of_parameter] : bytes) list.push_back(of_parameter);
+  return list;
+}
+
+// Of the states of each rank.
+std::vector<std::int64_t> shares_of(const std::vector<std::int64_t>& bytes, std::int64_t ranks) {
+  std::vector<std::int64_t> shares(static_cast<std::size_t>(ranks), 0);
+  const std::vector<std::int64_t> owners = zero_owners(bytes, ranks);
+  for (std::size_t i = 0; i < bytes.size(); ++i) shares[static_cast<std::size_t>(owners[i])] += bytes[i];
+  return shares;
+}
+
+void add_peaks(const Prepared& prepared, std::vector<ScalingRow>& rows) {
+  const Compiled& c = prepared.compiled;
+  const std::vector<std::int64_t> bytes = state_bytes(c.train);
+  const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  const bool apart = std::any_of(c.plan.steps.begin(), c.plan.steps.end(), [&](const PlanStep& step) {
+    return c.train.graph.nodes[step.node].op == &share_parameters_op();
+  });
+  const std::int64_t kept =
+      apart ? shares_of(bytes, prepared.recipe.ranks)[0] : total;  // the plan is rank 0's
+  for (ScalingRow& row : rows) {
+    const std::vector<std::int64_t> shares = shares_of(bytes, row.ranks);
+    row.peak_bytes = c.plan.peak_bytes() - kept + total;
+    row.zero_peak_bytes = row.peak_bytes - total + *std::max_element(shares.begin(), shares.end());
+  }
 }
 
 std::string bend_text(const std::vector<ScalingRow>& rows) {
@@ -147,7 +209,7 @@ RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
   RankScaling scaling;
   const std::vector<Moment> events = events_of(prepared);
   for (const Moment& event : events) {
-    if (event.kind != Moment::begin && event.kind != Moment::exchange) continue;
+    if (event.kind == Moment::kernel || event.kind == Moment::wait) continue;
     ++scaling.exchanges;
     scaling.bytes += event.bytes;
   }
@@ -163,6 +225,7 @@ RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
     row.efficiency = row.step_ns > 0 ? scaling.rows.front().step_ns / row.step_ns : 1;
   }
   scaling.bend = bend_text(scaling.rows);
+  add_peaks(prepared, scaling.rows);
   return scaling;
 }
 
@@ -173,7 +236,9 @@ Json scaling_json(const RankScaling& scaling) {
                     {"predicted_step_ns", row.step_ns},
                     {"exchange_ns", row.exchange_ns},
                     {"exposed_ns", row.exposed_ns},
-                    {"efficiency", row.efficiency}});
+                    {"efficiency", row.efficiency},
+                    {"peak_bytes", row.peak_bytes},
+                    {"zero_peak_bytes", row.zero_peak_bytes}});
   return {{"exchanges_per_step", scaling.exchanges},
           {"exchanged_bytes", scaling.bytes},
           {"kernel_times", scaling.measured ? "measured" : "estimated"},
@@ -195,13 +260,17 @@ void print_scaling(const Output& out, const RankScaling& scaling, const Prepared
            (local > 0 ? "; " + link_text(cluster.link) + " between machines of " + plural_text(local, "rank")
                       : "") +
            (scaling.measured ? "" : "; kernel times are estimates (--costs takes measured ones)"));
+  const auto time_text = [](double ns) { return ns > 0 ? duration_text(ns) : std::string("-"); };
   std::vector<std::vector<std::string>> rows;
   for (const ScalingRow& row : scaling.rows)
     rows.push_back({row.ranks == recipe.ranks ? "*" : "", std::to_string(row.ranks),
-                    duration_text(row.step_ns), duration_text(row.exchange_ns), duration_text(row.exposed_ns),
-                    percent_text(row.efficiency)});
+                    duration_text(row.step_ns), time_text(row.exchange_ns), time_text(row.exposed_ns),
+                    percent_text(row.efficiency), bytes_text(static_cast<double>(row.peak_bytes)),
+                    bytes_text(static_cast<double>(row.zero_peak_bytes))});
   out.text("");
-  out.text(table_text({"", "ranks", "predicted step", "exchanges", "not hidden", "efficiency"}, rows, {0}));
+  out.text(table_text(
+      {"", "ranks", "predicted step", "exchanges", "not hidden", "efficiency", "peak of a rank", "with zero"},
+      rows, {0}));
   if (!scaling.bend.empty()) out.text(scaling.bend);
 }
 

@@ -31,6 +31,8 @@ struct ScalingRow {
   std::int64_t ranks = 1;
   double step_ns = 0, exchange_ns = 0, exposed_ns = 0;  // exposed: that kernels wait for exchanges
   double efficiency = 1;                                // samples per second against as many single ranks
+  // Of the rank that has most: as every rank keeps all of the optimizer's states, and with pass zero.
+  std::int64_t peak_bytes = 0, zero_peak_bytes = 0;
 };
 struct RankScaling {
   std::int64_t exchanges = 0;    // in a step

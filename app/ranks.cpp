@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <thread>
 
 #include "app/local_ranks.h"
+#include "app/rank_message.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "engine/ranks/world.h"
@@ -34,6 +36,29 @@ void make_silent(TrainRequest& request, CommandContext& context) {
 // Open MPI kills ranks a second after it asked them to end, ours three (app/local_ranks.cpp).
 constexpr std::chrono::milliseconds kPatience{500}, kLocalPatience{1500};
 
+using LeaveWorld = std::function<Status(const Status& mine)>;
+
+// Meets the other ranks; `work` leaves them.
+Status run_as(const RankPlace& place, std::chrono::milliseconds silence, CommandContext& context,
+              const std::function<Status(World&, const LeaveWorld&)>& work) {
+  World& world = *TRY(World::join(place));
+  world.set_limit(silence);
+  world.set_stop(context.stop, is_local_rank() ? kLocalPatience : kPatience);
+  const LeaveWorld leave = [&](const Status& mine) { return world.leave(mine); };
+  Status ended;
+  {
+    const Finishing finishing(context);  // a rank that ended at once would leave the others waiting
+    try {
+      ended = work(world, leave);
+    } catch (const std::bad_alloc&) {
+      ended = leave(Error{Errc::limit, "out of memory"});
+    }
+  }
+  if (ended.ok()) return ended;
+  if (end_as_local_rank(place.rank, ended.error())) return {};
+  return place.rank == 0 ? ended : Error{ended.error().code, ""};  // rank 0 tells it
+}
+
 Status train_as(const RankPlace& place, TrainRequest request, std::chrono::milliseconds silence,
                 CommandContext& context, const TrainOne& train) {
   if (request.recipe.ranks > 1 && request.recipe.ranks != place.world && place.rank == 0)
@@ -41,22 +66,10 @@ Status train_as(const RankPlace& place, TrainRequest request, std::chrono::milli
                      std::to_string(request.recipe.ranks));
   request.recipe.ranks = place.world;
   request.recipe.threads = threads_of(request.recipe, place);
-  World& world = *TRY(World::join(place));
-  world.set_limit(silence);
-  world.set_stop(context.stop, is_local_rank() ? kLocalPatience : kPatience);
-  if (place.rank > 0) make_silent(request, context);
-  Status ended;
-  {
-    const Finishing finishing(context);  // a rank that ended at once would leave the others waiting
-    try {
-      ended = train(std::move(request), context, [&](const Status& mine) { return world.leave(mine); });
-    } catch (const std::bad_alloc&) {
-      ended = world.leave(Error{Errc::limit, "out of memory"});
-    }
-  }
-  if (ended.ok()) return ended;
-  if (end_as_local_rank(place.rank, ended.error())) return {};
-  return place.rank == 0 ? ended : Error{ended.error().code, ""};  // rank 0 tells it
+  return run_as(place, silence, context, [&](World&, const LeaveWorld& leave) {
+    if (place.rank > 0) make_silent(request, context);
+    return train(std::move(request), context, leave);
+  });
 }
 
 }  // namespace
@@ -71,17 +84,28 @@ Status train_on_ranks(TrainRequest request, std::chrono::milliseconds silence, C
   return train(std::move(request), context, [](const Status& mine) { return mine; });
 }
 
+Status work_on_ranks(std::int64_t ranks, CommandContext& context,
+                     const std::function<Status(World& world)>& work) {
+  const std::optional<RankPlace> place = TRY(rank_place());
+  if (!place) return start_local_ranks(ranks, context);
+  return run_as(*place, std::chrono::seconds(60), context, [&](World& world, const LeaveWorld& leave) {
+    if (place->rank > 0) context.out.set_quiet(true);
+    return leave(work(world));
+  });
+}
+
 Status check_same_on_all_ranks(const Job& job) {
   World* const world = World::current();
   if (world == nullptr) return {};
   const Recipe& r = job.recipe();
   const std::string order = r.optimizer + " " + r.schedule + " " + std::to_string(r.steps) + " " +
-                            std::to_string(r.epochs) + " " + std::to_string(r.shuffle) + " " +
-                            std::to_string(r.seed) + " " + std::to_string(job.first_batch(1));
+                            std::to_string(r.epochs) + " " + std::to_string(r.shuffle) + " " + r.profile +
+                            " " + std::to_string(r.seed) + " " + std::to_string(job.first_batch(1));
+  const std::string plan = keeps_states_apart(job) ? recipe_json(r) : job.compiled().plan.hash;
   for (const auto& [what, text] :
        {std::pair<const char*, std::string>{"has another model", r.model_hash},
-        {"has another plan (another recipe, version or kind of processor)", job.compiled().plan.hash},
-        {"takes other steps, batches or learning rates", order}}) {
+        {"has another plan (another recipe, version or kind of processor)", plan},
+        {"takes other steps, batches or learning rates, or times other steps", order}}) {
     const std::vector<std::int64_t> hashes = TRY(world->exchange(static_cast<std::int64_t>(fnv1a64(text))));
     for (std::size_t rank = 1; rank < hashes.size(); ++rank)
       if (hashes[rank] != hashes[0])
@@ -90,11 +114,55 @@ Status check_same_on_all_ranks(const Job& job) {
   return {};
 }
 
-Result<bool> on_any_rank(bool mine) {
+Result<std::vector<std::int64_t>> of_all_ranks(std::int64_t mine) {
   World* const world = World::current();
-  if (world == nullptr) return mine;
-  const std::vector<std::int64_t> all = TRY(world->exchange(mine ? 1 : 0));
-  return std::any_of(all.begin(), all.end(), [](std::int64_t one) { return one != 0; });
+  return world == nullptr ? std::vector{mine} : world->exchange(mine);
+}
+
+Result<bool> as_rank_0(bool mine) { return TRY(of_all_ranks(mine ? 1 : 0))[0] != 0; }
+
+Result<NextStep> agree_on_next_step(const NextStep& mine) {
+  constexpr std::int64_t kStop = 1, kTimes = 2, kCheckpoint = 4;
+  const std::vector<std::int64_t> all = TRY(of_all_ranks((mine.stop ? kStop : 0) | (mine.timed ? kTimes : 0) |
+                                                         (mine.checkpoint ? kCheckpoint : 0)));
+  return NextStep{std::any_of(all.begin(), all.end(), [](std::int64_t one) { return (one & kStop) != 0; }),
+                  (all[0] & kTimes) != 0, (all[0] & kCheckpoint) != 0};
+}
+
+bool keeps_states_apart(const Job& job) {
+  const std::vector<PassReport>& reports = job.compiled().reports;
+  return job.recipe().ranks > 1 && std::any_of(reports.begin(), reports.end(), [](const PassReport& report) {
+           return report.name == "zero" && report.matched > 0;
+         });
+}
+
+Status gather_states(std::map<std::string, Tensor>& states) {
+  World* const world = World::current();
+  if (world == nullptr) return {};
+  RankMessage mine;
+  for (const auto& [name, tensor] : states) {
+    if (world->rank() == 0) break;  // they are there
+    mine.add(name);
+    mine.add(static_cast<std::int64_t>(tensor.dtype()));
+    mine.add(static_cast<std::int64_t>(tensor.shape().size()));
+    for (const std::int64_t dim : tensor.shape()) mine.add(dim);
+    mine.add_bytes(tensor.data(), tensor.bytes());
+  }
+  for (World::Bytes& bytes : TRY(world->gather(mine.bytes()))) {
+    RankMessage theirs(std::move(bytes));
+    while (theirs.left() > 0) {
+      const std::string name = theirs.text();
+      const auto type = static_cast<DType>(theirs.number());
+      Shape shape(static_cast<std::size_t>(theirs.number()));
+      for (std::int64_t& dim : shape) dim = theirs.number();
+      Tensor tensor(type, shape);
+      const std::span<const std::byte> contents = theirs.bytes_next();
+      CHECK(contents.size() == tensor.bytes(), "a state of another rank is not whole");
+      std::memcpy(tensor.mutable_data(), contents.data(), contents.size());
+      states.emplace(name, std::move(tensor));
+    }
+  }
+  return {};
 }
 
 }  // namespace gradloom

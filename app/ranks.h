@@ -3,9 +3,13 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "app/command.h"
 #include "app/train_flags.h"
+#include "engine/ranks/world.h"
 
 namespace gradloom {
 
@@ -20,9 +24,26 @@ using TrainOne = std::function<Status(TrainRequest, CommandContext&, const EndOf
 Status train_on_ranks(TrainRequest request, std::chrono::milliseconds silence, CommandContext& context,
                       const TrainOne& train);
 
+// The same of any work: `ranks` of them on this machine, unless a launcher has made this process one.
+Status work_on_ranks(std::int64_t ranks, CommandContext& context,
+                     const std::function<Status(World& world)>& work);
+
 // Errc::bad_input: a rank has another model, plan or version than rank 0. Nothing to do with one rank.
 Status check_same_on_all_ranks(const Job& job);
-// Whether `mine` is true on any rank.
-Result<bool> on_any_rank(bool mine);
+// What the ranks agree on before a step.
+struct NextStep {
+  bool stop = false;        // one was asked to stop
+  bool timed = false;       // rank 0's session takes its times
+  bool checkpoint = false;  // rank 0 writes one
+};
+Result<NextStep> agree_on_next_step(const NextStep& mine);
+Result<bool> as_rank_0(bool mine);  // what rank 0 says
+
+// Each rank keeps the optimizer's states of some parameters alone (pass zero), and has a plan of its own for that.
+bool keeps_states_apart(const Job& job);
+// The same at rank 0 from all ranks, by the names of a checkpoint.
+Status gather_states(std::map<std::string, Tensor>& states);
+// Everybody's number, at every rank; with one rank its own.
+Result<std::vector<std::int64_t>> of_all_ranks(std::int64_t mine);
 
 }  // namespace gradloom

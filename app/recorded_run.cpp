@@ -81,6 +81,14 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
   return {};
 }
 
+Status RecordedRun::add_ranks(const std::vector<RankRow>& ranks) {
+  return recorder_ ? recorder_->add_ranks(ranks) : Status();
+}
+
+void RecordedRun::add_rank_step(std::int64_t step, RankStep times) {
+  if (recorder_) recorder_->add_rank_step(step, std::move(times));
+}
+
 void RecordedRun::add_step(const StepResult& result, bool timed) {
   if (!recorder_) return;
   const StepRow row{

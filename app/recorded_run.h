@@ -33,6 +33,8 @@ class RecordedRun {
   Result<Algorithms> known_algorithms(const Recipe& recipe) const;
   // `job`: null where it could not be made.
   Status begin(const Prepared& prepared, const Job* job, const Environment& environment);
+  Status add_ranks(const std::vector<RankRow>& ranks);    // once, of several
+  void add_rank_step(std::int64_t step, RankStep times);  // of the step that is added next
   void add_step(const StepResult& result, bool timed);
   void add_evaluation(const EvaluationRow& row) {
     if (recorder_) recorder_->add_evaluation(row);

@@ -39,6 +39,10 @@ Status RunRecorder::catch_up() {
   return {};
 }
 
+void RunRecorder::add_rank_step(std::int64_t step, RankStep times) {
+  if (!failed_) writer_->add_rank_step(step, std::move(times));
+}
+
 void RunRecorder::add_step(const StepRow& row, const std::vector<KernelSample>& samples,
                            const std::vector<Activity>& activities) {
   last_ = row.step;

@@ -23,6 +23,8 @@ class RunRecorder {
   bool recording() const {
     return !failed_;
   }  // else steps need not be timed: their samples would not be kept
+  Status add_ranks(const std::vector<RankRow>& ranks) { return writer_->write_ranks(ranks); }
+  void add_rank_step(std::int64_t step, RankStep times);  // of the step that is added next
   void add_step(const StepRow& row, const std::vector<KernelSample>& samples,
                 const std::vector<Activity>& activities);
   void add_evaluation(const EvaluationRow& row);  // of the step that was added last

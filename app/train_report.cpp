@@ -121,21 +121,27 @@ void TrainReport::draw_step(const StepResult& result, std::int64_t steps) {
 }
 
 // What the ranks exchanged, where there are several.
-static void add_ranks(Json& summary) {
+static void add_ranks(Json& summary, const std::vector<std::int64_t>& peak_bytes) {
   const World* const world = World::current();
   if (world == nullptr) return;
   summary["world"] = world->size();
   summary["sent_bytes"] = world->sent_bytes();
   summary["waited_ns"] = world->waited_ns();
+  if (!peak_bytes.empty()) summary["rank_peak_bytes"] = peak_bytes;
 }
 
-static std::string ranks_text(std::size_t steps) {
+static std::string ranks_text(std::size_t steps, const std::vector<std::int64_t>& peak_bytes) {
   const World* const world = World::current();
   if (world == nullptr) return "";
   const auto made = static_cast<double>(steps);
+  std::string peaks;
+  if (const auto [least, most] = std::minmax_element(peak_bytes.begin(), peak_bytes.end());
+      most != peak_bytes.end())
+    peaks = "; peaks " + (*least == *most ? "" : bytes_text(static_cast<double>(*least)) + " to ") +
+            bytes_text(static_cast<double>(*most));
   return "ranks     " + std::to_string(world->size()) + "; each sends " +
          bytes_text(static_cast<double>(world->sent_bytes()) / made) + " a step, rank 0 waited " +
-         duration_text(static_cast<double>(world->waited_ns()) / made) + " a step for exchanges";
+         duration_text(static_cast<double>(world->waited_ns()) / made) + " a step for exchanges" + peaks;
 }
 
 void TrainReport::summary(const Job& job, const RecordedRun& record, const StepHistory& history,
@@ -157,7 +163,7 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
             {"kernels_per_step", plan.steps.size()},
             {std::string(items_.name) + "_per_step", items_.count}};
   if (plan.host_bytes > 0) s["plan_host_bytes"] = plan.host_bytes;
-  add_ranks(s);
+  add_ranks(s, rank_peak_bytes_);
   if (loss_scale.scale() > 0) {
     s["skipped_steps"] = loss_scale.skipped();
     s["loss_scale"] = loss_scale.scale();
@@ -191,7 +197,7 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
   out_.text(text);
   out_.text("speed     " + rate_text(history.median_step_ns()) + " in a median step, " +
             rate_text(pace_ns()) + " over the whole run");
-  if (const std::string ranks = ranks_text(losses.size()); !ranks.empty()) out_.text(ranks);
+  if (const std::string ranks = ranks_text(losses.size(), rank_peak_bytes_); !ranks.empty()) out_.text(ranks);
   // On a GPU the plan's memory is the device's.
   const std::int64_t process = process_peak_bytes(), own = job.device().id == "cpu" ? plan.peak_bytes() : 0;
   if (process > own)

@@ -20,6 +20,8 @@ class TrainReport {
   void started(const Job& job, const RecordedRun& record);
   void step(const StepResult& result, std::int64_t steps);
   void evaluation(const EvaluationRow& row, bool best) const;
+  // Bytes that each rank took, for the summary.
+  void rank_peaks(std::vector<std::int64_t> bytes) { rank_peak_bytes_ = std::move(bytes); }
   void summary(const Job& job, const RecordedRun& record, const StepHistory& history,
                const LossScaleWatch& loss_scale, const Overhead& overhead,
                const std::vector<SavedFile>& saved, const CheckpointWriter& checkpoints,
@@ -34,6 +36,7 @@ class TrainReport {
   std::string rate_text(double step_ns) const;  // "120 samples/s"
   const Output& out_;
   Job::Items items_;
+  std::vector<std::int64_t> rank_peak_bytes_;
   std::int64_t started_ns_ = 0, made_ = 0;  // steps since
   std::int64_t drawn_ns_ = 0;               // when the progress bar was drawn last
 };

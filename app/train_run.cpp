@@ -86,6 +86,7 @@ Status TrainRun::begin() {
   TRY(make_job());
   TRY(check_same_on_all_ranks(*job_));
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
+  checkpoints_->help(keeps_states_apart(*job_) && TRY(as_rank_0(checkpoints_->writes())));
   evaluation_ = TRY(Evaluation::create(*job_, context_.stop));
   if (evaluation_ && evaluated_before_) evaluation_->early_stop().restore(*evaluated_before_);
   checkpoints_->resumed(evaluated_before_);
@@ -102,6 +103,8 @@ Status TrainRun::begin() {
   environment_ = read_environment();
   begin_gpu(environment_, job_->device());
   TRY(record_.begin(*prepared_, job_.get(), environment_));
+  rank_times_ = TRY(RankTimes::meet(*job_));
+  if (rank_times_) TRY(record_.add_ranks(rank_times_->ranks()));
   report_.started(*job_, record_);
   started_ns_ = monotonic_ns();
   waited_before_ns_ = processor_wait_ns();
@@ -132,13 +135,16 @@ Status TrainRun::run_steps() {
 
 Result<bool> TrainRun::advance() {
   const std::int64_t step = last_step() + 1;
-  const bool stop = TRY(on_any_rank(context_.stop.stop_requested() || context_.out.reader_gone()));
+  const NextStep next = TRY(agree_on_next_step({context_.stop.stop_requested() || context_.out.reader_gone(),
+                                                times(step), checkpoints_->due(step - 1)}));
+  const bool stop = next.stop;
+  agreed_times_ = next.timed;
   if (!stop && evaluation_ && evaluation_->due(step - 1)) TRY(evaluate(step - 1));
   if (!stop && enough()) return false;
   const bool copy = !stop && last_good_ && last_good_->due();
   if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
   // Nothing is pending then: submit_ahead waits there.
-  if (!stop && checkpoints_->due(step - 1)) checkpoints_->write(*job_, step - 1);
+  if (!stop && next.checkpoint) checkpoints_->write(*job_, step - 1);
   if (!stop && (!copy || job_->pending() == 0)) TRY(submit_ahead(step));
   if (job_->pending() == 0) TRY(stopped(step - 1));
   TRY(take_step(step));
@@ -177,15 +183,20 @@ bool TrainRun::pauses_before(std::int64_t step) const {
   return checkpoints_->due(step - 1) || (evaluation_ && evaluation_->due(step - 1));
 }
 
-Status TrainRun::submit_ahead(std::int64_t step) {
+bool TrainRun::times(std::int64_t step) const {
   const Recipe& r = job_->recipe();
   const auto kernels = static_cast<std::int64_t>(job_->compiled().plan.steps.size());
+  return record_.takes_steps() && job_->uses_own_plan() && sampler_->timed(step - job_->steps_before()) &&
+         r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels * r.ranks, 1);
+}
+
+Status TrainRun::submit_ahead(std::int64_t step) {
+  const Recipe& r = job_->recipe();
   const std::int64_t last = own_batches_ ? step : r.steps;
   for (; next_ <= last && job_->pending() <= job_->depth() && !pauses_before(next_); ++next_) {
-    const bool timed = record_.takes_steps() && job_->uses_own_plan() &&
-                       sampler_->timed(next_ - job_->steps_before()) &&
-                       r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels, 1);
+    const bool timed = rank_times_ ? agreed_times_ : times(next_);
     timed_.push_back(timed);
+    if (timed && rank_times_) rank_times_->begin_step();
     TRY(job_->submit(next_, timed));
   }
   watch_gpu(environment_, step == r.steps);  // while it works
@@ -200,6 +211,7 @@ Status TrainRun::take_step(std::int64_t step) {
   sampler_->record(nth, pipelined && nth > 1 ? result.end_ns - last_end_ns_ : result.step_ns);
   last_end_ns_ = result.end_ns;
   history_.add(result, timed);
+  if (timed && rank_times_) record_.add_rank_step(step, TRY(rank_times_->end_step(result)));
   record_.add_step(result, timed);
   report_.step(result, job_->recipe().steps);
   if (const int refused = kernels::refused_threads(); nth == 1 && refused > 0)
@@ -233,6 +245,8 @@ Status TrainRun::finish_replayed(const Status& steps) {
   const std::vector<SavedFile> saved = save(steps);
   // After an error it is not certain which step the states are of.
   if (steps.ok() || is_interrupted(steps)) checkpoints_->finish(*job_, last_step());
+  if (steps.ok())
+    if (const auto peaks = of_all_ranks(job_->measured_peak_bytes())) report_.rank_peaks(*peaks);
   const Status recorded =
       record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(), checkpoints_->latest());
   if (!history_.losses.empty() || steps.ok())

@@ -18,6 +18,7 @@
 #include "app/evaluation.h"
 #include "app/job.h"
 #include "app/last_good.h"
+#include "app/rank_times.h"
 #include "app/recorded_run.h"
 #include "app/train_report.h"
 #include "app/train_steps.h"
@@ -62,6 +63,7 @@ class TrainRun {
   Status make_job();
   Status run_steps();
   bool pauses_before(std::int64_t step) const;
+  bool times(std::int64_t step) const;  // kernel by kernel
   Status submit_ahead(std::int64_t step);
   Status take_step(std::int64_t step);
   Status evaluate(std::int64_t step);
@@ -95,6 +97,8 @@ class TrainRun {
   Environment environment_;
   std::int64_t next_ = 1, last_end_ns_ = 0;  // step to submit; end of the one before
   std::deque<bool> timed_;                   // of submitted steps
+  std::optional<RankTimes> rank_times_;      // of several ranks
+  bool agreed_times_ = false;                // of the next step, by all of them
   std::int64_t not_finite_step_ = 0;         // whose loss or gradients were not; 0: none
   std::optional<LastGood::Found> found_;     // before that step, once it was sought
   std::int64_t started_ns_ = 0, waited_before_ns_ = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/parameter_file.h"
+#include "app/ranks.h"
 #include "engine/base/names.h"
 #include "engine/base/text.h"
 #include "engine/train/eight_bit.h"
@@ -31,6 +32,8 @@ std::string torch_name(const std::string& state) {
     if (state == row.ours) return std::string(row.torch);
   return state;
 }
+
+std::string key_of(const TrainState& state) { return state.parameter + "." + torch_name(state.name); }
 
 // Of loss scaling (LossScaleState and Checkpoint::made_steps): scalars in state.json.
 constexpr const char *kScale = "loss_scale", *kGood = "good_steps", *kSkipped = "skipped_steps",
@@ -64,7 +67,7 @@ std::vector<Kept> kept_states(const ImportedModel& model, const Compiled& compil
     const TrainState* const state = found == listed.end() ? nullptr : found->second;
     if (own.count(name) != 0 || (state != nullptr && !state->remembered)) continue;
     const bool named = state != nullptr && !state->parameter.empty();
-    kept.push_back({named ? state->parameter + "." + torch_name(state->name) : name, u.state, state});
+    kept.push_back({named ? key_of(*state) : name, u.state, state});
   }
   return kept;
 }
@@ -173,6 +176,7 @@ Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
   for (const std::string& parameter : counted)
     c.optimizer.tensors.emplace(parameter + std::string(kStep),
                                 Tensor::scalar(DType::f32, static_cast<double>(c.made_steps)));
+  if (keeps_states_apart(job)) TRY(gather_states(c.optimizer.tensors));
   c.optimizer.metadata = {
       {"format", "pt"}, {"optimizer", c.recipe.optimizer}, {"step", std::to_string(step)}};
   return c;
@@ -228,6 +232,12 @@ Status set_states(const OptimizerFile& from, const ImportedModel& model, Compile
     if (average && from.foreign && from.tensors.count(key) == 0) continue;
     value.data = TRY(contents_of(from, kept, key, graph, known));
     if (kept.state != nullptr) known.insert(key.substr(0, key.rfind('.')) + std::string(kStep));
+  }
+  // Other ranks may keep some.
+  for (const TrainState& state : compiled.train.states) {
+    if (state.parameter.empty() || !state.remembered) continue;
+    const std::string key = key_in(from, {key_of(state), kNone, &state}, model);
+    known.insert({key, codes_of(key), scales_of(key), key.substr(0, key.rfind('.')) + std::string(kStep)});
   }
   for (const auto& [key, tensor] : from.tensors)
     if (known.count(key) == 0)

@@ -43,10 +43,11 @@ struct fmt::formatter<gradloom::Microseconds> {
 namespace gradloom {
 namespace {
 
-constexpr int kStepLane = 0;          // tid of steps, phases and, on the CPU, kernels
-constexpr int kLaunchLane = 1;        // tid of the host's launches on other devices
-constexpr int kHostLane = 1'000'000;  // tid of the host's spans in recorded loops
-constexpr int kStreamLanes = 100;     // tids of other devices: 100 * (stream + 1) + lane
+constexpr int kStepLane = 0;            // tid of steps, phases and, on the CPU, kernels
+constexpr int kLaunchLane = 1;          // tid of the host's launches on other devices
+constexpr int kHostLane = 1'000'000;    // tid of the host's spans in recorded loops
+constexpr int kExchangeLane = 900'000;  // tid of the exchanges with other ranks
+constexpr int kStreamLanes = 100;       // tids of other devices: 100 * (stream + 1) + lane
 
 // A JSON string, quotes included: foreign bytes escaped, invalid UTF-8 replaced.
 std::string quoted(const std::string& text) {
@@ -75,6 +76,8 @@ class Writer {
     for (const TraceActivity& activity : document.activities)
       base_ns_ = std::min(base_ns_, activity.start_ns);
     for (const HostSpan& span : document.host) base_ns_ = std::min(base_ns_, span.start_ns);
+    for (const TraceRow& row : document.other_ranks) base_ns_ = std::min(base_ns_, row.start_ns);
+    for (const TraceExchange& exchange : document.exchanges) base_ns_ = std::min(base_ns_, exchange.start_ns);
     for (const TraceStep& step : document.steps) {
       base_ns_ = std::min(base_ns_, step.start_ns);
       steps_.emplace(step.step, &step);
@@ -85,27 +88,24 @@ class Writer {
 
   Status write() {
     write_head();
-    std::vector<const TraceRow*> rows;
-    for (const TraceRow& row : document_.rows) rows.push_back(&row);
-    const auto earlier = [](const auto* a, const auto* b) {
-      return a->step != b->step ? a->step < b->step : a->start_ns < b->start_ns;
-    };
-    std::stable_sort(rows.begin(), rows.end(), earlier);
     for (const TraceActivity& activity : document_.activities)
       activities_[activity.step].push_back(&activity);
-    for (auto& [step, list] : activities_) std::stable_sort(list.begin(), list.end(), earlier);
-    for (std::size_t i = 0, j = 0; i < rows.size(); i = j) {
-      while (j < rows.size() && rows[j]->step == rows[i]->step) ++j;
-      write_step(std::span(rows).subspan(i, j - i));
-      TRY(flush(kFlushBytes));
+    for (auto& [step, list] : activities_) std::stable_sort(list.begin(), list.end(), earlier<TraceActivity>);
+    std::map<std::int32_t, std::vector<const TraceRow*>> of_ranks;
+    for (const TraceRow& row : document_.rows) of_ranks[document_.rank].push_back(&row);
+    for (const TraceRow& row : document_.other_ranks) of_ranks[row.rank].push_back(&row);
+    of_ranks[document_.rank];  // of a recorded loop there may be spans alone
+    for (auto& [rank, rows] : of_ranks) {
+      rank_ = rank;
+      std::stable_sort(rows.begin(), rows.end(), earlier<TraceRow>);
+      TRY(write_rank(rows));
     }
+    rank_ = document_.rank;
     for (const HostSpan& span : document_.host) {
       write_host(span);
       TRY(flush(kFlushBytes));
     }
-    for (const auto& [lane, name] : lanes_) {
-      event(R"("ph":"M","name":"thread_name","pid":1,"tid":{},"args":{{"name":{}}})", lane, quoted(name));
-    }
+    write_lanes();
     put("\n]}\n");
     return flush(0);
   }
@@ -134,6 +134,55 @@ class Writer {
     return spelled;
   }
 
+  template <class Event>
+  static bool earlier(const Event* a, const Event* b) {
+    return a->step != b->step ? a->step < b->step : a->start_ns < b->start_ns;
+  }
+
+  // `rows`: of rank_, by step and start.
+  Status write_rank(Rows rows) {
+    event(R"("ph":"M","name":"process_name","tid":0,"args":{{"name":{}}})", quoted(process_name()));
+    lanes_[{rank_, kStepLane}] = "training step";
+    for (std::size_t i = 0, j = 0; i < rows.size(); i = j) {
+      while (j < rows.size() && rows[j]->step == rows[i]->step) ++j;
+      write_step(rows.subspan(i, j - i));
+      TRY(flush(kFlushBytes));
+    }
+    for (const TraceExchange& exchange : document_.exchanges) {
+      if (exchange.rank != rank_) continue;
+      write_exchange(exchange);
+      TRY(flush(kFlushBytes));
+    }
+    return {};
+  }
+
+  std::string process_name() const {
+    const std::string name = "gradloom " + document_.device;
+    const auto rank = static_cast<std::size_t>(rank_);
+    return rank >= document_.ranks.size() ? name
+                                          : fmt::format("{}, rank {} of {} on {}", name, rank,
+                                                        document_.ranks.size(), document_.ranks[rank].host);
+  }
+
+  void write_lanes() {
+    for (const auto& [lane, name] : lanes_) {
+      rank_ = lane.first;
+      event(R"("ph":"M","name":"thread_name","tid":{},"args":{{"name":{}}})", lane.second, quoted(name));
+    }
+  }
+
+  // What it waited for the last rank lies inside.
+  void write_exchange(const TraceExchange& e) {
+    lanes_[{rank_, kExchangeLane}] = "exchanges";
+    event(
+        R"("ph":"X","cat":"exchange","name":"exchange","tid":{},"ts":{},"dur":{},"args":{{"step":{},"micro":{},"plan_step":{},"sent_bytes":{},"wait_us":{}}})",
+        kExchangeLane, timestamp(e.start_ns), microseconds(e.duration_ns), e.step, e.micro, e.plan_step,
+        e.sent_bytes, microseconds(e.wait_ns));
+    if (e.wait_ns > 0)
+      event(R"("ph":"X","cat":"exchange","name":"wait for the last rank","tid":{},"ts":{},"dur":{})",
+            kExchangeLane, timestamp(e.start_ns), microseconds(e.wait_ns));
+  }
+
   Status flush(std::size_t from_bytes) {
     if (out_.size() < from_bytes || out_.size() == 0) return {};
     const Status written = sink_({out_.data(), out_.size()});
@@ -145,6 +194,7 @@ class Writer {
   void event(fmt::format_string<Values...> body, Values&&... values) {
     put(first_ ? "\n{" : ",\n{");
     first_ = false;
+    fmt::format_to(fmt::appender(out_), R"("pid":{},)", rank_ + 1);
     fmt::format_to(fmt::appender(out_), body, std::forward<Values>(values)...);
     out_.push_back('}');
   }
@@ -152,7 +202,9 @@ class Writer {
   Microseconds timestamp(std::int64_t ns) const { return microseconds(ns - base_ns_); }
 
   void write_head() {
-    put("{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"distributedInfo\":{\"rank\":0},");
+    put(fmt::format(
+        "{{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"distributedInfo\":{{\"rank\":{},\"world_size\":{}}},",
+        document_.rank, std::max<std::size_t>(document_.ranks.size(), 1)));
     put(fmt::format("\"deviceProperties\":[{{\"id\":0,\"name\":{}}}],", quoted(document_.device)));
     put(fmt::format("\"baseTimeNanoseconds\":{},\"gradloom\":{{\"run_id\":{},\"model\":{},\"environment\":{{",
                     base_ns_, document_.run_id, quoted(document_.model)));
@@ -162,9 +214,6 @@ class Writer {
       first = false;
     }
     put("}},\"traceEvents\":[");
-    event(R"("ph":"M","name":"process_name","pid":1,"tid":0,"args":{{"name":{}}})",
-          quoted("gradloom " + document_.device));
-    lanes_[kStepLane] = "training step";
   }
 
   std::size_t index(const TraceRow& row) const {
@@ -178,8 +227,8 @@ class Writer {
   }
 
   void annotation(const std::string& name, std::int64_t start_ns, std::int64_t end_ns) {
-    event(R"("ph":"X","cat":"user_annotation","name":{},"pid":1,"tid":{},"ts":{},"dur":{})", quoted(name),
-          kStepLane, timestamp(start_ns), microseconds(end_ns - start_ns));
+    event(R"("ph":"X","cat":"user_annotation","name":{},"tid":{},"ts":{},"dur":{})", quoted(name), kStepLane,
+          timestamp(start_ns), microseconds(end_ns - start_ns));
   }
 
   void write_step(Rows rows) {
@@ -187,7 +236,7 @@ class Writer {
     std::int64_t start = rows.front()->start_ns, end = start;
     for (const TraceRow* row : rows) end = std::max(end, row->start_ns + row->duration_ns);
     const auto [first, last] = steps_.equal_range(step);
-    for (auto known = first; known != last; ++known) {
+    for (auto known = first; known != last && rank_ == document_.rank; ++known) {
       start = std::min(start, known->second->start_ns);
       end = std::max(end, known->second->start_ns + known->second->duration_ns);
     }
@@ -195,7 +244,8 @@ class Writer {
     write_phases(rows);
     const auto found = activities_.find(step);
     const std::vector<const TraceActivity*> none;
-    const std::vector<const TraceActivity*>& others = found == activities_.end() ? none : found->second;
+    const std::vector<const TraceActivity*>& others =
+        found == activities_.end() || rank_ != document_.rank ? none : found->second;
     kernels_.clear();
     if (!others.empty())
       for (std::size_t i = 0; i < rows.size(); ++i)
@@ -216,14 +266,13 @@ class Writer {
   }
 
   void write_host(const HostSpan& span) {
-    lanes_[kHostLane] = "host";
+    lanes_[{rank_, kHostLane}] = "host";
     const std::string name = span.kind == "step" ? "step " + std::to_string(span.step)
                              : span.name.empty() ? find_host_kind(span.kind)->title
                                                  : span.name;
-    event(
-        R"("ph":"X","cat":"host","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{"kind":{},"step":{}}})",
-        quoted(name), kHostLane, timestamp(span.start_ns), microseconds(span.duration_ns), quoted(span.kind),
-        span.step);
+    event(R"("ph":"X","cat":"host","name":{},"tid":{},"ts":{},"dur":{},"args":{{"kind":{},"step":{}}})",
+          quoted(name), kHostLane, timestamp(span.start_ns), microseconds(span.duration_ns),
+          quoted(span.kind), span.step);
   }
 
   // Stretches of equal phase, in time order; a phase that returns (micro-batches) gets several.
@@ -249,10 +298,11 @@ class Writer {
   int lane(std::int32_t stream, std::int64_t start_ns, std::int64_t duration_ns) {
     const int base = on_cpu_ ? kStepLane : stream < 0 ? kLaunchLane : kStreamLanes * (stream + 1);
     for (int i = 0; i < kStreamLanes - 1; ++i) {
-      const auto found = busy_until_.find(base + i);
+      const std::pair<std::int32_t, int> key{rank_, base + i};
+      const auto found = busy_until_.find(key);
       if (found != busy_until_.end() && found->second > start_ns) continue;
-      busy_until_[base + i] = start_ns + duration_ns;
-      if (!on_cpu_ || i > 0) lanes_[base + i] = stream_name(stream) + (i == 0 ? "" : fmt::format(" ({})", i));
+      busy_until_[key] = start_ns + duration_ns;
+      if (!on_cpu_ || i > 0) lanes_[key] = stream_name(stream) + (i == 0 ? "" : fmt::format(" ({})", i));
       return base + i;
     }
     return base + kStreamLanes - 1;
@@ -271,7 +321,7 @@ class Writer {
           fmt::format(R"(,"correlation":{},"External id":{},"kernel":{},"plan_step":{},"micro":{})",
                       row->correlation, row->correlation, spelled_[index(*row)].kernel, a.plan_step, a.micro);
     }
-    event(R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{{}}})", category,
+    event(R"("ph":"X","cat":"{}","name":{},"tid":{},"ts":{},"dur":{},"args":{{{}}})", category,
           quoted(a.name), lane(a.stream, a.start_ns, a.duration_ns), timestamp(a.start_ns),
           microseconds(a.duration_ns), args);
   }
@@ -290,16 +340,16 @@ class Writer {
 
   void arrow(std::string_view name, int lane, std::int64_t start_ns, std::size_t to) {
     ++arrows_;
-    event(R"("ph":"s","id":{},"cat":"{}","name":"{}","pid":1,"tid":{},"ts":{})", arrows_, name, name, lane,
+    event(R"("ph":"s","id":{},"cat":"{}","name":"{}","tid":{},"ts":{})", arrows_, name, name, lane,
           timestamp(start_ns));
-    event(R"("ph":"f","bp":"e","id":{},"cat":"{}","name":"{}","pid":1,"tid":{},"ts":{})", arrows_, name, name,
+    event(R"("ph":"f","bp":"e","id":{},"cat":"{}","name":"{}","tid":{},"ts":{})", arrows_, name, name,
           lane_of_[to], timestamp(rows_[to]->start_ns));
   }
 
   void write_kernel(const TraceRow& row, int tid) {
     const Spelled& kernel = spelled_[index(row)];
     event(
-        R"("ph":"X","cat":"{}","name":{},"pid":1,"tid":{},"ts":{},"dur":{},"args":{{"run_id":{},{},"bytes":{},"step":{},"micro":{},"plan_step":{},"External id":{},"correlation":{}{}{}}})",
+        R"("ph":"X","cat":"{}","name":{},"tid":{},"ts":{},"dur":{},"args":{{"run_id":{},{},"bytes":{},"step":{},"micro":{},"plan_step":{},"External id":{},"correlation":{}{}{}}})",
         on_cpu_ ? "cpu_op" : "kernel", kernel.name, tid, timestamp(row.start_ns),
         microseconds(row.duration_ns), document_.run_id, kernel.arguments, row.bytes, row.step, row.micro,
         row.plan_step, row.correlation, row.correlation,
@@ -346,8 +396,8 @@ class Writer {
     for (const TraceRow* row : rows) {
       const auto at = static_cast<std::size_t>(row->plan_step);
       if (row->plan_step < 0 || at >= document_.live_bytes.size()) continue;
-      event(R"("ph":"C","name":"arena_bytes","pid":1,"tid":0,"ts":{},"args":{{"live":{}}})",
-            timestamp(row->start_ns), document_.live_bytes[at]);
+      event(R"("ph":"C","name":"arena_bytes","tid":0,"ts":{},"args":{{"live":{}}})", timestamp(row->start_ns),
+            document_.live_bytes[at]);
     }
   }
 
@@ -369,8 +419,9 @@ class Writer {
   bool on_cpu_, first_ = true, memory_written_ = false;
   std::int64_t base_ns_ = 0;
   std::int64_t arrows_ = 0;
-  std::map<int, std::int64_t> busy_until_;
-  std::map<int, std::string> lanes_;
+  std::int32_t rank_ = 0;  // that is written; its process is the next number
+  std::map<std::pair<std::int32_t, int>, std::int64_t> busy_until_;  // by rank and lane
+  std::map<std::pair<std::int32_t, int>, std::string> lanes_;
   fmt::memory_buffer out_;
 };
 

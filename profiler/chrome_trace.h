@@ -7,6 +7,8 @@
 // flops, bytes, run_id. Flow arrows "fwdbwd" lead from the forward kernel of an ONNX node to its backward
 // kernel. Of GPUs also copies and fills (gpu_memcpy, gpu_memset) on the lanes of their streams, the host's
 // launches (cuda_runtime) on a lane of their own, and of recorded loops what the host did (cat host) on another, and arrows "ac2g" from a launch to its (first) kernel.
+// Each rank of several is a process (pid: rank + 1), its exchanges (cat exchange) on a lane of their own, with what it waited for the
+// last rank inside them.
 #pragma once
 
 #include <string>

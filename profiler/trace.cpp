@@ -46,7 +46,7 @@ std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan) {
 }
 
 void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels,
-                    std::int64_t step, std::vector<TraceRow>& rows) {
+                    std::int64_t step, std::vector<TraceRow>& rows, std::int32_t rank) {
   for (const KernelSample& sample : samples) {
     TraceRow row;
     row.start_ns = sample.start_ns;
@@ -54,6 +54,7 @@ void append_samples(const std::vector<KernelSample>& samples, const std::vector<
     row.plan_step = sample.plan_step;
     row.micro = sample.micro;
     row.step = step;
+    row.rank = rank;
     row.correlation = static_cast<std::int64_t>(rows.size());
     if (sample.plan_step >= 0 && static_cast<std::size_t>(sample.plan_step) < kernels.size()) {
       const KernelInfo& info = kernels[static_cast<std::size_t>(sample.plan_step)];
@@ -63,6 +64,19 @@ void append_samples(const std::vector<KernelSample>& samples, const std::vector<
     }
     rows.push_back(row);
   }
+}
+
+TraceDocument of_rank(TraceDocument document, std::int32_t rank) {
+  if (rank != document.rank) {
+    document.rows = std::move(document.other_ranks);
+    document.activities.clear();
+    document.steps.clear();  // those of its own begin and end with its kernels
+  }
+  std::erase_if(document.rows, [&](const TraceRow& row) { return row.rank != rank; });
+  std::erase_if(document.exchanges, [&](const TraceExchange& exchange) { return exchange.rank != rank; });
+  document.other_ranks.clear();
+  document.rank = rank;
+  return document;
 }
 
 const char* activity_name(Activity::Kind kind) {

@@ -22,6 +22,18 @@ struct TraceRow {
   std::int64_t bytes = 0;        // read and written, as the operator's cost function says
   std::int64_t step = 0;         // optimizer step, 1-based
   std::int32_t micro = 0;        // micro-batch within the step
+  std::int32_t rank = 0;         // of a training by several
+};
+
+// A rank of a training by several.
+struct TraceRank {
+  std::string host;  // name of its machine
+};
+// A mean over the ranks, as one of them took part in it: first it waited until the last rank was ready.
+struct TraceExchange {
+  std::int32_t rank = 0, plan_step = 0, micro = 0;  // of the kernel that made or began it
+  std::int64_t step = 0;
+  std::int64_t start_ns = 0, duration_ns = 0, wait_ns = 0, sent_bytes = 0;
 };
 
 // What else the device did in a timed step: copies and fills, kernels that belong to no plan
@@ -60,7 +72,7 @@ std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan);  // 
 
 // Executor samples of one optimizer step -> rows, appended; correlation ids go on from `rows.size()`.
 void append_samples(const std::vector<KernelSample>& samples, const std::vector<KernelInfo>& kernels,
-                    std::int64_t step, std::vector<TraceRow>& rows);
+                    std::int64_t step, std::vector<TraceRow>& rows, std::int32_t rank = 0);
 TraceActivity trace_activity(const Activity& activity, std::int64_t step);
 
 // Everything a trace file holds.
@@ -68,13 +80,19 @@ struct TraceDocument {
   std::int64_t run_id = 0;
   std::string model, device = "cpu";
   std::map<std::string, std::string> environment;
-  std::vector<KernelInfo> kernels;  // by plan step
-  std::vector<TraceStep> steps;     // timed optimizer steps
-  std::int64_t steps_left_out = 0;  // later ones, for which the document has no room
-  std::vector<TraceRow> rows;
+  std::vector<KernelInfo> kernels;        // by plan step
+  std::vector<TraceStep> steps;           // timed optimizer steps
+  std::int64_t steps_left_out = 0;        // later ones, for which the document has no room
+  std::vector<TraceRow> rows;             // of the only rank, or of `rank`
   std::vector<TraceActivity> activities;  // GPUs only
-  std::vector<HostSpan> host;             // recorded loops only: of `steps`, step after step
-  std::vector<std::int64_t> live_bytes;   // of the arena, by plan step; may be empty
+  std::int32_t rank = 0;
+  std::vector<TraceRank> ranks;          // of several, else none
+  std::vector<TraceRow> other_ranks;     // rows of the others
+  std::vector<TraceExchange> exchanges;  // of all
+  std::vector<HostSpan> host;            // recorded loops only: of `steps`, step after step
+  std::vector<std::int64_t> live_bytes;  // of the arena, by plan step; may be empty
 };
+// The part of one rank, which must be among `ranks`.
+TraceDocument of_rank(TraceDocument document, std::int32_t rank);
 
 }  // namespace gradloom

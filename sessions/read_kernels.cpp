@@ -282,14 +282,19 @@ Result<TraceDocument> Store::load_trace(std::int64_t run, std::size_t max_execut
         TRY(impl_->database.prepare("SELECT live_bytes FROM plan_step WHERE run = ? ORDER BY plan_step"));
     live.bind(1, run);
     while (TRY(live.row())) document.live_bytes.push_back(live.size(0));
-    TRY(impl_->read_samples(run, max_executions, document));
+    std::vector<RankRow> ranks;
+    TRY(impl_->read_ranks(run, ranks));
+    TRY(impl_->read_samples(run, max_executions / std::max<std::size_t>(ranks.size(), 1), document));
     TRY(impl_->read_activities(run, document.activities));
     if (document.steps_left_out > 0)
       std::erase_if(document.activities,
                     [last = document.steps.back().step](const TraceActivity& a) { return a.step > last; });
     TRY(impl_->read_host_steps(run, max_executions, document));
+    TRY(impl_->read_rank_steps(run, ranks, max_executions, document));
     widen_steps(document, document.activities);
     widen_steps(document, document.host);
+    widen_steps(document, document.other_ranks);
+    widen_steps(document, document.exchanges);
     return document;
   });
 }

@@ -69,6 +69,7 @@ struct RunWriter::Impl {
   std::vector<std::pair<std::int64_t, KernelSample>> samples;
   std::vector<TraceActivity> activities;
   std::vector<std::vector<HostSpan>> host;  // by step
+  std::vector<std::pair<std::int64_t, RankStep>> rank_steps;
   // Numbers that the next plan begins with.
   struct Numbers {
     std::int64_t source = 0, node = 0, plan_step = 0, buffer = 0, pass = 0;
@@ -122,6 +123,7 @@ struct RunWriter::Impl {
   }
   Status insert_steps();
   Status insert_host_spans();
+  Status insert_rank_steps();
   Status insert_graph(const Graph& graph, const std::string& prefix);
   Status insert_plan(const Graph& graph, const Plan& plan, const std::string& prefix);
   Status insert_passes(const std::vector<PassReport>& reports);
@@ -287,6 +289,22 @@ Status RunWriter::Impl::insert_host_spans() {
   return {};
 }
 
+Status RunWriter::Impl::insert_rank_steps() {
+  if (rank_steps.empty()) return {};
+  Statement sample_row = TRY(inserter("rank_sample", 7)), exchange_row = TRY(inserter("exchange", 9));
+  for (const auto& [step, times] : rank_steps) {
+    for (const auto& [rank, s] : times.samples)
+      TRY(insert(
+          "rank_sample", sample_row,
+          {run, rank, step, std::int64_t{s.micro}, std::int64_t{s.plan_step}, s.start_ns, s.duration_ns}));
+    for (const ExchangeRow& e : times.exchanges)
+      TRY(insert("exchange", exchange_row,
+                 {run, e.rank, step, std::int64_t{e.micro}, std::int64_t{e.plan_step}, e.start_ns,
+                  e.duration_ns, e.wait_ns, e.sent_bytes}));
+  }
+  return {};
+}
+
 Status RunWriter::Impl::insert_steps() {
   Statement step_row = TRY(inserter("loss", 8)), scale_row = TRY(inserter("loss_scale", 4)),
             sample_row = TRY(inserter("kernel_sample", 6));
@@ -323,7 +341,8 @@ Status RunWriter::Impl::insert_steps() {
         {run, a.step, static_cast<std::int64_t>(a.micro), std::string_view(activity_name(a.kind)),
          known(a.stream), known(a.plan_step), a.start_ns, a.duration_ns, a.bytes, std::string_view(a.name)}));
   }
-  return insert_host_spans();
+  TRY(insert_host_spans());
+  return insert_rank_steps();
 }
 
 Status RunWriter::add_step(const StepRow& row, const std::vector<KernelSample>& samples,
@@ -340,6 +359,21 @@ void RunWriter::add_evaluation(const EvaluationRow& row) { impl_->evaluations.pu
 
 void RunWriter::add_host_spans(std::vector<HostSpan> step) { impl_->host.push_back(std::move(step)); }
 
+Status RunWriter::write_ranks(const std::vector<RankRow>& ranks) {
+  return impl_->transact([&]() -> Status {
+    Statement row = TRY(impl_->inserter("rank", 8));
+    for (const RankRow& r : ranks)
+      TRY(impl_->insert("rank", row,
+                        {impl_->run, r.rank, std::string_view(r.host), r.local_rank, r.threads,
+                         std::string_view(r.cpu_model), r.clock_offset_ns, r.clock_error_ns}));
+    return {};
+  });
+}
+
+void RunWriter::add_rank_step(std::int64_t step, RankStep times) {
+  impl_->rank_steps.emplace_back(step, std::move(times));
+}
+
 Status RunWriter::flush() {
   if (impl_->steps.empty() && impl_->evaluations.empty()) return {};
   TRY(impl_->transact([&] { return impl_->insert_steps(); }));
@@ -348,6 +382,7 @@ Status RunWriter::flush() {
   impl_->samples.clear();
   impl_->activities.clear();
   impl_->host.clear();
+  impl_->rank_steps.clear();
   return {};
 }
 

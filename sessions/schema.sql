@@ -1,4 +1,4 @@
--- Gradloom session file, version 7. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 8. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -6,20 +6,20 @@
 -- source, pass) count from 0.
 --
 -- Start here: v_kernels (kernels joined to nodes and ONNX nodes, with times), v_nodes (time per ONNX node), v_phases, v_passes,
--- v_instances, v_loop (recorded loops).
+-- v_instances, v_loop (recorded loops), v_ranks (runs of several ranks).
 --   SELECT onnx_nodes, phase, kernel, median_ns FROM v_kernels WHERE run = 1 ORDER BY total_ns DESC LIMIT 20;
 --
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
 -- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
--- host_span with its index and v_loop. An older file gets them when it is opened for writing; its runs keep their digests, which do not
--- know these.
+-- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices and v_ranks. An older file gets them when
+-- it is opened for writing; its runs keep their digests, which do not know these.
 --
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
 -- MODULE/NAME. Its recipe, optimizer, loss and precision are empty, because they are the program's.
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 7;
+PRAGMA user_version = 8;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -254,6 +254,45 @@ CREATE TABLE host_span (
   duration_ns INTEGER NOT NULL
 ) STRICT;
 
+-- The ranks of a run of several. All other tables hold what rank 0 did, and all times are on its clock: those of a rank on another
+-- machine were moved there, by the difference of the clocks as it was found anew in each timed step.
+CREATE TABLE rank (
+  run INTEGER NOT NULL REFERENCES run(id),
+  rank INTEGER NOT NULL,
+  host TEXT NOT NULL,                     -- name of its machine
+  local_rank INTEGER NOT NULL,            -- among the ranks of that machine
+  threads INTEGER NOT NULL,               -- that its kernels use
+  cpu_model TEXT NOT NULL,
+  clock_offset_ns INTEGER NOT NULL,       -- that its clock was ahead of rank 0's when the run began
+  clock_error_ns INTEGER NOT NULL         -- how wrong that may be; 0: it is the same clock
+) STRICT;
+
+-- Kernel executions of the other ranks in timed steps, as kernel_sample has rank 0's. All ranks run the same plan; where pass zero gave each
+-- one of its own, plan_step is the step of rank 0's plan whose node has the same name, and others have no rows.
+CREATE TABLE rank_sample (
+  run INTEGER NOT NULL REFERENCES run(id),
+  rank INTEGER NOT NULL,                  -- from 1
+  step INTEGER NOT NULL,
+  micro INTEGER NOT NULL,
+  plan_step INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,
+  duration_ns INTEGER NOT NULL
+) STRICT;
+
+-- Exchanges between the ranks in timed steps, as each took part in them: while a kernel ran (AllReduceMean, AllReduceAdasum, ShareParameters), or behind
+-- the kernels that followed the one that began it (AllReduceBegin). What is not wait_ns is the transfer.
+CREATE TABLE exchange (
+  run INTEGER NOT NULL REFERENCES run(id),
+  rank INTEGER NOT NULL,
+  step INTEGER NOT NULL,
+  micro INTEGER NOT NULL,
+  plan_step INTEGER NOT NULL,             -- of that kernel
+  start_ns INTEGER NOT NULL,              -- this rank was ready
+  duration_ns INTEGER NOT NULL,
+  wait_ns INTEGER NOT NULL,               -- of it, until the last rank was ready
+  sent_bytes INTEGER NOT NULL             -- by this rank
+) STRICT;
+
 -- Comparisons of two configurations; body is the whole result as JSON (tables, intervals).
 CREATE TABLE comparison (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -316,6 +355,9 @@ CREATE INDEX activity_of_run ON activity(run, step);
 CREATE INDEX loss_scale_of_run ON loss_scale(run, step);
 CREATE INDEX evaluation_of_run ON evaluation(run, step);
 CREATE INDEX host_span_of_run ON host_span(run, step, span);
+CREATE INDEX rank_of_run ON rank(run, rank);
+CREATE INDEX rank_sample_of_run ON rank_sample(run, step, rank);
+CREATE INDEX exchange_of_run ON exchange(run, step, rank);
 
 -- Times of a plan step over all its executions. share: of all kernel time of the run.
 CREATE VIEW kernel_summary AS
@@ -387,6 +429,26 @@ WITH inside AS (SELECT run, step, parent, sum(duration_ns) AS ns FROM host_span 
 SELECT s.run, s.step, s.kind, s.name, count(*) AS spans, sum(s.duration_ns) AS total_ns, sum(s.duration_ns - coalesce(i.ns, 0)) AS own_ns
 FROM host_span s LEFT JOIN inside i ON i.run = s.run AND i.step = s.step AND i.parent = s.span
 GROUP BY s.run, s.step, s.kind, s.name;
+
+-- What each rank did in each timed step: kernels_ns computing, exposed_ns with its kernels standing still for exchanges, of which
+-- exchange_ns were made in all, wait_ns of that waiting for the last rank.
+CREATE VIEW v_ranks AS
+WITH kernels AS (
+  SELECT k.run, 0 AS rank, k.step, k.plan_step, k.duration_ns FROM kernel_sample k WHERE k.run IN (SELECT run FROM rank)
+  UNION ALL SELECT run, rank, step, plan_step, duration_ns FROM rank_sample
+), computed AS (
+  SELECT k.run, k.rank, k.step, n.op IN ('AllReduceMean', 'AllReduceAdasum', 'AllReduceWait', 'ShareParameters') AS waits, k.duration_ns
+  FROM kernels k
+  JOIN plan_step p ON p.run = k.run AND p.plan_step = k.plan_step
+  JOIN graph_node n ON n.run = p.run AND n.node = p.node
+), exchanged AS (
+  SELECT run, rank, step, sum(duration_ns) AS exchange_ns, sum(wait_ns) AS wait_ns, sum(sent_bytes) AS sent_bytes
+  FROM exchange GROUP BY run, rank, step
+)
+SELECT c.run, c.rank, c.step, sum(CASE WHEN c.waits THEN 0 ELSE c.duration_ns END) AS kernels_ns,
+  sum(CASE WHEN c.waits THEN c.duration_ns ELSE 0 END) AS exposed_ns, e.exchange_ns, e.wait_ns, e.sent_bytes
+FROM computed c LEFT JOIN exchanged e ON e.run = c.run AND e.rank = c.rank AND e.step = c.step
+GROUP BY c.run, c.rank, c.step;
 
 -- Shapes that scripts for Nsight Systems exports expect.
 CREATE VIEW StringIds AS SELECT run * 1000000 + plan_step AS id, kernel AS value FROM plan_step;

@@ -156,7 +156,14 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {6, "view", "v_instances"},
                             {7, "table", "host_span"},
                             {7, "index", "host_span_of_run"},
-                            {7, "view", "v_loop"}};
+                            {7, "view", "v_loop"},
+                            {8, "table", "rank"},
+                            {8, "table", "rank_sample"},
+                            {8, "table", "exchange"},
+                            {8, "index", "rank_of_run"},
+                            {8, "index", "rank_sample_of_run"},
+                            {8, "index", "exchange_of_run"},
+                            {8, "view", "v_ranks"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.

@@ -25,12 +25,13 @@
 #include "profiler/trace.h"
 #include "sessions/compare.h"
 #include "sessions/loop.h"
+#include "sessions/rank_rows.h"
 #include "sessions/stats.h"
 
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 7;                    // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 8;                    // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 // RunStart::data of a recorded loop.
@@ -92,6 +93,8 @@ class RunWriter {
   void add_evaluation(const EvaluationRow& row);  // committed with the steps
   // Of the step that is added next, as nested_spans gives them.
   void add_host_spans(std::vector<HostSpan> step);
+  Status write_ranks(const std::vector<RankRow>& ranks);  // once, where there are several
+  void add_rank_step(std::int64_t step, RankStep times);  // of the step that is added next
   Status flush();  // commits now; after an error the rows are kept and the next flush tries again
   Status finish(const RunFinish& finish);
 
@@ -160,6 +163,7 @@ struct RunRecord {
   std::vector<BufferRow> buffers;
   std::vector<StreamRow> streams;  // GPU runs; from timed steps
   std::optional<LoopShares> loop;  // recorded loops
+  std::vector<RankShares> ranks;   // of several
 };
 
 struct StoredComparison {

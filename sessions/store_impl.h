@@ -21,11 +21,12 @@ namespace gradloom {
 
 // Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written
 // (rowid). A new version of the format appends.
-constexpr std::array<const char*, 16> kRunTables = {
-    "environment", "source_node", "graph_node",    "node_source", "plan",          "plan_step",
-    "buffer",      "pass",        "pass_match",    "loss",        "kernel_sample", "activity",
-    "loss_scale",  "evaluation",  "pass_instance", "host_span"};
-constexpr std::array<std::size_t, 7> kRunTablesOfVersion = {11, 12, 13, 13, 14, 15, 16};  // of version i + 1
+constexpr std::array<const char*, 19> kRunTables = {
+    "environment",   "source_node", "graph_node", "node_source",   "plan",     "plan_step",  "buffer",
+    "pass",          "pass_match",  "loss",       "kernel_sample", "activity", "loss_scale", "evaluation",
+    "pass_instance", "host_span",   "rank",       "rank_sample",   "exchange"};
+constexpr std::array<std::size_t, 8> kRunTablesOfVersion = {11, 12, 13, 13,
+                                                            14, 15, 16, 19};  // of version i + 1
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
 
@@ -106,6 +107,16 @@ struct Store::Impl {
                    std::optional<LoopShares>& loop);
   Status read_host_steps(std::int64_t run, std::size_t max_spans, TraceDocument& document);
   Status read_samples(std::int64_t run, std::size_t max_executions, TraceDocument& document);
+  Status read_ranks(std::int64_t run, std::vector<RankRow>& ranks);
+  Status read_rank_samples(
+      std::int64_t run, std::size_t ranks,
+      const std::function<void(std::int64_t step, std::int64_t rank, const KernelSample&)>& take);
+  Status read_exchanges(std::int64_t run, std::size_t ranks,
+                        const std::function<void(std::int64_t step, const ExchangeRow&)>& take);
+  Status read_rank_shares(std::int64_t run, const std::vector<KernelRow>& kernels,
+                          std::vector<RankShares>& shares);
+  Status read_rank_steps(std::int64_t run, const std::vector<RankRow>& ranks, std::size_t max_executions,
+                         TraceDocument& document);
   Status read_streams(std::int64_t run, const std::vector<KernelRow>& kernels,
                       std::vector<StreamRow>& streams);
 };

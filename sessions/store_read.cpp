@@ -294,6 +294,7 @@ Result<RunRecord> Store::load_run(std::int64_t run) {
     TRY(impl_->read_buffers(run, static_cast<std::int64_t>(record.kernels.size()), record.buffers));
     TRY(impl_->read_streams(run, record.kernels, record.streams));
     TRY(impl_->read_loop(run, record.steps, record.kernels, record.loop));
+    TRY(impl_->read_rank_shares(run, record.kernels, record.ranks));
     return record;
   });
 }

@@ -133,6 +133,45 @@ StreamStep per_step(const StreamRow& row) {
   return {static_cast<double>(row.count) / steps, static_cast<double>(row.bytes) / steps, median(row.ns)};
 }
 
+Json ranks_json(const std::vector<RankShares>& ranks) {
+  Json rows = Json::array();
+  for (const RankShares& r : ranks)
+    rows.push_back({{"rank", r.rank.rank},
+                    {"host", r.rank.host},
+                    {"local_rank", r.rank.local_rank},
+                    {"threads", r.rank.threads},
+                    {"cpu_model", r.rank.cpu_model},
+                    {"clock_offset_ns", r.rank.clock_offset_ns},
+                    {"clock_error_ns", r.rank.clock_error_ns},
+                    {"steps", r.steps},
+                    {"kernels_ns", r.kernels_ns},
+                    {"exchange_ns", r.exchange_ns},
+                    {"wait_ns", r.wait_ns},
+                    {"transfer_ns", r.transfer_ns()},
+                    {"exposed_ns", r.exposed_ns},
+                    {"sent_bytes", r.sent_bytes}});
+  return rows;
+}
+
+// What each rank does in a step, and who keeps the others waiting.
+void show_ranks(const Output& out, const std::vector<RankShares>& ranks, std::int64_t limit) {
+  if (ranks.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const RankShares& r : ranks) {
+    if (static_cast<std::int64_t>(rows.size()) >= limit) break;
+    rows.push_back({std::to_string(r.rank.rank), escaped(r.rank.host), std::to_string(r.rank.threads),
+                    duration_text(r.kernels_ns), duration_text(r.exposed_ns), duration_text(r.wait_ns),
+                    duration_text(r.transfer_ns()), bytes_text(r.sent_bytes)});
+  }
+  out.text("\n" + table_text({"rank", "machine", "threads", "computes", "stands still", "waits for ranks",
+                              "transfers", "sends"},
+                             rows, {1}));
+  if (ranks.size() > rows.size())
+    out.text("  of " + plural_text(static_cast<std::int64_t>(ranks.size()), "rank") +
+             " (--limit N shows more)");
+  if (const std::string text = slowest_text(ranks); !text.empty()) out.text(text);
+}
+
 Json loop_json(const LoopShares& loop) {
   Json rows = Json::array(), parts = Json::array();
   for (const LoopRow& row : loop_rows(loop))
@@ -229,6 +268,7 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
   }
   object["streams"] = streams;
   if (run.loop) object["loop"] = loop_json(*run.loop);
+  if (!run.ranks.empty()) object["ranks"] = ranks_json(run.ranks);
   object["passes_run"] = passes;
   object["groups"] = groups;
   object["kernels"] = kernels;
@@ -282,6 +322,7 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   }
   if (!rows.empty())
     out.text("\n" + table_text({"stream", "what", "per step", "time per step", "bytes"}, rows));
+  show_ranks(out, run.ranks, options.limit);
   rows.clear();
   for (const auto& [name, g] : grouped(run, options.group)) {
     if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
@@ -328,32 +369,48 @@ CommandRun declare_show(CLI::App& app) {
 
 CommandRun declare_trace(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
+  auto rank = std::make_shared<std::int32_t>(-1);
   add_session(app, *options, true);
   app.add_option("-o,--output", options->output,
                  "trace file: .json or .json.gz (Perfetto, chrome://tracing), .csv")
       ->required();
-  return [options](CommandContext& context) -> Status {
+  app.add_option(
+         "--rank", *rank,
+         "of several ranks only this one (a trace has all of them; some readers want a file for each)")
+      ->check(CLI::NonNegativeNumber);
+  return [options, rank](CommandContext& context) -> Status {
     const auto store = TRY(open_session(*options));
     const std::int64_t run = TRY(store->find_run(options->run));
-    const TraceDocument document = TRY(store->load_trace(run));
+    TraceDocument document = TRY(store->load_trace(run));
+    const auto ranks = static_cast<std::int32_t>(std::max<std::size_t>(document.ranks.size(), 1));
+    if (*rank >= ranks)
+      return Error{Errc::usage, "--rank " + std::to_string(*rank) + ": run " + std::to_string(run) + " has " +
+                                    plural_text(ranks, "rank") + ", from 0"};
+    const std::int64_t of_steps = static_cast<std::int64_t>(document.steps.size());
+    if (*rank >= 0) document = of_rank(std::move(document), *rank);
     if (document.rows.empty() && document.host.empty())
       return Error{Errc::bad_input, "run " + std::to_string(run) + " has no timed steps"};
     TRY(write_trace(document, options->output));
     if (document.steps_left_out > 0)
       context.out.note("a trace holds at most " + std::to_string(kMaxTracedExecutions) +
-                       " kernel executions: these are the first " + std::to_string(document.steps.size()) +
+                       " kernel executions: these are the first " + std::to_string(of_steps) +
                        " timed steps; " + plural_text(document.steps_left_out, "step") + " left out");
     context.out.object({{"trace", options->output},
                         {"run_id", run},
-                        {"steps", document.steps.size()},
+                        {"steps", of_steps},
                         {"steps_left_out", document.steps_left_out},
-                        {"events", document.rows.size()},
+                        {"events", document.rows.size() + document.other_ranks.size()},
+                        {"exchanges", document.exchanges.size()},
                         {"host_spans", document.host.size()}});
     context.out.text(
         "wrote " + options->output + ": " +
-        plural_text(static_cast<std::int64_t>(document.rows.size()), "kernel execution") +
+        plural_text(static_cast<std::int64_t>(document.rows.size() + document.other_ranks.size()),
+                    "kernel execution") +
+        (document.exchanges.empty()
+             ? ""
+             : " and " + plural_text(static_cast<std::int64_t>(document.exchanges.size()), "exchange")) +
         (document.host.empty() ? "" : " and the host's " + std::to_string(document.host.size()) + " spans") +
-        " of " + plural_text(static_cast<std::int64_t>(document.steps.size()), "step"));
+        " of " + plural_text(of_steps, "step"));
     return {};
   };
 }

@@ -33,6 +33,17 @@ void extend(TimelineLane& lane, const TimelineBar& bar) {
   lane.bars.push_back(bar);
 }
 
+TimelineBar kernel_bar(const TraceDocument& trace, const TraceRow& row, const TraceStep& step) {
+  const KernelInfo& k = trace.kernels[static_cast<std::size_t>(row.plan_step)];
+  const auto start_ns = static_cast<double>(row.start_ns - step.start_ns);
+  return {start_ns, start_ns + static_cast<double>(row.duration_ns), k.node, k.phase, row.plan_step};
+}
+
+void sort_by_start(std::vector<TimelineBar>& bars) {
+  std::stable_sort(bars.begin(), bars.end(),
+                   [](const TimelineBar& a, const TimelineBar& b) { return a.start_ns < b.start_ns; });
+}
+
 // The host's launches in a lane above those of the streams, copies and fills in the lanes of their streams.
 void add_activities(TimelineModel& model, const TraceDocument& trace, const TraceStep& step,
                     std::size_t first_stream) {
@@ -52,11 +63,10 @@ void add_activities(TimelineModel& model, const TraceDocument& trace, const Trac
     else if (lane < model.lanes.size())
       model.lanes[lane].bars.push_back(bar);
   }
-  const auto earlier = [](const TimelineBar& a, const TimelineBar& b) { return a.start_ns < b.start_ns; };
   for (std::size_t lane = first_stream; lane < model.lanes.size(); ++lane)
-    std::stable_sort(model.lanes[lane].bars.begin(), model.lanes[lane].bars.end(), earlier);
+    sort_by_start(model.lanes[lane].bars);
   if (launches.bars.empty()) return;
-  std::stable_sort(launches.bars.begin(), launches.bars.end(), earlier);
+  sort_by_start(launches.bars);
   model.lanes.insert(model.lanes.begin() + static_cast<std::ptrdiff_t>(first_stream), std::move(launches));
 }
 
@@ -81,6 +91,53 @@ void add_host(TimelineModel& model, const TraceDocument& trace, const TraceStep&
     lanes[static_cast<std::size_t>(at - 1)].bars.push_back(bar);
   }
   model.lanes.insert(model.lanes.begin(), lanes.begin(), lanes.end());
+}
+
+// Behind the kernels of the rank that all else is of its exchanges, then kernels and exchanges of the others.
+void add_ranks(TimelineModel& model, const TraceDocument& trace, const TraceStep& step) {
+  if (trace.ranks.empty()) return;
+  const auto shown = std::min<std::size_t>(trace.ranks.size(), kMostOtherRanks + 1);
+  std::vector<TimelineLane> kernels(shown), exchanges(shown);
+  const auto has_lane = [&](std::int32_t rank) {
+    return rank >= 0 && static_cast<std::size_t>(rank) < shown;
+  };
+  for (const TraceRow& row : trace.other_ranks) {
+    if (row.step != step.step || !has_lane(row.rank) || row.plan_step < 0 ||
+        static_cast<std::size_t>(row.plan_step) >= trace.kernels.size())
+      continue;
+    kernels[static_cast<std::size_t>(row.rank)].bars.push_back(kernel_bar(trace, row, step));
+  }
+  for (std::size_t i = 0; i < trace.exchanges.size(); ++i) {
+    const TraceExchange& e = trace.exchanges[i];
+    if (e.step != step.step || !has_lane(e.rank)) continue;
+    TimelineBar bar;
+    bar.exchange = static_cast<std::int32_t>(i);
+    bar.start_ns = static_cast<double>(e.start_ns - step.start_ns);
+    const double end_ns = bar.start_ns + static_cast<double>(e.duration_ns);
+    bar.end_ns = bar.start_ns + static_cast<double>(e.wait_ns);
+    bar.label = "wait";
+    bar.waits = true;
+    std::vector<TimelineBar>& bars = exchanges[static_cast<std::size_t>(e.rank)].bars;
+    if (e.wait_ns > 0) bars.push_back(bar);
+    bar.start_ns = bar.end_ns;
+    bar.end_ns = end_ns;
+    bar.label = "transfer";
+    bar.waits = false;
+    bars.push_back(bar);
+  }
+  for (std::size_t rank = 0; rank < shown; ++rank) {
+    const bool other = static_cast<std::int32_t>(rank) != trace.rank;
+    for (TimelineLane* lane : {&kernels[rank], &exchanges[rank]}) {
+      sort_by_start(lane->bars);
+      lane->other_rank = other;
+      for (const TimelineBar& bar : lane->bars) model.duration_ns = std::max(model.duration_ns, bar.end_ns);
+    }
+    kernels[rank].name = "Rank " + std::to_string(rank);
+    kernels[rank].stream = true;
+    exchanges[rank].name = "exchanges";
+    if (other) model.lanes.push_back(std::move(kernels[rank]));
+    model.lanes.push_back(std::move(exchanges[rank]));
+  }
 }
 
 }  // namespace
@@ -117,12 +174,17 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
   for (int d = 1; d <= depth; ++d) model.lanes.push_back({"Scope " + std::to_string(d), {}});
   const auto first_stream = model.lanes.size();
   for (std::int32_t s = 0; s < streams; ++s)
-    model.lanes.push_back({streams == 1 ? "Kernels" : "Stream " + std::to_string(s), {}, true});
+    model.lanes.push_back({streams > 1           ? "Stream " + std::to_string(s)
+                           : trace.ranks.empty() ? "Kernels"
+                                                 : "Rank " + std::to_string(trace.rank),
+                           {},
+                           true});
   for (const TraceRow* r : rows) {
     const auto index = static_cast<std::size_t>(r->plan_step);
     const KernelInfo& k = trace.kernels[index];
-    const auto start_ns = static_cast<double>(r->start_ns - of_step->start_ns);
-    TimelineBar bar{start_ns, start_ns + static_cast<double>(r->duration_ns), k.phase, k.phase, -1};
+    TimelineBar bar = kernel_bar(trace, *r, *of_step);
+    bar.label = k.phase;
+    bar.kernel = -1;
     extend(model.lanes[0], bar);
     for (int d = 1; d <= depth; ++d) {
       bar.label = cut_scope(k.scope, d);
@@ -135,11 +197,12 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
     model.busy_ns += static_cast<double>(r->duration_ns);
     model.duration_ns = std::max(model.duration_ns, bar.end_ns);
     if (index < trace.live_bytes.size()) {
-      model.live_ns.push_back(start_ns);
+      model.live_ns.push_back(bar.start_ns);
       model.live_bytes.push_back(static_cast<double>(trace.live_bytes[index]));
     }
   }
   add_activities(model, trace, *of_step, first_stream);
+  add_ranks(model, trace, *of_step);
   add_host(model, trace, *of_step);
   return model;
 }
@@ -156,7 +219,8 @@ TimeRange launch_of(const TimelineModel& model, const TraceDocument& trace, cons
   TimeRange found;
   for (const TimelineLane& lane : model.lanes)
     for (const TimelineBar& bar : lane.bars)
-      if (bar.kernel >= 0 && trace.kernels[static_cast<std::size_t>(bar.kernel)].node == node &&
+      if (bar.kernel >= 0 && !lane.other_rank &&
+          trace.kernels[static_cast<std::size_t>(bar.kernel)].node == node &&
           (found.empty() || bar.start_ns < found.from_ns))
         found = {bar.start_ns, bar.end_ns};
   return found;
@@ -166,6 +230,7 @@ RangeFilter filter_of(const TimelineModel& model, const TraceDocument& trace, co
   RangeFilter filter;
   filter.range = range;
   for (const TimelineLane& lane : model.lanes) {
+    if (lane.other_rank) continue;
     for (std::size_t i = first_bar_after(lane, range.from_ns); i < lane.bars.size(); ++i) {
       const TimelineBar& bar = lane.bars[i];
       if (bar.start_ns >= range.to_ns) break;

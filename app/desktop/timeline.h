@@ -20,12 +20,15 @@ struct TimelineBar {
   std::int32_t kernel = -1;    // index in TraceDocument::kernels; -1: phase, scope or activity
   std::int32_t activity = -1;  // index in TraceDocument::activities
   std::int32_t host = -1;      // index in TraceDocument::host
+  std::int32_t exchange = -1;  // index in TraceDocument::exchanges
+  bool waits = false;          // of an exchange: until the last rank was ready
 };
 
 struct TimelineLane {
   std::string name;               // "Host", "Phase", "Scope 1", "Kernels", "Launches", "Stream 1"
   std::vector<TimelineBar> bars;  // by start, not overlapping
   bool stream = false;            // of a device, with its kernels and copies
+  bool other_rank = false;        // of a training by several: not the one that all else is of
 };
 
 struct TimelineModel {
@@ -36,8 +39,9 @@ struct TimelineModel {
 };
 
 std::vector<std::int64_t> timed_steps(const TraceDocument& trace);
-constexpr int kMostScopeLanes = 3, kMostHostLanes = 4;
-// One lane per level of scopes, as deep as the model's names go, up to kMostScopeLanes.
+constexpr int kMostScopeLanes = 3, kMostHostLanes = 4, kMostOtherRanks = 7;
+// One lane per level of scopes, as deep as the model's names go, up to kMostScopeLanes. Of several ranks each has its kernels and
+// its exchanges, in two parts: waiting for the last rank, and the transfer; of the other ranks the first kMostOtherRanks.
 TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step);
 // First bar that ends after `time_ns`.
 std::size_t first_bar_after(const TimelineLane& lane, double time_ns);

@@ -227,9 +227,10 @@ const TimelineBar* draw_lane(Ui& ui, const View& view, const TimelineLane& lane,
     const bool kernel = bar.kernel >= 0;
     const std::string node =
         kernel ? trace.kernels[static_cast<std::size_t>(bar.kernel)].node : std::string();
-    const bool plain = bar.activity >= 0 || bar.host >= 0;
+    const bool plain = bar.activity >= 0 || bar.host >= 0 || bar.exchange >= 0;
     ImU32 fill = bar.host >= 0
                      ? mix(p.panel, host_color(trace.host[static_cast<std::size_t>(bar.host)].kind), 0.62f)
+                 : bar.exchange >= 0 ? mix(p.panel, p.text, bar.waits ? 0.1f : 0.45f)
                  : bar.activity >= 0 ? mix(p.panel, p.text_dim, lane.stream ? 0.5f : 0.3f)
                                      : mix(p.panel, phase_color(bar.phase), kernel ? 0.62f : 0.3f);
     const bool over =
@@ -256,9 +257,10 @@ const TimelineBar* draw_lane(Ui& ui, const View& view, const TimelineLane& lane,
     ImFont* font = theme().small;
     // In its own lane a scope's last part says enough; a kernel's operator says more than the
     // start of its node's name.
-    const std::string name = kernel          ? trace.kernels[static_cast<std::size_t>(bar.kernel)].op
-                             : bar.host >= 0 ? bar.label
-                                             : bar.label.substr(bar.label.rfind('/') + 1);
+    const std::string name = kernel ? trace.kernels[static_cast<std::size_t>(bar.kernel)].op
+                             : bar.host >= 0 || bar.exchange >= 0
+                                 ? bar.label
+                                 : bar.label.substr(bar.label.rfind('/') + 1);
     const std::string label = fit_text(font, font->FontSize, name, x1 - x0 - px(10));
     list->AddText(font, font->FontSize, {x0 + px(5), y + (height - font->FontSize) / 2},
                   kernel || bar.host >= 0 ? ink_on(fill) : p.text_dim, label.c_str());
@@ -308,7 +310,22 @@ void host_tooltip(const TraceDocument& trace, const TimelineBar& bar) {
                     duration_text(bar.end_ns - bar.start_ns).c_str(), duration_text(bar.start_ns).c_str());
 }
 
-void bar_tooltip(const TraceDocument& trace, const TimelineBar& bar) {
+// "exchange of rank 1\nready at 3.1 ms, waits 0.4 ms for the last rank\ntransfers 1.2 ms, sends 2.0 MB\nof a/bucket/AllReduceBegin"
+void exchange_tooltip(const TraceDocument& trace, const TimelineModel& model, const TimelineBar& bar) {
+  const TraceExchange& e = trace.exchanges[static_cast<std::size_t>(bar.exchange)];
+  const double ready_ns = bar.waits ? bar.start_ns : bar.start_ns - static_cast<double>(e.wait_ns);
+  const bool known = e.plan_step >= 0 && static_cast<std::size_t>(e.plan_step) < trace.kernels.size();
+  ImGui::SetTooltip(
+      "exchange of rank %d in step %lld\nready at %s, waits %s for the last rank\ntransfers %s, sends %s\n%s",
+      e.rank, static_cast<long long>(model.step), duration_text(ready_ns).c_str(),
+      duration_text(static_cast<double>(e.wait_ns)).c_str(),
+      duration_text(static_cast<double>(e.duration_ns - e.wait_ns)).c_str(),
+      bytes_text(static_cast<double>(e.sent_bytes)).c_str(),
+      known ? escaped(trace.kernels[static_cast<std::size_t>(e.plan_step)].node).c_str() : "");
+}
+
+void bar_tooltip(const TraceDocument& trace, const TimelineModel& model, const TimelineBar& bar) {
+  if (bar.exchange >= 0) return exchange_tooltip(trace, model, bar);
   if (bar.host >= 0) return host_tooltip(trace, bar);
   if (bar.activity >= 0) return activity_tooltip(trace, bar);
   if (bar.kernel < 0) {
@@ -504,7 +521,7 @@ void draw_timeline_panel(Ui& ui) {
   if (!ImGui::IsAnyMouseDown()) state.drag = TimelineState::Drag::none;
   context_menu(ui);
   if (under == nullptr || over_note || dragging) return;
-  bar_tooltip(trace, *under);
+  bar_tooltip(trace, state.model, *under);
   if (under->kernel >= 0) ui.asks.hover_node = trace.kernels[static_cast<std::size_t>(under->kernel)].node;
   if (ImGui::IsMouseDoubleClicked(0)) state.view = widened({under->start_ns, under->end_ns}, 0.05);
 }

@@ -52,6 +52,37 @@ TEST(Timeline, NestsPhasesScopesAndKernels) {
   EXPECT_EQ(m.live_bytes, (std::vector<double>{10, 20, 30, 5}));
 }
 
+TEST(Timeline, RanksHaveLanesOfTheirOwn) {
+  TraceDocument t = sample();
+  t.ranks = {{"a"}, {"b"}};
+  for (TraceRow row : t.rows) {
+    row.rank = 1;
+    row.start_ns += 30;
+    t.other_ranks.push_back(row);
+  }
+  t.exchanges = {{1, 2, 0, 4, 4070, 20, 0, 8}, {0, 2, 0, 4, 4040, 50, 30, 8}};
+  const TimelineModel m = build_timeline(t, 4);
+  ASSERT_EQ(m.lanes.size(), 7u);
+  EXPECT_EQ(m.lanes[3].name, "Rank 0");
+  EXPECT_FALSE(m.lanes[3].other_rank);
+  EXPECT_EQ(m.lanes[4].name, "exchanges");
+  ASSERT_EQ(m.lanes[4].bars.size(), 2u);
+  EXPECT_TRUE(m.lanes[4].bars[0].waits);
+  EXPECT_EQ(m.lanes[4].bars[0].end_ns, 70);
+  EXPECT_EQ(m.lanes[4].bars[1].label, "transfer");
+  EXPECT_EQ(m.lanes[4].bars[1].end_ns, 90);
+  EXPECT_EQ(m.lanes[5].name, "Rank 1");
+  EXPECT_TRUE(m.lanes[5].other_rank && m.lanes[5].stream);
+  ASSERT_EQ(m.lanes[5].bars.size(), 4u);
+  EXPECT_EQ(m.lanes[5].bars[0].start_ns, 30);
+  ASSERT_EQ(m.lanes[6].bars.size(), 1u) << "who is ready last does not wait";
+  EXPECT_EQ(m.duration_ns, 105) << "to the end of the last rank";
+  EXPECT_EQ(launch_of(m, t, "c").from_ns, 40) << "where all else is of";
+  EXPECT_EQ(filter_of(m, t, {0, 20}).nodes.size(), 1u);
+  t.ranks.resize(100, {"c"});
+  EXPECT_EQ(build_timeline(t, 4).lanes.size(), 3u + 2u * (kMostOtherRanks + 1)) << "no more than can be seen";
+}
+
 TEST(Timeline, TheHostOfALoopStandsAboveItsKernels) {
   TraceDocument t = sample();
   for (const std::int64_t step : {1, 4})

@@ -95,5 +95,27 @@ TEST(RankScaling, TheBackwardPassHidesWhatIsBegunEarly) {
   EXPECT_LT(hidden.rows[1].exposed_ns, 0.7 * hidden.rows[1].exchange_ns);
 }
 
+// What it says of other numbers of ranks is what their plans take.
+TEST(RankScaling, PeaksAreThoseOfThePlans) {
+  const auto prepared = plan_of("gpt-char", 2, "default,zero");
+  ASSERT_TRUE(prepared);
+  const RankScaling scaling = predict_scaling(*prepared, {});
+  ASSERT_EQ(scaling.rows[2].ranks, 4);
+  const auto none = plan_of("gpt-char", 4, "default");
+  const auto near = [&](std::int64_t said, std::int64_t is) {
+    EXPECT_NEAR(static_cast<double>(said), static_cast<double>(is), 0.01 * static_cast<double>(is));
+  };
+  near(scaling.rows[2].peak_bytes, none->compiled.plan.peak_bytes());
+  std::int64_t most = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto one = plan_of("gpt-char", 4, "default,zero{rank=" + std::to_string(rank) + "}");
+    ASSERT_TRUE(one);
+    most = std::max(most, one->compiled.plan.peak_bytes());
+  }
+  near(scaling.rows[2].zero_peak_bytes, most);
+  EXPECT_LT(scaling.rows[2].zero_peak_bytes, scaling.rows[1].zero_peak_bytes);
+  EXPECT_LT(scaling.rows[1].zero_peak_bytes, scaling.rows[0].zero_peak_bytes);
+}
+
 }  // namespace
 }  // namespace gradloom

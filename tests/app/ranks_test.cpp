@@ -1,6 +1,7 @@
 // Trainings on several processes of this machine, started by --ranks.
 #include <dirent.h>
 
+#include <cstring>
 #include <set>
 
 #include "engine/base/npz.h"
@@ -34,6 +35,22 @@ class Ranks : public Commands {
     auto read = read_npz(path(name));
     EXPECT_TRUE(read.ok()) << read.error().message;
     return read.ok() ? std::move(read).value() : std::map<std::string, Tensor>();
+  }
+
+  // What ranks that keep the optimizer's states apart train is what they train without that, bit for bit.
+  void expect_zero_equal(const std::string& name, const std::string& ranks, const Words& more) {
+    const Words plain = with(more, {"--ranks", ranks, "--save-params"});
+    const Outcome whole = run(training(name, with(plain, {path("a.npz")})));
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    const Outcome apart = run(training(name, with(plain, {path("b.npz"), "--passes", "default,zero"})));
+    ASSERT_EQ(apart.code, 0) << apart.err;
+    EXPECT_EQ(losses(apart), losses(whole));
+    const auto a = parameters("a.npz"), b = parameters("b.npz");
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [key, x] : a) ASSERT_EQ(std::memcmp(x.data(), b.at(key).data(), x.bytes()), 0) << key;
+    const json bytes = apart.lines().back()["summary"]["rank_peak_bytes"];
+    ASSERT_EQ(std::to_string(bytes.size()), ranks);
+    for (const json& peak : bytes) EXPECT_LT(peak, whole.lines().back()["summary"]["rank_peak_bytes"][0]);
   }
 
   // `ranks` ranks against one rank with as many micro-batches: bit for bit, where `largest` is 0.
@@ -144,11 +161,114 @@ TEST_F(Ranks, GoOnFromACheckpointAsAnyNumber) {
     for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), 1e-12) << key;
 }
 
+TEST_F(Ranks, KeepOptimizerStatesApart) {
+  expect_zero_equal("mlp", "3", {"--optimizer", "sgd{lr=0.1,momentum=0.9}"});
+  expect_zero_equal("bert-tiny", "4",
+                    {"--optimizer", "lamb{lr=0.01}", "--clip-norm", "0.5", "--accumulate", "2"});
+  expect_zero_equal("gpt-char", "2",
+                    {"--optimizer", "adamw{lr=1e-3,eight_bit_states=true}", "--precision", "f32"});
+  expect_zero_equal("bert-tiny", "2",
+                    {"--optimizer", "adamw{lr=1e-3}", "--precision", "bf16", "--ema", "0.9"});
+}
+
+TEST_F(Ranks, CombineGradientsByAdasum) {
+  const Outcome mean = run(training("mlp", {"--ranks", "4"})),
+                adasum = run(training("mlp", {"--ranks", "4", "--passes", "adasum"}));
+  ASSERT_EQ(adasum.code, 0) << adasum.err;
+  EXPECT_EQ(losses(adasum)[0], losses(mean)[0]);
+  EXPECT_NE(losses(adasum)[2], losses(mean)[2]) << "gradients of different batches are not averaged";
+}
+
+// A checkpoint is that of one rank, whatever each keeps.
+TEST_F(Ranks, WriteOneCheckpointOfStatesThatAreApart) {
+  const Words common{"--optimizer", "adamw{lr=1e-3}"}, apart{"--passes", "default,zero"};
+  const Outcome whole = run(training(
+      "bert-tiny", with(common, {"--ranks", "2", "--checkpoint", path("a"), "--checkpoint-every", "1"})));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Outcome first =
+      run(training("bert-tiny", with(with(common, apart), {"--ranks", "2", "--steps", "2", "--checkpoint",
+                                                           path("b"), "--checkpoint-every", "1"})));
+  ASSERT_EQ(first.code, 0) << first.err;
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(read_file(path(std::string("a/step-00000002/") + file)),
+              read_file(path(std::string("b/step-00000002/") + file)))
+        << file;
+  for (const Words& how : {Words{"--ranks", "2", "--passes", "default,zero"},
+                           Words{"--ranks", "1", "--accumulate", "2", "--passes", "default"}}) {
+    fs::remove_all(path("c"));
+    fs::copy(path("b"), path("c"), fs::copy_options::recursive);
+    const Outcome rest =
+        run(with({"train", "--resume", path("c"), "--checkpoint", path("c"), "--steps", "3", "--json"}, how));
+    ASSERT_EQ(rest.code, 0) << rest.err;
+    const auto a = read_file(path("a/step-00000003/optimizer.safetensors")),
+               c = read_file(path("c/step-00000003/optimizer.safetensors"));
+    if (how[1] == "2") {
+      EXPECT_EQ(a, c);
+    }
+    EXPECT_EQ(a.size(), c.size());
+  }
+}
+
 TEST_F(Ranks, EndTogetherWhereTheLossIsNotFinite) {
   const Outcome o = run(training("mlp", {"--ranks", "3", "--optimizer", "sgd{lr=1e300}", "--steps", "20"}));
   EXPECT_EQ(o.code, 7) << o.err;
   EXPECT_NE(o.err.find("gradloom: the loss is"), std::string::npos) << o.err;
   EXPECT_EQ(o.lines().back()["error"]["code"], 7);
+}
+
+TEST_F(Ranks, LeaveTheirTimesInOneSession) {
+  const Outcome trained =
+      run(training("gpt-char", {"--ranks", "2", "--steps", "9", "--passes",
+                                "default,data-parallel{bucket_mb=1}", "--session", path("s.db")}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const json shown = run({"show", path("s.db"), "--json"}).lines().back();
+  ASSERT_EQ(shown["ranks"].size(), 2u);
+  for (const json& rank : shown["ranks"]) {
+    EXPECT_GT(rank["steps"], 0);
+    EXPECT_GT(rank["kernels_ns"], 0);
+    EXPECT_GT(rank["transfer_ns"], 0);
+    EXPECT_GT(rank["sent_bytes"], 0);
+    EXPECT_GE(rank["exchange_ns"], rank["wait_ns"]);
+    EXPECT_EQ(rank["clock_error_ns"], 0) << "one machine";
+  }
+  EXPECT_EQ(shown["ranks"][1]["local_rank"], 1);
+  EXPECT_EQ(shown["ranks"][0]["sent_bytes"], shown["ranks"][1]["sent_bytes"]);
+  const Outcome text = run({"show", path("s.db")});
+  EXPECT_NE(text.out.find("waits for ranks"), std::string::npos) << text.out;
+
+  const Outcome all = run({"trace", path("s.db"), "-o", path("all.json"), "--json"}),
+                one = run({"trace", path("s.db"), "-o", path("one.json"), "--rank", "1", "--json"});
+  ASSERT_EQ(all.code, 0) << all.err;
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(all.lines().back()["events"].get<int>(), 2 * one.lines().back()["events"].get<int>());
+  EXPECT_EQ(all.lines().back()["exchanges"].get<int>(), 2 * one.lines().back()["exchanges"].get<int>());
+  EXPECT_GT(one.lines().back()["exchanges"].get<int>(), 2 * 3)
+      << "several pieces in each of three timed steps";
+  const json trace = json::parse(read_file(path("all.json")));
+  // A piece is not sent before all of it is there: each begins after the kernel that begins it, on every rank.
+  std::map<std::pair<int, int>, double> begun;
+  int seen = 0;
+  for (const json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["name"] == "AllReduceBegin") begun[{e["pid"], e["args"]["plan_step"]}] = e["ts"];
+  for (const json& e : trace["traceEvents"])
+    if (e["ph"] == "X" && e["name"] == "exchange" && begun.count({e["pid"], e["args"]["plan_step"]}) != 0)
+      ++seen;
+  EXPECT_GT(seen, 6);
+  expect_error({"trace", path("s.db"), "-o", path("x.json"), "--rank", "2"}, 2, "has 2 ranks, from 0");
+}
+
+// Each rank has a plan of its own then: its kernels are told by the names of their nodes.
+TEST_F(Ranks, LeaveTheirTimesWhereTheirPlansDiffer) {
+  const Outcome trained = run(training("mlp", {"--ranks", "2", "--steps", "6", "--optimizer", "adam",
+                                               "--passes", "zero", "--session", path("s.db")}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const json shown = run({"show", path("s.db"), "--json"}).lines().back();
+  ASSERT_EQ(shown["ranks"].size(), 2u);
+  for (const json& rank : shown["ranks"]) {
+    EXPECT_GT(rank["kernels_ns"], 0);
+    EXPECT_GT(rank["exposed_ns"], 0);
+    EXPECT_GT(rank["sent_bytes"], 0);
+  }
 }
 
 TEST_F(Ranks, ARankThatIsKilledIsNamed) {

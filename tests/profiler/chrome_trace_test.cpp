@@ -306,5 +306,43 @@ TEST(TraceCsv, OneLinePerPlanStepAndNoFormulas) {
   EXPECT_NE(csv.find("\"a,\"\"b\"\"\""), std::string::npos) << csv;
 }
 
+TEST(ChromeTrace, EachRankIsAProcess) {
+  TraceDocument d = document();
+  d.ranks = {{"a"}, {"b"}};
+  for (TraceRow row : d.rows) {
+    row.rank = 1;
+    row.start_ns -= 700;
+    d.other_ranks.push_back(row);
+  }
+  const std::int64_t start = d.rows[0].start_ns;
+  d.exchanges = {{0, 3, 0, 2, start + 5000, 900, 300, 64}, {1, 3, 0, 2, start + 5300, 600, 0, 64}};
+  const json trace = json::parse(chrome_trace_json(d));
+  expect_nested(trace);
+  EXPECT_EQ(trace["distributedInfo"], (json{{"rank", 0}, {"world_size", 2}}));
+  std::map<int, int> kernels, waits, exchanges, steps;
+  std::map<int, std::string> names;
+  for (const json& e : trace["traceEvents"]) {
+    const int process = e["pid"];
+    if (e["ph"] == "M" && e["name"] == "process_name") names[process] = e["args"]["name"];
+    if (e["ph"] != "X") continue;
+    const std::string category = e["cat"], name = e["name"];
+    kernels[process] += category == "cpu_op";
+    steps[process] += name.rfind("ProfilerStep#", 0) == 0;
+    exchanges[process] += name == "exchange";
+    waits[process] += name == "wait for the last rank";
+  }
+  EXPECT_EQ(names, (std::map<int, std::string>{{1, "gradloom cpu, rank 0 of 2 on a"},
+                                               {2, "gradloom cpu, rank 1 of 2 on b"}}));
+  EXPECT_EQ(kernels, (std::map<int, int>{{1, 22}, {2, 22}}));
+  EXPECT_EQ(steps, (std::map<int, int>{{1, 2}, {2, 2}}));
+  EXPECT_EQ(exchanges, (std::map<int, int>{{1, 1}, {2, 1}}));
+  EXPECT_EQ(waits, (std::map<int, int>{{1, 1}, {2, 0}}));
+
+  const json one = json::parse(chrome_trace_json(of_rank(d, 1)));
+  expect_nested(one);
+  EXPECT_EQ(one["distributedInfo"], (json{{"rank", 1}, {"world_size", 2}}));
+  for (const json& e : one["traceEvents"]) EXPECT_EQ(e["pid"], 2);
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -170,8 +170,11 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
             "launch|NULL|0\nlaunch|NULL|4\ncopy|1|NULL\ncopy|0|NULL\n");
 }
 
-// What versions 7 and 6 brought, undone.
-const std::string kNoLoops = "DROP VIEW v_loop; DROP INDEX host_span_of_run; DROP TABLE host_span; ";
+// What versions 8, 7 and 6 brought, undone.
+const std::string kNoLoops =
+    "DROP VIEW v_ranks; DROP INDEX rank_of_run; DROP INDEX rank_sample_of_run; DROP INDEX exchange_of_run; "
+    "DROP TABLE rank; DROP TABLE rank_sample; DROP TABLE exchange; "
+    "DROP VIEW v_loop; DROP INDEX host_span_of_run; DROP TABLE host_span; ";
 const std::string kNoInstances =
     kNoLoops + "DROP VIEW v_instances; DROP INDEX pass_instance_of_run; DROP TABLE pass_instance; ";
 
@@ -213,7 +216,7 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   ASSERT_TRUE(store.ok()) << error_of(store);
   EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
   store = Error{};
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "7\n0\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "8\n0\n");
   shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
@@ -248,7 +251,7 @@ TEST_F(StoreTest, FilesOfVersion5AreReadAndGetFingerprints) {
   }
   EXPECT_EQ(
       shell(path, "PRAGMA user_version; SELECT run, pass, rule, site, fingerprint, matched FROM v_instances"),
-      "7\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
+      "8\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
       "2|fuse-bias-activation|matmul-relu|out|@0123456789ab.2|0\n");
   shell(path, "INSERT INTO pass_instance VALUES (1, 0, 0, '@0123456789ab')");
   auto reader = Store::open(path, StoreMode::read);
@@ -303,7 +306,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "7\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "8\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);

@@ -125,6 +125,19 @@ TEST(Report, NamesFromFilesStayText) {
         << markdown.substr(at > 40 ? at - 40 : 0, 80);
 }
 
+TEST(Report, RanksHaveARowEach) {
+  Report report = report_of();
+  EXPECT_EQ(report_html(report).find("What each rank does"), std::string::npos);
+  report.run.ranks = {{{0, "<b>one", 0, 2}, 5, 10e6, 3e6, 2e6, 2.5e6, 1024},
+                      {{1, "two", 0, 2}, 5, 12e6, 1e6, 0, 1e6, 1024}};
+  const std::string page = report_html(report);
+  EXPECT_NE(page.find("What each rank does"), std::string::npos);
+  EXPECT_NE(page.find("&lt;b&gt;one"), std::string::npos);
+  EXPECT_NE(page.find("rank 1 computes longest"), std::string::npos);
+  report.run.ranks.resize(1000, report.run.ranks[1]);
+  EXPECT_NE(report_html(report).find("the first 64 of 1000 ranks"), std::string::npos);
+}
+
 TEST(Report, OfARunWithNothingInIt) {
   Report report;
   report.run.summary.first_loss = report.run.summary.last_loss = std::nan("");

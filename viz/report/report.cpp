@@ -114,6 +114,30 @@ std::string loop_table(const LoopShares& loop) {
          html::table({{"part of a step"}, {"time per step", true}, {"share", true}}, rows);
 }
 
+std::string ranks_table(const std::vector<RankShares>& ranks) {
+  constexpr std::size_t kMostRanks = 64;
+  if (ranks.empty()) return {};
+  std::vector<std::vector<std::string>> rows;
+  for (const RankShares& r : report::first_of(ranks, kMostRanks))
+    rows.push_back({std::to_string(r.rank.rank), text(r.rank.host), std::to_string(r.rank.threads),
+                    duration(r.kernels_ns), duration(r.exposed_ns), duration(r.wait_ns),
+                    duration(r.transfer_ns()), bytes_text(r.sent_bytes)});
+  const std::string slowest = slowest_text(ranks);
+  return (slowest.empty() ? "" : element("p", "", text(slowest))) +
+         html::table({{"rank", true},
+                      {"machine"},
+                      {"threads", true},
+                      {"computes", true},
+                      {"stands still", true},
+                      {"waits for ranks", true},
+                      {"transfers", true},
+                      {"sends", true}},
+                     rows) +
+         (ranks.size() > kMostRanks
+              ? element("p", "soft", fmt::format("the first {} of {} ranks", kMostRanks, ranks.size()))
+              : "");
+}
+
 // The first lines of the kernels, grouped.
 std::string kernel_table(KernelTableModel& model, KernelGroup group, const char* title, std::size_t most) {
   model.set_group(group);
@@ -294,6 +318,7 @@ std::string report_html(const Report& report) {
   page += section("What stands out", findings_list(run));
   page += section("Loss", losses(run));
   if (run.loop) page += section("Where a step of the loop goes", loop_table(*run.loop));
+  page += section("What each rank does in a step", ranks_table(run.ranks));
   page += section("Where the time goes", times(run));
   page += section("Where the memory goes", memory(run));
   page += section("Comparisons", comparisons(report));

@@ -1,0 +1,38 @@
+#include "sessions/rank_rows.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/base/text.h"
+
+namespace gradloom {
+
+void set_waits(std::vector<ExchangeRow>& exchanges) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t>
+      ready_ns;  // the last rank, by micro-batch and plan step
+  for (const ExchangeRow& e : exchanges) {
+    const auto [at, fresh] = ready_ns.try_emplace({e.micro, e.plan_step}, e.start_ns);
+    if (!fresh) at->second = std::max(at->second, e.start_ns);
+  }
+  for (ExchangeRow& e : exchanges)
+    e.wait_ns = std::clamp<std::int64_t>(ready_ns[{e.micro, e.plan_step}] - e.start_ns, 0,
+                                         std::max<std::int64_t>(e.duration_ns, 0));
+}
+
+std::string slowest_text(const std::vector<RankShares>& ranks) {
+  if (ranks.size() < 2) return {};
+  const auto less = [](double RankShares::*member) {
+    return [member](const RankShares& a, const RankShares& b) { return a.*member < b.*member; };
+  };
+  const RankShares& slowest = *std::max_element(ranks.begin(), ranks.end(), less(&RankShares::kernels_ns));
+  const RankShares& waiting = *std::max_element(ranks.begin(), ranks.end(), less(&RankShares::exposed_ns));
+  const double lost_ns = std::min(waiting.exposed_ns, waiting.wait_ns),
+               step_ns = waiting.kernels_ns + waiting.exposed_ns;
+  if (&slowest == &waiting || step_ns <= 0 || lost_ns < 0.02 * step_ns) return {};
+  return "rank " + std::to_string(slowest.rank.rank) + " computes longest, " +
+         duration_text(slowest.kernels_ns) + " a step: rank " + std::to_string(waiting.rank.rank) +
+         " stands still for up to " + duration_text(lost_ns) + " of its " + duration_text(step_ns) +
+         " until the last is ready";
+}
+
+}  // namespace gradloom

@@ -1,0 +1,149 @@
+// Reading what the ranks of a run of several did.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/base/text.h"
+#include "profiler/sampler.h"
+#include "sessions/store.h"
+#include "sessions/store_impl.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::size_t kMostRanks = 65'536;
+
+// What a rank did in one step.
+struct StepSums {
+  double kernels_ns = 0, exposed_ns = 0, exchange_ns = 0, wait_ns = 0, sent_bytes = 0;
+};
+
+}  // namespace
+
+Status Store::Impl::read_ranks(std::int64_t run, std::vector<RankRow>& ranks) {
+  if (TRY(version()) < 8) return {};
+  Statement row = TRY(
+      database.prepare("SELECT rank, host, local_rank, threads, cpu_model, clock_offset_ns, clock_error_ns "
+                       "FROM rank WHERE run = ? ORDER BY rank"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    if (row.integer(0) != static_cast<std::int64_t>(ranks.size())) return misnumbered(run, "rank");
+    if (ranks.size() >= kMostRanks)
+      return Error{Errc::limit, fmt::format("run {} has more than {} ranks", run, kMostRanks)};
+    ranks.push_back({row.integer(0), row.text(1), row.integer(2), row.integer(3), row.text(4),
+                     clock_ns(row, 5), clock_ns(row, 6)});
+  }
+  return {};
+}
+
+Status Store::Impl::read_rank_samples(
+    std::int64_t run, std::size_t ranks,
+    const std::function<void(std::int64_t step, std::int64_t rank, const KernelSample&)>& take) {
+  Statement row =
+      TRY(database.prepare("SELECT rank, step, micro, plan_step, start_ns, duration_ns FROM rank_sample "
+                           "WHERE run = ? ORDER BY rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    const std::int64_t rank = row.integer(0);
+    if (rank < 1 || rank >= static_cast<std::int64_t>(ranks))
+      return Error{Errc::bad_input, fmt::format("run {} is damaged (kernels of rank {})", run, rank)};
+    take(row.integer(1), rank, {row.small(3), row.small(2), clock_ns(row, 4), row.size(5)});
+  }
+  return {};
+}
+
+Status Store::Impl::read_exchanges(std::int64_t run, std::size_t ranks,
+                                   const std::function<void(std::int64_t step, const ExchangeRow&)>& take) {
+  Statement row = TRY(database.prepare(
+      "SELECT rank, step, micro, plan_step, start_ns, duration_ns, wait_ns, sent_bytes FROM exchange "
+      "WHERE run = ? ORDER BY rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    ExchangeRow e;
+    e.rank = row.integer(0);
+    if (e.rank < 0 || e.rank >= static_cast<std::int64_t>(ranks))
+      return Error{Errc::bad_input, fmt::format("run {} is damaged (exchanges of rank {})", run, e.rank)};
+    e.micro = row.small(2);
+    e.plan_step = row.small(3);
+    e.start_ns = clock_ns(row, 4);
+    e.duration_ns = row.size(5);
+    e.wait_ns = std::min(row.size(6), e.duration_ns);
+    e.sent_bytes = row.size(7);
+    take(row.integer(1), e);
+  }
+  return {};
+}
+
+Status Store::Impl::read_rank_shares(std::int64_t run, const std::vector<KernelRow>& kernels,
+                                     std::vector<RankShares>& shares) {
+  std::vector<RankRow> ranks;
+  TRY(read_ranks(run, ranks));
+  if (ranks.empty()) return {};
+  std::vector<std::map<std::int64_t, StepSums>> sums(ranks.size());  // by rank and step
+  const auto add_kernel = [&](std::int64_t step, std::int64_t rank, const KernelSample& s) {
+    if (s.plan_step < 0 || static_cast<std::size_t>(s.plan_step) >= kernels.size()) return;
+    const std::string& op = kernels[static_cast<std::size_t>(s.plan_step)].info.op;
+    StepSums& to = sums[static_cast<std::size_t>(rank)][step];
+    const bool stands_still =
+        op == "AllReduceMean" || op == "AllReduceAdasum" || op == "AllReduceWait" || op == "ShareParameters";
+    (stands_still ? to.exposed_ns : to.kernels_ns) += static_cast<double>(s.duration_ns);
+  };
+  Statement row =
+      TRY(database.prepare("SELECT step, plan_step, duration_ns FROM kernel_sample WHERE run = ?"));
+  row.bind(1, run);
+  while (TRY(row.row())) add_kernel(row.integer(0), 0, {row.small(1), 0, 0, row.size(2)});
+  TRY(read_rank_samples(run, ranks.size(), add_kernel));
+  TRY(read_exchanges(run, ranks.size(), [&](std::int64_t step, const ExchangeRow& e) {
+    StepSums& to = sums[static_cast<std::size_t>(e.rank)][step];
+    to.exchange_ns += static_cast<double>(e.duration_ns);
+    to.wait_ns += static_cast<double>(e.wait_ns);
+    to.sent_bytes += static_cast<double>(e.sent_bytes);
+  }));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    std::map<std::int64_t, StepSums>& steps = sums[rank];
+    if (!steps.empty() && steps.rbegin()->first > kWarmupSteps)
+      steps.erase(steps.begin(), steps.upper_bound(kWarmupSteps));
+    const auto middle = [&](double StepSums::*member) {
+      std::vector<double> values;
+      for (const auto& [step, of_step] : steps) values.push_back(of_step.*member);
+      return median(std::move(values));
+    };
+    shares.push_back({std::move(ranks[rank]), static_cast<std::int64_t>(steps.size()),
+                      middle(&StepSums::kernels_ns), middle(&StepSums::exchange_ns),
+                      middle(&StepSums::wait_ns), middle(&StepSums::exposed_ns),
+                      middle(&StepSums::sent_bytes)});
+  }
+  return {};
+}
+
+// After rank 0's: of the steps that the document shows.
+Status Store::Impl::read_rank_steps(std::int64_t run, const std::vector<RankRow>& ranks,
+                                    std::size_t max_executions, TraceDocument& document) {
+  if (ranks.empty()) return {};
+  const auto shown = [&](std::int64_t step) {
+    return std::binary_search(document.steps.begin(), document.steps.end(), TraceStep{step, 0, 0},
+                              [](const TraceStep& a, const TraceStep& b) { return a.step < b.step; });
+  };
+  std::size_t left_out = 0;
+  TRY(read_rank_samples(run, ranks.size(), [&](std::int64_t step, std::int64_t rank, const KernelSample& s) {
+    if (!shown(step)) return;
+    if (document.rows.size() + document.other_ranks.size() >= max_executions) {
+      ++left_out;
+      return;
+    }
+    append_samples({s}, document.kernels, step, document.other_ranks, static_cast<std::int32_t>(rank));
+  }));
+  if (left_out > 0)
+    return Error{Errc::limit,
+                 fmt::format("run {}: its ranks have more than {} kernel executions", run, max_executions)};
+  TRY(read_exchanges(run, ranks.size(), [&](std::int64_t step, const ExchangeRow& e) {
+    if (shown(step) && document.exchanges.size() < max_executions)
+      document.exchanges.push_back({static_cast<std::int32_t>(e.rank), e.plan_step, e.micro, step, e.start_ns,
+                                    e.duration_ns, e.wait_ns, e.sent_bytes});
+  }));
+  for (const RankRow& rank : ranks) document.ranks.push_back({rank.host});
+  return {};
+}
+
+}  // namespace gradloom
