@@ -23,7 +23,8 @@ TEST_P(EightBitTraining, EndsWhereF32Does) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EightBitTraining,
                          testing::Values(LongTraining{"cnn-digits", 0}, LongTraining{"gpt-char", 0},
-                                         LongTraining{"bert-tiny", 0}),
+                                         LongTraining{"bert-tiny", 0},
+                                         LongTraining{"bert-tiny", 0, "lamb{lr=0.002}"}),
                          training_name);
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -17,11 +18,14 @@ namespace gradloom {
 struct LongTraining {
   const char* model;
   std::size_t run;
+  const char* optimizer = "";  // instead of the run's
 };
 
 // For INSTANTIATE_TEST_SUITE_P.
 inline std::string training_name(const testing::TestParamInfo<LongTraining>& test) {
   std::string name = test.param.model;
+  if (*test.param.optimizer != 0)
+    name += "_" + std::string(test.param.optimizer, std::strcspn(test.param.optimizer, "{"));
   for (char& ch : name)
     if (ch == '-') ch = '_';
   return name;
@@ -36,7 +40,7 @@ inline double last_loss(const LongTraining& training, const std::function<void(R
   recipe.model = folder + "/model.onnx";
   recipe.data = "npz:" + folder + "/batches.npz";
   recipe.loss = run["loss"];
-  recipe.optimizer = run["optimizer"];
+  recipe.optimizer = *training.optimizer != 0 ? training.optimizer : run["optimizer"];
   recipe.dims = {{"batch", std::string(training.model) == "gpt-char" ? 4 : 8}};
   recipe.threads = 2;
   recipe.steps = 500;
