@@ -42,7 +42,8 @@ constexpr CommandDef kCommands[] = {
     {"recipe", "list the settings of a recipe with flags, types and defaults", declare_recipe},
     {"passes", "list the optimization passes and memory planners with their options", declare_passes},
     {"ops", "list the operators with opsets, gradients and kernels", declare_ops},
-    {"devices", "list the devices that can run training here, and why others cannot", declare_devices},
+    {"devices", "list the devices that can run training here and why others cannot, or measure them",
+     declare_devices},
     {"help", "explain a command and its flags", declare_help},
 };
 

@@ -3,11 +3,16 @@
 
     /usr/bin/python3 bench/ranks.py [--ranks 2] [--models gpt-char,mlp-30m] [--rounds 6] [--steps 60]
 
-    gpt-char 2 ranks: gradloom 31.2 ms, DDP 90.1 ms: 2.89x [2.80, 2.97]
+    gpt-char 2 ranks: gradloom 56.9 ms, DDP 90.9 ms: 1.62x [1.53, 1.66]
 
 Workloads: gpt-char (tests/models, batch 8 for each rank) and mlp-30m (784-3700-3700-3700-10, batch 32 for each rank), f32, AdamW. Every
 round runs both sides once, in changing order, each in new processes; a side's number is the median of its steps after the first
 ten, the ratio that of the two numbers of a round; printed are medians over the rounds and the range of the ratios.
+
+With --predict, instead of PyTorch's: what `plan --ranks` says of a step from the kernels of one rank and from the link that
+`devices --measure --ranks` found, both measured in the same round, beside what so many ranks then take.
+
+    gpt-char 2 ranks: predicted 55.1 ms, measured 56.9 ms: 0.97 [0.95, 1.02]
 """
 
 import argparse
@@ -95,19 +100,47 @@ def run_torch(name, options, foreach):
     return statistics.median(json.loads(outputs[0][0])[WARM_UP:])
 
 
-def run_gradloom(name, options, folder):
+def answer(options, *words):
+    """The JSON lines of a command of ours."""
+    done = subprocess.run([options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{words[0]}: {done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def job_words(name, options, folder, ranks):
     model = os.path.join(ROOT, "tests", "models", name, "model.onnx")
     if name != "gpt-char":
         model = os.path.join(folder, name + ".onnx")
-    words = [
-        options.gradloom, "train", model, "--dim", f"batch={BATCH[name]}", "--loss", "ce:logits,labels", "--optimizer", "adamw{lr=1e-3}",
-        "--ranks", str(options.ranks), "--threads", "1", "--steps", str(options.steps), "--passes", options.passes, "--json",
+    return [
+        model, "--dim", f"batch={BATCH[name]}", "--loss", "ce:logits,labels", "--optimizer", "adamw{lr=1e-3}",
+        "--ranks", str(ranks), "--threads", "1", "--passes", options.passes,
     ]  # fmt: skip
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"{name}: {done.stderr}")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def run_gradloom(name, options, folder):
+    lines = answer(options, "train", *job_words(name, options, folder, options.ranks), "--steps", str(options.steps))
     return statistics.median([line["step_ns"] for line in lines if "step_ns" in line and "loss" in line][WARM_UP:])
+
+
+def predict(name, options, folder):
+    """The time of a step on so many ranks, in ns, from one rank and the link."""
+    session = os.path.join(folder, "one.db")
+    if os.path.exists(session):
+        os.remove(session)
+    link = answer(options, "devices", "--measure", "--ranks", str(options.ranks))[-1]["link"]
+    answer(options, "train", *job_words(name, options, folder, 1), "--steps", str(options.steps), "--session", session)
+    plan = answer(options, "plan", *job_words(name, options, folder, options.ranks), "--costs", session, "--local-link", link)[-1]
+    return next(row for row in plan["scaling"]["rows"] if row["ranks"] == options.ranks)["predicted_step_ns"]
+
+
+def print_medians(name, options, sides, times, ratios):
+    texts = [f"{side} {statistics.median(of_side) / 1e6:.1f} ms" for side, of_side in zip(sides, times)]
+    times_sign = "" if options.predict else "x"
+    print(
+        f"{name} {options.ranks} ranks: {', '.join(texts)}: {statistics.median(ratios):.2f}{times_sign} [{min(ratios):.2f}, {max(ratios):.2f}]",
+        flush=True,
+    )
 
 
 def main():
@@ -117,6 +150,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--passes", default="default")
+    parser.add_argument("--predict", action="store_true", help="compare with what plan --ranks predicts, instead of PyTorch")
     parser.add_argument("--python", default=sys.executable, help="the Python that has the PyTorch to compare with")
     parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"))
     parser.add_argument("--torch-rank", type=int, help=argparse.SUPPRESS)
@@ -135,17 +169,20 @@ def main():
                 subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             ours, theirs = [], []
             for i in range(options.rounds):
+                if options.predict:
+                    theirs.append(predict(name, options, folder))
+                    ours.append(run_gradloom(name, options, folder))
+                    continue
                 for side in ("ours", "theirs") if i % 2 == 0 else ("theirs", "ours"):
                     if side == "ours":
                         ours.append(run_gradloom(name, options, folder))
                     else:
                         theirs.append(min(run_torch(name, options, foreach) for foreach in (False, True)))
             ratios = [b / a for a, b in zip(ours, theirs)]
-            print(
-                f"{name} {options.ranks} ranks: gradloom {statistics.median(ours) / 1e6:.1f} ms, DDP {statistics.median(theirs) / 1e6:.1f} ms: "
-                f"{statistics.median(ratios):.2f}x [{min(ratios):.2f}, {max(ratios):.2f}]",
-                flush=True,
-            )
+            if options.predict:
+                print_medians(name, options, ("predicted", "measured"), (theirs, ours), ratios)
+            else:
+                print_medians(name, options, ("gradloom", "DDP"), (ours, theirs), ratios)
     return None
 
 

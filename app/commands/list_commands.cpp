@@ -1,11 +1,9 @@
-// gradloom passes, ops, devices: what this build has, from its declarations.
+// gradloom passes, ops: what this build has, from its declarations.
 #include <CLI/CLI.hpp>
 
 #include "app/commands/commands.h"
-#include "app/job.h"
 #include "app/op_libraries.h"
 #include "engine/base/text.h"
-#include "engine/device/device.h"
 #include "engine/onnx/read/op_table.h"
 #include "passes/pass.h"
 #include "passes/planners.h"
@@ -99,26 +97,6 @@ void list_ops(const Output& out) {
                       rows, {1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
-void list_all_devices(const Output& out) {
-  for (const DeviceInfo& d : list_devices()) {
-    out.object({{"device", d.id},
-                {"name", d.name},
-                {"available", d.available},
-                {"why_not", d.why_not},
-                {"memory_bytes", d.memory_bytes},
-                {"free_bytes", d.free_bytes},
-                {"threads", d.threads},
-                {"detail", d.detail}});
-    if (d.available)
-      out.text(d.id + "  " + d.name + ", " + (d.threads > 0 ? std::to_string(d.threads) + " threads, " : "") +
-               bytes_text(static_cast<double>(d.memory_bytes)) + " (" +
-               bytes_text(static_cast<double>(d.free_bytes)) + " free)" +
-               (d.detail.empty() ? "" : ", " + d.detail));
-    else
-      out.text(d.id + "  not available: " + d.why_not);
-  }
-}
-
 }  // namespace
 
 CommandRun declare_passes(CLI::App& app) {
@@ -149,14 +127,6 @@ CommandRun declare_ops(CLI::App& app) {
       context.out.text(op_page(op_table()));
     else
       list_ops(context.out);
-    return {};
-  };
-}
-
-CommandRun declare_devices(CLI::App&) {
-  return [](CommandContext& context) -> Status {
-    TRY(apply_threads(0));
-    list_all_devices(context.out);
     return {};
   };
 }

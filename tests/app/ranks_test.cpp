@@ -298,6 +298,19 @@ TEST_F(Ranks, StopTogether) {
   EXPECT_NE(o.err.find("interrupted after step"), std::string::npos) << o.err;
 }
 
+TEST_F(Ranks, MeasureWhatTheyReachWithEachOther) {
+  const Outcome o = run({"devices", "--measure", "--ranks", "3", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json measured = o.lines().back();
+  EXPECT_EQ(measured["ranks"], 3);
+  EXPECT_GT(measured["latency_ns"], 0);
+  ASSERT_EQ(measured["means"].size(), 4u);
+  EXPECT_GT(measured["means"][3]["ns"], measured["means"][0]["ns"]);
+  const Outcome planned = run({"plan", model("mlp") + "/model.onnx", "--dim", "batch=4", "--ranks", "3",
+                               "--local-link", measured["link"].get<std::string>(), "--json"});
+  EXPECT_EQ(planned.code, 0) << planned.err << measured["link"];
+}
+
 TEST_F(Ranks, RunWhereTrainingIsAllThereIs) {
   expect_error(
       {"compare", model("mlp") + "/model.onnx", "--dim", "batch=4", "--ranks", "2", "--b", "passes=none"}, 2,

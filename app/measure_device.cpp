@@ -1,0 +1,157 @@
+#include "app/measure_device.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/device/device.h"
+#include "engine/ir/builder.h"
+#include "engine/ir/op.h"
+#include "engine/run/executor.h"
+#include "kernels/clock.h"
+#include "passes/planners.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::int64_t kMeasuredNs = 300'000'000;  // for each kernel, once it is warm
+constexpr int kLeastRuns = 4, kMostRuns = 200;
+
+// One kernel as a plan of its own.
+class OneKernel {
+ public:
+  static Result<std::unique_ptr<OneKernel>> make(Device& device, kernels::Target target, Graph graph) {
+    auto one = std::unique_ptr<OneKernel>(new OneKernel);
+    one->graph_ = std::move(graph);
+    const PlannerDef& planner = *find_planner("best-fit");
+    one->plan_ = TRY(
+        make_plan(one->graph_, {.planner = planner.plan, .planner_name = planner.name, .target = target}));
+    one->executor_ = TRY(Executor::create(one->graph_, one->plan_, device));
+    for (const ValueId input : one->graph_.inputs) {
+      const Type& type = one->graph_.type(input);
+      Tensor ones(type.dtype, type.shape);
+      if (type.dtype == DType::f32) std::fill_n(ones.mutable_as<float>(), ones.count(), 1.0f);
+      TRY(one->executor_->feed(input, ones));
+    }
+    return one;
+  }
+
+  // The shortest run.
+  Result<double> ns(std::stop_token stop) {
+    double best = std::numeric_limits<double>::max();
+    const std::int64_t start_ns = kernels::now_ns();
+    for (int i = 0; i < kMostRuns && (i < kLeastRuns || kernels::now_ns() - start_ns < kMeasuredNs); ++i) {
+      if (stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+      const StepOutcome outcome = TRY(executor_->step({}, {.step = i + 1, .timed = true}, {}));
+      double sum = 0;
+      for (const KernelSample& sample : outcome.samples) sum += static_cast<double>(sample.duration_ns);
+      if (sum > 0) best = std::min(best, sum);
+    }
+    if (best == std::numeric_limits<double>::max()) return Error{Errc::device, "its kernels cannot be timed"};
+    return best;
+  }
+
+ private:
+  OneKernel() = default;
+  Graph graph_;
+  Plan plan_;
+  std::unique_ptr<Executor> executor_;
+};
+
+Graph negation(std::int64_t count) {
+  Graph graph;
+  GraphBuilder b(graph);
+  graph.outputs = {b.op("Neg", {b.input("x", {DType::f32, {count}})})};
+  return graph;
+}
+
+Graph product(DType type, std::int64_t size) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const Type matrix{type, {size, size}};
+  graph.outputs = {b.op("MatMul", {b.input("a", matrix), b.input("b", matrix)})};
+  return graph;
+}
+
+}  // namespace
+
+Result<DeviceSpeeds> measure_device(const std::string& id, std::stop_token stop,
+                                    const ToldOfMeasuring& told) {
+  const kernels::Target target = TRY(device_target(id));
+  const std::unique_ptr<Device> device = TRY(open_device(id));
+  const bool cpu = target == kernels::Target::cpu;
+  const std::vector<std::int64_t> sizes =
+      cpu ? std::vector<std::int64_t>{64 << 10, 1 << 20, 16 << 20, 512 << 20}
+          : std::vector<std::int64_t>{1 << 20, 32 << 20, 1 << 30};
+  constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
+  const double parts = static_cast<double>(sizes.size() + std::size(kTypes));
+  DeviceSpeeds speeds;
+  for (const std::int64_t bytes : sizes) {
+    told("memory", static_cast<double>(speeds.memory.size()) / parts);
+    const auto kernel = TRY(OneKernel::make(*device, target, negation(bytes / 8)));
+    speeds.memory.push_back({bytes, static_cast<double>(bytes) / TRY(kernel->ns(stop))});
+  }
+  double done = static_cast<double>(sizes.size());
+  for (const DType type : kTypes) {
+    told(std::string("products in ") + dtype_name(type), done++ / parts);
+    // Larger until a product takes long enough to be one of the machine's best.
+    for (std::int64_t size = cpu ? 512 : 2048;; size *= 2) {
+      const auto kernel = OneKernel::make(*device, target, product(type, size));
+      if (!kernel) break;  // the device does not compute in it
+      const double ns = TRY((*kernel)->ns(stop));
+      const auto n = static_cast<double>(size);
+      if (ns < 2e6 && size < 8192) continue;
+      speeds.products.push_back({type, size, 2 * n * n * n / ns});
+      break;
+    }
+  }
+  return speeds;
+}
+
+namespace {
+
+// Nanoseconds of `work`, the best of several.
+template <class Work>
+Result<double> best_of(int runs, const Work& work) {
+  double best = std::numeric_limits<double>::max();
+  for (int i = 0; i < runs; ++i) {
+    const std::int64_t start_ns = kernels::now_ns();
+    TRY(work());
+    best = std::min(best, static_cast<double>(kernels::now_ns() - start_ns));
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<LinkSpeeds> measure_exchanges(World& world) {
+  LinkSpeeds speeds;
+  constexpr int kRuns = 20;
+  constexpr std::int64_t kLarge = 16 << 20;
+  std::vector<std::byte> block(kLarge);
+  const int last = world.size() - 1;
+  // There and back again; the other ranks look on.
+  const auto both_ways = [&](std::int64_t bytes) -> Status {
+    const World::Block there{block.data(), bytes, 0}, back{block.data(), bytes, last};
+    TRY(world.share_between(there, last));
+    return world.share_between(back, 0);
+  };
+  if (world.rank() == 0 || world.rank() == last) {
+    speeds.latency_ns = TRY(best_of(200, [&] { return both_ways(8); })) / 2;
+    const double ns = TRY(best_of(kRuns, [&] { return both_ways(kLarge); })) / 2;
+    speeds.bytes_per_ns = static_cast<double>(kLarge) / std::max(ns - speeds.latency_ns, 1.0);
+  }
+  for (const std::int64_t bytes :
+       {std::int64_t{4} << 10, std::int64_t{64} << 10, std::int64_t{1} << 20, kLarge}) {
+    TRY(world.exchange(0));  // all begin together
+    const std::int64_t count = bytes / 4;
+    std::vector<float> workspace(
+        static_cast<std::size_t>(World::mean_workspace_bytes(DType::f32, count, world.size())) / 4 + 1);
+    const World::Piece piece{block.data(), block.data(), count};
+    speeds.means.push_back({bytes, TRY(best_of(kRuns, [&] {
+                              return world.mean(DType::f32, {&piece, 1}, workspace.data());
+                            }))});
+  }
+  return speeds;
+}
+
+}  // namespace gradloom
