@@ -29,6 +29,7 @@ struct GemmArgs {
   // beside that of its weight. Not with batch dims.
   GemmOperand sums_of = GemmOperand::none;
   void* sums = nullptr;
+  bool wide_c = false;  // GPU, half types: C is f32. Without bias, activation and sums
 };
 
 // Convolution. x: [n, c, d, h, w], w: [k, c / groups, t, r, s], bias: [k] or null, y: [n, k, od, oh, ow];

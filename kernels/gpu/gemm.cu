@@ -19,7 +19,7 @@ struct Matrices {
   long long batches, m, n, k, a_row, a_col, b_row, b_col, c_row, c_col;
   double alpha;
   Activation activation;
-  bool accumulate;
+  bool accumulate, wide_c;
   const void *a, *b, *bias;
   void *c, *aux, *partial;  // partial: null when there is one slice
 };
@@ -50,6 +50,20 @@ GRADLOOM_DEVICE A activated(Activation activation, A a) {
   }
 }
 
+// Element `at` of C, which may be wider than A and B.
+template <class T>
+GRADLOOM_DEVICE Accum<T> c_value(const Matrices& p, long long at) {
+  if (p.wide_c) return static_cast<const Accum<T>*>(p.c)[at];
+  return to_accum(static_cast<const T*>(p.c)[at]);
+}
+template <class T>
+GRADLOOM_DEVICE void set_c(const Matrices& p, long long at, Accum<T> value) {
+  if (p.wide_c)
+    static_cast<Accum<T>*>(p.c)[at] = value;
+  else
+    static_cast<T*>(p.c)[at] = from_accum<T>(value);
+}
+
 // Bias, activation and aux of the result at `at`, elements from the first, of column `col`.
 template <class T>
 GRADLOOM_DEVICE void finish(const Matrices& p, long long at, long long col, Accum<T> value) {
@@ -62,14 +76,14 @@ GRADLOOM_DEVICE void finish(const Matrices& p, long long at, long long col, Accu
     if (aux != nullptr) aux[at] = from_accum<T>(value);
     value = activated(p.activation, value);
   }
-  static_cast<T*>(p.c)[at] = from_accum<T>(value);
+  set_c<T>(p, at, value);
 }
 
 template <class T>
 GRADLOOM_DEVICE void put(const Matrices& p, long long c_offset, long long row, long long col, Accum<T> sum) {
   const long long at = c_offset + row * p.c_row + col * p.c_col;
   Accum<T> value = Accum<T>(p.alpha) * sum;
-  if (p.accumulate) value += to_accum(static_cast<const T*>(p.c)[at]);
+  if (p.accumulate) value += c_value<T>(p, at);
   finish<T>(p, at, col, value);
 }
 
@@ -111,7 +125,7 @@ __global__ void epilogue_kernel(Matrices p) {
   if (i >= p.batches * p.m * p.n) return;
   const long long line = i / p.n, batch = line / p.m, col = i - line * p.n;
   const long long at = offsets_of(p, batch).c + (line - batch * p.m) * p.c_row + col * p.c_col;
-  finish<T>(p, at, col, to_accum(static_cast<const T*>(p.c)[at]));
+  finish<T>(p, at, col, c_value<T>(p, at));
 }
 
 long long magnitude(long long v) { return v < 0 ? -v : v; }
@@ -152,6 +166,7 @@ Matrices matrices_of(const GemmArgs& args) {
   p.alpha = args.alpha;
   p.activation = args.activation;
   p.accumulate = args.accumulate;
+  p.wide_c = args.wide_c;
   p.a = args.a;
   p.b = args.b;
   p.bias = args.bias;

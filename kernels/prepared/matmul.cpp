@@ -566,6 +566,7 @@ GemmArgs gemm_args(const MatMulDesc& desc) {
   args.alpha = desc.alpha;
   args.activation = desc.activation;
   args.accumulate = desc.accumulate;
+  args.wide_c = desc.wide_c;
   return args;
 }
 

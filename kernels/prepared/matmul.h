@@ -21,7 +21,7 @@ struct MatMulDesc {
   double alpha = 1.0;
   bool bias = false;        // one value per column
   bool accumulate = false;  // C += ...
-  bool wide_c = false;      // C is f32 where A and B are bf16
+  bool wide_c = false;      // C is f32 where A and B are bf16, on a GPU f16 too
   Activation activation = Activation::none;
   bool packed_b = false;  // B is what pack_b made of it: of one matrix that many runs share
 };

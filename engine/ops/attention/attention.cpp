@@ -10,7 +10,8 @@
 //   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values.
 // FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities and D what dropout does:
 //   dV = D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q
-// On CPUs that multiply bf16 the products read bf16; scores, probabilities and sums over blocks are f32.
+// Products read half types as they are, on GPUs and on CPUs that multiply bf16; scores, probabilities and sums over blocks
+// are f32.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -151,7 +152,7 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const 
   a.dropout = attrs.real("dropout", 0);
   a.random_key = random_key(attrs, types.node_name);
   a.dtype = types.inputs[first].dtype;
-  a.scores = multiplies_bf16(types.target, a.dtype) ? DType::f32 : a.dtype;
+  a.scores = has_wide_results(types.target, a.dtype) ? DType::f32 : a.dtype;
   a.safe = attrs.integer("safe") != 0;
   // A row that sees nothing would have no shares of infinite scores.
   const double fill = attrs.real("fill", -INFINITY);
@@ -363,8 +364,10 @@ Kernel kernel_of(const char* name, std::size_t workspace_bytes, const Plan& p,
                  std::function<void(const LaunchArgs&)> run) {
   Kernel kernel{name, workspace_bytes, std::move(run)};
   for (const Step& s : p.steps)
-    for (const Program& program : {s.mask, s.mask_grad})
+    for (const Program& program : {s.mask, s.mask_grad, s.narrow})
       if (program) kernel.programs.push_back(program);
+  for (const Program& program : {p.narrow_k, p.narrow_v})
+    if (program) kernel.programs.push_back(program);
   return kernel;
 }
 

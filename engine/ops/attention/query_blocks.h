@@ -27,7 +27,8 @@ struct Attention {
   double dropout = 0;            // ratio of probabilities that are dropped
   std::uint64_t random_key = 0;  // whose random numbers, as Dropout's of [batch.., rows, keys]
   DType dtype = DType::f32;      // of q, k, v, y
-  DType scores = DType::f32;  // of what lies between the products: dtype, or f32 on CPUs that multiply bf16
+  DType scores =
+      DType::f32;  // of what lies between the products: dtype, or f32 where they leave f32 (has_wide_results)
 };
 
 // Strides of the mask in [batch.., row, key]; broadcast dims have 0.

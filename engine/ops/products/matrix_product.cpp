@@ -151,6 +151,10 @@ bool multiplies_bf16(kernels::Target target, DType dtype) {
   return kernels::has_prepared_kernels(target) && dtype == DType::bf16 && kernels::has_bf16_products();
 }
 
+bool has_wide_results(kernels::Target target, DType dtype) {
+  return multiplies_bf16(target, dtype) || (!kernels::has_prepared_kernels(target) && is_half(dtype));
+}
+
 bool is_identity(const Perm& perm) {
   for (std::size_t i = 0; i < perm.size(); ++i)
     if (perm[i] != as_dim(i)) return false;

@@ -26,6 +26,8 @@ struct ProductSpec {
 
 // Whether this is bf16 on a CPU that multiplies it as it is.
 bool multiplies_bf16(kernels::Target target, DType dtype);
+// Whether a product of this type can have f32 results (MatMulDesc::wide_c): there, and half types on a GPU.
+bool has_wide_results(kernels::Target target, DType dtype);
 
 bool is_identity(const Perm& perm);
 Perm inverse(const Perm& perm);

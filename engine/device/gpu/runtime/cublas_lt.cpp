@@ -63,7 +63,7 @@ const Functions& lt() {
 }
 
 struct Types {
-  cudaDataType_t data, scale;
+  cudaDataType_t data, scale;  // C: data, or f32 where it is wide
   cublasComputeType_t compute;
 };
 bool types_of(DType type, Types* types) {
@@ -121,7 +121,7 @@ std::uint32_t boundary_of(const void* p) {
 }
 
 // Everything that the choice of an algorithm depends on.
-using Key = std::array<std::int64_t, 23>;
+using Key = std::array<std::int64_t, 24>;
 
 // A product as cublasLtMatmul is called for it; its descriptions are destroyed with it.
 struct Problem {
@@ -152,6 +152,7 @@ struct Problem {
 Key key_of(const GemmArgs& args, const ColumnMajor& p, cublasComputeType_t compute,
            cublasLtEpilogue_t epilogue) {
   return {std::int64_t(args.dtype),
+          args.wide_c,
           std::int64_t(compute),
           p.by_columns,
           p.rows,
@@ -190,6 +191,7 @@ bool Problem::describe(const GemmArgs& args) {
   Types types;
   cublasLtEpilogue_t epilogue;
   if (!types_of(args.dtype, &types) || !column_major(args, &product) ||
+      (args.wide_c && (!is_half(args.dtype) || has_epilogue(args))) ||
       !epilogue_of(args, product, &epilogue))
     return false;
   const ColumnMajor& p = product;
@@ -208,7 +210,7 @@ bool Problem::describe(const GemmArgs& args) {
                                   set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.d_ld))) &&
          layout(&x, types.data, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch) &&
          layout(&y, types.data, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch) &&
-         layout(&d, types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch);
+         layout(&d, args.wide_c ? CUDA_R_32F : types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch);
 }
 
 }  // namespace

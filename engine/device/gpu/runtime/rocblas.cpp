@@ -63,6 +63,7 @@ class GemmLibrary {
     if (args.dtype == DType::f16) type = kF16;
     if (args.dtype == DType::bf16) type = kBf16;
     if (type == 0 || rocblas().set_stream(handle_, stream) != 0) return false;
+    const int c_type = args.wide_c ? kF32 : type;
     const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;
     const float alpha_f32 = float(alpha), beta_f32 = float(beta);
     const bool f64 = type == kF64;
@@ -71,7 +72,7 @@ class GemmLibrary {
     return rocblas().gemm(handle_, p.x_transposed ? kTransposed : kPlain,
                           p.y_transposed ? kTransposed : kPlain, int(p.rows), int(p.cols), int(p.inner),
                           scale, p.x(args), type, int(p.x_ld), p.x_batch, p.y(args), type, int(p.y_ld),
-                          p.y_batch, keep, args.c, type, int(p.d_ld), p.d_batch, args.c, type, int(p.d_ld),
+                          p.y_batch, keep, args.c, c_type, int(p.d_ld), p.d_batch, args.c, c_type, int(p.d_ld),
                           p.d_batch, int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0) == 0;
   }
 
