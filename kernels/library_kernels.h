@@ -32,9 +32,16 @@ struct AttentionGradArgs {
 
 // Where the library's engines find room beside ours: from the arguments without their pointers. 0: they are
 // not worth their memory, or the library has none for it.
+std::size_t library_workspace_bytes(const GemmArgs& args);
 std::size_t library_workspace_bytes(const ConvolutionArgs& args);
 std::size_t library_workspace_bytes(const AttentionArgs& args);
 std::size_t library_workspace_bytes(const AttentionGradArgs& args);
+
+// Where workspaces and their pieces begin in which a library may work (cuBLASLt's asks for it).
+constexpr std::size_t kLibraryBoundaryBytes = 256;
+constexpr std::size_t at_library_boundary(std::size_t offset) {
+  return (offset + kLibraryBoundaryBytes - 1) / kLibraryBoundaryBytes * kLibraryBoundaryBytes;
+}
 
 // Attention's workspace: results that one call of the library leaves there for the next, then its own.
 // Offsets in bytes.
@@ -42,10 +49,9 @@ struct AttentionSpace {
   std::size_t y, log_sum_exp, row_sums, engine;
 };
 constexpr AttentionSpace attention_space(const AttentionArgs& a, bool backward) {
-  const auto whole = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
   const auto rows = std::size_t(a.batch * a.heads * a.rows);
-  const std::size_t sums = whole(rows * 4),
-                    y = backward ? whole(rows * std::size_t(a.e) * dtype_bytes(a.dtype)) : 0;
+  const std::size_t sums = at_library_boundary(rows * 4),
+                    y = backward ? at_library_boundary(rows * std::size_t(a.e) * dtype_bytes(a.dtype)) : 0;
   return {0, y, y + sums, y + (backward ? 2 : 1) * sums};
 }
 

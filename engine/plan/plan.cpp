@@ -14,6 +14,7 @@
 #include "engine/plan/pieces.h"
 #include "engine/plan/planned_types.h"
 #include "engine/plan/streams.h"
+#include "kernels/library_kernels.h"
 
 namespace gradloom {
 namespace {
@@ -377,16 +378,25 @@ void place_offsets(Plan& plan, PlannerFn planner) {
     end += b.bytes;
   }
   const std::vector<std::int32_t> busy_until = last_busy_steps(plan);
+  // Of a workspace that begins at the next boundary.
+  const std::int64_t spare = kernels::shares_host_memory(plan.target)
+                                 ? 0
+                                 : std::int64_t{kernels::kLibraryBoundaryBytes} - kAlignmentBytes;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     PlanStep& step = plan.steps[i];
     if (step.workspace_bytes == 0) continue;
     step.workspace_bytes = aligned_bytes(step.workspace_bytes);
-    requests.push_back({step.workspace_bytes, static_cast<std::int32_t>(i), busy_until[i]});
+    requests.push_back({step.workspace_bytes + spare, static_cast<std::int32_t>(i), busy_until[i]});
     targets.push_back(&step.workspace_offset);
   }
   std::vector<std::int64_t> offsets(requests.size(), 0);
   plan.arena_bytes = planner(requests, offsets);
   for (std::size_t i = 0; i < targets.size(); ++i) *targets[i] = offsets[i];
+  if (spare > 0)
+    for (PlanStep& step : plan.steps)
+      if (step.workspace_bytes > 0)
+        step.workspace_offset = static_cast<std::int64_t>(
+            kernels::at_library_boundary(static_cast<std::size_t>(step.workspace_offset)));
   offsets.assign(host_requests.size(), 0);
   if (!host_requests.empty()) plan.host_bytes = planner(host_requests, offsets);
   for (std::size_t i = 0; i < host_targets.size(); ++i) *host_targets[i] = offsets[i];

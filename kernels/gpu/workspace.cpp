@@ -95,6 +95,17 @@ std::int64_t filled(std::int64_t n, std::int64_t step) { return (n + step - 1) /
 
 }  // namespace
 
+// What NVIDIA gives cuBLAS on Hopper (cublasSetWorkspace: 32 MiB, on devices before it 4). Slices of a sum lie there;
+// of a small result more than 32 of them are no use.
+std::size_t library_workspace_bytes(const GemmArgs& args) {
+  constexpr std::int64_t kMost = std::int64_t{32} << 20, kSlices = 32, kTile = 128;
+  std::int64_t batches = 1;
+  for (int d = 0; d < args.batch_rank; ++d) batches *= args.batch_dims[d];
+  const double slices = double(kSlices * batches) * double(filled(args.m, kTile)) *
+                        double(filled(args.n, kTile)) * (args.dtype == DType::f64 ? 8 : 4);
+  return slices < double(kMost) ? std::size_t(slices) : std::size_t(kMost);
+}
+
 // Images of the operands with channels last and filled up to packs of 16 bytes in
 // every group, and some tables.
 std::size_t library_workspace_bytes(const ConvolutionArgs& args) {

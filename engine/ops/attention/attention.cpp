@@ -177,7 +177,7 @@ View dense_view(const Attention& a, std::int64_t rows, std::int64_t columns) {
 }
 
 // type: of the result.
-Result<SliceProduct> product(kernels::Target target, const Attention& a, std::int64_t m, std::int64_t n,
+Result<SliceProduct> product(const NodeTypes& types, const Attention& a, std::int64_t m, std::int64_t n,
                              std::int64_t k, Ints left, Ints right, Ints result, double alpha, DType type,
                              bool accumulate = false) {
   kernels::MatMulDesc desc;
@@ -192,7 +192,7 @@ Result<SliceProduct> product(kernels::Target target, const Attention& a, std::in
   desc.c_strides = std::move(result);
   desc.alpha = alpha;
   desc.accumulate = accumulate;
-  return SliceProduct::create(target, desc);
+  return SliceProduct::create(types.target, desc, types.dnn_library);
 }
 
 using Program = std::shared_ptr<const kernels::EwProgram>;
@@ -272,6 +272,7 @@ void lay_out(Plan& p, const NodeTypes& types, bool backward) {
     p.narrow_k = conversion(p.sums, a.dtype, k_count);
     p.narrow_v = conversion(p.sums, a.dtype, v_count);
   }
+  if (!kernels::shares_host_memory(types.target)) p.at.bytes = kernels::at_library_boundary(p.at.bytes);
   p.at.products = take(p.product_bytes);
 }
 
@@ -300,22 +301,21 @@ Result<Plan> plan_of(const NodeTypes& types, bool backward) {
       return {};
     };
     const View x = dense_view(a, block.rows, block.keys);
-    const kernels::Target on = types.target;
-    TRY(make(s.scores, product(on, a, block.rows, block.keys, a.d, a.q.strides, swapped(a.k), x.strides,
+    TRY(make(s.scores, product(types, a, block.rows, block.keys, a.d, a.q.strides, swapped(a.k), x.strides,
                                a.scale, a.scores)));
     if (!backward) {
-      TRY(make(s.result,
-               product(on, a, block.rows, a.e, block.keys, x.strides, a.v.strides, a.y.strides, 1, a.dtype)));
+      TRY(make(s.result, product(types, a, block.rows, a.e, block.keys, x.strides, a.v.strides, a.y.strides,
+                                 1, a.dtype)));
     } else {
       const bool more = p.fill_grads || !p.steps.empty();
-      TRY(make(s.probability_grad, product(on, a, block.rows, block.keys, a.e, a.y.strides, swapped(a.v),
+      TRY(make(s.probability_grad, product(types, a, block.rows, block.keys, a.e, a.y.strides, swapped(a.v),
                                            x.strides, 1, a.scores)));
-      TRY(make(s.q_grad, product(on, a, block.rows, a.d, block.keys, x.strides, a.k.strides, a.q.strides,
+      TRY(make(s.q_grad, product(types, a, block.rows, a.d, block.keys, x.strides, a.k.strides, a.q.strides,
                                  a.scale, a.dtype)));
-      TRY(make(s.k_grad, product(on, a, block.keys, a.d, block.rows, swapped(x), a.q.strides, a.k.strides,
+      TRY(make(s.k_grad, product(types, a, block.keys, a.d, block.rows, swapped(x), a.q.strides, a.k.strides,
                                  a.scale, p.sums, more)));
-      TRY(make(s.v_grad, product(on, a, block.keys, a.e, block.rows, swapped(x), a.y.strides, a.v.strides, 1,
-                                 p.sums, more)));
+      TRY(make(s.v_grad, product(types, a, block.keys, a.e, block.rows, swapped(x), a.y.strides, a.v.strides,
+                                 1, p.sums, more)));
     }
     const std::int64_t scores = element_count(a.batch) * block.rows * block.keys;
     if (a.scores != a.dtype) s.narrow = conversion(a.scores, a.dtype, scores);

@@ -99,6 +99,7 @@ Result<LinearHead> head_of(const NodeTypes& types, std::size_t first) {
   TRY(require_kernel_type(types.target, x.dtype, multiplies_bf16(types.target, x.dtype)));
   LinearHead head;
   head.target = types.target;
+  head.library = types.dnn_library;
   head.transposed = TRY(classes_first(types.attrs));
   head.n = x.shape[0];
   head.k = x.shape[1];

@@ -123,7 +123,7 @@ Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
   logits.c_strides = {classes, 1};
   logits.bias = head.bias;
   logits.wide_c = head.scores != head.type;
-  chunk.logits = TRY(SliceProduct::create(head.target, logits));
+  chunk.logits = TRY(SliceProduct::create(head.target, logits, head.library));
   if (head.gradients() && head.scores != head.type)
     chunk.narrow = conversion(head.scores, head.type, rows * classes);
   if (head.want_dx) {
@@ -131,7 +131,7 @@ Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
     dx.a_strides = {classes, 1};
     dx.b_strides = head.transposed ? std::vector<std::int64_t>{k, 1} : std::vector<std::int64_t>{1, classes};
     dx.c_strides = {k, 1};
-    chunk.dx = TRY(SliceProduct::create(head.target, dx));
+    chunk.dx = TRY(SliceProduct::create(head.target, dx, head.library));
   }
   if (head.want_dw) {
     kernels::MatMulDesc dw =
@@ -140,9 +140,9 @@ Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
     dw.b_strides = {head.transposed ? k : classes, 1};
     dw.c_strides = {head.transposed ? k : classes, 1};
     dw.wide_c = products_sum(head) && head.sums != head.type;
-    chunk.first_dw = TRY(SliceProduct::create(head.target, dw));
+    chunk.first_dw = TRY(SliceProduct::create(head.target, dw, head.library));
     dw.accumulate = products_sum(head);
-    if (rows < head.n) chunk.more_dw = TRY(SliceProduct::create(head.target, dw));
+    if (rows < head.n) chunk.more_dw = TRY(SliceProduct::create(head.target, dw, head.library));
   }
   if (head.want_dbias) chunk.column_sums = TRY(column_sums_kernel(head, rows, head.scores, head.sums));
   return chunk;
@@ -198,6 +198,7 @@ void lay_out(Prepared& p) {
     p.at.kept = take(bytes(DType::i64, head.n));
     p.at.kept_labels = take(bytes(head.labels, head.n));
   }
+  if (!kernels::shares_host_memory(head.target)) p.bytes = kernels::at_library_boundary(p.bytes);
   p.at.inner = p.bytes;
   const auto inner = [&p](std::size_t size) { p.inner_bytes = std::max(p.inner_bytes, size); };
   for (const Kernel* kernel : {&p.totals, &p.finish, &p.dbias}) inner(kernel->workspace_bytes);

@@ -23,6 +23,7 @@ struct LinearHead {
   bool has_ignore = false;
   std::int64_t ignore_index = 0;
   bool bias = false, weight = false;
+  bool library = false;   // NodeTypes::dnn_library
   std::size_t first = 0;  // inputs are: dloss if 1, x, w, bias, labels, class weight
   bool want_loss = false, want_dx = false, want_dw = false, want_dbias = false;  // outputs in this order
   bool gradients() const { return want_dx || want_dw || want_dbias; }

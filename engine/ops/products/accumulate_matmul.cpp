@@ -56,7 +56,7 @@ bool turn(kernels::MatMulDesc& desc) {
 Result<Kernel> prepare_in_parts(const NodeTypes& types, const kernels::MatMulDesc& desc) {
   using kernels::EwOp;
   const DType part = desc.dtype, sums = types.inputs[0].dtype;
-  const SliceProduct product = TRY(SliceProduct::create(types.target, desc));
+  const SliceProduct product = TRY(SliceProduct::create(types.target, desc, types.dnn_library));
   kernels::EwProgram program;  // 0: acc, 1: part, 2: micro, 3: i64 0, 4: 0
   program.rank = 1;
   program.dims[0] = element_count(types.inputs[0].shape);
@@ -69,7 +69,7 @@ Result<Kernel> prepare_in_parts(const NodeTypes& types, const kernels::MatMulDes
   program.outputs = {{8, sums}};
   kernels::ew_collapse_dims(program);
   const auto add = std::make_shared<const kernels::EwProgram>(std::move(program));
-  const std::size_t bytes = aligned_bytes(byte_size(Type{part, types.inputs[0].shape}));
+  const std::size_t bytes = kernels::at_library_boundary(byte_size(Type{part, types.inputs[0].shape}));
   Kernel kernel;
   kernel.name = "matmul + accumulate";
   kernel.workspace_bytes = bytes + product.workspace_bytes();

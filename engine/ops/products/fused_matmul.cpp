@@ -130,8 +130,7 @@ Cost grad_cost(const NodeTypes& types) {
 Result<Kernel> prepare(const NodeTypes& types) {
   const ProductSpec spec =
       TRY(spec_of(types.attrs, types.inputs[0].shape.size(), types.inputs[1].shape.size()));
-  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
-                         spec, types.has(2), {}, {.aux_out = types.wants(1) ? 1 : -1});
+  return prepare_product(types, spec, types.has(2), {}, {.aux_out = types.wants(1) ? 1 : -1});
 }
 
 Status infer_grad(InferContext& ctx) {
@@ -156,8 +155,8 @@ Status infer_grad(InferContext& ctx) {
 Result<Kernel> prepare_grad(const NodeTypes& types) {
   const ProductSpec spec =
       TRY(grad_spec_of(types.attrs, types.inputs[0].shape.size(), types.inputs[1].shape.size()));
-  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
-                         spec, false, {}, {.aux_in = types.has(2) ? 2 : -1, .sums = types.wants(1) ? 1 : -1});
+  return prepare_product(types, spec, false, {},
+                         {.aux_in = types.has(2) ? 2 : -1, .sums = types.wants(1) ? 1 : -1});
 }
 
 std::vector<Sample> samples() {

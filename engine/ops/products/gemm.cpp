@@ -75,8 +75,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
     const std::int64_t columns = c.empty() ? 1 : c.back(), rows = c.size() < 2 ? 1 : c[0];
     addend.strides = {rows == 1 ? 0 : columns, columns == 1 ? 0 : 1};
   }
-  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
-                         spec_of(types.attrs), bias, addend);
+  return prepare_product(types, spec_of(types.attrs), bias, addend);
 }
 
 std::vector<Sample> samples() {

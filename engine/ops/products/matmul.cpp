@@ -53,10 +53,7 @@ Cost cost(const NodeTypes& types) {
   return cost_of(types, product_flops(s.value()));
 }
 
-Result<Kernel> prepare(const NodeTypes& types) {
-  return prepare_product(types.target, types.inputs[0].dtype, types.inputs[0].shape, types.inputs[1].shape,
-                         {}, false, {});
-}
+Result<Kernel> prepare(const NodeTypes& types) { return prepare_product(types, {}, false, {}); }
 
 std::vector<Sample> samples() {
   return {

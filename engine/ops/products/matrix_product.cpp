@@ -298,6 +298,12 @@ struct ProductLaunch {
   }
 };
 
+std::size_t product_workspace(kernels::Target target, const kernels::GemmArgs& args, bool library) {
+  const bool on_gpu = !kernels::has_prepared_kernels(target);
+  return std::max(kernels::workspace_bytes(target, args),
+                  on_gpu && library ? kernels::library_workspace_bytes(args) : std::size_t{0});
+}
+
 // bf16 as it is on the CPU: a product, its bias and relu. What else would follow it is computed in f32,
 // between conversions (engine/ops/prepare_kernel.cpp).
 bool stays_bf16(kernels::Target target, DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
@@ -311,10 +317,12 @@ bool stays_bf16(kernels::Target target, DType dtype, const Shape& a, const Shape
 
 }  // namespace
 
-Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
-                               const ProductSpec& spec, bool bias, const Addend& addend,
-                               const ProductSlots& slots) {
+Result<Kernel> prepare_product(const NodeTypes& types, const ProductSpec& spec, bool bias,
+                               const Addend& addend, const ProductSlots& slots) {
   using kernels::Activation;
+  const kernels::Target target = types.target;
+  const DType dtype = types.inputs[0].dtype;
+  const Shape &a = types.inputs[0].shape, &b = types.inputs[1].shape;
   const bool whole = kernels::has_prepared_kernels(target) && is_whole(dtype);
   const bool low = stays_bf16(target, dtype, a, b, spec, addend);
   if (!whole && !low) TRY(require_kernel_type(target, dtype));
@@ -362,7 +370,7 @@ Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape&
                                               : "matmul";
   if (launch.gemm) {
     launch.gemm->sums_of = spec.sums_of;
-    if (!whole) launch.workspace_bytes = kernels::workspace_bytes(target, *launch.gemm);
+    if (!whole) launch.workspace_bytes = product_workspace(target, *launch.gemm, types.dnn_library);
   } else {
     if (launch.matmul) launch.workspace_bytes = launch.matmul->workspace_bytes();
     launch.sums = operand_sums(dtype, s, spec.sums_of);
@@ -443,7 +451,8 @@ ProductGradients product_gradients(GradContext& ctx, const ProductSpec& spec, Va
   return grads;
 }
 
-Result<SliceProduct> SliceProduct::create(kernels::Target target, const kernels::MatMulDesc& desc) {
+Result<SliceProduct> SliceProduct::create(kernels::Target target, const kernels::MatMulDesc& desc,
+                                          bool library) {
   SliceProduct product;
   if (kernels::has_prepared_kernels(target)) TRY(require_countable(desc));
   try {
@@ -452,7 +461,7 @@ Result<SliceProduct> SliceProduct::create(kernels::Target target, const kernels:
       product.workspace_bytes_ = product.matmul_->workspace_bytes();
     } else {
       product.gemm_ = kernels::gemm_args(desc);
-      product.workspace_bytes_ = kernels::workspace_bytes(target, product.gemm_);
+      product.workspace_bytes_ = product_workspace(target, product.gemm_, library);
     }
   } catch (const std::exception& e) {
     return no_kernel(e.what());

@@ -59,16 +59,18 @@ struct ProductSlots {
   int aux_out = -1;  // gelu_tanh: what it is applied to
   int sums = -1;     // with sums_of
 };
-// Inputs of the launch: A, B, bias or C. `bias`: one value per column of P.
-Result<Kernel> prepare_product(kernels::Target target, DType dtype, const Shape& a, const Shape& b,
-                               const ProductSpec& spec, bool bias, const Addend& addend,
-                               const ProductSlots& slots = {});
+// Inputs of the launch: A, B, bias or C, of `types`, which also say whether a library may have workspace.
+// `bias`: one value per column of P.
+Result<Kernel> prepare_product(const NodeTypes& types, const ProductSpec& spec, bool bias,
+                               const Addend& addend, const ProductSlots& slots = {});
 double product_flops(const ProductShape& shape);  // 2 m n k per batch
 
 // C = alpha A B (+ bias per column) (+ C) on parts of tensors: made when planning, run with pointers.
 class SliceProduct {
  public:
-  static Result<SliceProduct> create(kernels::Target target, const kernels::MatMulDesc& desc);
+  // library: workspace is left for a GPU's library (NodeTypes::dnn_library).
+  static Result<SliceProduct> create(kernels::Target target, const kernels::MatMulDesc& desc,
+                                     bool library = false);
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   // With packed_b: bytes for the packed B, and B as runs take it: packed into `to`, or as it is.
   std::size_t packed_bytes() const { return matmul_ ? matmul_->packed_bytes() : 0; }

@@ -111,6 +111,34 @@ TEST(Plan, LeavesWorkspaceToALibraryWhereThereIsOne) {
   EXPECT_EQ(workspace(kernels::Target::cpu, true), workspace(kernels::Target::cpu, false));
 }
 
+TEST(Plan, ProductsOfAGpuHaveTheirLibrarysWorkspaceAtItsBoundary) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {1000, 24}});
+  const ValueId w = b.parameter("w", Tensor(DType::f32, {24, 3000}));
+  const ValueId v = b.parameter("v", Tensor(DType::f32, {3000, 10}));
+  graph.outputs = {b.op("MatMul", {b.op("MatMul", {b.op("Exp", {x}), w}), v})};
+  const auto planned = [&](kernels::Target target, bool library) {
+    auto plan = make_plan(graph, {stack_all, "stack", true, target, library});
+    EXPECT_TRUE(plan.ok());
+    EXPECT_TRUE(check_plan(graph, *plan).ok());
+    return std::move(plan).value();
+  };
+  const Plan gpu = planned(kernels::Target::gpu, true), alone = planned(kernels::Target::gpu, false),
+             cpu = planned(kernels::Target::cpu, true);
+  ASSERT_EQ(gpu.steps.size(), 3u);
+  EXPECT_EQ(gpu.steps[0].workspace_bytes, 0) << "no product";
+  EXPECT_EQ(gpu.steps[1].workspace_bytes, 32 << 20) << "whatever the size of its result";
+  EXPECT_EQ(gpu.steps[2].workspace_bytes, 32 * 1024 * 128 * 4) << "32 slices of a small one";
+  for (const Plan* plan : {&gpu, &alone})
+    for (const PlanStep& step : plan->steps)
+      if (step.workspace_bytes > 0) {
+        EXPECT_EQ(step.workspace_offset % 256, 0);
+      }
+  EXPECT_LT(alone.steps[1].workspace_bytes, 32 << 20);
+  EXPECT_EQ(cpu.steps[1].workspace_bytes, planned(kernels::Target::cpu, false).steps[1].workspace_bytes);
+}
+
 TEST(PlanCheck, SeededFaultsAreAllFound) {
   Graph graph;
   GraphBuilder b(graph);
