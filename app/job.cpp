@@ -265,6 +265,7 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   job->optimizer_ = TRY(parse_optimizer(recipe.optimizer));
   job->schedule_ = TRY(parse_schedule(recipe.schedule));
   job->device_ = TRY(open_device(recipe.device));
+  job->device_->set_strict_libraries(recipe.strict_libraries);
   job->own_ = job->used_ = TRY(in_memory(std::move(prepared), *job->device_, nullptr));
   if (recipe.search > 1) TRY(job->choose_algorithms(known));
   job->batches_ = batches ? std::move(batches) : TRY(recipe_batches(recipe, job->own_->inputs));

@@ -110,6 +110,8 @@ class Job {
   // What the device's libraries compute with: found by the recipe's search or confirmed by
   // it. Empty without search.
   const Algorithms& algorithms() const { return algorithms_; }
+  // Of its own plan, by plan step.
+  std::vector<Implementations> implementations() const { return own_->executor->implementations(); }
   Executor& executor() { return *own_->executor; }  // of its own plan
   DeviceInfo device() const { return device_->info(); }
   Device& processor() { return *device_; }

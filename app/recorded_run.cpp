@@ -98,7 +98,8 @@ void RecordedRun::add_step(const StepResult& result, bool timed) {
 }
 
 Status RecordedRun::finish(const Status& steps, const Environment& environment, const Overhead& overhead,
-                           std::int64_t measured_peak_bytes, const std::string& checkpoint) {
+                           std::int64_t measured_peak_bytes, const std::string& checkpoint,
+                           std::vector<Implementations> implementations) {
   if (!recorder_) return {};
   RunFinish end;
   end.status = steps.ok() ? "done" : steps.error().code == Errc::interrupted ? "stopped" : "failed";
@@ -111,6 +112,7 @@ Status RecordedRun::finish(const Status& steps, const Environment& environment, 
   }
   end.environment = environment_rows(environment);
   if (!checkpoint.empty()) end.environment["checkpoint"] = absolute(checkpoint);
+  end.implementations = std::move(implementations);
   return recorder_->finish(std::move(end));
 }
 

@@ -41,7 +41,8 @@ class RecordedRun {
   }
   // `checkpoint`: the path of the newest that was written, or nothing.
   Status finish(const Status& steps, const Environment& environment, const Overhead& overhead,
-                std::int64_t measured_peak_bytes, const std::string& checkpoint = "");
+                std::int64_t measured_peak_bytes, const std::string& checkpoint = "",
+                std::vector<Implementations> implementations = {});
 
  private:
   std::string session_, name_, resumed_from_;

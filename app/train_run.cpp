@@ -218,10 +218,27 @@ Status TrainRun::take_step(std::int64_t step) {
     context_.out.note("computes on " + std::to_string(kernels::threads() - refused) + " of " +
                       plural_text(kernels::threads(), "thread") +
                       ": the system starts no more (ulimit -u, ulimit -v, or a limit of its container)");
+  if (nth <= 3) tell_failed_libraries();  // the second is recorded
   TRY(loss_scale_.check(result));
   const Status loss = check_loss(result);
   if (!loss.ok()) not_finite_step_ = step;
   return loss;
+}
+
+void TrainRun::tell_failed_libraries() {
+  if (told_failed_libraries_) return;
+  std::int64_t count = 0;
+  std::string first;
+  const std::vector<Implementations> all = job_->implementations();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (const Implementation& one : all[i])
+      if (one.failed && count++ == 0)
+        first = one.kernel + " of '" + escaped(job_->kernels()[i].node) + "': " + one.detail;
+  told_failed_libraries_ = count > 0;
+  if (told_failed_libraries_)
+    context_.out.note("a library is missing or failed at " + plural_text(count, "kernel") +
+                      ", which our own computed; " + first +
+                      " (show lists all, --strict-libraries on makes an error of it)");
 }
 
 Status TrainRun::stopped(std::int64_t after) const {
@@ -247,8 +264,8 @@ Status TrainRun::finish_replayed(const Status& steps) {
   if (steps.ok() || is_interrupted(steps)) checkpoints_->finish(*job_, last_step());
   if (steps.ok())
     if (const auto peaks = of_all_ranks(job_->measured_peak_bytes())) report_.rank_peaks(*peaks);
-  const Status recorded =
-      record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(), checkpoints_->latest());
+  const Status recorded = record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(),
+                                         checkpoints_->latest(), job_->implementations());
   if (!history_.losses.empty() || steps.ok())
     report_.summary(*job_, record_, history_, loss_scale_, overhead, saved, *checkpoints_, evaluation_.get());
   const Status kept = saved_where_asked(saved);

@@ -66,6 +66,7 @@ class TrainRun {
   bool times(std::int64_t step) const;  // kernel by kernel
   Status submit_ahead(std::int64_t step);
   Status take_step(std::int64_t step);
+  void tell_failed_libraries();
   Status evaluate(std::int64_t step);
   bool enough();  // told once: held-out data say that training ends
   Status stopped(std::int64_t after) const;
@@ -99,8 +100,9 @@ class TrainRun {
   std::deque<bool> timed_;                   // of submitted steps
   std::optional<RankTimes> rank_times_;      // of several ranks
   bool agreed_times_ = false;                // of the next step, by all of them
-  std::int64_t not_finite_step_ = 0;         // whose loss or gradients were not; 0: none
-  std::optional<LastGood::Found> found_;     // before that step, once it was sought
+  bool told_failed_libraries_ = false;
+  std::int64_t not_finite_step_ = 0;      // whose loss or gradients were not; 0: none
+  std::optional<LastGood::Found> found_;  // before that step, once it was sought
   std::int64_t started_ns_ = 0, waited_before_ns_ = 0;
   double waited_ = 0;  // ReplayResult
 };

@@ -10,7 +10,7 @@
 set -uo pipefail
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-all_parts="build devices samples models parity determinism memory faults sanitizer bench bench_bf16 overhead"
+all_parts="build devices samples models libraries parity determinism memory faults sanitizer bench bench_bf16 overhead"
 gradloom="" device=cuda:0 out="" parts=$all_parts limit=480 only=""
 while [ $# -gt 0 ]; do
   case $1 in
@@ -173,6 +173,23 @@ part_samples() {
 part_models() {
   checked none "$models" --passes none
   checked default "$models" --passes default
+}
+
+# Nothing is missing and nothing fails that a library should compute; libraries-MODEL-PRECISION.txt says what computed what.
+part_libraries() {
+  local model precision from
+  for model in $model_names; do
+    for precision in f32 bf16; do
+      rm -f "$work/libraries.db"
+      train strict "$model" --steps 4 --precision "$precision" --device "$device" --strict-libraries on --profile all --session "$work/libraries.db"
+      [ "$code" = 0 ] || { report "$model $precision" no "exit $code: $(last_line "$work/strict.err")"; continue; }
+      run shown "$gradloom" show "$work/libraries.db" --group implementation --limit 1000
+      cp "$work/shown.out" "$out/libraries-$model-$precision.txt"
+      run shown "$gradloom" show "$work/libraries.db" --json
+      from=$(sed -n 's/.*"gpu.kernel_times":"\([^"]*\)".*/\1/p' "$work/shown.out")
+      report "$model $precision" yes "kernels' times are from ${from:-nowhere}"
+    done
+  done
 }
 
 part_parity() {

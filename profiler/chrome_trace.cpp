@@ -128,6 +128,8 @@ class Writer {
         R"("kernel":{},"node":{},"onnx_node":{},"scope":{},"phase":{},"pass_chain":{},"flops":{})",
         spelled.kernel, quoted(kernel.node), quoted(joined(kernel.onnx_nodes)), quoted(kernel.scope),
         quoted(kernel.phase), quoted(kernel.passes), json_number(kernel.flops));
+    if (!kernel.implementation.empty())
+      spelled.arguments += fmt::format(R"(,"implementation":{})", quoted(kernel.implementation));
     if (!kernel.sources.empty())
       spelled.loc =
           fmt::format(R"(,"loc":{})", quoted(document_.model + ":" + std::to_string(kernel.sources[0])));

@@ -5,6 +5,15 @@
 
 namespace gradloom {
 
+std::string implementation_text(const Implementations& implementations) {
+  std::string text;
+  for (const Implementation& i : implementations) {
+    text += (text.empty() ? "" : "; ") + i.kernel + ": " + (i.library.empty() ? "our own" : i.library);
+    if (!i.detail.empty()) text += " (" + i.detail + ")";
+  }
+  return text;
+}
+
 std::string result_types(const Graph& graph, const Node& node) {
   std::string text;
   for (const ValueId id : node.outputs) {

@@ -66,7 +66,11 @@ struct KernelInfo {
   std::vector<std::uint32_t> sources;   // their indices in Graph::sources
   std::int32_t stream = 0;
   double flops = 0, bytes_read = 0, bytes_written = 0;
+  std::string implementation;   // implementation_text of a run on a GPU; else empty
+  bool library_failed = false;  // of one of them
 };
+// "gemm: cublasLt 13.1.0 (algorithm 66, tile 20)", "gemm: our own (cublasLt 13.1.0: it has no such epilogue)".
+std::string implementation_text(const Implementations& implementations);
 std::string result_types(const Graph& graph, const Node& node);              // "f32[8, 64, 128] i64[8]"
 std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan);  // one per plan step, in order
 

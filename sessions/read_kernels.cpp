@@ -120,6 +120,32 @@ Status Store::Impl::read_kernel_infos(std::int64_t run, std::vector<KernelInfo>&
     for (const std::uint32_t source : info.sources) info.onnx_nodes.push_back(source_names[source]);
     kernels.push_back(std::move(info));
   }
+  return read_implementations(run, kernels);
+}
+
+Status Store::Impl::read_implementations(std::int64_t run, std::vector<KernelInfo>& kernels) {
+  if (TRY(version()) < 8) return {};
+  Statement row = TRY(
+      database.prepare("SELECT plan_step, kernel, library, detail, failed FROM implementation WHERE run = ? "
+                       "ORDER BY plan_step, number"));
+  row.bind(1, run);
+  Implementations of_step;
+  std::int64_t current = -1;
+  const auto finish = [&] {
+    if (current >= 0 && current < static_cast<std::int64_t>(kernels.size())) {
+      KernelInfo& info = kernels[static_cast<std::size_t>(current)];
+      info.implementation = implementation_text(of_step);
+      info.library_failed =
+          std::any_of(of_step.begin(), of_step.end(), [](const Implementation& i) { return i.failed; });
+    }
+    of_step.clear();
+  };
+  while (TRY(row.row())) {
+    if (row.integer(0) != current) finish();
+    current = row.integer(0);
+    of_step.push_back({row.text(1), row.text(2), row.text(3), row.integer(4) != 0});
+  }
+  finish();
   return {};
 }
 

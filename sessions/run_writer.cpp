@@ -121,6 +121,7 @@ struct RunWriter::Impl {
     }
     return {};
   }
+  Status insert_implementations(const std::vector<Implementations>& implementations);
   Status insert_steps();
   Status insert_host_spans();
   Status insert_rank_steps();
@@ -275,6 +276,18 @@ Status RunWriter::write_plan(const Graph& graph, const Plan& plan, const std::ve
   return {};
 }
 
+Status RunWriter::Impl::insert_implementations(const std::vector<Implementations>& implementations) {
+  Statement row = TRY(inserter("implementation", 7));
+  for (std::size_t step = 0; step < implementations.size(); ++step) {
+    std::int64_t number = 0;
+    for (const Implementation& i : implementations[step])
+      TRY(insert("implementation", row,
+                 {run, static_cast<std::int64_t>(step), number++, std::string_view(i.kernel),
+                  std::string_view(i.library), std::string_view(i.detail), std::int64_t{i.failed}}));
+  }
+  return {};
+}
+
 Status RunWriter::Impl::insert_host_spans() {
   if (host.empty()) return {};
   Statement row = TRY(inserter("host_span", 8));
@@ -390,6 +403,7 @@ Status RunWriter::finish(const RunFinish& finish) {
   TRY(flush());
   TRY(impl_->transact([&]() -> Status {
     TRY(impl_->insert_environment(finish.environment));
+    TRY(impl_->insert_implementations(finish.implementations));
     Statement row =
         TRY(impl_->store.database.prepare("UPDATE run SET status = ?, message = ?, finished_utc = ?, "
                                           "measured_peak_bytes = ?, overhead = ?, overhead_low = ?,"

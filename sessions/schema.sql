@@ -11,8 +11,8 @@
 --
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
 -- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
--- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices and v_ranks. An older file gets them when
--- it is opened for writing; its runs keep their digests, which do not know these.
+-- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices, v_ranks, and implementation with its
+-- index. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
 --
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
@@ -56,7 +56,8 @@ CREATE TABLE run (
 -- Of a GPU, as its driver tells ("not measured" where it does not): gpu.name, gpu.driver, gpu.libraries; gpu.start.X before the first
 -- step and gpu.X while the last one ran, with X sm_clock_mhz, memory_clock_mhz, temperature_c, power_mw, power_limit_mw,
 -- utilization_percent; over the whole run gpu.throttle (every reason seen, or none), gpu.other_processes (most), gpu.min_sm_clock_mhz,
--- gpu.max_temperature_c, gpu.max_power_mw. A name that was written again at the end of the run counts as written there.
+-- gpu.max_temperature_c, gpu.max_power_mw; gpu.kernel_times: where they are from, trace, events or none, and why. A name that was written
+-- again at the end of the run counts as written there.
 -- model.from_session: the model's path from the session's folder, for when both have moved together. It is looked for at run.model (an
 -- absolute path; older runs have it as it was typed), then there, then beside the session; run.model_hash tells whether it is the same.
 CREATE TABLE environment (
@@ -124,6 +125,18 @@ CREATE TABLE plan_step (
   flops REAL NOT NULL,
   bytes_read REAL NOT NULL,
   bytes_written REAL NOT NULL
+) STRICT;
+
+-- On a GPU, what computed the kernels of plan steps that a library could compute, as they were launched last. On the CPU the name of the
+-- kernel in plan_step says it.
+CREATE TABLE implementation (
+  run INTEGER NOT NULL REFERENCES run(id),
+  plan_step INTEGER NOT NULL,
+  number INTEGER NOT NULL,                -- of the plan step's, in the order of launching, from 0
+  kernel TEXT NOT NULL,                   -- gemm, convolution, attention, ...
+  library TEXT NOT NULL,                  -- its name and version; empty: a kernel of ours
+  detail TEXT NOT NULL,                   -- the library's algorithm; of a kernel of ours why no library computed it
+  failed INTEGER NOT NULL                 -- 1: it was work for a library that is missing or failed at it
 ) STRICT;
 
 -- Storage. Values that share a buffer (views, in-place updates, parts of one of them) have one row each, parts after the whole.
@@ -358,6 +371,7 @@ CREATE INDEX host_span_of_run ON host_span(run, step, span);
 CREATE INDEX rank_of_run ON rank(run, rank);
 CREATE INDEX rank_sample_of_run ON rank_sample(run, step, rank);
 CREATE INDEX exchange_of_run ON exchange(run, step, rank);
+CREATE INDEX implementation_of_run ON implementation(run, plan_step, number);
 
 -- Times of a plan step over all its executions. share: of all kernel time of the run.
 CREATE VIEW kernel_summary AS

@@ -75,6 +75,7 @@ struct RunFinish {
   std::int64_t measured_peak_bytes = 0;
   double overhead = -1, overhead_low = 0, overhead_high = 0;  // of timing; -1: unknown
   std::map<std::string, std::string> environment;             // rows known only at the end (load_after)
+  std::vector<Implementations> implementations;               // by plan step
 };
 
 class Store;

@@ -21,12 +21,12 @@ namespace gradloom {
 
 // Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written
 // (rowid). A new version of the format appends.
-constexpr std::array<const char*, 19> kRunTables = {
-    "environment",   "source_node", "graph_node", "node_source",   "plan",     "plan_step",  "buffer",
-    "pass",          "pass_match",  "loss",       "kernel_sample", "activity", "loss_scale", "evaluation",
-    "pass_instance", "host_span",   "rank",       "rank_sample",   "exchange"};
+constexpr std::array<const char*, 20> kRunTables = {
+    "environment",   "source_node", "graph_node", "node_source",   "plan",     "plan_step",     "buffer",
+    "pass",          "pass_match",  "loss",       "kernel_sample", "activity", "loss_scale",    "evaluation",
+    "pass_instance", "host_span",   "rank",       "rank_sample",   "exchange", "implementation"};
 constexpr std::array<std::size_t, 8> kRunTablesOfVersion = {11, 12, 13, 13,
-                                                            14, 15, 16, 19};  // of version i + 1
+                                                            14, 15, 16, 20};  // of version i + 1
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
 
@@ -93,6 +93,7 @@ struct Store::Impl {
   Status read_loss_scales(std::int64_t run, std::int64_t after, std::vector<StepRow>& steps);
   Status read_evaluations(std::int64_t run, std::vector<EvaluationRow>& evaluations);
   Status read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels);
+  Status read_implementations(std::int64_t run, std::vector<KernelInfo>& kernels);
   Status read_kernels(std::int64_t run, std::vector<KernelRow>& kernels);
   Status read_instances(std::int64_t run, std::vector<PassRow>& passes);
   Status read_passes(std::int64_t run, std::vector<PassRow>& passes);

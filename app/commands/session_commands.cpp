@@ -96,12 +96,15 @@ Status show_runs(const SessionOptions& options, CommandContext& context) {
 struct Group {
   std::int64_t kernels = 0;
   double ns = 0, flops = 0, bytes = 0, share = 0;
+  std::string implementation;  // of the last of its kernels
 };
 
 std::string group_key(const KernelRow& k, const std::string& by) {
   if (by == "op") return k.info.op;
   if (by == "phase") return k.info.phase;
   if (by == "scope") return k.info.scope.empty() ? "(top)" : k.info.scope;
+  if (by == "implementation")
+    return k.info.implementation.empty() ? "(the kernel itself)" : k.info.implementation;
   if (by == "pass") return k.info.passes.empty() ? "(none)" : last_pass(k.info.passes);
   return k.info.node;
 }
@@ -115,6 +118,7 @@ std::vector<std::pair<std::string, Group>> grouped(const RunRecord& run, const s
     g.flops += k.info.flops;
     g.bytes += k.info.bytes_read + k.info.bytes_written;
     g.share += k.share;
+    g.implementation = k.info.implementation;
   }
   std::vector<std::pair<std::string, Group>> list(groups.begin(), groups.end());
   std::stable_sort(list.begin(), list.end(),
@@ -230,6 +234,8 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
                        {"op", k.info.op},
                        {"phase", k.info.phase},
                        {"scope", k.info.scope},
+                       {"implementation", k.info.implementation},
+                       {"library_failed", k.info.library_failed},
                        {"pass", last_pass(k.info.passes)},
                        {"passes", k.info.passes},
                        {"onnx_nodes", k.info.onnx_nodes},
@@ -275,6 +281,31 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
   object["losses"] = losses;
   object["evaluations"] = evaluations;
   out.object(object);
+}
+
+// With what computed them, where a library could.
+void show_kernels(const Output& out, const RunRecord& run, const SessionOptions& options) {
+  std::int64_t known = 0, failed = 0;
+  for (const KernelRow& k : run.kernels) {
+    known += k.info.implementation.empty() ? 0 : 1;
+    failed += k.info.library_failed ? 1 : 0;
+  }
+  if (failed > 0)
+    out.text("  note: a library is missing or failed at " + plural_text(failed, "kernel") +
+             ", which our own computed");
+  const bool told = known > 0 && options.group == "kernel";
+  std::vector<std::string> head = {options.group, "kernels", "time per step", "share", "rate", "bandwidth"};
+  if (told) head.emplace_back("computed by");
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, g] : grouped(run, options.group)) {
+    if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
+    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), percent_text(g.share),
+                    g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-",
+                    g.ns > 0 ? bytes_text(g.bytes / g.ns * 1e9) + "/s" : "-"});
+    if (told) rows.back().push_back(escaped(g.implementation));
+  }
+  out.text("");
+  out.text(rows.empty() ? "no kernel timings were recorded" : table_text(head, rows, {6}));
 }
 
 void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
@@ -323,17 +354,7 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   if (!rows.empty())
     out.text("\n" + table_text({"stream", "what", "per step", "time per step", "bytes"}, rows));
   show_ranks(out, run.ranks, options.limit);
-  rows.clear();
-  for (const auto& [name, g] : grouped(run, options.group)) {
-    if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
-    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), percent_text(g.share),
-                    g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-",
-                    g.ns > 0 ? bytes_text(g.bytes / g.ns * 1e9) + "/s" : "-"});
-  }
-  out.text("");
-  out.text(rows.empty()
-               ? "no kernel timings were recorded"
-               : table_text({options.group, "kernels", "time per step", "share", "rate", "bandwidth"}, rows));
+  show_kernels(out, run, options);
 }
 
 void add_session(CLI::App& app, SessionOptions& options, bool with_run) {
@@ -352,8 +373,11 @@ CommandRun declare_runs(CLI::App& app) {
 CommandRun declare_show(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session(app, *options, true);
-  app.add_option("--group", options->group, "sum times by kernel | op | phase | scope | pass")
-      ->check(CLI::IsMember({"kernel", "op", "phase", "scope", "pass"}));
+  app.add_option(
+         "--group", options->group,
+         "sum times by kernel | op | phase | scope | pass | implementation (on GPUs: library and algorithm, "
+         "or why our own kernel)")
+      ->check(CLI::IsMember({"kernel", "op", "phase", "scope", "pass", "implementation"}));
   app.add_option("--limit", options->limit, "number of rows to print");
   return [options](CommandContext& context) -> Status {
     const auto store = TRY(open_session(*options));

@@ -335,9 +335,10 @@ void bar_tooltip(const TraceDocument& trace, const TimelineModel& model, const T
   }
   const KernelInfo& k = trace.kernels[static_cast<std::size_t>(bar.kernel)];
   const double ns = std::max(1.0, bar.end_ns - bar.start_ns);
-  ImGui::SetTooltip("%s\n%s  %s\n%s at %s\n%.1f GFLOP/s, %.1f GB/s%s%s", k.node.c_str(), k.op.c_str(),
-                    k.kernel.c_str(), duration_text(ns).c_str(), duration_text(bar.start_ns).c_str(),
-                    k.flops / ns, (k.bytes_read + k.bytes_written) / ns,
+  const std::string by = k.implementation.empty() ? "" : "\n" + escaped(k.implementation);
+  ImGui::SetTooltip("%s\n%s  %s%s\n%s at %s\n%.1f GFLOP/s, %.1f GB/s%s%s", k.node.c_str(), k.op.c_str(),
+                    k.kernel.c_str(), by.c_str(), duration_text(ns).c_str(),
+                    duration_text(bar.start_ns).c_str(), k.flops / ns, (k.bytes_read + k.bytes_written) / ns,
                     k.onnx_nodes.empty() ? "" : "\nfrom ", joined(k.onnx_nodes).substr(0, 300).c_str());
 }
 

@@ -42,12 +42,22 @@ struct DeviceState {
 enum class Memory : std::uint8_t { device, pinned };
 enum class Queue : std::uint8_t { compute, upload, download };  // by the numbers of engine/plan/streams.h
 
+// What computed a kernel when it was launched last, of those that a library of the device has.
+struct Implementation {
+  std::string kernel;   // "gemm"
+  std::string library;  // "cublasLt 13.1.0"; empty: a kernel of ours
+  std::string detail;   // the library's algorithm; of a kernel of ours why no library computed it
+  bool failed = false;  // it was work for a library that is missing or that failed at it
+};
+using Implementations = std::vector<Implementation>;  // in the order of launching
+
 // A kernel of one plan step, prepared on the device.
 class PreparedKernel {
  public:
   virtual ~PreparedKernel() = default;
   virtual const std::string& name() const = 0;
   virtual std::size_t workspace_bytes() const = 0;
+  virtual Implementations implementations() const { return {}; }  // the CPU's names say it
 };
 
 struct KernelRequest {
@@ -130,6 +140,8 @@ class Device {
   virtual std::int64_t peak_bytes() const = 0;             // largest sum of live device allocations so far
   virtual std::int64_t pinned_bytes() const { return 0; }  // live allocations of pinned memory
 
+  // Launches where a library is missing or fails are errors, which our own kernels would have made good.
+  virtual void set_strict_libraries(bool) {}
   // Libraries: finds the fastest of `candidates` algorithms for what the kernel launches, unless one is
   // known. Overwrites its results.
   virtual Status tune(const PreparedKernel&, const Operands&, std::int32_t /*candidates*/) { return {}; }

@@ -27,13 +27,35 @@ struct Program {
 
 class GpuPrepared final : public PreparedKernel {
  public:
-  explicit GpuPrepared(Kernel kernel) : kernel_(std::move(kernel)) {}
+  GpuPrepared(Kernel kernel, std::string node) : kernel_(std::move(kernel)), node_(std::move(node)) {}
   const std::string& name() const override { return kernel_.name; }
   std::size_t workspace_bytes() const override { return kernel_.workspace_bytes; }
+  Implementations implementations() const override { return implementations_; }
   const Kernel& kernel() const { return kernel_; }
+  const std::string& node() const { return node_; }
+  // What a launch tells, one after the other from 0, and that it told no more than `count`.
+  void tell(std::size_t number, const char* kernel, const GpuImplementation& told) const {
+    if (number < implementations_.size()) {
+      const Implementation& known = implementations_[number];
+      if (known.kernel == kernel && known.library == told.library && known.detail == told.detail) return;
+    }
+    implementations_.resize(number);
+    implementations_.push_back({kernel, escaped(told.library), escaped(told.detail), told.failed != 0});
+  }
+  void told(std::size_t count) const {
+    if (count < implementations_.size()) implementations_.resize(count);
+  }
 
  private:
   Kernel kernel_;
+  std::string node_;
+  mutable Implementations implementations_;
+};
+
+constexpr const char* kLibraryKernels[] = {
+#define GRADLOOM_NAME(name, Args) #name,
+    GRADLOOM_LIBRARY_KERNELS(GRADLOOM_NAME)
+#undef GRADLOOM_NAME
 };
 
 class GpuDevice;
@@ -120,19 +142,29 @@ class GpuDevice final : public Device {
       if (!kernel) return with_context(kernel.error(), where);
       for (const auto& program : kernel->programs)
         wanted.emplace_back(program.get(), kernels::gpu::generate(*program));
-      prepared.push_back(std::make_unique<GpuPrepared>(std::move(kernel).value()));
+      prepared.push_back(std::make_unique<GpuPrepared>(std::move(kernel).value(), r.node));
     }
     TRY(compile(wanted));
     return prepared;
   }
 
   Status launch(const PreparedKernel& kernel, const Operands& o, std::int32_t plan_step) override {
-    const Kernel& k = static_cast<const GpuPrepared&>(kernel).kernel();
+    const auto& prepared = static_cast<const GpuPrepared&>(kernel);
+    const Kernel& k = prepared.kernel();
     TRY(check(api_.mark(context_, plan_step, k.name.c_str()), k.name));
+    launching_ = &prepared;
+    told_ = 0;
     k.run({o.inputs, o.outputs, o.workspace, o.random, launcher_});
+    launching_ = nullptr;
+    prepared.told(told_);
     const GpuStatus status = std::exchange(failed_, GPU_OK);
+    if (const std::string refused = std::exchange(refused_, ""); !refused.empty())
+      return Error{Errc::device, info_.id + ": node '" + escaped(prepared.node()) + "' (" + k.name +
+                                     "): " + refused + " (an error with --strict-libraries on)"};
     return check(status, k.name);
   }
+
+  void set_strict_libraries(bool strict) override { strict_ = strict; }
 
   Status tune(const PreparedKernel& kernel, const Operands& o, std::int32_t candidates) override {
     const Kernel& k = static_cast<const GpuPrepared&>(kernel).kernel();
@@ -300,10 +332,13 @@ class GpuDevice final : public Device {
   static void queue(void* self, kernels::KernelId id, const void* args, std::size_t bytes) {
     GpuDevice& device = *static_cast<GpuDevice*>(self);
     if (device.failed_ != GPU_OK) return;
+    if (id == kernels::KernelId::elementwise) {
+      device.failed_ = device.run_program(*static_cast<const kernels::ElementwiseArgs*>(args));
+      return;
+    }
     device.failed_ =
-        id == kernels::KernelId::elementwise
-            ? device.run_program(*static_cast<const kernels::ElementwiseArgs*>(args))
-            : device.api_.run(device.context_, GPU_COMPUTE, static_cast<std::uint32_t>(id), args, bytes);
+        device.api_.run(device.context_, GPU_COMPUTE, static_cast<std::uint32_t>(id), args, bytes);
+    device.tell(kernels::kernel_name(id));
   }
 
   static bool offer(void* self, kernels::LibraryKernelId id, const void* args, std::size_t bytes) {
@@ -312,7 +347,20 @@ class GpuDevice final : public Device {
     std::int32_t taken = 0;
     device.failed_ =
         device.api_.offer(device.context_, GPU_COMPUTE, static_cast<std::uint32_t>(id), args, bytes, &taken);
+    device.tell(kLibraryKernels[static_cast<std::size_t>(id)]);
     return taken != 0;
+  }
+
+  // What computed the kernel that was queued just now, as the launch under way keeps it.
+  void tell(const char* kernel) {
+    if (launching_ == nullptr || failed_ != GPU_OK) return;
+    GpuImplementation told;
+    api_.implementation(context_, &told);
+    if (told.library[0] == 0 && told.detail[0] == 0) return;
+    launching_->tell(told_++, kernel, told);
+    if (!strict_ || told.failed == 0) return;
+    failed_ = GPU_LAUNCH_FAILED;
+    refused_ = std::string(kernel) + ": " + escaped(told.detail);
   }
 
   static void tune_one(void* self, kernels::KernelId id, const void* args, std::size_t bytes) {
@@ -373,6 +421,10 @@ class GpuDevice final : public Device {
   kernels::Launcher launcher_, tuner_;
   std::int32_t candidates_ = 0;  // of tuner_
   GpuStatus failed_ = GPU_OK;    // of a launch under way
+  const GpuPrepared* launching_ = nullptr;
+  std::size_t told_ = 0;  // of its implementations
+  std::string refused_;   // what a library did not do although it must
+  bool strict_ = false;
   std::map<void*, Block> live_;
   std::int64_t live_bytes_ = 0, peak_bytes_ = 0, pinned_bytes_ = 0;
   std::vector<GpuModule*> modules_;

@@ -306,6 +306,8 @@ LentMemory Executor::lend(const std::vector<std::pair<ValueId, ValueId>>& values
 
 const std::byte* Executor::memory(Place place) const { return impl_->blocks.of(place); }
 
+std::vector<Implementations> Executor::implementations() const { return impl_->launches.implementations(); }
+
 std::int64_t Executor::measured_peak_bytes() const { return impl_->device->peak_bytes(); }
 
 }  // namespace gradloom

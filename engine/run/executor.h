@@ -96,8 +96,9 @@ class Executor {
   // Contents of all states after everything that was submitted, and back. REQUIRES pending() == 0 to restore.
   Result<std::vector<std::byte>> states() const;
   Status restore(const std::vector<std::byte>& states);
-  Status reset();                            // states back to their initial contents
-  std::int64_t measured_peak_bytes() const;  // bytes really taken from the device
+  Status reset();                                        // states back to their initial contents
+  std::vector<Implementations> implementations() const;  // by plan step, as launched last
+  std::int64_t measured_peak_bytes() const;              // bytes really taken from the device
   // The arena, and the memory of these values for those of another graph: {its value, ours}.
   LentMemory lend(const std::vector<std::pair<ValueId, ValueId>>& values) const;
   // Fills arena and host block with a byte (tests): 0xff makes NaN of every float, 0x7f the largest, 0x01 nearly zero.

@@ -106,6 +106,12 @@ Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOu
   return join_queues(micro_range);
 }
 
+std::vector<Implementations> Launches::implementations() const {
+  std::vector<Implementations> all;
+  for (const Step& s : steps_) all.push_back(s.kernel->implementations());
+  return all;
+}
+
 Status Launches::launch(std::int32_t plan_step) const { return run(static_cast<std::size_t>(plan_step)); }
 
 Status Launches::tune(std::int32_t candidates) {

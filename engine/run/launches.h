@@ -45,6 +45,7 @@ class Launches {
     std::unique_ptr<Recording> whole, micro, once;
   };
   Recordings untraced, traced;
+  std::vector<Implementations> implementations() const;  // by plan step
 
   // Makes what is missing. The first step is never recorded: it lets libraries choose their algorithms.
   Status record_missing(Recordings& r, bool one_range);

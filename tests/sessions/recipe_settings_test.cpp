@@ -76,6 +76,7 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"pieces", "off"},
                                                      {"record", "off"},
                                                      {"search", "4"},
+                                                     {"strict_libraries", "on"},
                                                      {"train", "c* d"},
                                                      {"device", "cuda:0"},
                                                      {"profile", "all"},

@@ -171,7 +171,9 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
 }
 
 // What versions 8, 7 and 6 brought, undone.
+const std::string kNoImplementations = "DROP INDEX implementation_of_run; DROP TABLE implementation; ";
 const std::string kNoLoops =
+    kNoImplementations +
     "DROP VIEW v_ranks; DROP INDEX rank_of_run; DROP INDEX rank_sample_of_run; DROP INDEX exchange_of_run; "
     "DROP TABLE rank; DROP TABLE rank_sample; DROP TABLE exchange; "
     "DROP VIEW v_loop; DROP INDEX host_span_of_run; DROP TABLE host_span; ";
@@ -257,6 +259,52 @@ TEST_F(StoreTest, FilesOfVersion5AreReadAndGetFingerprints) {
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
   EXPECT_EQ(error_of((*reader)->check(old)), path + ": run 1 is damaged (table pass_instance)");
+}
+
+// What the run of a GPU says of its kernels is read back into them; a file of version 7 has nothing of it.
+TEST_F(StoreTest, ImplementationsAreKept) {
+  const std::string path = file("s.db");
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    write_tiny_run(**store, "old", 3);
+  }
+  EXPECT_EQ(shell(path, kNoImplementations + "UPDATE run SET digest = substr(digest, 1, 17 * 17 - 1); "
+                                             "PRAGMA user_version = 7;"),
+            "");
+  {
+    auto reader = Store::open(path, StoreMode::read);
+    ASSERT_TRUE(reader.ok()) << error_of(reader);
+    EXPECT_TRUE((*reader)->check(1).ok()) << error_of((*reader)->check(1));
+    EXPECT_EQ((*reader)->load_run(1)->kernels[0].info.implementation, "");
+  }
+  auto store = Store::open(path, StoreMode::write);
+  ASSERT_TRUE(store.ok()) << error_of(store);
+  const TinyStep t = tiny_step(false);
+  auto run = (*store)->begin_run(tiny_start());
+  ASSERT_TRUE(run.ok());
+  ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
+  RunFinish end;
+  end.implementations = {{},
+                         {{"attention", "", "cudnn 9.19.0: no engine is suggested", false},
+                          {"gemm", "cublasLt 13.1.0", "algorithm 66", false}},
+                         {{"gemm", "", "cublasLt 13.1.0: cublasLtMatmul: status 14", true}}};
+  ASSERT_TRUE((*run)->finish(end).ok());
+  EXPECT_TRUE((*store)->check(2).ok()) << error_of((*store)->check(2));
+  const auto record = (*store)->load_run(2);
+  ASSERT_TRUE(record.ok()) << error_of(record);
+  const auto info = [&](std::size_t i) { return record->kernels[i].info; };
+  EXPECT_EQ(info(0).implementation, "");
+  EXPECT_EQ(
+      info(1).implementation,
+      "attention: our own (cudnn 9.19.0: no engine is suggested); gemm: cublasLt 13.1.0 (algorithm 66)");
+  EXPECT_FALSE(info(1).library_failed);
+  EXPECT_EQ(info(2).implementation, "gemm: our own (cublasLt 13.1.0: cublasLtMatmul: status 14)");
+  EXPECT_TRUE(info(2).library_failed);
+  store = Error{};
+  shell(path, "UPDATE implementation SET failed = 0");
+  auto reader = Store::open(path, StoreMode::read);
+  EXPECT_EQ(error_of((*reader)->check(2)), path + ": run 2 is damaged (table implementation)");
 }
 
 TEST_F(StoreTest, LossScalesAreKept) {

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GRADLOOM_GPU_VERSION 4
+#define GRADLOOM_GPU_VERSION 5
 
 typedef enum GpuStatus {
   GPU_OK = 0,
@@ -91,6 +91,15 @@ typedef struct GpuAlgorithm {
   int64_t time_ns;  // of one run when it was found; 0: not known
 } GpuAlgorithm;
 
+// What computed the latest `run` or taken `offer` of a context. library: its name and version where a library of
+// the vendor did, "" a kernel of ours. detail: the library's algorithm, or why no library computed it, in the
+// library's words; all of it empty: no library has such a kernel. failed: it was work for a library that is
+// missing or that failed at it.
+typedef struct GpuImplementation {
+  char library[64], detail[256];
+  int32_t failed;
+} GpuImplementation;
+
 // Stream 0 computes, stream 1 uploads, stream 2 downloads. Events are small integers: those below
 // GPU_EVENTS are made by open(), others by make_event.
 enum { GPU_COMPUTE = 0, GPU_UPLOAD = 1, GPU_DOWNLOAD = 2, GPU_STREAMS = 3, GPU_EVENTS = 64 };
@@ -121,6 +130,7 @@ typedef struct GpuPlugin {
   // was queued, otherwise its results must be made by other kernels.
   GpuStatus (*offer)(GpuContext*, int32_t stream, uint32_t kernel_id, const void* args, size_t args_bytes,
                      int32_t* taken);
+  void (*implementation)(const GpuContext*, GpuImplementation* implementation);
   // 1: a library of convolutions, attention and the like was found and is wanted (kernels/library_kernels.h).
   // No device is touched.
   int32_t (*has_dnn_library)(void);

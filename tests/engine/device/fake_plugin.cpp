@@ -94,6 +94,7 @@ GpuStatus offer(GpuContext*, int32_t, uint32_t, const void*, size_t, int32_t* qu
   *queued = 0;
   return outcome("offer");
 }
+void implementation(const GpuContext*, GpuImplementation* to) { *to = {}; }
 int32_t has_library() { return outcome("has_dnn_library"); }
 // Every kernel that is tuned counts as one problem, "kernel ID",
 // whose algorithm is one byte: what was set, else 7.
@@ -163,43 +164,14 @@ constexpr std::uint64_t kAbi = FAKE_ABI;
 constexpr std::uint64_t kAbi = gradloom::kernels::gpu::kernel_abi();
 #endif
 
-const GpuPlugin table = {FAKE_VERSION,
-                         sizeof(GpuPlugin),
-                         kAbi,
-                         "fake",
-                         message,
-                         device_count,
-                         describe,
-                         environment,
-                         open_context,
-                         close_context,
-                         allocate,
-                         release,
-                         copy,
-                         fill,
-                         run,
-                         offer,
-                         has_library,
-                         tune,
-                         set_algorithm,
-                         algorithms,
-                         compile,
-                         unload,
-                         run_program,
-                         mark,
-                         make_event,
-                         record_event,
-                         wait_event,
-                         query_event,
-                         synchronize_event,
-                         elapsed_ns,
-                         synchronize,
-                         begin_capture,
-                         end_capture,
-                         run_graph,
-                         destroy_graph,
-                         set_trace,
-                         read_trace};
+const GpuPlugin table = {FAKE_VERSION,  sizeof(GpuPlugin), kAbi,          "fake",       message,
+                         device_count,  describe,          environment,   open_context, close_context,
+                         allocate,      release,           copy,          fill,         run,
+                         offer,         implementation,    has_library,   tune,         set_algorithm,
+                         algorithms,    compile,           unload,        run_program,  mark,
+                         make_event,    record_event,      wait_event,    query_event,  synchronize_event,
+                         elapsed_ns,    synchronize,       begin_capture, end_capture,  run_graph,
+                         destroy_graph, set_trace,         read_trace};
 
 }  // namespace
 

@@ -61,6 +61,7 @@ struct GpuContext {
   gradloom::kernels::gpu::host::ThreadOrder order;
   gradloom::kernels::gpu::AlgorithmTable algorithms;
   std::map<std::string, std::int32_t> product_algorithms;  // in use, by problem
+  GpuImplementation implementation{};                      // of the latest run
   std::array<bool, GPU_STREAMS> lazy{};                    // by stream
   bool lost = false;
   int plan_step = -1;

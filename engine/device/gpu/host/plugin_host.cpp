@@ -183,14 +183,27 @@ GpuStatus run_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_i
                      std::size_t args_bytes) {
   Call call(context, "run");
   if (call.status(stream) != GPU_OK) return call.status(stream);
+  GpuImplementation& told = context->implementation;
+  told = {};
   const GemmArgs* const product = product_of(kernel_id, args, args_bytes);
   const auto problem = product != nullptr ? product_problem(*product) : std::nullopt;
+  if (product != nullptr && !problem) copy_text(told.detail, "there is one way to compute it");
   if (!problem) return launch_kernel(context, stream, kernel_id, args, args_bytes);
+  if (const GpuStatus wanted = context->faults.call("library"); wanted != GPU_OK) {
+    copy_text(told.detail,
+              std::string(kProductLibrary) + ": status " + std::to_string(wanted) + " on demand");
+    told.failed = 1;
+    return launch_kernel(context, stream, kernel_id, args, args_bytes);
+  }
   const auto chosen = context->product_algorithms.find(*problem);
-  const GemmArgs with =
-      with_algorithm(*product, chosen == context->product_algorithms.end() ? 0 : chosen->second);
+  const std::int32_t algorithm = chosen == context->product_algorithms.end() ? 0 : chosen->second;
+  copy_text(told.library, kProductLibrary);
+  copy_text(told.detail, algorithm == 0 ? "slices" : "whole");
+  const GemmArgs with = with_algorithm(*product, algorithm);
   return launch_kernel(context, stream, kernel_id, &with, sizeof with);
 }
+
+void implementation(const GpuContext* context, GpuImplementation* to) { *to = context->implementation; }
 
 // There is no such library here.
 GpuStatus offer(GpuContext* context, int32_t stream, std::uint32_t, const void*, std::size_t,
@@ -473,6 +486,7 @@ constexpr GpuPlugin kPlugin = {
     fill,
     run_kernel,
     offer,
+    implementation,
     has_dnn_library,
     tune,
     set_algorithm,

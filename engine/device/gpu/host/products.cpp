@@ -12,7 +12,7 @@ std::optional<std::string> product_problem(const GemmArgs& args) {
   const ProductCut cut = product_cut(batches, args.m, args.n, args.k, args.dtype);
   // The sums of an operand need the workspace too.
   if (cut.slices == 1 || args.workspace == nullptr || args.sums_of != GemmOperand::none) return std::nullopt;
-  std::string problem = "host-gpu tiles 1;";
+  std::string problem = std::string(kProductLibrary) + ";";
   for (const std::int64_t number :
        {std::int64_t(args.dtype), batches, args.m, args.n, args.k, std::int64_t(args.activation),
         std::int64_t(args.bias != nullptr), std::int64_t(args.accumulate)})

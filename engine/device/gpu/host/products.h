@@ -15,6 +15,8 @@ namespace gradloom::kernels::gpu::host {
 
 constexpr std::int32_t kProductAlgorithms = 2;
 
+inline constexpr const char* kProductLibrary = "host-gpu tiles 1";
+
 // Names the problem; nothing where the product has one algorithm only.
 std::optional<std::string> product_problem(const GemmArgs& args);
 GemmArgs with_algorithm(GemmArgs args, std::int32_t algorithm);

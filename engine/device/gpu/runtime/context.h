@@ -17,8 +17,12 @@ struct GpuContext {
   GPU(Stream_t) streams[GPU_STREAMS] = {};
   std::vector<GPU(Event_t)> events;
   gradloom::kernels::gpu::AlgorithmTable algorithms;
-  gradloom::kernels::gpu::GemmLibraryPtr gemm;  // null: none found, our own kernels serve
-  gradloom::kernels::gpu::DnnLibraryPtr dnn;    // likewise
+  gradloom::kernels::gpu::GemmLibraryPtr gemm;     // null: none found, our own kernels serve
+  gradloom::kernels::gpu::DnnLibraryPtr dnn;       // likewise
+  gradloom::kernels::gpu::Answer no_gemm, no_dnn;  // why not
+  std::string gemm_name, dnn_name;                 // "cublasLt 13.1.0"
+  std::string used;                       // the library that was asked last; "": none has such a kernel
+  gradloom::kernels::gpu::Answer answer;  // what it said
   bool capturing = false, lost = false, range_open = false;
   std::string message;
 };

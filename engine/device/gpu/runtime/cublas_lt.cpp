@@ -39,6 +39,9 @@ struct Functions {
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
   decltype(&cublasLtMatmulAlgoCheck) algo_check = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
+  // What is told of algorithms and failures; the library may lack them.
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) algo_get = nullptr;
+  decltype(&cublasLtGetStatusName) status_name = nullptr;
   bool ready = false;
 
   Functions() {
@@ -55,11 +58,36 @@ struct Functions {
             library.bind(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
             library.bind(heuristic, "cublasLtMatmulAlgoGetHeuristic") &&
             library.bind(algo_check, "cublasLtMatmulAlgoCheck") && library.bind(matmul, "cublasLtMatmul");
+    if (!ready) return;
+    (void)library.bind(algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
+    (void)library.bind(status_name, "cublasLtGetStatusName");
   }
 };
 const Functions& lt() {
   static const Functions functions;
   return functions;
+}
+
+std::string words(const char* call, cublasStatus_t status) {
+  const char* const name = lt().status_name != nullptr ? lt().status_name(status) : nullptr;
+  return std::string(call) + ": " + (name != nullptr ? name : "status " + std::to_string(status));
+}
+
+// "algorithm 66, tile 20, stages 36, 4 slices".
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  if (lt().algo_get == nullptr) return "";
+  std::string text;
+  const auto add = [&](const char* name, cublasLtMatmulAlgoConfigAttributes_t attribute, std::int32_t usual) {
+    std::int32_t value = 0;
+    std::size_t written = 0;
+    if (lt().algo_get(&algorithm, attribute, &value, sizeof value, &written) != 0 || value == usual) return;
+    text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::to_string(value);
+  };
+  add("algorithm", CUBLASLT_ALGO_CONFIG_ID, -1);
+  add("tile", CUBLASLT_ALGO_CONFIG_TILE_ID, 0);
+  add("stages", CUBLASLT_ALGO_CONFIG_STAGES_ID, 0);
+  add("split-K", CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1);
+  return text;
 }
 
 struct Types {
@@ -140,8 +168,8 @@ struct Problem {
     }
   }
 
-  // False: the library does not take it.
-  bool describe(const GemmArgs& args);
+  // Taken: the library has the form. The text of that is empty.
+  Answer describe(const GemmArgs& args);
   std::string text() const {
     std::string text;
     for (const std::int64_t number : key) text += " " + std::to_string(number);
@@ -177,40 +205,50 @@ Key key_of(const GemmArgs& args, const ColumnMajor& p, cublasComputeType_t compu
           boundary_of(args.aux)};
 }
 
-bool layout(cublasLtMatrixLayout_t* made, cudaDataType_t type, std::int64_t rows, std::int64_t cols,
-            bool transposed, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
-  if (lt().layout_create(made, type, std::uint64_t(transposed ? cols : rows),
-                         std::uint64_t(transposed ? rows : cols), ld) != 0)
-    return false;
+cublasStatus_t layout(cublasLtMatrixLayout_t* made, cudaDataType_t type, std::int64_t rows, std::int64_t cols,
+                      bool transposed, std::int64_t ld, std::int64_t batch, std::int64_t stride) {
   const std::int32_t count = std::int32_t(batch);
-  return lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) == 0 &&
-         lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride) == 0;
+  cublasStatus_t status = lt().layout_create(made, type, std::uint64_t(transposed ? cols : rows),
+                                             std::uint64_t(transposed ? rows : cols), ld);
+  if (status == 0) status = lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
+  if (status == 0)
+    status = lt().layout_set(*made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
+  return status;
 }
 
-bool Problem::describe(const GemmArgs& args) {
+Answer Problem::describe(const GemmArgs& args) {
   Types types;
   cublasLtEpilogue_t epilogue;
-  if (!types_of(args.dtype, &types) || !column_major(args, &product) ||
-      (args.wide_c && (!is_half(args.dtype) || has_epilogue(args))) ||
-      !epilogue_of(args, product, &epilogue))
-    return false;
+  if (!types_of(args.dtype, &types)) return refused("it has no products of this type");
+  if (!column_major(args, &product)) return refused("these strides have no form that it has");
+  if (args.wide_c && !is_half(args.dtype)) return refused("only products of half types have wide results");
+  if ((args.wide_c && has_epilogue(args)) || !epilogue_of(args, product, &epilogue))
+    return refused("it has no such epilogue");
   const ColumnMajor& p = product;
   key = key_of(args, p, types.compute, epilogue);
-  if (lt().desc_create(&desc, types.compute, types.scale) != 0) return false;
+  cublasStatus_t status = lt().desc_create(&desc, types.compute, types.scale);
+  if (status != 0) return failed(words("cublasLtMatmulDescCreate", status));
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
-    return lt().desc_set(desc, attribute, &value, sizeof value) == 0;
+    if (status == 0) status = lt().desc_set(desc, attribute, &value, sizeof value);
   };
   const cublasOperation_t op_x = p.x_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
                           op_y = p.y_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const void* const bias = args.sums_of != GemmOperand::none ? args.sums : args.bias;
-  return set(CUBLASLT_MATMUL_DESC_TRANSA, op_x) && set(CUBLASLT_MATMUL_DESC_TRANSB, op_y) &&
-         set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
-         (bias == nullptr || set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)) &&
-         (args.aux == nullptr || (set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, args.aux) &&
-                                  set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.d_ld))) &&
-         layout(&x, types.data, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch) &&
-         layout(&y, types.data, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch) &&
-         layout(&d, args.wide_c ? CUDA_R_32F : types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch);
+  set(CUBLASLT_MATMUL_DESC_TRANSA, op_x);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, op_y);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (args.aux != nullptr) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, args.aux);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.d_ld);
+  }
+  if (status != 0) return failed(words("cublasLtMatmulDescSetAttribute", status));
+  for (const cublasStatus_t made :
+       {layout(&x, types.data, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch),
+        layout(&y, types.data, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch),
+        layout(&d, args.wide_c ? CUDA_R_32F : types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch)})
+    if (made != 0) return failed(words("cublasLtMatrixLayout", made));
+  return taken_by("");
 }
 
 }  // namespace
@@ -222,76 +260,95 @@ class GemmLibrary {
   GemmLibrary(const GemmLibrary&) = delete;
   GemmLibrary& operator=(const GemmLibrary&) = delete;
 
-  bool run(const GemmArgs& args, void* stream) {
+  Answer run(const GemmArgs& args, void* stream) {
     Problem problem;
-    if (!problem.describe(args)) return false;
+    Answer form = problem.describe(args);
+    if (!form.taken) return form;
     auto chosen = choices_.find(problem.key);
-    if (chosen == choices_.end()) {
-      const auto found = suggestions(args, problem, 1);
-      chosen = choices_.emplace(problem.key, found.empty() ? Choice{} : Choice{true, found[0].algo}).first;
-    }
-    return chosen->second.found && multiply(args, problem, chosen->second.algorithm, cudaStream_t(stream));
+    if (chosen == choices_.end())
+      chosen = choices_.emplace(problem.key, first_of(suggestions(args, problem, 1))).first;
+    const Choice& choice = chosen->second;
+    if (!choice.answer.taken) return choice.answer;
+    const cublasStatus_t status = multiply(args, problem, choice.algorithm, cudaStream_t(stream));
+    return status == 0 ? choice.answer : failed(words("cublasLtMatmul", status));
   }
 
   bool tune(const GemmArgs& args, void* stream, int candidates, AlgorithmTable& algorithms) {
     Problem problem;
-    if (!problem.describe(args)) return false;
+    if (!problem.describe(args).taken) return false;
     Choice& choice = choices_[problem.key];
-    if (choice.tuned) return choice.found;
+    if (choice.tuned) return choice.answer.taken;
     const std::string name = name_ + problem.text();
     std::int64_t time_ns = 0;
     choice = given(args, problem, algorithms.given(name), &time_ns);
-    if (!choice.found) {
-      const auto found = suggestions(args, problem, candidates);
-      if (!found.empty()) {
-        const std::size_t best = fastest(args, problem, found, cudaStream_t(stream), &time_ns);
-        choice = {true, found[best].algo};
-      }
+    if (!choice.answer.taken) {
+      Suggestions found = suggestions(args, problem, candidates);
+      if (!found.list.empty())
+        std::swap(found.list[0],
+                  found.list[fastest(args, problem, found.list, cudaStream_t(stream), &time_ns)]);
+      choice = first_of(found);
     }
     choice.tuned = true;
-    if (choice.found) algorithms.choose(name, &choice.algorithm, sizeof choice.algorithm, time_ns);
-    return choice.found;
+    if (choice.answer.taken) algorithms.choose(name, &choice.algorithm, sizeof choice.algorithm, time_ns);
+    return choice.answer.taken;
   }
 
  private:
   struct Choice {
-    bool found = false;
+    Answer answer;
     cublasLtMatmulAlgo_t algorithm = {};
     bool tuned = false;
   };
   static_assert(sizeof(cublasLtMatmulAlgo_t) <= GPU_ALGORITHM_BYTES);
+  struct Suggestions {
+    std::vector<cublasLtMatmulHeuristicResult_t> list;
+    Answer none;  // why it is empty
+  };
 
-  std::vector<cublasLtMatmulHeuristicResult_t> suggestions(const GemmArgs& args, const Problem& problem,
-                                                           int candidates) const {
-    std::vector<cublasLtMatmulHeuristicResult_t> found(std::size_t(std::clamp(candidates, 1, 32)));
+  static Choice first_of(const Suggestions& found) {
+    if (found.list.empty()) return {found.none, {}, false};
+    return {taken_by(text_of(found.list[0].algo)), found.list[0].algo, false};
+  }
+
+  Suggestions suggestions(const GemmArgs& args, const Problem& problem, int candidates) const {
+    Suggestions found;
+    found.list.resize(std::size_t(std::clamp(candidates, 1, 32)));
     cublasLtMatmulPreference_t preference = nullptr;
-    if (lt().preference_create(&preference) != 0) return {};
+    cublasStatus_t status = lt().preference_create(&preference);
+    if (status != 0) return {{}, failed(words("cublasLtMatmulPreferenceCreate", status))};
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      return lt().preference_set(preference, attribute, &value, sizeof value) == 0;
+      if (status == 0) status = lt().preference_set(preference, attribute, &value, sizeof value);
     };
     const std::uint64_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
     // Without atomics; the slices of half types are not added up in them.
-    const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
-                                     (is_half(args.dtype) ? 0 : CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
+    std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (!is_half(args.dtype)) reductions |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, boundary_of(problem.product.x(args)));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, boundary_of(problem.product.y(args)));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(args.c));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, boundary_of(args.c));
     int count = 0;
-    const bool asked =
-        set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace) &&
-        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions) &&
-        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, boundary_of(problem.product.x(args))) &&
-        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, boundary_of(problem.product.y(args))) &&
-        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(args.c)) &&
-        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, boundary_of(args.c)) &&
-        lt().heuristic(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, preference,
-                       int(found.size()), found.data(), &count) == 0;
+    if (status == 0)
+      status = lt().heuristic(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, preference,
+                              int(found.list.size()), found.list.data(), &count);
     lt().preference_destroy(preference);
-    found.resize(asked ? std::size_t(count) : 0);
-    std::erase_if(found,
+    found.list.resize(status == 0 ? std::size_t(count) : 0);
+    std::erase_if(found.list,
                   [&](const auto& result) { return result.state != 0 || result.workspaceSize > workspace; });
+    const std::string said = words("cublasLtMatmulAlgoGetHeuristic", status);
+    if (status != 0 && status != CUBLAS_STATUS_NOT_SUPPORTED)
+      found.none = failed(said);
+    else
+      found.none = refused(status != 0 ? said
+                                       : "no deterministic algorithm within " + std::to_string(workspace) +
+                                             " bytes of workspace");
     return found;
   }
 
-  bool multiply(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm,
-                cudaStream_t stream) const {
+  cublasStatus_t multiply(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm,
+                          cudaStream_t stream) const {
     const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;
     const float alpha_f32 = float(alpha), beta_f32 = float(beta);
     const bool f64 = args.dtype == DType::f64;
@@ -300,7 +357,7 @@ class GemmLibrary {
     const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
     return lt().matmul(handle_, problem.desc, scale, problem.product.x(args), problem.x,
                        problem.product.y(args), problem.y, keep, args.c, problem.d, args.c, problem.d,
-                       &algorithm, args.workspace, workspace, stream) == 0;
+                       &algorithm, args.workspace, workspace, stream);
   }
 
   // What was given for the problem, if the library takes it: it may come from anywhere.
@@ -311,9 +368,10 @@ class GemmLibrary {
     std::memcpy(&choice.algorithm, algorithm->bytes, sizeof choice.algorithm);
     cublasLtMatmulHeuristicResult_t result = {};
     const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
-    choice.found = lt().algo_check(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d,
-                                   &choice.algorithm, &result) == 0 &&
-                   result.state == 0 && result.workspaceSize <= workspace;
+    if (lt().algo_check(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, &choice.algorithm,
+                        &result) == 0 &&
+        result.state == 0 && result.workspaceSize <= workspace)
+      choice.answer = taken_by(text_of(choice.algorithm));
     *time_ns = algorithm->time_ns;
     return choice;
   }
@@ -328,11 +386,11 @@ class GemmLibrary {
     float best_ms = 1e30f;
     if (cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess) {
       for (std::size_t i = 0; i < found.size(); ++i) {
-        bool works = multiply(args, problem, found[i].algo, stream);
+        bool works = multiply(args, problem, found[i].algo, stream) == 0;
         for (int run = 0; works && run < kRuns; ++run) {
           float ms = 0;
           works = cudaEventRecord(from, stream) == cudaSuccess &&
-                  multiply(args, problem, found[i].algo, stream) &&
+                  multiply(args, problem, found[i].algo, stream) == 0 &&
                   cudaEventRecord(to, stream) == cudaSuccess && cudaEventSynchronize(to) == cudaSuccess &&
                   cudaEventElapsedTime(&ms, from, to) == cudaSuccess;
           if (works && ms < best_ms) {
@@ -355,7 +413,7 @@ class GemmLibrary {
 
 void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
 
-bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool) {
+Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool) {
   return library.run(args, stream);
 }
 
@@ -364,9 +422,16 @@ bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int can
   return library.tune(args, stream, candidates, algorithms);
 }
 
-GemmLibraryPtr open_gemm_library() {
+GemmLibraryPtr open_gemm_library(Answer* why) {
   cublasLtHandle_t handle = nullptr;
-  if (!lt().ready || lt().create(&handle) != 0) return nullptr;
+  if (!lt().ready) {
+    *why = failed(lt().library.error());
+    return nullptr;
+  }
+  if (const cublasStatus_t status = lt().create(&handle); status != 0) {
+    *why = failed(words("cublasLtCreate", status));
+    return nullptr;
+  }
   int device = 0;
   cudaDeviceProp properties = {};
   (void)cudaGetDevice(&device);

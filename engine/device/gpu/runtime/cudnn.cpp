@@ -20,52 +20,70 @@ class DnnLibrary {
   DnnLibrary(const DnnLibrary&) = delete;
   DnnLibrary& operator=(const DnnLibrary&) = delete;
 
-  bool run(const DnnCalls& calls, cudaStream_t stream, bool capturing) {
-    std::vector<Plan*> plans;
-    for (const DnnCall& call : calls) plans.push_back(plan_of(call, capturing));
+  Answer run(const DnnCalls& calls, cudaStream_t stream, bool capturing) {
+    if (calls.empty()) return refused("it is not handed this problem (type, shape, strides or workspace)");
     // All of them or none.
-    if (plans.empty() || std::count(plans.begin(), plans.end(), nullptr) != 0 ||
-        !std::all_of(calls.begin(), calls.end(), aligned))
-      return false;
-    if (cudnn().set_stream(handle_, stream) != 0) return false;
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      if ((*plans[i])->run(handle_, calls[i].places, calls[i].workspace)) continue;
-      plans[i]->reset();
-      return false;
+    std::vector<Known*> known;
+    for (const DnnCall& call : calls) {
+      known.push_back(plan_of(call, capturing));
+      if (known.back() == nullptr) return failed("first seen while the step is recorded");
+      if (known.back()->plan == nullptr) return known.back()->why_not;
+      if (!aligned(call)) return refused("an address is not at a boundary of 16 bytes");
     }
-    return true;
+    if (const cudnnStatus_t status = cudnn().set_stream(handle_, stream); status != CUDNN_STATUS_SUCCESS)
+      return failed("cudnnSetStream: " + cudnn_words(status));
+    std::string text;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const Answer answer = known[i]->plan->run(handle_, calls[i].places, calls[i].workspace);
+      if (!answer.taken) {
+        *known[i] = {nullptr, answer};
+        return answer;
+      }
+      text += (text.empty() ? "" : ", ") + answer.text;
+    }
+    return taken_by(text);
   }
 
  private:
-  using Plan = std::unique_ptr<CudnnPlan>;
+  struct Known {
+    std::unique_ptr<CudnnPlan> plan;  // null: refused
+    Answer why_not;
+  };
 
-  // Null: the library refuses the problem, or it must not be planned now.
-  Plan* plan_of(const DnnCall& call, bool capturing) {
+  // Null: it must not be planned now.
+  Known* plan_of(const DnnCall& call, bool capturing) {
     std::vector<std::int64_t> key = key_of(call);
     auto found = plans_.find(key);
     if (found == plans_.end()) {
       if (capturing) return nullptr;
-      found = plans_.emplace(std::move(key), CudnnPlan::create(device_, call.problem, call.workspace_bytes))
-                  .first;
+      Known made;
+      made.plan = CudnnPlan::create(device_, call.problem, call.workspace_bytes, &made.why_not);
+      found = plans_.emplace(std::move(key), std::move(made)).first;
     }
-    return found->second != nullptr ? &found->second : nullptr;
+    return &found->second;
   }
 
   cudnnHandle_t handle_;
   CudnnDevice device_;
-  std::map<std::vector<std::int64_t>, Plan> plans_;  // null: refused
+  std::map<std::vector<std::int64_t>, Known> plans_;
 };
 
 void CloseDnnLibrary::operator()(DnnLibrary* library) const { delete library; }
 
-DnnLibraryPtr open_dnn_library(int capability) {
+DnnLibraryPtr open_dnn_library(int capability, Answer* why) {
   cudnnHandle_t handle = nullptr;
-  if (!switched("GRADLOOM_CUDNN", true) || !cudnn().ready || cudnn().create_handle(&handle) != 0)
+  *why = refused("GRADLOOM_CUDNN=0");
+  if (!switched("GRADLOOM_CUDNN", true)) return nullptr;
+  *why = failed(cudnn().library ? "cudnn is too old or lacks functions" : cudnn().library.error());
+  if (!cudnn().ready) return nullptr;
+  if (const cudnnStatus_t status = cudnn().create_handle(&handle); status != CUDNN_STATUS_SUCCESS) {
+    *why = failed("cudnnCreate: " + cudnn_words(status));
     return nullptr;
+  }
   return DnnLibraryPtr(new DnnLibrary(handle, capability));
 }
 
-bool run_dnn(DnnLibrary& library, const DnnCalls& calls, void* stream, bool capturing) {
+Answer run_dnn(DnnLibrary& library, const DnnCalls& calls, void* stream, bool capturing) {
   return library.run(calls, cudaStream_t(stream), capturing);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,18 +13,25 @@
 
 namespace gradloom::kernels::gpu {
 
-// A descriptor of the library. The first failure stays: what is done with it afterwards does nothing.
+// A descriptor of the library. The first failure stays, with the library's words: what is done with it afterwards does
+// nothing.
 class CudnnDescriptor {
  public:
   CudnnDescriptor() = default;
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type) {
-    good_ = cudnn().create(type, &descriptor_) == 0;
+    good_ = true;
+    check(cudnn().create(type, &descriptor_));
   }
   CudnnDescriptor(CudnnDescriptor&& other) noexcept
-      : descriptor_(std::exchange(other.descriptor_, nullptr)), good_(std::exchange(other.good_, false)) {}
+      : descriptor_(std::exchange(other.descriptor_, nullptr)),
+        good_(std::exchange(other.good_, false)),
+        status_(other.status_),
+        words_(std::move(other.words_)) {}
   CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);
     std::swap(good_, other.good_);
+    std::swap(status_, other.status_);
+    std::swap(words_, other.words_);
     return *this;
   }
   ~CudnnDescriptor() {
@@ -33,7 +41,7 @@ class CudnnDescriptor {
   template <class T>
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T* values,
                        std::size_t count = 1) {
-    good_ = good_ && cudnn().set(descriptor_, name, type, std::int64_t(count), values) == 0;
+    if (good_) check(cudnn().set(descriptor_, name, type, std::int64_t(count), values));
     return *this;
   }
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const DnnSizes& sizes) {
@@ -46,15 +54,18 @@ class CudnnDescriptor {
     return set(name, CUDNN_TYPE_DATA_TYPE, &type);
   }
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& part) {
-    good_ = good_ && part.good_;
+    if (good_ && !part.good_) fail(part.status_, part.words_);
     return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &part.descriptor_);
   }
   CudnnDescriptor& finalize() {
-    good_ = good_ && cudnn().finalize(descriptor_) == 0;
+    if (good_) check(cudnn().finalize(descriptor_));
     return *this;
   }
 
   bool good() const { return good_; }
+  // Of the first failure.
+  cudnnStatus_t status() const { return status_; }
+  const std::string& words() const { return words_; }
   cudnnBackendDescriptor_t get() const { return descriptor_; }
   // At most `capacity` values; how many were read, or 0.
   template <class T>
@@ -66,8 +77,19 @@ class CudnnDescriptor {
   }
 
  private:
+  void check(cudnnStatus_t status) {
+    if (status != CUDNN_STATUS_SUCCESS) fail(status, cudnn_words(status));
+  }
+  void fail(cudnnStatus_t status, std::string words) {
+    good_ = false;
+    status_ = status;
+    words_ = std::move(words);
+  }
+
   cudnnBackendDescriptor_t descriptor_ = nullptr;
   bool good_ = false;
+  cudnnStatus_t status_ = CUDNN_STATUS_SUCCESS;
+  std::string words_;
 };
 
 // Operations over tensors, in their order. References that its functions give stay as long as it does.
@@ -109,6 +131,12 @@ class CudnnGraph {
   // Makes the operations a graph; nothing is added after it. handle: null for a described device.
   bool finish(cudnnHandle_t handle);
   const CudnnDescriptor& descriptor() const { return graph_; }
+  // What finish() found wrong: an operation, or the graph of them.
+  const CudnnDescriptor& failure() const {
+    const auto wrong = std::find_if(operations_.begin(), operations_.end(),
+                                    [](const CudnnDescriptor& operation) { return !operation.good(); });
+    return wrong != operations_.end() ? *wrong : graph_;
+  }
   const std::vector<std::int64_t>& tensors() const { return tensors_; }  // ids of those in memory
   const std::vector<std::pair<std::int64_t, float>>& scalars() const { return scalars_; }  // id, value
 

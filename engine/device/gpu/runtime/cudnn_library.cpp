@@ -9,7 +9,15 @@ CudnnLibrary::CudnnLibrary() {
           library.bind(destroy, "cudnnBackendDestroyDescriptor") &&
           library.bind(set, "cudnnBackendSetAttribute") && library.bind(get, "cudnnBackendGetAttribute") &&
           library.bind(finalize, "cudnnBackendFinalize") && library.bind(execute, "cudnnBackendExecute") &&
-          version() >= 90000;
+          library.bind(error_text, "cudnnGetErrorString") &&
+          library.bind(last_error, "cudnnGetLastErrorString") && version() >= 90000;
+}
+
+std::string cudnn_words(cudnnStatus_t status) {
+  char more[160] = "";
+  cudnn().last_error(more, sizeof more);
+  more[sizeof more - 1] = 0;
+  return cudnn().error_text(status) + (more[0] != 0 ? ": " + std::string(more) : "");
 }
 
 const CudnnLibrary& cudnn() {

@@ -89,6 +89,30 @@ struct Demands {
   std::size_t workspace_bytes;
 };
 
+// Why none of the engines that were suggested is used.
+struct Rejected {
+  int unfit = 0, large = 0, failed = 0;
+  bool mistake = false;  // a call failed that should not
+  std::string words;     // of the last failure
+
+  void add(const CudnnDescriptor& failure) {
+    ++failed;
+    if (mistake && is_refusal(failure.status())) return;
+    mistake = !is_refusal(failure.status());
+    words = failure.words();
+  }
+  Answer answer(const Demands& demands) const {
+    std::string text;
+    const auto say = [&](int count, const std::string& what) {
+      if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
+    };
+    say(unfit, "not deterministic, exact or ready");
+    say(large, "want more than " + std::to_string(demands.workspace_bytes) + " bytes of workspace");
+    say(failed, "failed (" + words + ")");
+    return {false, mistake, "no engine" + (text.empty() ? " is suggested" : ": " + text)};
+  }
+};
+
 }  // namespace
 
 struct CudnnPlan::Parts {
@@ -96,6 +120,7 @@ struct CudnnPlan::Parts {
   CudnnDescriptor heuristics, config, plan;
   std::int64_t workspace_bytes = 0, engine = -1;
   std::vector<int> notes;
+  Rejected rejected;
 
   // The first engine that the heuristics suggest and that may be used.
   bool choose(const Target& target, cudnnBackendHeurMode_t mode, const Demands& demands) {
@@ -104,7 +129,10 @@ struct CudnnPlan::Parts {
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor())
         .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode);
     target.set_for_heuristics(heuristics);
-    if (!heuristics.finalize().good()) return false;
+    if (!heuristics.finalize().good()) {
+      rejected.add(heuristics);
+      return false;
+    }
     std::vector<CudnnDescriptor> configs;
     std::vector<cudnnBackendDescriptor_t> raw;
     for (std::int64_t i = 0; i < kMost; ++i) {
@@ -133,14 +161,22 @@ struct CudnnPlan::Parts {
     const bool compiles =
         std::find(behavior.begin(), behavior.begin() + behavior_count,
                   CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != behavior.begin() + behavior_count;
-    if ((compiles && !demands.may_compile) || !fits(demands.type, demands.tf32, notes)) return false;
+    if ((compiles && !demands.may_compile) || !fits(demands.type, demands.tf32, notes)) {
+      ++rejected.unfit;
+      return false;
+    }
     plan = CudnnDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, from);
     target.set_for_plan(plan);
-    if (!plan.finalize().good()) return false;
-    if (plan.read(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, &workspace_bytes, 1) != 1 ||
-        workspace_bytes < 0 || std::size_t(workspace_bytes) > demands.workspace_bytes)
+    if (!plan.finalize().good()) {
+      rejected.add(plan);
       return false;
+    }
+    if (plan.read(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, &workspace_bytes, 1) != 1 ||
+        workspace_bytes < 0 || std::size_t(workspace_bytes) > demands.workspace_bytes) {
+      ++rejected.large;
+      return false;
+    }
     (void)of.read(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, &engine, 1);
     config = std::move(from);
     return true;
@@ -157,21 +193,32 @@ std::int64_t CudnnPlan::engine() const { return parts_->engine; }
 const std::vector<int>& CudnnPlan::notes() const { return parts_->notes; }
 
 std::unique_ptr<CudnnPlan> CudnnPlan::create(const CudnnDevice& device, const DnnProblem& problem,
-                                             std::size_t workspace_bytes) {
+                                             std::size_t workspace_bytes, Answer* why) {
+  Answer unused;
+  Answer& answer = why != nullptr ? *why : unused;
+  answer = refused("its gradient is not deterministic on this device");
   if (!cudnn().ready || !deterministic(problem, device.capability)) return nullptr;
   const Target target(device);
+  answer = failed("the device's description is not understood");
   if (!target.good()) return nullptr;
   auto parts = std::make_unique<Parts>();
   std::visit([&](const auto& p) { add_operations(p, parts->graph); }, problem);
-  if (!parts->graph.finish(target.handle)) return nullptr;
+  if (!parts->graph.finish(target.handle)) {
+    const CudnnDescriptor& failure = parts->graph.failure();
+    answer = {false, !is_refusal(failure.status()), "its graph: " + failure.words()};
+    return nullptr;
+  }
   const Demands demands{std::visit(TypeOf(), problem), device.tf32, may_compile(problem), workspace_bytes};
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    if (parts->choose(target, mode, demands))
+    if (parts->choose(target, mode, demands)) {
+      answer = taken_by("engine " + std::to_string(parts->engine));
       return std::unique_ptr<CudnnPlan>(new CudnnPlan(std::move(parts)));
+    }
+  answer = parts->rejected.answer(demands);
   return nullptr;
 }
 
-bool CudnnPlan::run(void* handle, const std::vector<DnnCall::Place>& places, void* workspace) const {
+Answer CudnnPlan::run(void* handle, const std::vector<DnnCall::Place>& places, void* workspace) const {
   std::vector<std::int64_t> ids;
   std::vector<void*> addresses;
   for (const DnnCall::Place& place : places) {
@@ -187,8 +234,11 @@ bool CudnnPlan::run(void* handle, const std::vector<DnnCall::Place>& places, voi
       .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses.data(), addresses.size())
       .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace)
       .finalize();
-  return pack.good() &&
-         cudnn().execute(static_cast<cudnnHandle_t>(handle), parts_->plan.get(), pack.get()) == 0;
+  if (!pack.good()) return failed("its addresses: " + pack.words());
+  const cudnnStatus_t status =
+      cudnn().execute(static_cast<cudnnHandle_t>(handle), parts_->plan.get(), pack.get());
+  if (status != CUDNN_STATUS_SUCCESS) return failed("cudnnBackendExecute: " + cudnn_words(status));
+  return taken_by("engine " + std::to_string(parts_->engine));
 }
 
 }  // namespace gradloom::kernels::gpu

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/gpu/runtime/answer.h"
 #include "engine/device/gpu/runtime/dnn_problem.h"
 
 namespace gradloom::kernels::gpu {
@@ -28,12 +29,12 @@ struct CudnnDevice {
 class CudnnPlan {
  public:
   // Null: no engine is deterministic, of the precision asked for and content with
-  // `workspace_bytes`, or a call failed.
+  // `workspace_bytes`, or a call failed: *why.
   static std::unique_ptr<CudnnPlan> create(const CudnnDevice& device, const DnnProblem& problem,
-                                           std::size_t workspace_bytes);
+                                           std::size_t workspace_bytes, Answer* why = nullptr);
   ~CudnnPlan();
   // Queues it on the stream of `handle`. places: of the tensors().
-  bool run(void* handle, const std::vector<DnnCall::Place>& places, void* workspace) const;
+  Answer run(void* handle, const std::vector<DnnCall::Place>& places, void* workspace) const;
   std::size_t workspace_bytes() const;
   const std::vector<std::int64_t>& tensors() const;  // ids of those that it reads and writes
   std::int64_t engine() const;                       // its number

@@ -6,6 +6,7 @@
 
 #include "kernels/arguments.h"
 #include "engine/device/gpu/runtime/algorithms.h"
+#include "engine/device/gpu/runtime/answer.h"
 
 namespace gradloom::kernels::gpu {
 
@@ -15,8 +16,8 @@ struct CloseGemmLibrary {
 };
 using GemmLibraryPtr = std::unique_ptr<GemmLibrary, CloseGemmLibrary>;
 
-// Null when the library is not found here.
-GemmLibraryPtr open_gemm_library();
+// Null when the library is not found here or does not open: *why.
+GemmLibraryPtr open_gemm_library(Answer* why);
 // Anything but the product (and what it is added to).
 inline bool has_epilogue(const GemmArgs& args) {
   return args.bias != nullptr || args.activation != Activation::none || args.sums_of != GemmOperand::none;
@@ -29,11 +30,12 @@ inline GemmArgs without_epilogue(GemmArgs args) {
   args.sums_of = GemmOperand::none;
   return args;
 }
-// Queues the product on `stream` (cudaStream_t, hipStream_t). False: it has a form that the library does not
-// take or no deterministic algorithm was found, nothing was queued. capturing: the stream is being recorded.
-bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing);
+// Queues the product on `stream` (cudaStream_t, hipStream_t). Not taken: it has a form that the library does not
+// have, no deterministic algorithm was found or a call failed, and nothing was queued. capturing: the stream is
+// being recorded.
+Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing);
 // Chooses the algorithm of the product: the one that `algorithms` was given, if the library accepts it, else
-// the fastest of `candidates`; what was chosen is noted there. False as run_gemm. Overwrites C, aux and sums.
+// the fastest of `candidates`; what was chosen is noted there. False: not taken. Overwrites C, aux and sums.
 bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int candidates,
                AlgorithmTable& algorithms);
 // "cublasLt 13.1.0"; "" when there is none.

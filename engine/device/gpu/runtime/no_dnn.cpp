@@ -1,12 +1,15 @@
-// For builds without the headers of such a library: our own kernels serve.
+// For plugins that know no such library (HIP): our own kernels serve.
 #include "engine/device/gpu/runtime/dnn_library.h"
 
 namespace gradloom::kernels::gpu {
 
 class DnnLibrary {};
 void CloseDnnLibrary::operator()(DnnLibrary* library) const { delete library; }
-DnnLibraryPtr open_dnn_library(int) { return nullptr; }
-bool run_dnn(DnnLibrary&, const DnnCalls&, void*, bool) { return false; }
+DnnLibraryPtr open_dnn_library(int, Answer* why) {
+  *why = refused("this plugin knows no library for it");
+  return nullptr;
+}
+Answer run_dnn(DnnLibrary&, const DnnCalls&, void*, bool) { return {}; }
 std::string dnn_library_version() { return ""; }
 
 }  // namespace gradloom::kernels::gpu

@@ -3,6 +3,7 @@
 #include "engine/device/gpu/plugin.h"
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -85,8 +86,10 @@ GpuStatus open(int32_t index, GpuContext** context) {
     close(opened);
     return status;
   }
-  opened->gemm = open_gemm_library();
-  opened->dnn = open_dnn_library(capability_of(architecture));
+  opened->gemm = open_gemm_library(&opened->no_gemm);
+  opened->gemm_name = opened->gemm != nullptr ? gemm_library_version() : "";
+  opened->dnn = open_dnn_library(capability_of(architecture), &opened->no_dnn);
+  opened->dnn_name = opened->dnn != nullptr ? dnn_library_version() : "";
   take_ballast();
   *context = opened;
   return GPU_OK;
@@ -132,18 +135,22 @@ GpuStatus fill(GpuContext* context, int32_t stream, void* target, int32_t byte, 
 // ---- work -----------------------------------------------------------------------------------------------------------------------
 
 // By the vendor's library, if it takes the product; what it does not do with the result is done after it.
-bool run_by_library(GpuContext* context, const GemmArgs& args, GPU(Stream_t) stream) {
-  if (context->gemm == nullptr) return false;
-  if (run_gemm(*context->gemm, args, stream, context->capturing)) return true;
-  if (!has_epilogue(args) || !run_gemm(*context->gemm, without_epilogue(args), stream, context->capturing))
-    return false;
+Answer ask_library(GpuContext* context, const GemmArgs& args, GPU(Stream_t) stream) {
+  context->used = context->gemm_name;
+  if (context->gemm == nullptr) return context->no_gemm;
+  const Answer whole = run_gemm(*context->gemm, args, stream, context->capturing);
+  if (whole.taken || !has_epilogue(args)) return whole;
+  Answer product = run_gemm(*context->gemm, without_epilogue(args), stream, context->capturing);
+  if (!product.taken) return whole.failed ? whole : product;
   queue_gemm_epilogue(args, stream);
-  return true;
+  return {true, whole.failed, product.text + "; epilogue by our own kernel: " + whole.text};
 }
 
 template <class Args>
-bool run_by_library(GpuContext* context, const Args& args, GPU(Stream_t) stream) {
-  return context->dnn != nullptr && run_dnn(*context->dnn, dnn_calls(args), stream, context->capturing);
+Answer ask_library(GpuContext* context, const Args& args, GPU(Stream_t) stream) {
+  context->used = context->dnn_name;
+  if (context->dnn == nullptr) return context->no_dnn;
+  return run_dnn(*context->dnn, dnn_calls(args), stream, context->capturing);
 }
 
 // What a library leaves to us.
@@ -154,8 +161,9 @@ void complete(const BatchNormArgs& args, GPU(Stream_t) stream) { queue_batch_nor
 
 template <class Args>
 bool run_by_library(GpuContext* context, const void* args, std::size_t bytes, GPU(Stream_t) stream) {
-  if (bytes != sizeof(Args) || !run_by_library(context, *static_cast<const Args*>(args), stream))
-    return false;
+  if (bytes != sizeof(Args)) return false;
+  context->answer = ask_library(context, *static_cast<const Args*>(args), stream);
+  if (!context->answer.taken) return false;
   complete(*static_cast<const Args*>(args), stream);
   return true;
 }
@@ -194,6 +202,8 @@ GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, cons
   const char* name = kernel_id < std::uint32_t(KernelId::count) ? kNames[kernel_id] : "unknown kernel";
   const auto on = context->streams[stream];
   trap_when_due(on);
+  context->used.clear();
+  context->answer = {};
   if (run_by_library(context, kernel_id, args, args_bytes, on))
     return check(context, GPU(GetLastError)(), name);
   if (!queue_kernel(kernel_id, args, args_bytes, on))
@@ -208,8 +218,18 @@ GpuStatus offer(GpuContext* context, int32_t stream, std::uint32_t kernel_id, co
   const GpuStatus status = enter(context);
   if (status != GPU_OK) return status;
   if (!is_stream(stream)) return report(context, GPU_FAILED, "no stream " + std::to_string(stream));
+  context->used.clear();
+  context->answer = {};
   *taken = offer_to_library(context, kernel_id, args, args_bytes, context->streams[stream]) ? 1 : 0;
   return check(context, GPU(GetLastError)(), "library");
+}
+
+void implementation(const GpuContext* context, GpuImplementation* to) {
+  const Answer& answer = context->answer;
+  const std::string asked = answer.taken || context->used.empty() ? "" : context->used + ": ";
+  std::snprintf(to->library, sizeof to->library, "%s", answer.taken ? context->used.c_str() : "");
+  std::snprintf(to->detail, sizeof to->detail, "%s", (asked + answer.text).c_str());
+  to->failed = answer.failed ? 1 : 0;
 }
 
 int32_t has_dnn_library() { return dnn_library_version().empty() ? 0 : 1; }
@@ -423,6 +443,7 @@ constexpr GpuPlugin kPlugin = {
     fill,
     run,
     offer,
+    implementation,
     has_dnn_library,
     tune,
     set_algorithm,

@@ -54,26 +54,32 @@ class GemmLibrary {
   GemmLibrary& operator=(const GemmLibrary&) = delete;
 
   // Recorded streams go to our own kernel: the handle takes device memory of its own when it likes.
-  bool run(const GemmArgs& args, void* stream, bool capturing) {
+  Answer run(const GemmArgs& args, void* stream, bool capturing) {
     ColumnMajor p;
-    if (capturing || has_epilogue(args) || !column_major(args, &p)) return false;
+    if (capturing) return refused("the step is recorded, and it may take memory then");
+    if (has_epilogue(args)) return refused("it has no epilogues");
+    if (!column_major(args, &p)) return refused("these strides have no form that it has");
     int type = 0;
     if (args.dtype == DType::f32) type = kF32;
     if (args.dtype == DType::f64) type = kF64;
     if (args.dtype == DType::f16) type = kF16;
     if (args.dtype == DType::bf16) type = kBf16;
-    if (type == 0 || rocblas().set_stream(handle_, stream) != 0) return false;
+    if (type == 0) return refused("it has no products of this type");
+    if (const int status = rocblas().set_stream(handle_, stream); status != 0)
+      return failed("rocblas_set_stream: status " + std::to_string(status));
     const int c_type = args.wide_c ? kF32 : type;
     const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;
     const float alpha_f32 = float(alpha), beta_f32 = float(beta);
     const bool f64 = type == kF64;
     const void* scale = f64 ? static_cast<const void*>(&alpha) : &alpha_f32;
     const void* keep = f64 ? static_cast<const void*>(&beta) : &beta_f32;
-    return rocblas().gemm(handle_, p.x_transposed ? kTransposed : kPlain,
-                          p.y_transposed ? kTransposed : kPlain, int(p.rows), int(p.cols), int(p.inner),
-                          scale, p.x(args), type, int(p.x_ld), p.x_batch, p.y(args), type, int(p.y_ld),
-                          p.y_batch, keep, args.c, c_type, int(p.d_ld), p.d_batch, args.c, c_type, int(p.d_ld),
-                          p.d_batch, int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0) == 0;
+    const int status = rocblas().gemm(
+        handle_, p.x_transposed ? kTransposed : kPlain, p.y_transposed ? kTransposed : kPlain, int(p.rows),
+        int(p.cols), int(p.inner), scale, p.x(args), type, int(p.x_ld), p.x_batch, p.y(args), type,
+        int(p.y_ld), p.y_batch, keep, args.c, c_type, int(p.d_ld), p.d_batch, args.c, c_type, int(p.d_ld),
+        p.d_batch, int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0);
+    return status == 0 ? taken_by("standard algorithm")
+                       : failed("rocblas_gemm_strided_batched_ex: status " + std::to_string(status));
   }
 
  private:
@@ -82,17 +88,23 @@ class GemmLibrary {
 
 void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
 
-bool run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing) {
+Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing) {
   return library.run(args, stream, capturing);
 }
 
 // It has one algorithm to offer.
 bool tune_gemm(GemmLibrary&, const GemmArgs&, void*, int, AlgorithmTable&) { return false; }
 
-GemmLibraryPtr open_gemm_library() {
+GemmLibraryPtr open_gemm_library(Answer* why) {
   Handle handle = nullptr;
-  if (!rocblas().ready || rocblas().create(&handle) != 0) return nullptr;
-  if (rocblas().set_atomics(handle, kNoAtomics) != 0) {
+  const int created = rocblas().ready ? rocblas().create(&handle) : 0;
+  if (handle == nullptr) {
+    *why = failed(rocblas().ready ? "rocblas_create_handle: status " + std::to_string(created)
+                                  : rocblas().library.error());
+    return nullptr;
+  }
+  if (const int status = rocblas().set_atomics(handle, kNoAtomics); status != 0) {
+    *why = failed("rocblas_set_atomics_mode: status " + std::to_string(status));
     rocblas().destroy(handle);
     return nullptr;
   }
