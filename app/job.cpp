@@ -398,6 +398,7 @@ Result<StepResult> Job::collect() {
   made_ns_.pop_front();
   result.end_ns = outcome.end_ns;
   result.samples = std::move(outcome.samples);
+  result.times_from = std::move(outcome.times_from);
   result.activities = std::move(outcome.activities);
   return result;
 }

@@ -46,6 +46,7 @@ struct StepResult {
   std::int64_t step_ns = 0;  // launch of the first kernel to the end of the last, without making batches
   std::int64_t end_ns = 0;   // monotonic
   std::vector<KernelSample> samples;  // when timed
+  std::string times_from;             // StepOutcome
   std::vector<Activity> activities;   // when timed on a GPU: copies and launches
 };
 

@@ -219,10 +219,20 @@ Status TrainRun::take_step(std::int64_t step) {
                       plural_text(kernels::threads(), "thread") +
                       ": the system starts no more (ulimit -u, ulimit -v, or a limit of its container)");
   if (nth <= 3) tell_failed_libraries();  // the second is recorded
+  tell_times(result);
   TRY(loss_scale_.check(result));
   const Status loss = check_loss(result);
   if (!loss.ok()) not_finite_step_ = step;
   return loss;
+}
+
+// Where kernels' times are not those of the device's trace, once per reason.
+void TrainRun::tell_times(const StepResult& result) {
+  if (!environment_.gpu || result.times_from.empty()) return;
+  std::string& known = environment_.gpu->kernel_times;
+  if (result.times_from == known) return;
+  known = result.times_from;
+  if (known != "trace") context_.out.note("times of kernels are from " + known);
 }
 
 void TrainRun::tell_failed_libraries() {

@@ -66,6 +66,7 @@ class TrainRun {
   bool times(std::int64_t step) const;  // kernel by kernel
   Status submit_ahead(std::int64_t step);
   Status take_step(std::int64_t step);
+  void tell_times(const StepResult& result);
   void tell_failed_libraries();
   Status evaluate(std::int64_t step);
   bool enough();  // told once: held-out data say that training ends

@@ -116,6 +116,7 @@ void gpu_rows(const GpuRecord& gpu, std::map<std::string, std::string>& rows) {
   rows["gpu.min_sm_clock_mhz"] = measured(gpu.min_sm_clock_mhz);
   rows["gpu.max_temperature_c"] = measured(gpu.max_temperature_c);
   rows["gpu.max_power_mw"] = measured(gpu.max_power_mw);
+  rows["gpu.kernel_times"] = measured(gpu.kernel_times);
 }
 
 // Reasons of both lists, "none" only when neither has any.

@@ -16,6 +16,7 @@ struct GpuRecord {
   DeviceState start, last;
   std::int32_t min_sm_clock_mhz = -1, max_temperature_c = -1, max_power_mw = -1, most_other_processes = -1;
   std::string throttle;        // every reason seen; "none"; empty: not measured
+  std::string kernel_times;    // StepOutcome::times_from of the latest timed step; empty: none was
   std::int64_t looked_ns = 0;  // at `last`
 };
 

@@ -114,7 +114,7 @@ class CpuDevice final : public Device {
   Result<std::unique_ptr<Recording>> record(const std::function<Status()>&) override {
     return std::unique_ptr<Recording>();
   }
-  Status trace(bool) override { return {}; }
+  Result<bool> trace(bool) override { return false; }
   Result<std::vector<Activity>> collect_trace() override { return std::vector<Activity>(); }
   std::int64_t peak_bytes() const override { return peak_bytes_; }
 

@@ -134,8 +134,12 @@ class Device {
   virtual Result<std::int64_t> wait(Fence fence) = 0;
   // The launches that `work` makes on the compute queue, not run; null when the device records nothing (CPU).
   virtual Result<std::unique_ptr<Recording>> record(const std::function<Status()>& work) = 0;
-  // Own timing by the device, where it has any: on, then work, wait, and collect what finished.
-  virtual Status trace(bool on) = 0;
+  // Own timing by the device: on, then work, wait, and collect what finished. False: it has none, why_no_trace().
+  // Recordings made before it was first on have no plan steps in it.
+  virtual Result<bool> trace(bool on) = 0;
+  virtual std::string why_no_trace() const { return ""; }
+  // Between two events, which have passed.
+  virtual Result<std::int64_t> elapsed_ns(Event, Event) { return std::int64_t{0}; }
   virtual Result<std::vector<Activity>> collect_trace() = 0;
   virtual std::int64_t peak_bytes() const = 0;             // largest sum of live device allocations so far
   virtual std::int64_t pinned_bytes() const { return 0; }  // live allocations of pinned memory

@@ -260,8 +260,18 @@ class GpuDevice final : public Device {
     return recording;
   }
 
-  Status trace(bool on) override {
-    return check(api_.set_trace(context_, on ? GPU_TRACE_KERNELS : GPU_TRACE_OFF), "switching the trace");
+  Result<bool> trace(bool on) override {
+    const GpuStatus status = api_.set_trace(context_, on ? GPU_TRACE_KERNELS : GPU_TRACE_OFF);
+    if (status == GPU_DEVICE_LOST) return check(status, "switching the trace").error();
+    if (status == GPU_OK) return true;
+    why_no_trace_ = escaped(api_.message(context_));
+    return false;
+  }
+  std::string why_no_trace() const override { return why_no_trace_; }
+  Result<std::int64_t> elapsed_ns(Event from, Event to) override {
+    std::int64_t ns = 0;
+    TRY(check(api_.elapsed_ns(context_, from, to, &ns), "reading times of events"));
+    return ns;
   }
 
   Result<std::vector<Activity>> collect_trace() override {
@@ -425,6 +435,7 @@ class GpuDevice final : public Device {
   std::size_t told_ = 0;  // of its implementations
   std::string refused_;   // what a library did not do although it must
   bool strict_ = false;
+  std::string why_no_trace_;
   std::map<void*, Block> live_;
   std::int64_t live_bytes_ = 0, peak_bytes_ = 0, pinned_bytes_ = 0;
   std::vector<GpuModule*> modules_;

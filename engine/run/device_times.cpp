@@ -5,19 +5,22 @@
 
 namespace gradloom {
 
-Status add_device_times(std::vector<Activity> activities, std::size_t steps,
-                        const std::function<bool(std::int32_t)>& in_micro, StepOutcome& outcome,
-                        const std::function<bool(std::int32_t)>& aside) {
+void add_device_times(std::vector<Activity> activities, std::size_t steps,
+                      const std::function<bool(std::int32_t)>& in_micro, StepOutcome& outcome,
+                      const std::function<bool(std::int32_t)>& aside) {
   std::stable_sort(activities.begin(), activities.end(),
                    [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
+  for (const Activity& a : activities) {
+    if (a.kind != Activity::Kind::lost) continue;
+    outcome.times_from = "none: the device's trace lost " + std::to_string(a.bytes) + " records";
+    return;
+  }
   // One plan step may launch several kernels: a new micro-batch starts when a smaller plan step comes.
   std::int32_t micro_index = 0, last = -1;
   std::size_t kernel = outcome.samples.size();  // the latest sample of one; copies may come between its parts
   std::map<std::int32_t, std::int32_t> copies;  // by plan step: how often it has run
   for (const Activity& a : activities) {
     if (a.kind == Activity::Kind::api) continue;
-    if (a.kind == Activity::Kind::lost)
-      return Error{Errc::device, "the device's trace lost " + std::to_string(a.bytes) + " records"};
     const bool of_step = a.plan_step >= 0 && static_cast<std::size_t>(a.plan_step) < steps;
     if (a.kind == Activity::Kind::copy && of_step && aside && aside(a.plan_step)) {
       outcome.samples.push_back({a.plan_step, copies[a.plan_step]++, a.start_ns, a.end_ns - a.start_ns});
@@ -39,7 +42,6 @@ Status add_device_times(std::vector<Activity> activities, std::size_t steps,
     kernel = outcome.samples.size();
     outcome.samples.push_back(sample);
   }
-  return {};
 }
 
 }  // namespace gradloom

@@ -1,6 +1,7 @@
 #include "engine/run/executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
@@ -44,6 +45,8 @@ struct Executor::Impl {
   // Shared by tensors that are views of the blocks, so that none of them takes itself for the only one.
   const std::shared_ptr<std::byte[]> viewed{new std::byte[1]};
   std::int64_t submitted = 0;  // steps submitted so far
+  bool was_traced = false;     // some step
+  std::string no_trace;        // why the device's is of no use
 
   void* address(ValueId v) const { return blocks.address(v); }
 
@@ -119,15 +122,12 @@ struct Executor::Impl {
   Status submit(const StepNames& names, const StepOptions& options,
                 const std::function<Status(std::int64_t)>& feed_micro) {
     const bool device_times = queued && options.timed, one_range = options.micro_batches == 1 && queued;
-    if (device_times) {
-      TRY(results.finish_all());
-      TRY(device->trace(true));
-      launches.traced = {};  // the trace knows the nodes of graphs that were recorded under it
-    }
-    Launches::Recordings& recorded = device_times ? launches.traced : launches.untraced;
-    if (queued && options.record && submitted > 0) TRY(launches.record_missing(recorded, one_range));
     StepOutcome outcome;
     outcome.step = options.step;
+    if (device_times) TRY(prepare_times(outcome));
+    const bool by_events = device_times && !traced(outcome);
+    if (queued && options.record && submitted > 0 && !by_events)
+      TRY(launches.record_missing(launches.recorded, one_range));
     if (options.timed && !queued)
       outcome.samples.reserve(launches.size() * static_cast<std::size_t>(options.micro_batches));
     StepOutcome* const timed = options.timed ? &outcome : nullptr;
@@ -135,20 +135,43 @@ struct Executor::Impl {
     for (std::int64_t k = 0; k < options.micro_batches; ++k) {
       if (feed_micro) TRY(feed_micro(k));
       TRY(send_micro(names, options, k));
-      TRY(launches.run_micro(recorded, one_range, static_cast<std::int32_t>(k), timed));
+      const auto micro = static_cast<std::int32_t>(k);
+      TRY(by_events ? launches.launch_range_by_events(true, micro, outcome)
+                    : launches.run_micro(launches.recorded, one_range, micro, timed));
     }
     inputs.set_random_step(static_cast<std::uint64_t>(options.step));
-    TRY(launches.run_once(recorded, one_range, timed));
+    TRY(by_events ? launches.launch_range_by_events(false, 0, outcome)
+                  : launches.run_once(launches.recorded, one_range, timed));
     ++submitted;
     TRY(results.push(names, std::move(outcome)));
     if (!device_times && queued) return {};
     TRY(results.finish_newest());
-    if (!device_times) return {};
+    return device_times && !by_events ? read_times() : Status();
+  }
+
+  static bool traced(const StepOutcome& outcome) { return outcome.times_from == "trace"; }
+
+  // The device is idle, and times what comes, if it can.
+  Status prepare_times(StepOutcome& outcome) {
+    TRY(results.finish_all());
+    const bool traced = no_trace.empty() && TRY(device->trace(true));
+    outcome.times_from =
+        traced ? "trace" : "events: " + (no_trace.empty() ? device->why_no_trace() : no_trace);
+    if (traced && !std::exchange(was_traced, true)) launches.recorded = {};  // the trace knows none of it
+    return {};
+  }
+
+  Status read_times() {
     std::vector<Activity> activities = TRY(device->collect_trace());
     TRY(device->trace(false));
-    return add_device_times(
+    add_device_times(
         std::move(activities), launches.size(), [&](std::int32_t i) { return launches.in_micro(i); },
         results.newest(), [&](std::int32_t i) { return launches.aside(i); });
+    StepOutcome& outcome = results.newest();
+    if (!outcome.samples.empty() || !traced(outcome)) return {};
+    no_trace = "the device's trace knew no kernel of the plan";
+    outcome.times_from = "none: " + no_trace;
+    return {};
   }
 };
 

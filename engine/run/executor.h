@@ -49,6 +49,9 @@ struct StepOutcome {
   // monotonic: submitted (or the step before ended, if that was later); finished.
   std::int64_t start_ns = 0, end_ns = 0;
   std::vector<KernelSample> samples;  // when timed, in order of their start
+  // When timed on a queued device: where the samples are from; "trace", "events: WHY" (between kernels, because there is
+  // no trace; with what launching adds to them), "none: WHY".
+  std::string times_from;
   // When timed on a queued device: copies, and the host's launches (kind api)
   std::vector<Activity> activities;
 };

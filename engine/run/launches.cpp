@@ -55,6 +55,7 @@ Launches::~Launches() {
   for (const Step& s : steps_)
     if (s.event) device_.release_event(*s.event);
   for (const auto& [_, event] : joins_) device_.release_event(event);
+  for (const Event event : clock_) device_.release_event(event);
 }
 
 Status Launches::run(std::size_t plan_step) const {
@@ -104,6 +105,33 @@ Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOu
       timed->samples.push_back({plan_step, micro_index, start_ns, end_ns - start_ns});
   }
   return join_queues(micro_range);
+}
+
+Status Launches::launch_range_by_events(bool micro_range, std::int32_t micro_index, StepOutcome& timed) {
+  kernels::NoSignals no_signals;
+  std::vector<std::int32_t> behind;  // plan steps, by their event less one
+  const auto tick = [&]() -> Status {
+    if (clock_.size() <= behind.size()) clock_.push_back(TRY(device_.make_event()));
+    return device_.note(clock_[behind.size()], Queue::compute);
+  };
+  std::int64_t start_ns = monotonic_ns();  // the device is idle
+  TRY(tick());
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    if (steps_[i].micro != micro_range) continue;
+    no_signals.let_through();
+    TRY(queue(i));
+    if (steps_[i].queue != Queue::compute) continue;
+    behind.push_back(static_cast<std::int32_t>(i));
+    TRY(tick());
+  }
+  TRY(join_queues(micro_range));
+  TRY(device_.synchronize());
+  for (std::size_t k = 0; k < behind.size(); ++k) {
+    const std::int64_t ns = TRY(device_.elapsed_ns(clock_[k], clock_[k + 1]));
+    timed.samples.push_back({behind[k], micro_index, start_ns, ns});
+    start_ns += ns;
+  }
+  return {};
 }
 
 std::vector<Implementations> Launches::implementations() const {

@@ -38,13 +38,15 @@ class Launches {
   Status launch(std::int32_t plan_step) const;
   Status tune(std::int32_t candidates);  // Device::tune of each
 
+  // The same with an event behind every kernel: for devices that have no trace. Waits for the end, and adds samples.
+  Status launch_range_by_events(bool micro_range, std::int32_t micro_index, StepOutcome& timed);
+
   // One recording for the whole step, or with accumulation one per micro-batch and one for what
-  // comes after the last. Those that a device's trace times are others: it knows what was recorded
-  // under it.
+  // comes after the last.
   struct Recordings {
     std::unique_ptr<Recording> whole, micro, once;
   };
-  Recordings untraced, traced;
+  Recordings recorded;
   std::vector<Implementations> implementations() const;  // by plan step
 
   // Makes what is missing. The first step is never recorded: it lets libraries choose their algorithms.
@@ -76,6 +78,7 @@ class Launches {
   const bool queued_;
   const kernels::RandomState* random_ = nullptr;
   std::vector<Step> steps_;
+  std::vector<Event> clock_;      // of launch_range_by_events
   std::map<Queue, Event> joins_;  // behind the last step of each queue but the compute queue
   std::map<std::pair<Queue, bool>, std::size_t>
       first_;  // the first step of such a queue in each range (micro)

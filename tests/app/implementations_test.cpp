@@ -86,5 +86,23 @@ TEST_F(ImplementationCommands, AFailureEndsAStrictRun) {
       << "the session knows it too";
 }
 
+// A device whose driver gives no trace times its kernels by events, and says so; losses are the same.
+TEST_F(ImplementationCommands, WithoutATraceEventsTime) {
+  REQUIRE_HOST_GPU();
+  const Outcome traced = run(train({}));
+  ASSERT_EQ(traced.code, 0) << traced.err;
+  const Setting fail("GRADLOOM_HOSTGPU_FAIL", "set_trace:1=3,set_trace:2=3,set_trace:3=3");
+  const Outcome timed = run(train({"--session", path("s.db")}));
+  ASSERT_EQ(timed.code, 0) << timed.err;
+  const std::string note = "times of kernels are from events: set_trace";
+  EXPECT_NE(timed.err.find(note), std::string::npos) << timed.err;
+  EXPECT_EQ(timed.err.find(note), timed.err.rfind(note)) << "once";
+  const json shown = run({"show", path("s.db"), "--json"}).lines().at(0);
+  EXPECT_EQ(shown["environment"]["gpu.kernel_times"].get<std::string>().rfind("events: ", 0), 0u);
+  for (const json& kernel : shown["kernels"]) EXPECT_EQ(kernel["samples"], 3) << kernel["node"];
+  const auto last_loss = [](const Outcome& o) { return o.lines().back()["summary"]["last_loss"]; };
+  EXPECT_EQ(last_loss(timed), last_loss(traced));
+}
+
 }  // namespace
 }  // namespace gradloom

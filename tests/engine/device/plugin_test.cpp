@@ -157,6 +157,10 @@ TEST(Plugin, AFailureOfAnyEntryIsOneErrorThatNamesTheDevice) {
           result = job.run(tracing);
         }
         (void)open_device("cuda:0");  // a call without failures: counting starts again
+        if (std::string(entry) == "set_trace" && status != GPU_DEVICE_LOST) {
+          EXPECT_TRUE(result.ok()) << "events time its steps";
+          continue;
+        }
         if (result.ok()) {
           EXPECT_GT(call, 1) << entry;  // it was not called that often
           continue;

@@ -15,6 +15,7 @@
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
 #include "tests/engine/plan/support.h"
+#include "tests/engine/run/queued_device.h"
 #include "tests/folder.h"
 
 // Every allocation of this binary through operator new, counted while `counting`: ours, and those that oneDNN
@@ -323,6 +324,69 @@ TEST(Executor, ViewsSeeWhatIsWrittenLater) {
   EXPECT_EQ(copy->at(5), 5);
   view->mutable_as<float>()[5] = 1;  // of its own from here on
   EXPECT_EQ((*executor)->read(large.w)->at(5), 0);
+}
+
+// Steps of SmallPlan, of which every second is timed; what the device was asked for, and the outcomes.
+struct QueuedSteps {
+  SmallPlan small;
+  QueuedDevice device;
+  std::vector<StepOutcome> outcomes;
+
+  void run(std::int64_t from, std::int64_t to) {
+    if (!executor) executor = std::move(Executor::create(small.graph, small.plan, device)).value();
+    for (std::int64_t step = from; step <= to; ++step) {
+      StepOptions options;
+      options.step = step;
+      options.timed = step % 2 == 0;
+      auto outcome = executor->step({}, options, {});
+      ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+      outcomes.push_back(std::move(outcome).value());
+    }
+  }
+  std::int64_t count(const std::string& note) const {
+    return std::count(device.notes.begin(), device.notes.end(), note);
+  }
+
+ private:
+  std::unique_ptr<Executor> executor;
+};
+
+TEST(QueuedExecutor, TimedAndOtherStepsRunOneRecording) {
+  QueuedSteps steps;
+  steps.device.activities[0].plan_step = 0;
+  steps.run(1, 6);
+  EXPECT_EQ(steps.count("record"), 1);
+  EXPECT_EQ(steps.count("replay"), 5);
+  EXPECT_EQ(steps.outcomes[0].times_from, "");
+  EXPECT_EQ(steps.outcomes[1].times_from, "trace");
+  QueuedSteps late;
+  late.device.activities[0].plan_step = 0;
+  late.run(3, 3);
+  late.run(5, 5);
+  late.run(6, 9);
+  EXPECT_EQ(late.count("record"), 2) << "the trace knows nothing of what was recorded before it was on";
+}
+
+TEST(QueuedExecutor, EventsTimeWhereThereIsNoTrace) {
+  QueuedSteps steps;
+  steps.device.has_trace = false;
+  steps.run(1, 4);
+  EXPECT_EQ(steps.count("replay"), 1) << "timed steps are launched one by one";
+  const StepOutcome& timed = steps.outcomes[1];
+  EXPECT_EQ(timed.times_from, "events: there is none");
+  ASSERT_EQ(timed.samples.size(), 2u);
+  for (std::int32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(timed.samples[static_cast<std::size_t>(i)].plan_step, i);
+    EXPECT_EQ(timed.samples[static_cast<std::size_t>(i)].duration_ns, 5);
+  }
+}
+
+TEST(QueuedExecutor, EventsTimeAfterATraceOfNoUse) {
+  QueuedSteps steps;
+  steps.run(1, 4);
+  EXPECT_EQ(steps.outcomes[1].times_from, "none: the device's trace knew no kernel of the plan");
+  EXPECT_EQ(steps.outcomes[3].times_from, "events: the device's trace knew no kernel of the plan");
+  EXPECT_EQ(steps.outcomes[3].samples.size(), 2u);
 }
 
 }  // namespace

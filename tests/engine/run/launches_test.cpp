@@ -21,8 +21,8 @@ struct LaunchesTest : ::testing::Test {
   }
   Strings step(bool one_range, std::int32_t micro_batches, StepOutcome* timed = nullptr) {
     for (std::int32_t k = 0; k < micro_batches; ++k)
-      EXPECT_TRUE(launches.run_micro(launches.untraced, one_range, k, timed).ok());
-    EXPECT_TRUE(launches.run_once(launches.untraced, one_range, timed).ok());
+      EXPECT_TRUE(launches.run_micro(launches.recorded, one_range, k, timed).ok());
+    EXPECT_TRUE(launches.run_once(launches.recorded, one_range, timed).ok());
     return device.take_notes();
   }
 };
@@ -36,12 +36,12 @@ TEST_F(LaunchesTest, MicroBatchesThenWhatRunsOnce) {
 }
 
 TEST_F(LaunchesTest, ARecordingIsMadeOnceAndRunAsAWhole) {
-  ASSERT_TRUE(launches.record_missing(launches.untraced, true).ok());
+  ASSERT_TRUE(launches.record_missing(launches.recorded, true).ok());
   EXPECT_EQ(device.take_notes(), (Strings{"record", "launch Add 0", "launch Mul 1", "recorded"}));
-  ASSERT_TRUE(launches.record_missing(launches.untraced, true).ok());
+  ASSERT_TRUE(launches.record_missing(launches.recorded, true).ok());
   EXPECT_EQ(device.take_notes(), Strings{});
   EXPECT_EQ(step(true, 1), Strings{"replay"});
-  ASSERT_TRUE(launches.record_missing(launches.untraced, false).ok());
+  ASSERT_TRUE(launches.record_missing(launches.recorded, false).ok());
   device.take_notes();
   EXPECT_EQ(step(false, 3), (Strings{"replay", "replay", "replay", "replay"}))
       << "three batches, then the rest";
@@ -55,7 +55,7 @@ TEST_F(LaunchesTest, TimedLaunchesAreActivities) {
   ASSERT_EQ(outcome.activities.size(), 3u);
   EXPECT_EQ(outcome.activities[1].micro, 1);
   EXPECT_EQ(outcome.activities[2].plan_step, 1);
-  ASSERT_TRUE(launches.record_missing(launches.untraced, true).ok());
+  ASSERT_TRUE(launches.record_missing(launches.recorded, true).ok());
   StepOutcome recorded;
   step(true, 1, &recorded);
   ASSERT_EQ(recorded.activities.size(), 1u);

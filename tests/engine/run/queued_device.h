@@ -23,6 +23,8 @@ class QueuedDevice final : public Device {
   std::vector<std::string> notes;
   std::set<void*> live;
   std::int64_t clock_ns = 1000;  // of wait()
+  bool has_trace = true;
+  std::vector<Activity> activities = {{}};  // of each traced step: a kernel of plan step -1
 
   ~QueuedDevice() override {
     for (void* memory : live) std::free(memory);
@@ -70,8 +72,10 @@ class QueuedDevice final : public Device {
     notes.emplace_back("recorded");
     return std::unique_ptr<Recording>(new Replay(*this));
   }
-  Status trace(bool) override { return {}; }
-  Result<std::vector<Activity>> collect_trace() override { return std::vector<Activity>(); }
+  Result<bool> trace(bool) override { return has_trace; }
+  std::string why_no_trace() const override { return "there is none"; }
+  Result<std::int64_t> elapsed_ns(Event, Event) override { return std::int64_t{5}; }
+  Result<std::vector<Activity>> collect_trace() override { return activities; }
   std::int64_t peak_bytes() const override { return 0; }
 
   std::vector<std::string> take_notes() { return std::exchange(notes, {}); }

@@ -1,5 +1,5 @@
 // Records of finished work from the vendor's profiling interface: CUPTI (cupti.cpp), HIP's activity callbacks
-// (hip_activity.cpp). One recorder per process, off until the first start.
+// (hip_activity.cpp). One recorder per process, not attached until the first start.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,9 @@
 namespace gradloom::kernels::gpu {
 
 // Begins recording at `level`, or changes it. streams: of the context, to tell which is which. False with a
-// reason in *error. Must come before the first kernel of a program is loaded to cost little, and before
-// begin_capture for kernels of graphs to have steps.
+// reason in *error. The first time must come before begin_capture for kernels of graphs to have steps.
 bool start_activity(GpuTraceLevel level, const GPU(Stream_t) (&streams)[GPU_STREAMS], std::string* error);
-// Waits for what is under way, hands the interface back to the driver. Finished activities stay readable.
+// Waits for what is under way; nothing is recorded until the next start. Finished activities stay readable.
 void stop_activity();
 // Work that this thread queues or records from now on belongs to `plan_step`.
 void set_activity_step(int plan_step);

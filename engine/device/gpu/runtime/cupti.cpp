@@ -1,57 +1,50 @@
-// Activity records by CUPTI, whose library is opened when tracing starts and detached when it stops: its
-// hooks cost time as long as they are there. Buffers exist before tracing; CUPTI fills them, a thread of ours
-// turns them into GpuActivity.
+// Activity records by CUPTI, which is attached once, when the first step is timed, and stays: taking it off again costs
+// a second, and graphs that were recorded under it break. Between timed steps no activity is enabled. Buffers exist
+// before tracing; CUPTI fills them, a thread of ours turns them into GpuActivity.
 //
 // How work finds its plan step. Outside graphs: a callback at each launch, copy and fill notes the current
 // step under the call's correlation id, which the record carries too. In graphs: a callback at each node that
 // recording creates notes the step, one at each copy of a node (instantiation copies the graph) passes it on,
 // and records carry the node.
-#include <cupti.h>
-
 #include <condition_variable>
 #include <thread>
 #include <vector>
 
 #include "engine/device/gpu/runtime/activity.h"
+#include "engine/device/gpu/runtime/cupti_api.h"
 #include "engine/device/gpu/runtime/library.h"
 #include "engine/device/gpu/runtime/recorder.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
 
-// Records have the layout of the headers of the same major version.
-#if CUPTI_API_VERSION >= 130000
-constexpr const char* kFile = "libcupti.so.13";
-using KernelRecord = CUpti_ActivityKernel10;
-using CopyRecord = CUpti_ActivityMemcpy6;
+using namespace cupti_api;
+
+// That of the runtime first: the other would ask for another driver.
+#if CUDART_VERSION >= 13000
+constexpr const char *kFile = "libcupti.so.13", *kOther = "libcupti.so.12";
 #else
-constexpr const char* kFile = "libcupti.so.12";
-using KernelRecord = CUpti_ActivityKernel9;
-using CopyRecord = CUpti_ActivityMemcpy5;
+constexpr const char *kFile = "libcupti.so.12", *kOther = "libcupti.so.13";
 #endif
-using FillRecord = CUpti_ActivityMemset4;
 
 constexpr std::size_t kBufferBytes = std::size_t(2) << 20, kBuffers = 8;
-constexpr std::uint32_t kSafeDetach = 24;  // CUDA 12.6: before it, detaching breaks graphs
 
 struct Functions {
-  Library library{kFile};
-  decltype(&cuptiGetVersion) version = nullptr;
-  decltype(&cuptiGetResultString) result_text = nullptr;
-  decltype(&cuptiSubscribe) subscribe = nullptr;
-  decltype(&cuptiUnsubscribe) unsubscribe = nullptr;
-  decltype(&cuptiEnableCallback) enable_callback = nullptr;
-  decltype(&cuptiGetCallbackName) callback_name = nullptr;
-  decltype(&cuptiActivityRegisterCallbacks) register_buffers = nullptr;
-  decltype(&cuptiActivityRegisterTimestampCallback) register_clock = nullptr;
-  decltype(&cuptiActivityEnable) enable = nullptr;
-  decltype(&cuptiActivityDisable) disable = nullptr;
-  decltype(&cuptiActivityFlushAll) flush = nullptr;
-  decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
-  decltype(&cuptiActivityGetNumDroppedRecords) dropped_records = nullptr;
-  decltype(&cuptiGetGraphNodeId) node_id = nullptr;
-  decltype(&cuptiGetStreamIdEx) stream_id = nullptr;
-  decltype(&cuptiFinalize) finalize = nullptr;
+  Library library{kFile, kOther};
+  GetVersion* version = nullptr;
+  GetResultString* result_text = nullptr;
+  Subscribe* subscribe = nullptr;
+  Unsubscribe* unsubscribe = nullptr;
+  EnableCallback* enable_callback = nullptr;
+  GetCallbackName* callback_name = nullptr;
+  RegisterCallbacks* register_buffers = nullptr;
+  RegisterTimestampCallback* register_clock = nullptr;
+  Enable *enable = nullptr, *disable = nullptr;
+  FlushAll* flush = nullptr;
+  GetNextRecord* next_record = nullptr;
+  GetNumDroppedRecords* dropped_records = nullptr;
+  GetGraphNodeId* node_id = nullptr;
+  GetStreamIdEx* stream_id = nullptr;
   std::uint32_t api = 0;
   bool ready = false;
 
@@ -68,7 +61,7 @@ struct Functions {
             library.bind(next_record, "cuptiActivityGetNextRecord") &&
             library.bind(dropped_records, "cuptiActivityGetNumDroppedRecords") &&
             library.bind(node_id, "cuptiGetGraphNodeId") && library.bind(stream_id, "cuptiGetStreamIdEx") &&
-            library.bind(finalize, "cuptiFinalize") && version(&api) == CUPTI_SUCCESS;
+            version(&api) == kSuccess;
   }
 };
 Functions& cupti() {
@@ -79,43 +72,47 @@ Functions& cupti() {
 thread_local int current_step = -1;
 
 struct Callback {
-  CUpti_CallbackDomain domain;
-  CUpti_CallbackId id;
+  Domain domain;
+  CallbackId id;
+  std::uint32_t since = 0;  // version of CUPTI
 };
-constexpr Callback kQueueing[] = {
-    {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000},
-    {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060},
-#if CUPTI_API_VERSION >= 130000
-    {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000},
-#endif
-    {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020},
-    {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemsetAsync_v3020},
-    {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel},
-    {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx},
+constexpr Callback kCallbacks[] = {
+    {kRuntimeApi, kCudaLaunchKernel},
+    {kRuntimeApi, kCudaLaunchKernelEx},
+    {kRuntimeApi, kCudaLaunchKernel13, 130000},
+    {kRuntimeApi, kCudaMemcpyAsync},
+    {kRuntimeApi, kCudaMemsetAsync},
+    {kDriverApi, kCuLaunchKernel},
+    {kDriverApi, kCuLaunchKernelEx},
+    {kResource, kGraphNodeCreated},
+    {kResource, kGraphNodeCloned},
 };
-constexpr Callback kNodes[] = {
-    {CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED},
-    {CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED},
-};
-constexpr CUpti_ActivityKind kWork[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                                        CUPTI_ACTIVITY_KIND_MEMSET};
+constexpr ActivityKind kWork[] = {kConcurrentKernel, kMemcpy, kMemset};
+
+// False: it worked. Else *error says what did not, in CUPTI's words.
+bool failed(Result result, const char* what, std::string* error) {
+  if (result == kSuccess) return false;
+  const char* text = nullptr;
+  (void)cupti().result_text(result, &text);
+  *error =
+      std::string(what) + ": " + (text != nullptr ? text : "unknown error") +
+      (result == kInsufficientPrivileges ? " (profiling needs administrator rights on this machine)" : "") +
+      (result == kMultipleSubscribers ? " (another profiler is attached)" : "");
+  return true;
+}
 
 class Recorder {
  public:
   bool start(GpuTraceLevel level, const cudaStream_t (&streams)[GPU_STREAMS], std::string* error) {
-    if (!cupti().ready) {
-      *error = cupti().library.error();
-      return false;
-    }
-    const bool was_on = level_ != GPU_TRACE_OFF;
-    if (!was_on && !attach(error)) return false;
+    if (!attached_ && why_not_.empty()) attached_ = attach(&why_not_);
+    *error = why_not_;
+    if (!attached_) return false;
     for (int i = 0; i < GPU_STREAMS; ++i) {
-      if (cupti().stream_id(nullptr, CUstream(streams[i]), 0, &stream_ids_[i]) != CUPTI_SUCCESS)
-        stream_ids_[i] = 0;
+      if (cupti().stream_id(nullptr, streams[i], 0, &stream_ids_[i]) != kSuccess) stream_ids_[i] = 0;
     }
-    if (level == GPU_TRACE_ALL && level_ != GPU_TRACE_ALL) (void)cupti().enable(CUPTI_ACTIVITY_KIND_RUNTIME);
-    if (level == GPU_TRACE_KERNELS && level_ == GPU_TRACE_ALL)
-      (void)cupti().disable(CUPTI_ACTIVITY_KIND_RUNTIME);
+    if (level_ == GPU_TRACE_OFF && !enable(error)) return false;
+    if (level == GPU_TRACE_ALL && level_ != GPU_TRACE_ALL) (void)cupti().enable(kRuntime);
+    if (level == GPU_TRACE_KERNELS && level_ == GPU_TRACE_ALL) (void)cupti().disable(kRuntime);
     level_ = level;
     return true;
   }
@@ -123,10 +120,9 @@ class Recorder {
   void stop() {
     if (level_ == GPU_TRACE_OFF) return;
     flush();
-    for (const CUpti_ActivityKind kind : kWork) (void)cupti().disable(kind);
-    if (level_ == GPU_TRACE_ALL) (void)cupti().disable(CUPTI_ACTIVITY_KIND_RUNTIME);
+    disable();
+    if (level_ == GPU_TRACE_ALL) (void)cupti().disable(kRuntime);
     level_ = GPU_TRACE_OFF;
-    detach();
   }
 
   std::size_t read(bool flush_first, GpuActivity* activities, std::size_t capacity) {
@@ -138,61 +134,47 @@ class Recorder {
   struct Buffer {
     std::uint8_t* data;
     std::size_t valid_bytes;
-    CUcontext context;
+    void* context;
     std::uint32_t stream;
   };
 
+  // Once: what fails here fails again.
   bool attach(std::string* error) {
-    const auto failed = [&](CUptiResult result, const char* what) {
-      if (result == CUPTI_SUCCESS) return false;
-      const char* text = nullptr;
-      (void)cupti().result_text(result, &text);
-      *error =
-          std::string(what) + ": " + (text != nullptr ? text : "unknown error") +
-          (result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES
-               ? " (profiling needs administrator rights on this machine)"
-               : "") +
-          (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? " (another profiler is attached)" : "");
-      return true;
-    };
-    take_buffers();
-    drain_ = std::thread([this] { drain(); });
-    bool bad = failed(cupti().subscribe(&subscriber_, on_callback, this), "subscribe") ||
-               failed(cupti().register_clock([]() -> std::uint64_t { return std::uint64_t(monotonic_ns()); }),
-                      "register clock") ||
-               failed(cupti().register_buffers(on_request, on_complete), "register buffers");
-    for (const Callback& callback : kQueueing)
-      bad = bad || failed(cupti().enable_callback(1, subscriber_, callback.domain, callback.id), "callback");
-    for (const Callback& callback : kNodes)
-      bad = bad || failed(cupti().enable_callback(1, subscriber_, callback.domain, callback.id), "callback");
-    for (const CUpti_ActivityKind kind : kWork)
-      bad = bad || failed(cupti().enable(kind), "enable activities");
-    if (bad) detach();
-    return !bad;
-  }
-
-  // The caller has flushed; work that is still queued is not recorded.
-  void detach() {
-    if (subscriber_ != nullptr) (void)cupti().unsubscribe(subscriber_);
-    subscriber_ = nullptr;
-    detached_ = cupti().api >= kSafeDetach && cupti().finalize() == CUPTI_SUCCESS;
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
+    if (!cupti().ready) {
+      *error = cupti().library.error().empty() ? "CUPTI does not tell its version" : cupti().library.error();
+      return false;
     }
-    changed_.notify_all();
-    drain_.join();
-    ending_ = false;
-  }
-
-  // All buffers are ours at first and after detaching; else CUPTI may still hold some.
-  void take_buffers() {
-    if (!memory_.empty() && !detached_) return;
-    free_.clear();
+    if (failed(cupti().subscribe(&subscriber_, on_callback, this), "subscribe", error)) return false;
+    bool bad = failed(cupti().register_clock([]() -> std::uint64_t { return std::uint64_t(monotonic_ns()); }),
+                      "register clock", error) ||
+               failed(cupti().register_buffers(on_request, on_complete), "register buffers", error);
+    for (const Callback& callback : kCallbacks)
+      if (callback.since <= cupti().api)
+        bad = bad || failed(cupti().enable_callback(1, subscriber_, callback.domain, callback.id), "callback",
+                            error);
+    if (bad) {
+      (void)cupti().unsubscribe(subscriber_);  // never finalize: another profiler may be at work
+      return false;
+    }
     memory_.resize(kBufferBytes * kBuffers / sizeof(std::uint64_t));  // CUPTI wants 8-byte boundaries
     full_.reserve(kBuffers);
     for (std::size_t i = 0; i < kBuffers; ++i)
       free_.push_back(reinterpret_cast<std::uint8_t*>(memory_.data()) + i * kBufferBytes);
+    std::thread([this] { drain(); }).detach();  // until the process ends, as the plugin stays
+    return true;
+  }
+
+  bool enable(std::string* error) {
+    for (const ActivityKind kind : kWork)
+      if (failed(cupti().enable(kind), "enable activities", error)) {
+        disable();
+        return false;
+      }
+    return true;
+  }
+
+  static void disable() {
+    for (const ActivityKind kind : kWork) (void)cupti().disable(kind);
   }
 
   void flush() {
@@ -204,8 +186,7 @@ class Recorder {
   void drain() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return ending_ || !full_.empty(); });
-      if (full_.empty()) return;
+      changed_.wait(lock, [&] { return !full_.empty(); });
       const Buffer buffer = full_.front();
       full_.erase(full_.begin());
       busy_ = true;
@@ -219,48 +200,41 @@ class Recorder {
   }
 
   void read_buffer(const Buffer& buffer) {
-    CUpti_Activity* record = nullptr;
+    cupti_api::Activity* record = nullptr;
     while (buffer.valid_bytes > 0 &&
-           cupti().next_record(buffer.data, buffer.valid_bytes, &record) == CUPTI_SUCCESS)
+           cupti().next_record(buffer.data, buffer.valid_bytes, &record) == kSuccess)
       add(record);
     std::size_t dropped = 0;
-    if (cupti().dropped_records(buffer.context, buffer.stream, &dropped) == CUPTI_SUCCESS && dropped > 0) {
+    if (cupti().dropped_records(buffer.context, buffer.stream, &dropped) == kSuccess && dropped > 0) {
       GpuActivity lost = activity_of(GPU_ACTIVITY_LOST, monotonic_ns(), monotonic_ns(), "records dropped");
       lost.bytes = std::int64_t(dropped);
       queue_.add(lost);
     }
   }
 
-  void add(const CUpti_Activity* record) {
+  void add(const cupti_api::Activity* record) {
     switch (record->kind) {
-      case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
-        const auto* kernel = reinterpret_cast<const KernelRecord*>(record);
-        return add_work(*kernel,
-                        activity_of(GPU_ACTIVITY_KERNEL, std::int64_t(kernel->start),
-                                    std::int64_t(kernel->end), kernel->name),
-                        0);
+      case kConcurrentKernel: {
+        const auto* kernel = reinterpret_cast<const KernelActivity*>(record);
+        return add_work(*kernel, GPU_ACTIVITY_KERNEL, kernel->name, 0);
       }
-      case CUPTI_ACTIVITY_KIND_MEMCPY: {
-        const auto* copy = reinterpret_cast<const CopyRecord*>(record);
-        return add_work(
-            *copy, activity_of(GPU_ACTIVITY_COPY, std::int64_t(copy->start), std::int64_t(copy->end), "copy"),
-            std::int64_t(copy->bytes));
+      case kMemcpy: {
+        const auto* copy = reinterpret_cast<const MemcpyActivity*>(record);
+        return add_work(*copy, GPU_ACTIVITY_COPY, "copy", std::int64_t(copy->bytes));
       }
-      case CUPTI_ACTIVITY_KIND_MEMSET: {
-        const auto* fill = reinterpret_cast<const FillRecord*>(record);
-        return add_work(
-            *fill, activity_of(GPU_ACTIVITY_FILL, std::int64_t(fill->start), std::int64_t(fill->end), "fill"),
-            std::int64_t(fill->bytes));
+      case kMemset: {
+        const auto* fill = reinterpret_cast<const MemsetActivity*>(record);
+        return add_work(*fill, GPU_ACTIVITY_FILL, "fill", std::int64_t(fill->bytes));
       }
-      case CUPTI_ACTIVITY_KIND_RUNTIME: {
-        const auto* call = reinterpret_cast<const CUpti_ActivityAPI*>(record);
+      case kRuntime: {
+        const auto* call = reinterpret_cast<const ApiActivity*>(record);
         const char* name = nullptr;
-        (void)cupti().callback_name(CUPTI_CB_DOMAIN_RUNTIME_API, call->cbid, &name);
+        (void)cupti().callback_name(kRuntimeApi, call->call, &name);
         GpuActivity activity =
             activity_of(GPU_ACTIVITY_API, std::int64_t(call->start), std::int64_t(call->end), name);
         activity.stream = -1;
-        activity.correlation = call->correlationId;
-        activity.plan_step = steps_.of_correlation(call->correlationId);
+        activity.correlation = call->correlation;
+        activity.plan_step = steps_.of_correlation(call->correlation);
         return queue_.add(activity);
       }
       default: return;
@@ -268,46 +242,45 @@ class Recorder {
   }
 
   template <class Record>
-  void add_work(const Record& record, GpuActivity activity, std::int64_t bytes) {
+  void add_work(const Record& record, GpuActivityKind kind, const char* name, std::int64_t bytes) {
+    GpuActivity activity = activity_of(kind, std::int64_t(record.start), std::int64_t(record.end), name);
     activity.bytes = bytes;
-    activity.graph_node = record.graphNodeId;
-    activity.correlation = record.graphNodeId != 0 ? 0 : record.correlationId;
-    activity.plan_step = record.graphNodeId != 0 ? steps_.of_node(record.graphNodeId)
-                                                 : steps_.of_correlation(record.correlationId);
+    activity.graph_node = record.graph_node;
+    activity.correlation = record.graph_node != 0 ? 0 : record.correlation;
+    activity.plan_step = record.graph_node != 0 ? steps_.of_node(record.graph_node)
+                                                : steps_.of_correlation(record.correlation);
     activity.stream = GPU_COMPUTE;  // graphs may run on streams of the driver's own
     for (int i = 0; i < GPU_STREAMS; ++i) {
-      if (record.streamId == stream_ids_[i]) activity.stream = i;
+      if (record.stream == stream_ids_[i]) activity.stream = i;
     }
     queue_.add(activity);
   }
 
-  static void CUPTIAPI on_callback(void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id,
-                                   const void* data) {
+  static void on_callback(void* self, Domain domain, CallbackId id, const void* data) {
     PlanSteps& steps = static_cast<Recorder*>(self)->steps_;
-    if (domain != CUPTI_CB_DOMAIN_RESOURCE) {
-      const auto* call = static_cast<const CUpti_CallbackData*>(data);
-      if (call->callbackSite == CUPTI_API_ENTER && current_step >= 0)
-        steps.queued(call->correlationId, current_step);
+    if (domain != kResource) {
+      const auto* call = static_cast<const CallbackData*>(data);
+      if (call->site == kApiEnter && current_step >= 0) steps.queued(call->correlation, current_step);
       return;
     }
-    const auto* graph =
-        static_cast<const CUpti_GraphData*>(static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
+    const auto* graph = static_cast<const GraphData*>(static_cast<const ResourceData*>(data)->descriptor);
     std::uint64_t node = 0, original = 0;
-    if (cupti().node_id(graph->node, &node) != CUPTI_SUCCESS) return;
-    if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) {
+    if (cupti().node_id(graph->node, &node) != kSuccess) return;
+    if (id == kGraphNodeCreated) {
       steps.node(node, current_step);
-    } else if (cupti().node_id(graph->originalNode, &original) == CUPTI_SUCCESS) {
+    } else if (cupti().node_id(graph->original_node, &original) == kSuccess) {
       steps.node_copied(original, node);
     }
   }
 
-  static void CUPTIAPI on_request(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records);
-  static void CUPTIAPI on_complete(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
-                                   std::size_t bytes, std::size_t valid_bytes);
+  static void on_request(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records);
+  static void on_complete(void* context, std::uint32_t stream, std::uint8_t* buffer, std::size_t bytes,
+                          std::size_t valid_bytes);
 
   GpuTraceLevel level_ = GPU_TRACE_OFF;
-  CUpti_SubscriberHandle subscriber_ = nullptr;
-  bool detached_ = false;
+  Subscriber subscriber_ = nullptr;
+  bool attached_ = false;
+  std::string why_not_;  // it could not be attached
   std::uint32_t stream_ids_[GPU_STREAMS] = {};
   PlanSteps steps_;
   ActivityQueue queue_;
@@ -317,8 +290,7 @@ class Recorder {
   std::vector<std::uint64_t> memory_;
   std::vector<std::uint8_t*> free_;
   std::vector<Buffer> full_;
-  bool busy_ = false, ending_ = false;
-  std::thread drain_;
+  bool busy_ = false;
 };
 
 // Never destroyed: CUPTI's threads may call until the process is gone.
@@ -327,7 +299,7 @@ Recorder& recorder() {
   return one;
 }
 
-void CUPTIAPI Recorder::on_request(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
+void Recorder::on_request(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   Recorder& self = recorder();
   const std::lock_guard lock(self.mutex_);
   *most_records = 0;  // as many as fit
@@ -336,8 +308,8 @@ void CUPTIAPI Recorder::on_request(std::uint8_t** buffer, std::size_t* bytes, st
   if (!self.free_.empty()) self.free_.pop_back();
 }
 
-void CUPTIAPI Recorder::on_complete(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
-                                    std::size_t, std::size_t valid_bytes) {
+void Recorder::on_complete(void* context, std::uint32_t stream, std::uint8_t* buffer, std::size_t,
+                           std::size_t valid_bytes) {
   if (buffer == nullptr) return;
   Recorder& self = recorder();
   {

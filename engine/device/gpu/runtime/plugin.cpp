@@ -377,6 +377,7 @@ GpuStatus end_capture(GpuContext* context, GpuGraph** graph) {
   if (status != GPU_OK) return status;
   auto* recorded = new GpuGraph;
   context->capturing = false;
+  (void)mark(context, -1, "");  // the nodes that instantiation makes are of no plan step of their own
   status =
       check(context, GPU(StreamEndCapture)(context->streams[GPU_COMPUTE], &recorded->graph), "end recording");
   if (status == GPU_OK)

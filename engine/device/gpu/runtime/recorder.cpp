@@ -14,6 +14,7 @@ std::int64_t monotonic_ns() {
 }
 
 void PlanSteps::node(std::uint64_t node, int step) {
+  if (step < 0) return;
   const std::lock_guard lock(mutex_);
   nodes_[node] = step;
 }

@@ -28,6 +28,7 @@ class PlanSteps {
     const std::uint64_t found = slots_[correlation % slots_.size()].load(std::memory_order_relaxed);
     return found >> 24 == (correlation & 0xffffffffffull) ? int(found & 0xffffff) - 1 : -1;
   }
+  // step: -1 of nodes that come from instantiating a graph, which are copies too.
   void node(std::uint64_t node, int step);
   void node_copied(std::uint64_t from, std::uint64_t to);
   int of_node(std::uint64_t node);
