@@ -6,8 +6,6 @@
 // times several and keeps the fastest: faster at times, but which one wins may differ between
 // processes, and with it the last bits, so the choice is kept outside (AlgorithmTable) and given back
 // to those that are to have the same.
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "engine/device/gpu/runtime/column_major.h"
+#include "engine/device/gpu/runtime/cublas_lt_api.h"
 #include "engine/device/gpu/runtime/gemm_library.h"
 #include "engine/device/gpu/runtime/library.h"
 #include "engine/device/gpu/runtime/names.h"
@@ -24,24 +23,24 @@ namespace {
 
 struct Functions {
   Library library{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtDestroy) destroy = nullptr;
-  decltype(&cublasLtGetVersion) version = nullptr;
-  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
-  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
-  decltype(&cublasLtMatmulAlgoCheck) algo_check = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
+  CublasLtCreate* create = nullptr;
+  CublasLtDestroy* destroy = nullptr;
+  CublasLtGetVersion* version = nullptr;
+  CublasLtDescCreate* desc_create = nullptr;
+  CublasLtDescDestroy* desc_destroy = nullptr;
+  CublasLtDescSet* desc_set = nullptr;
+  CublasLtLayoutCreate* layout_create = nullptr;
+  CublasLtLayoutDestroy* layout_destroy = nullptr;
+  CublasLtLayoutSet* layout_set = nullptr;
+  CublasLtPreferenceCreate* preference_create = nullptr;
+  CublasLtPreferenceDestroy* preference_destroy = nullptr;
+  CublasLtPreferenceSet* preference_set = nullptr;
+  CublasLtHeuristic* heuristic = nullptr;
+  CublasLtAlgoCheck* algo_check = nullptr;
+  CublasLtMatmul* matmul = nullptr;
   // What is told of algorithms and failures; the library may lack them.
-  decltype(&cublasLtMatmulAlgoConfigGetAttribute) algo_get = nullptr;
-  decltype(&cublasLtGetStatusName) status_name = nullptr;
+  CublasLtAlgoGet* algo_get = nullptr;
+  CublasLtGetStatusName* status_name = nullptr;
   bool ready = false;
 
   Functions() {

@@ -20,7 +20,7 @@ class DnnLibrary {
   DnnLibrary(const DnnLibrary&) = delete;
   DnnLibrary& operator=(const DnnLibrary&) = delete;
 
-  Answer run(const DnnCalls& calls, cudaStream_t stream, bool capturing) {
+  Answer run(const DnnCalls& calls, void* stream, bool capturing) {
     if (calls.empty()) return refused("it is not handed this problem (type, shape, strides or workspace)");
     // All of them or none.
     std::vector<Known*> known;
@@ -84,7 +84,7 @@ DnnLibraryPtr open_dnn_library(int capability, Answer* why) {
 }
 
 Answer run_dnn(DnnLibrary& library, const DnnCalls& calls, void* stream, bool capturing) {
-  return library.run(calls, cudaStream_t(stream), capturing);
+  return library.run(calls, stream, capturing);
 }
 
 std::string dnn_library_version() {

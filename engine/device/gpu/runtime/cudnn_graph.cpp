@@ -4,11 +4,6 @@
 
 namespace gradloom::kernels::gpu {
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // the newer form needs 9.8
-constexpr cudnnBackendAttributeName_t kGraphHandle = CUDNN_ATTR_OPERATIONGRAPH_HANDLE;
-#pragma GCC diagnostic pop
-
 CudnnGraph::Value CudnnGraph::add_tensor(const DnnTensor& t, cudnnDataType_t type, bool is_virtual,
                                          bool by_value) {
   CudnnDescriptor& d = part(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -133,7 +128,7 @@ bool CudnnGraph::finish(cudnnHandle_t handle) {
   }
   graph_ = CudnnDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, all.data(), all.size());
-  if (handle != nullptr) graph_.set(kGraphHandle, CUDNN_TYPE_HANDLE, &handle);
+  if (handle != nullptr) graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, &handle);
   return graph_.finalize().good();
 }
 

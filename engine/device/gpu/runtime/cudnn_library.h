@@ -1,28 +1,27 @@
 // The functions that we call of libcudnn, which is opened at run time. They are null where it is not found.
 #pragma once
 
-#include <cudnn.h>
-
 #include <string>
 
+#include "engine/device/gpu/runtime/cudnn_api.h"
 #include "engine/device/gpu/runtime/library.h"
 
 namespace gradloom::kernels::gpu {
 
 struct CudnnLibrary {
   Library library{"libcudnn.so.9", "libcudnn.so"};
-  decltype(&cudnnGetVersion) version = nullptr;
-  decltype(&cudnnCreate) create_handle = nullptr;
-  decltype(&cudnnDestroy) destroy_handle = nullptr;
-  decltype(&cudnnSetStream) set_stream = nullptr;
-  decltype(&cudnnBackendCreateDescriptor) create = nullptr;
-  decltype(&cudnnBackendDestroyDescriptor) destroy = nullptr;
-  decltype(&cudnnBackendSetAttribute) set = nullptr;
-  decltype(&cudnnBackendGetAttribute) get = nullptr;
-  decltype(&cudnnBackendFinalize) finalize = nullptr;
-  decltype(&cudnnBackendExecute) execute = nullptr;
-  decltype(&cudnnGetErrorString) error_text = nullptr;
-  decltype(&cudnnGetLastErrorString) last_error = nullptr;
+  CudnnGetVersion* version = nullptr;
+  CudnnCreate* create_handle = nullptr;
+  CudnnDestroy* destroy_handle = nullptr;
+  CudnnSetStream* set_stream = nullptr;
+  CudnnCreateDescriptor* create = nullptr;
+  CudnnDestroyDescriptor* destroy = nullptr;
+  CudnnSetAttribute* set = nullptr;
+  CudnnGetAttribute* get = nullptr;
+  CudnnDestroyDescriptor* finalize = nullptr;
+  CudnnExecute* execute = nullptr;
+  CudnnGetErrorString* error_text = nullptr;
+  CudnnGetLastErrorString* last_error = nullptr;
   bool ready = false;  // all of it is there, and the library is cuDNN 9 or later
 
   CudnnLibrary();

@@ -9,38 +9,27 @@
 namespace gradloom::kernels::gpu {
 namespace {
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // the newer form needs 9.8
-constexpr cudnnBackendAttributeName_t kPlanHandle = CUDNN_ATTR_EXECUTION_PLAN_HANDLE;
-#pragma GCC diagnostic pop
-
 // The device as the library's calls want it.
 struct Target {
   cudnnHandle_t handle = nullptr;
   CudnnDescriptor described{};
 
   explicit Target(const CudnnDevice& device) : handle(static_cast<cudnnHandle_t>(device.handle)) {
-#if CUDNN_VERSION >= 90800
     if (handle != nullptr || cudnn_version() < 90800) return;
     described = CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
     described
         .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, device.description.c_str(),
              device.description.size() + 1)
         .finalize();
-#endif
   }
   bool good() const { return handle != nullptr || described.good(); }
 
-  void set_for_heuristics([[maybe_unused]] CudnnDescriptor& heuristics) const {
-#if CUDNN_VERSION >= 90800
+  void set_for_heuristics(CudnnDescriptor& heuristics) const {
     if (handle == nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, described);
-#endif
   }
   void set_for_plan(CudnnDescriptor& plan) const {
-    if (handle != nullptr) plan.set(kPlanHandle, CUDNN_TYPE_HANDLE, &handle);
-#if CUDNN_VERSION >= 90800
+    if (handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &handle);
     if (handle == nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, described);
-#endif
   }
 };
 
@@ -148,11 +137,12 @@ struct CudnnPlan::Parts {
 
  private:
   bool take(const Target& target, CudnnDescriptor from, const Demands& demands) {
+    constexpr std::size_t kMostNotes = 64;  // more than any version has
     CudnnDescriptor of(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t raw = of.get();
     if (from.read(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1) != 1) return false;
-    std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> numerical{};
-    std::array<cudnnBackendBehaviorNote_t, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT> behavior{};
+    std::array<cudnnBackendNumericalNote_t, kMostNotes> numerical{};
+    std::array<cudnnBackendBehaviorNote_t, kMostNotes> behavior{};
     const auto notes_count = of.read(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                      numerical.data(), std::int64_t(numerical.size()));
     const auto behavior_count = of.read(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,

@@ -55,12 +55,18 @@ std::vector<std::string> toolkit_folders() {
   std::vector<std::string> folders;
   for (const char* name : {"CUDA_HOME", "CUDA_PATH", "ROCM_PATH"}) {
     if (variable(name).empty()) continue;
-    for (const char* part : {"/lib64", "/lib", "/extras/CUPTI/lib64"})
+    for (const char* part : {"/lib64", "/lib", "/targets/x86_64-linux/lib", "/extras/CUPTI/lib64"})
       add_matches(variable(name) + part, false, folders);
   }
+  if (!variable("CONDA_PREFIX").empty())
+    for (const char* part : {"/targets/x86_64-linux/lib", "/lib"})
+      add_matches(variable("CONDA_PREFIX") + part, false, folders);
+  // NVIDIA's packages, with what the plain ones of distributions lack (/usr/lib is the loader's own); Arch, Debian.
   for (const char* pattern :
        {"/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64", "/usr/local/cuda-*/lib64",
-        "/usr/local/cuda-*/extras/CUPTI/lib64", "/opt/rocm/lib", "/opt/rocm-*/lib"})
+        "/usr/local/cuda-*/targets/x86_64-linux/lib", "/usr/local/cuda-*/extras/CUPTI/lib64",
+        "/opt/cuda/lib64", "/opt/cuda/extras/CUPTI/lib64", "/usr/lib/cuda/lib64", "/opt/rocm/lib",
+        "/opt/rocm-*/lib"})
     add_matches(pattern, true, folders);
   return folders;
 }

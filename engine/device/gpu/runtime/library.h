@@ -10,8 +10,8 @@ namespace gradloom::kernels::gpu {
 
 class Library {
  public:
-  // Opens the first of `names` that exists, looking for each in: the toolkits (CUDA_HOME, CUDA_PATH,
-  // /usr/local/cuda*, ROCM_PATH, /opt/rocm*), the loader's own path, wheels (site-packages/nvidia/*/lib of
+  // Opens the first of `names` that exists, looking for each in: the toolkits (CUDA_HOME, CUDA_PATH, ROCM_PATH,
+  // CONDA_PREFIX, /usr/local/cuda*, /opt/cuda, /opt/rocm*), the loader's own path, wheels (site-packages/nvidia/*/lib of
   // the active and the system's Pythons). It is never closed: vendors' libraries keep threads.
   explicit Library(std::initializer_list<const char*> names);
 
