@@ -389,5 +389,17 @@ TEST(QueuedExecutor, EventsTimeAfterATraceOfNoUse) {
   EXPECT_EQ(steps.outcomes[3].samples.size(), 2u);
 }
 
+TEST(QueuedExecutor, TunesOnNumbersLikeThoseOfTraining) {
+  const SmallPlan small;
+  QueuedDevice device;
+  const auto executor = Executor::create(small.graph, small.plan, device);
+  ASSERT_TRUE(executor.ok());
+  (*executor)->poison(0);
+  ASSERT_TRUE((*executor)->tune(4).ok());
+  ASSERT_EQ(device.tuned_on.size(), 2u);
+  const float y = std::fabs(device.tuned_on[1]);  // in the arena
+  EXPECT_TRUE(y > 0.005f && y < 2.1f) << y;
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -25,6 +25,7 @@ class QueuedDevice final : public Device {
   std::int64_t clock_ns = 1000;  // of wait()
   bool has_trace = true;
   std::vector<Activity> activities = {{}};  // of each traced step: a kernel of plan step -1
+  std::vector<float> tuned_on;              // the first element that each kernel reads
 
   ~QueuedDevice() override {
     for (void* memory : live) std::free(memory);
@@ -75,6 +76,10 @@ class QueuedDevice final : public Device {
   Result<bool> trace(bool) override { return has_trace; }
   std::string why_no_trace() const override { return "there is none"; }
   Result<std::int64_t> elapsed_ns(Event, Event) override { return std::int64_t{5}; }
+  Status tune(const PreparedKernel&, const Operands& o, std::int32_t) override {
+    tuned_on.push_back(*static_cast<const float*>(o.inputs[0]));
+    return {};
+  }
   Result<std::vector<Activity>> collect_trace() override { return activities; }
   std::int64_t peak_bytes() const override { return 0; }
 

@@ -84,6 +84,8 @@ TEST_P(Plugin, ShowsOneSymbolAndNeedsNoDriver) {
   EXPECT_EQ(symbols.find('\n'), symbols.size() - 1) << "more than one: " << symbols;
   const std::string needed = output_of(std::string("readelf -d '") + GetParam() + "'");
   EXPECT_NE(needed.find("libc.so"), std::string::npos) << needed;
+  EXPECT_NE(needed.find("NODELETE"), std::string::npos)
+      << "the driver calls back into what dlclose took away";
   for (const char* library :
        {"libcuda.so", "libcublas", "libcupti", "libnvrtc", "libnvidia-ml", "librocblas", "libcudart.so"})
     EXPECT_EQ(needed.find(library), std::string::npos) << library;
