@@ -248,11 +248,8 @@ class Writer {
     const std::vector<const TraceActivity*> none;
     const std::vector<const TraceActivity*>& others =
         found == activities_.end() || rank_ != document_.rank ? none : found->second;
-    kernels_.clear();
-    if (!others.empty())
-      for (std::size_t i = 0; i < rows.size(); ++i)
-        kernels_.try_emplace({rows[i]->micro, rows[i]->plan_step}, i);
     rows_ = rows;
+    find_launched(others);
     lane_of_.clear();
     std::size_t next = 0;  // lanes are given out in the order of the starts
     for (const TraceRow* row : rows) {
@@ -328,11 +325,27 @@ class Writer {
           microseconds(a.duration_ns), args);
   }
 
+  // Of several executions of a kernel in a step, as other profilers saw them, each has its launch.
+  void find_launched(const std::vector<const TraceActivity*>& activities) {
+    launched_.clear();
+    if (activities.empty()) return;
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::size_t>> executions;
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+      executions[{rows_[i]->micro, rows_[i]->plan_step}].push_back(i);
+    std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> launches;
+    for (const TraceActivity* a : activities) {
+      if (a->kind != Activity::Kind::api) continue;
+      const std::pair key{a->micro, a->plan_step};
+      const auto found = executions.find(key);
+      if (found == executions.end()) continue;
+      launched_[a] = found->second[std::min(launches[key]++, found->second.size() - 1)];
+    }
+  }
+
   // The row of this step that a launch started.
   std::optional<std::size_t> launched(const TraceActivity& a) const {
-    if (a.kind != Activity::Kind::api) return std::nullopt;
-    const auto row = kernels_.find({a.micro, a.plan_step});
-    return row == kernels_.end() ? std::nullopt : std::optional(row->second);
+    const auto row = launched_.find(&a);
+    return row == launched_.end() ? std::nullopt : std::optional(row->second);
   }
 
   void write_launch_arrows(const std::vector<const TraceActivity*>& activities) {
@@ -412,9 +425,9 @@ class Writer {
   std::vector<Spelled> spelled_;  // by plan step; the last: unknown
   std::multimap<std::int64_t, const TraceStep*> steps_;
   std::map<std::int64_t, std::vector<const TraceActivity*>> activities_;  // by step, by start
-  // Of one step, rows by index: the launched ones by micro-batch and plan step, their lanes.
+  // Of one step, rows by index: the launched ones by their launch, their lanes.
   Rows rows_;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> kernels_;
+  std::map<const TraceActivity*, std::size_t> launched_;
   std::vector<int> lane_of_;
   std::vector<Launch> paired_;  // the order that `pairs_` was found for
   std::vector<std::pair<std::size_t, std::size_t>> pairs_;

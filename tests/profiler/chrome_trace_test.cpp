@@ -204,6 +204,25 @@ TEST(ChromeTrace, OverlappingKernelsOfADeviceTakeLanes) {
   for (const int lane : lanes) EXPECT_TRUE(named.count(lane)) << lane;
 }
 
+// As other profilers see them: a kernel that runs twice in a step is launched twice.
+TEST(ChromeTrace, EveryExecutionHasItsOwnLaunch) {
+  TraceDocument d;
+  d.device = "cuda:0";
+  d.kernels = {info(0, "Gelu", "forward", {0})};
+  append_samples({{0, 0, 1'000'000, 50'000}, {0, 0, 1'100'000, 50'000}}, d.kernels, 1, d.rows);
+  d.steps.push_back({1, 900'000, 300'000});
+  for (const std::int64_t start_ns : {910'000, 950'000})
+    d.activities.push_back({Activity::Kind::api, -1, 0, 0, 1, start_ns, 5'000, 0, "cudaLaunchKernel"});
+  std::map<std::int64_t, std::int64_t> from, to;  // times of the ends by arrow
+  const json trace = json::parse(chrome_trace_json(d));
+  for (const json& e : trace["traceEvents"])
+    if (e.value("cat", "") == "ac2g") (e["ph"] == "s" ? from : to)[e["id"].get<std::int64_t>()] = ns(e["ts"]);
+  ASSERT_EQ(from.size(), 2u);
+  std::set<std::pair<std::int64_t, std::int64_t>> arrows;
+  for (const auto& [id, start] : from) arrows.emplace(start, to.at(id));
+  EXPECT_EQ(arrows, (std::set<std::pair<std::int64_t, std::int64_t>>{{10'000, 100'000}, {50'000, 200'000}}));
+}
+
 // Per micro-batch: the batch goes up on stream 1 and over on stream 0, then one launch starts its five
 // kernels; the optimizer has its own.
 TEST(ChromeTrace, StreamsOfAGpuAndTheLaunchesHaveTracks) {

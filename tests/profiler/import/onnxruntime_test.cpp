@@ -1,0 +1,62 @@
+// Profiles of ONNX Runtime.
+#include "profiler/import/onnxruntime.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/profiler/import/trace_text.h"
+
+namespace gradloom::testing {
+namespace {
+
+std::string event(const char* category, const std::string& name, int start_us, int duration_us,
+                  const std::string& args = "") {
+  return fmt::format(R"({{"cat":"{}","pid":1,"tid":1,"dur":{},"ts":{},"ph":"X","name":"{}","args":{{{}}}}})",
+                     category, duration_us, start_us, name, args);
+}
+
+std::string node(const std::string& name, const std::string& op, int start_us, int duration_us) {
+  return event(
+      "Node", name + "_kernel_time", start_us, duration_us,
+      R"("op_name":")" + op +
+          R"(","provider":"CPUExecutionProvider","input_type_shape":[{"float":[4,64]},{"int64":[1]}],)"
+          R"("thread_scheduling_stats":{"main_thread":{"core":-1,"block_size":[]}})");
+}
+
+TEST(OnnxRuntime, RunsOfTheSessionAreStepsAndNodesKernels) {
+  std::string text = "[" + event("Session", "model_loading_uri", 0, 50);
+  for (const int t : {100, 300})
+    text += ",\n" + node("/blocks.0/up/MatMul", "MatMul", t + 1, 40) + "," +
+            event("Node", "/blocks.0/up/MatMul_fence_before", t, 0) + "," +
+            node("Cast_3", "Cast", t + 50, 10) + "," + node("MatMul_Grad/Gemm", "FusedMatMul", t + 70, 5) +
+            "," + event("Session", "model_run", t, 120);
+  const auto read = read_text(text + "]");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->origin, "onnxruntime");
+  EXPECT_EQ(read->environment.at("trace.providers"), "CPUExecutionProvider");
+  ASSERT_EQ(read->steps.size(), 2u);
+  ASSERT_EQ(read->kernels.size(), 3u);
+  const ImportedKernel* const product = find_kernel(*read, "MatMul", "forward");
+  ASSERT_NE(product, nullptr);
+  EXPECT_EQ(product->info.node, "/blocks.0/up/MatMul");
+  EXPECT_EQ(product->info.scope, "blocks.0/up");
+  EXPECT_EQ(product->inputs, "f32[4, 64] i64[1]");
+  EXPECT_EQ(read->operators[product->info.sources.at(0)].name, "/blocks.0/up/MatMul");
+  EXPECT_NE(find_kernel(*read, "FusedMatMul", "backward"), nullptr);
+  for (const ImportedStep& step : read->steps) {
+    EXPECT_EQ(step.duration_ns, 120'000);
+    EXPECT_EQ(time_of(step), 55'000);
+  }
+}
+
+TEST(OnnxRuntime, WithoutARunThereIsNothing) {
+  for (const std::string& text :
+       {"[" + event("Session", "model_loading_uri", 0, 50) + "]", "[" + node("a", "Add", 0, 1) + "]",
+        "[" + event("Session", "model_run", 0, 10) + "]"}) {
+    const auto read = read_text(text);
+    ASSERT_FALSE(read.ok());
+    EXPECT_EQ(read.error().code, Errc::bad_input);
+  }
+}
+
+}  // namespace
+}  // namespace gradloom::testing
