@@ -110,6 +110,7 @@ struct Side {
 
 void compare_losses(const std::vector<double>& a, const std::vector<double>& b, Comparison& result) {
   result.steps = static_cast<std::int64_t>(std::min(a.size(), b.size()));
+  if (result.steps == 0) result.max_loss_difference = result.max_relative_loss_difference = kNan;
   for (std::size_t i = 0; i < static_cast<std::size_t>(result.steps); ++i) {
     const bool equal = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
     if (equal) continue;
@@ -224,6 +225,57 @@ class Table {
   std::map<std::string, Sums> rows_;
 };
 
+// Modules of two runs that name them in different detail.
+class CommonScopes {
+ public:
+  CommonScopes(const std::vector<KernelTimes>& a, const std::vector<KernelTimes>& b) {
+    const std::vector<KernelTimes>* const sides[2] = {&a, &b};
+    for (int side = 0; side < 2; ++side)
+      for (const KernelTimes& kernel : *sides[side]) add(kernel.info->scope, side);
+  }
+  // The innermost module around it that both have; empty: there is none.
+  std::string of(std::string scope) const {
+    while (!scope.empty()) {
+      const auto at = sides_.find(scope);
+      if (at != sides_.end() && at->second == 3) return scope;
+      scope = outer(scope);
+    }
+    return scope;
+  }
+
+ private:
+  static std::string outer(const std::string& scope) {
+    const std::size_t slash = scope.rfind('/');
+    return slash == std::string::npos ? "" : scope.substr(0, slash);
+  }
+  void add(std::string scope, int side) {
+    for (; !scope.empty(); scope = outer(scope)) {
+      int& sides = sides_[scope];
+      if ((sides & (1 << side)) != 0) return;  // and all around it
+      sides |= 1 << side;
+    }
+  }
+  std::map<std::string, int> sides_;  // bit 0: A has it, bit 1: B
+};
+
+void fill_by_scope(const std::vector<KernelTimes>& a, const std::vector<KernelTimes>& b, Comparison& result) {
+  const CommonScopes common(a, b);
+  Table kernels(true), phases(false), scopes(true);
+  for (const auto* side : {&a, &b}) {
+    for (const KernelTimes& kernel : *side) {
+      const std::string phase = table_phase(kernel.info->phase), scope = common.of(kernel.info->scope);
+      const std::string name = scope.empty() ? "(no module)" : scope;
+      kernels.add(name + '\0' + phase, name, phase, kernel, side == &b);
+      phases.add(phase, phase, phase, kernel, side == &b);
+      scopes.add(name, name, "", kernel, side == &b);
+    }
+  }
+  result.by_scope = true;
+  result.kernels = kernels.finish();
+  result.phases = phases.finish();
+  result.scopes = scopes.finish();
+}
+
 void fill_tables(const std::vector<KernelTimes>& a, const std::vector<KernelTimes>& b, Comparison& result) {
   Provenance provenance;
   for (const auto* side : {&a, &b}) {
@@ -260,6 +312,18 @@ void fill_streams(const std::map<std::string, KernelTimes>& a, const std::map<st
 double noise_of(const std::vector<double>& own_ratios) {
   const Interval own = bootstrap_median(own_ratios);
   return std::max(std::abs(own.low - 1), std::abs(own.high - 1));
+}
+
+// What may be different between two stored runs beside what is compared.
+std::string stored_note(const RunSummary& a, const RunSummary& b, bool foreign) {
+  std::string note =
+      foreign ? "runs of other programs may have had other data, precision and machines, and a profiler "
+                "slows the steps that it records"
+              : "the runs were made one after the other: load and clock of the machine may have "
+                "changed between them";
+  if (a.model_hash == b.model_hash) return note;
+  const bool unknown = foreign && (a.model_hash.empty() || b.model_hash.empty());
+  return note + (unknown ? "; the model of one is not known" : "; they are of different models");
 }
 
 }  // namespace
@@ -341,16 +405,15 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
   result.a = name(a);
   result.b = name(b);
   result.interleaved = false;
-  result.note =
-      "the runs were made one after the other: load and clock of the machine may have changed between them";
-  if (a.summary.model_hash != b.summary.model_hash) result.note += "; they are of different models";
+  const bool foreign = a.summary.is_import() || b.summary.is_import();
+  result.note = stored_note(a.summary, b.summary, foreign);
 
   std::vector<double> times[2], losses[2];
   std::vector<KernelTimes> kernels[2];
   const RunRecord* const runs[2] = {&a, &b};
   for (int side = 0; side < 2; ++side) {
     for (const StepRow& step : runs[side]->steps) {
-      losses[side].push_back(step.loss);
+      if (runs[side]->summary.has_loss()) losses[side].push_back(step.loss);
       if (step.step > kWarmupSteps && !step.timed) times[side].push_back(static_cast<double>(step.step_ns));
     }
     if (times[side].empty()) {
@@ -383,7 +446,10 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
   result.groups = static_cast<std::int64_t>(std::min(times[0].size(), times[1].size()));
   result.block_steps = 1;
   compare_losses(losses[0], losses[1], result);
-  fill_tables(kernels[0], kernels[1], result);
+  if (foreign)
+    fill_by_scope(kernels[0], kernels[1], result);
+  else
+    fill_tables(kernels[0], kernels[1], result);
   std::map<std::string, KernelTimes> streams[2];
   for (int side = 0; side < 2; ++side) {
     for (const StreamRow& row : runs[side]->streams) {

@@ -8,7 +8,8 @@
 // Two stored runs are compared with the same rules, but unpaired: their result says so.
 //
 // Kernels are matched by provenance: kernels of one phase that share an ONNX node form a row, so a fused
-// kernel of B stands beside all the kernels of A that it replaces.
+// kernel of B stands beside all the kernels of A that it replaces. A run of another profiler has no ONNX nodes:
+// kernels of one phase and module form a row then, the module being the innermost that both runs know.
 #pragma once
 
 #include <cstdint>
@@ -71,10 +72,13 @@ struct Comparison {
   double a_step_ns = 0, b_step_ns = 0;                  // medians
   std::int64_t groups = 0, block_steps = 0, steps = 0;  // steps: compared per side
   double seconds = 0;
-  // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN.
+  bool by_scope = false;  // kernel rows are modules, not ONNX nodes
+  // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN. Of no steps where a side has
+  // no losses: has_losses().
   double max_loss_difference = 0;
-  double max_relative_loss_difference = 0;           // ... / max(|loss A|, 1e-12)
-  std::int64_t first_different_step = 0;             // losses not bit-equal; 0: none
+  double max_relative_loss_difference = 0;  // ... / max(|loss A|, 1e-12)
+  std::int64_t first_different_step = 0;    // losses not bit-equal; 0: none
+  bool has_losses() const { return steps > 0; }
   std::vector<ComparedRow> kernels, phases, scopes;  // by |a_ns - b_ns|, largest first
   std::vector<ComparedRow> streams;  // GPUs: kernels, copies and fills by stream, and the CPU's launches
   std::string note;                  // e.g. "runs were not interleaved"

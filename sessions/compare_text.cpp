@@ -137,6 +137,7 @@ std::string comparison_json(const Comparison& c) {
                        {"phases", rows_json(c.phases)},
                        {"scopes", rows_json(c.scopes)},
                        {"streams", rows_json(c.streams)},
+                       {"kernels_by", c.by_scope ? "scope" : "node"},
                        {"kernels", rows_json(c.kernels)}};
   return out.dump(-1, ' ', false, ordered::error_handler_t::replace);
 }
@@ -164,6 +165,7 @@ Result<Comparison> parse_comparison(const std::string& from) {
   c.max_relative_loss_difference = real(parsed, "max_relative_loss_difference");
   c.first_different_step = integer(parsed, "first_different_step");
   c.note = text(parsed, "note");
+  c.by_scope = text(parsed, "kernels_by") == "scope";
   c.phases = read_rows(parsed, "phases");
   c.scopes = read_rows(parsed, "scopes");
   c.streams = read_rows(parsed, "streams");
@@ -186,7 +188,9 @@ std::string comparison_text(const Comparison& c) {
   out += c.interleaved ? fmt::format("{} groups of ABBA blocks of {}, noise {:.2f} %, {:.1f} s\n", c.groups,
                                      plural_text(c.block_steps, "step"), 100 * c.noise, c.seconds)
                        : fmt::format("stored runs, noise {:.2f} %\n", 100 * c.noise);
-  if (c.first_different_step == 0) {
+  if (!c.has_losses()) {
+    out += "losses are not compared: of one run they are not known\n";
+  } else if (c.first_different_step == 0) {
     out += fmt::format("losses equal bit for bit over {}\n", plural_text(c.steps, "step"));
   } else {
     out += fmt::format("losses differ by at most {:.3g} (relative {:.3g}) over {}, first at step {}\n",
@@ -196,8 +200,8 @@ std::string comparison_text(const Comparison& c) {
   if (!c.note.empty()) out += "note: " + escaped(c.note) + "\n";
   out += table_text("stream", c.streams, 10);
   out += table_text("phase", c.phases, 10);
-  out += table_text("scope", c.scopes, 15);
-  out += table_text("ONNX nodes", c.kernels, 25);
+  if (!c.by_scope) out += table_text("scope", c.scopes, 15);
+  out += table_text(c.by_scope ? "module" : "ONNX nodes", c.kernels, 25);
   return out;
 }
 

@@ -30,6 +30,12 @@ double LoopShares::loop_speedup(double engine_speedup) const {
   return 1 / (1 - engine + engine / engine_speedup);
 }
 
+std::string LoopShares::title_of(const HostKind& kind) const {
+  return !has_engine() && std::string(kind.name) == "module" ? "modules" : kind.title;
+}
+
+bool LoopShares::has_engine() const { return kernel_ns <= 0 || ns_of("engine") > 0; }
+
 std::vector<LoopRow> loop_rows(const LoopShares& loop) {
   std::vector<LoopRow> rows;
   const auto add = [&](const std::string& title, double ns) {
@@ -41,13 +47,16 @@ std::vector<LoopRow> loop_rows(const LoopShares& loop) {
       add("engine: kernels", std::min(loop.kernel_ns, ns));
       add("engine: between kernels", ns - loop.kernel_ns);
     } else {
-      add(kind.title, ns);
+      add(loop.title_of(kind), ns);
     }
   }
   return rows;
 }
 
 std::string loop_verdict(const LoopShares& loop) {
+  if (!loop.has_engine())
+    return fmt::format("the kernels take {} of a step; the rest is Python, and PyTorch around them",
+                       percent_text(std::min(1.0, loop.share(loop.kernel_ns))));
   std::string text =
       fmt::format("the engine computes {} of a step: twice as fast would make the loop {:.2f}x",
                   percent_text(loop.engine_share()), loop.loop_speedup(2));

@@ -20,11 +20,13 @@ struct LoopPart {
 struct LoopShares {
   std::int64_t steps = 0;       // that the numbers are of
   double step_ns = 0;           // mean
-  double kernel_ns = 0;         // of the engine, per step; 0 where no step was timed kernel by kernel
+  double kernel_ns = 0;         // per step; 0 where no step was timed kernel by kernel
   std::vector<LoopPart> parts;  // by kind in the order of host_kinds(), then longest first
 
   double ns_of(const std::string& kind) const;
   double share(double ns) const { return step_ns > 0 ? ns / step_ns : 0; }
+  std::string title_of(const HostKind& kind) const;  // of its own time
+  bool has_engine() const;  // false: the kernels are of another program, as its profiler saw them
   double engine_share() const { return share(ns_of("engine")); }
   // Of what PyTorch computes in modules and their backward: what might be the engine's.
   double torch_share() const { return share(ns_of("outside") + ns_of("module") + ns_of("backward")); }
@@ -40,7 +42,7 @@ struct LoopRow {
 std::vector<LoopRow> loop_rows(
     const LoopShares& loop);  // in the order of host_kinds(), without those of no time
 // "the engine computes 61.0 % of a step: twice as fast would make the loop 1.44x", and where it is 1 % or more "; PyTorch
-// computes 20.0 % in modules and autograd"
+// computes 20.0 % in modules and autograd". Of another profiler's run: "the kernels take 83.0 % of a step; .."
 std::string loop_verdict(const LoopShares& loop);
 
 // Takes the spans of step after step.

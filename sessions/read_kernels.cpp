@@ -7,7 +7,6 @@
 #include <limits>
 #include <map>
 
-#include "profiler/sampler.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
 
@@ -156,7 +155,8 @@ Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kerne
   Statement count = TRY(database.prepare(
       "SELECT count(DISTINCT step), count(DISTINCT CASE WHEN step > ? THEN step END) FROM kernel_sample WHERE "
       "run = ?"));
-  count.bind(1, kWarmupSteps);
+  const std::int64_t warmup = TRY(warmup_steps(run));
+  count.bind(1, warmup);
   count.bind(2, run);
   const bool any = TRY(count.row());
   const bool warm = any && count.integer(1) > 0;
@@ -164,7 +164,7 @@ Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kerne
   Statement row = TRY(database.prepare(
       "SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? AND step > ? ORDER BY plan_step"));
   row.bind(1, run);
-  row.bind(2, warm ? kWarmupSteps : 0);
+  row.bind(2, warm ? warmup : 0);
   std::vector<std::int64_t> durations;  // of one plan step: the rows come by plan step
   std::int64_t current = -1;
   double all = 0;

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "engine/base/text.h"
-#include "profiler/sampler.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
 
@@ -16,11 +15,11 @@ namespace {
 constexpr std::size_t kMostLoopParts = 4096;
 
 // Of which steps the numbers of a loop are (loop.h).
-std::set<std::int64_t> counted_steps(const std::vector<StepRow>& steps) {
+std::set<std::int64_t> counted_steps(const std::vector<StepRow>& steps, std::int64_t warmup) {
   const auto chosen = [&](bool timed, bool warm) {
     std::set<std::int64_t> found;
     for (const StepRow& row : steps)
-      if ((row.timed || !timed) && (row.step > kWarmupSteps || !warm)) found.insert(row.step);
+      if ((row.timed || !timed) && (row.step > warmup || !warm)) found.insert(row.step);
     return found;
   };
   const bool any_timed = std::any_of(steps.begin(), steps.end(), [](const StepRow& r) { return r.timed; });
@@ -65,7 +64,7 @@ Status Store::Impl::read_host_spans(std::int64_t run,
 
 Status Store::Impl::read_loop(std::int64_t run, const std::vector<StepRow>& steps,
                               const std::vector<KernelRow>& kernels, std::optional<LoopShares>& loop) {
-  const std::set<std::int64_t> counted = counted_steps(steps);
+  const std::set<std::int64_t> counted = counted_steps(steps, TRY(warmup_steps(run)));
   LoopSums sums;
   bool any = false;
   std::set<std::pair<std::string, std::string>> names;

@@ -6,6 +6,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "profiler/import/imported_trace.h"
 #include "sessions/find_model.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
@@ -128,6 +129,7 @@ struct RunWriter::Impl {
   Status insert_graph(const Graph& graph, const std::string& prefix);
   Status insert_plan(const Graph& graph, const Plan& plan, const std::string& prefix);
   Status insert_passes(const std::vector<PassReport>& reports);
+  Status insert_kernel(const ImportedKernel& kernel, Statement& node, Statement& join, Statement& step);
 };
 
 Result<std::unique_ptr<RunWriter>> Store::begin_run(const RunStart& start) {
@@ -285,6 +287,42 @@ Status RunWriter::Impl::insert_implementations(const std::vector<Implementations
                  {run, static_cast<std::int64_t>(step), number++, std::string_view(i.kernel),
                   std::string_view(i.library), std::string_view(i.detail), std::int64_t{i.failed}}));
   }
+  return {};
+}
+
+// A node of its own for each kernel.
+Status RunWriter::Impl::insert_kernel(const ImportedKernel& kernel, Statement& node, Statement& join,
+                                      Statement& step) {
+  const KernelInfo& k = kernel.info;
+  const std::int64_t id = k.plan_step;
+  const std::string attributes = kernel.inputs.empty() ? "" : "inputs=" + kernel.inputs;
+  TRY(insert("graph_node", node,
+             {run, id, std::string_view(k.node), std::string_view(k.op), std::string_view(k.phase),
+              std::string_view(k.scope), std::string_view(k.passes), std::string_view(attributes),
+              std::string_view(k.types)}));
+  for (const std::uint32_t source : k.sources)
+    TRY(insert("node_source", join, {run, id, static_cast<std::int64_t>(source)}));
+  return insert("plan_step", step,
+                {run, id, id, std::string_view(k.kernel), static_cast<std::int64_t>(k.stream),
+                 std::int64_t{0}, std::int64_t{0}, std::int64_t{0}, k.flops, k.bytes_read, k.bytes_written});
+}
+
+Status RunWriter::write_kernels(const std::vector<SourceNode>& operators,
+                                const std::vector<ImportedKernel>& kernels) {
+  Impl& impl = *impl_;
+  CHECK(impl.next.plan_step == 0, "a run has a plan or kernels of another profiler");
+  TRY(impl.transact([&]() -> Status {
+    Statement source = TRY(impl.inserter("source_node", 6)), node = TRY(impl.inserter("graph_node", 9)),
+              join = TRY(impl.inserter("node_source", 3)), step = TRY(impl.inserter("plan_step", 11));
+    std::int64_t number = 0;
+    for (const SourceNode& s : operators)
+      TRY(impl.insert("source_node", source,
+                      {impl.run, number++, std::string_view(s.name), std::string_view(s.op_type),
+                       std::string_view(s.domain), std::string_view(s.scope)}));
+    for (const ImportedKernel& kernel : kernels) TRY(impl.insert_kernel(kernel, node, join, step));
+    return {};
+  }));
+  impl.next.plan_step = static_cast<std::int64_t>(kernels.size());
   return {};
 }
 

@@ -17,6 +17,11 @@
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
 -- MODULE/NAME. Its recipe, optimizer, loss and precision are empty, because they are the program's.
+--
+-- A trace of another profiler (gradloom import, run.data is 'kineto', 'onnxruntime' or 'nsys') is a run, too: its plan steps are its kernels,
+-- each with a graph node of its own, its ONNX nodes are the operators that the program called, and a kernel that ran several times in a step has
+-- several samples of it. It has no plan, buffers and passes, its losses are 'nan', and its environment is what the trace tells
+-- (trace.X) and what its import noted (import.X).
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
 PRAGMA user_version = 8;

@@ -418,4 +418,15 @@ Result<SessionFile> open_session_file(const std::string& path, StoreMode mode) {
   return opened;
 }
 
+Result<Database> open_foreign_database(const std::string& path) {
+  const std::string file = resolved(path);
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0)
+    return Error{Errc::io, "cannot read " + path + ": " + std::strerror(errno)};
+  if (!S_ISREG(info.st_mode)) return Error{Errc::io, "cannot read " + path + ": it is not a regular file"};
+  auto opened = open_as(file, "immutable=1");
+  if (!opened.ok()) return with_context(opened.error(), path);
+  return opened;
+}
+
 }  // namespace gradloom

@@ -34,5 +34,7 @@ struct SessionFile {
 // Errors name `path`.
 Result<SessionFile> open_session_file(const std::string& path, StoreMode mode);
 FileStamp stamp_of(const std::string& path);
+// A database of another program's, to read as it lies there: nothing beside it counts or is written.
+Result<Database> open_foreign_database(const std::string& path);
 
 }  // namespace gradloom

@@ -34,8 +34,9 @@ constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
 constexpr int kSchemaVersion = 8;                    // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
-// RunStart::data of a recorded loop.
+// RunStart::data of a recorded loop. Of a run that another profiler recorded it is the name of the profiler (ImportOrigin).
 constexpr const char* kLoopData = "loop";
+struct ImportedKernel;
 
 struct RunStart {
   std::string name;  // optional label, e.g. "passes none"
@@ -89,6 +90,9 @@ class RunWriter {
   // given.
   Status write_plan(const Graph& graph, const Plan& plan, const std::vector<PassReport>& reports,
                     const std::string& module = "");
+  // Of a run without a graph of ours: its kernels, whose numbers are those of the samples, and the operators that their
+  // `sources` count, in one transaction.
+  Status write_kernels(const std::vector<SourceNode>& operators, const std::vector<ImportedKernel>& kernels);
   Status add_step(const StepRow& row, const std::vector<KernelSample>& samples = {},
                   const std::vector<Activity>& activities = {});
   void add_evaluation(const EvaluationRow& row);  // committed with the steps
@@ -120,6 +124,10 @@ struct RunSummary {
   double overhead = -1, overhead_low = 0, overhead_high = 0;
   std::string graph_hash, plan_hash;
   bool is_loop() const { return data == kLoopData; }  // recorded from another program's training loop
+  bool is_import() const;                             // from the trace of another profiler
+  bool has_recipe() const { return !is_loop() && !is_import(); }
+  bool has_loss() const;          // programs of others may tell none
+  std::string kind_text() const;  // "a recorded loop", "PyTorch's profiler"; empty: a training of ours
 };
 
 // A plan step with its node, provenance and measured time: over the timed steps after the

@@ -8,6 +8,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/instances.h"
+#include "profiler/import/imported_trace.h"
 #include "profiler/sampler.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
@@ -58,6 +59,24 @@ std::int64_t integer_median(std::vector<std::int64_t>& values) {
   std::sort(values.begin(), values.end());
   const std::size_t n = values.size();
   return n % 2 == 1 ? values[n / 2] : values[n / 2 - 1] + (values[n / 2] - values[n / 2 - 1]) / 2;
+}
+
+bool RunSummary::is_import() const { return find_import_origin(data) != nullptr; }
+
+bool RunSummary::has_loss() const {
+  return has_recipe() || !std::isnan(first_loss) || !std::isnan(last_loss);
+}
+
+std::string RunSummary::kind_text() const {
+  const ImportOrigin* const origin = find_import_origin(data);
+  return is_loop() ? "a recorded loop" : origin != nullptr ? origin->title : "";
+}
+
+Result<std::int64_t> Store::Impl::warmup_steps(std::int64_t run) {
+  Statement row = TRY(database.prepare("SELECT data FROM run WHERE id = ?"));
+  row.bind(1, run);
+  const bool foreign = TRY(row.row()) && find_import_origin(row.text(0)) != nullptr;
+  return foreign ? std::int64_t{0} : std::int64_t{kWarmupSteps};
 }
 
 Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
