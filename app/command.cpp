@@ -39,6 +39,8 @@ constexpr CommandDef kCommands[] = {
     {"report", "write a run as one page to send around: figures, pictures, tables, how to run it again",
      declare_report},
     {"export", "write a run as a recipe that replays anywhere", declare_export},
+    {"import", "read what PyTorch's profiler, ONNX Runtime or Nsight Systems wrote into a session",
+     declare_import},
     {"recipe", "list the settings of a recipe with flags, types and defaults", declare_recipe},
     {"passes", "list the optimization passes and memory planners with their options", declare_passes},
     {"ops", "list the operators with opsets, gradients and kernels", declare_ops},

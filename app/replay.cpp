@@ -11,6 +11,9 @@ Result<Recipe> recipe_of(const RunRecord& run) {
                  name +
                      " is a recorded loop: its model, data and optimizer are its program's, so "
                      "there is no recipe"};
+  if (run.summary.is_import())
+    return Error{Errc::bad_input, name + " was recorded by " + run.summary.kind_text() +
+                                      ": there is no recipe, as it is no training of Gradloom's"};
   auto recipe = parse_recipe(run.recipe_json);
   if (!recipe) return with_context(recipe.error(), name);
   return recipe;

@@ -31,10 +31,11 @@ Result<WrittenReport> write_run_report(const std::string& session, const std::st
   std::reverse(report.runs.begin(), report.runs.end());
   std::reverse(report.comparisons.begin(), report.comparisons.end());
   report.session = std::filesystem::path(session).filename().string();
-  report.model_note = model_note(find_model(report.run, session), report.run);
+  if (report.run.summary.has_recipe() || !report.run.summary.model.empty())
+    report.model_note = model_note(find_model(report.run, session), report.run);
   report.now_utc = utc_timestamp();
   const RunSummary& summary = report.run.summary;
-  if (!summary.is_loop() && !report.run.recipe_json.empty())
+  if (summary.has_recipe() && !report.run.recipe_json.empty())
     report.replay = "gradloom export " + shell_quoted(report.session) + " --run " +
                     std::to_string(summary.id) + " -o recipe.json\ngradloom train --recipe recipe.json";
   const std::string page = markdown ? report_markdown(report) : report_html(report);

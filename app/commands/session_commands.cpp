@@ -9,6 +9,7 @@
 #include "engine/base/text.h"
 #include "profiler/chrome_trace.h"
 #include "profiler/environment.h"
+#include "profiler/import/imported_trace.h"
 #include "sessions/find_model.h"
 #include "sessions/recipe.h"
 #include "sessions/store.h"
@@ -37,6 +38,7 @@ Json summary_json(const RunSummary& s) {
           {"status", s.status},
           {"message", s.message},
           {"started", s.started_utc},
+          {"recorded_by", s.has_recipe() ? "gradloom" : s.data},
           {"model", s.model},
           {"device", s.device},
           {"precision", s.precision},
@@ -71,11 +73,13 @@ Status show_runs(const SessionOptions& options, CommandContext& context) {
   std::vector<std::vector<std::string>> rows;
   for (const RunSummary& s : TRY(store->list_runs())) {
     context.out.object(summary_json(s));
-    rows.push_back({std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), escaped(s.status),
-                    escaped(s.started_utc), s.is_loop() ? "a recorded loop" : escaped(s.model),
-                    s.is_loop() ? "-" : pass_count_text(s.passes), std::to_string(s.steps),
-                    short_text(s.last_loss), duration_text(static_cast<double>(s.median_step_ns)),
-                    s.is_loop() ? "-" : bytes_text(static_cast<double>(s.measured_peak_bytes))});
+    rows.push_back(
+        {std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), escaped(s.status),
+         escaped(s.started_utc), s.has_recipe() ? escaped(s.model) : s.kind_text(),
+         s.has_recipe() ? pass_count_text(s.passes) : "-", std::to_string(s.steps),
+         s.has_loss() ? short_text(s.last_loss) : "-", duration_text(static_cast<double>(s.median_step_ns)),
+         s.has_recipe() || s.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(s.measured_peak_bytes))
+                                                     : "-"});
   }
   if (rows.empty())
     context.out.text("no runs");
@@ -209,13 +213,15 @@ void show_loop(const Output& out, const LoopShares& loop, std::int64_t limit) {
     if (!part.name.empty() && part.kind != "engine") named.push_back(part);
   std::stable_sort(named.begin(), named.end(),
                    [](const LoopPart& a, const LoopPart& b) { return a.ns > b.ns; });
+  if (!loop.has_engine()) limit = std::min<std::int64_t>(limit, 8);  // the kernels tell more
   for (const LoopPart& part : named) {
     if (static_cast<std::int64_t>(rows.size()) >= limit) break;
-    rows.push_back({escaped(part.name), find_host_kind(part.kind)->title, duration_text(part.ns),
+    rows.push_back({escaped(part.name), loop.title_of(*find_host_kind(part.kind)), duration_text(part.ns),
                     percent_text(loop.share(part.ns)), short_text(part.spans)});
   }
   if (!rows.empty())
-    out.text("\n" + table_text({"outside the engine", "what", "time per step", "share", "calls per step"},
+    out.text("\n" + table_text({loop.has_engine() ? "outside the engine" : "by name", "what", "time per step",
+                                "share", "calls per step"},
                                rows, {1}));
 }
 
@@ -294,18 +300,41 @@ void show_kernels(const Output& out, const RunRecord& run, const SessionOptions&
     out.text("  note: a library is missing or failed at " + plural_text(failed, "kernel") +
              ", which our own computed");
   const bool told = known > 0 && options.group == "kernel";
-  std::vector<std::string> head = {options.group, "kernels", "time per step", "share", "rate", "bandwidth"};
+  const bool rates = !run.summary.is_import();  // profilers of others count no arithmetic
+  std::vector<std::string> head{options.group, "kernels", "time per step", "share"};
+  if (rates) head.insert(head.end(), {"rate", "bandwidth"});
   if (told) head.emplace_back("computed by");
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, g] : grouped(run, options.group)) {
     if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
-    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), percent_text(g.share),
-                    g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-",
-                    g.ns > 0 ? bytes_text(g.bytes / g.ns * 1e9) + "/s" : "-"});
+    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), percent_text(g.share)});
+    if (rates) {
+      rows.back().push_back(g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-");
+      rows.back().push_back(g.ns > 0 ? bytes_text(g.bytes / g.ns * 1e9) + "/s" : "-");
+    }
     if (told) rows.back().push_back(escaped(g.implementation));
   }
   out.text("");
-  out.text(rows.empty() ? "no kernel timings were recorded" : table_text(head, rows, {6}));
+  out.text(rows.empty() ? "no kernel timings were recorded" : table_text(head, rows, {rates ? 6 : 4}));
+}
+
+// " on cuda:0 (NVIDIA A100-SXM4-80GB)"
+std::string on_device_text(const RunRecord& run) {
+  const auto name = run.environment.find("gpu.name");
+  return " on " + escaped(run.summary.device) +
+         (name == run.environment.end() ? "" : " (" + escaped(name->second) + ")");
+}
+
+double executions_per_step(const RunRecord& run) {
+  double samples = 0;
+  for (const KernelRow& k : run.kernels) samples += static_cast<double>(k.samples);
+  return samples / static_cast<double>(std::max<std::int64_t>(run.summary.steps, 1));
+}
+
+// What its importer found that a reader must know, one line each.
+void show_import_notes(const Output& out, const RunRecord& run) {
+  for (const auto& [name, value] : run.environment)
+    if (name.starts_with(kImportNote)) out.text("  note: " + escaped(value));
 }
 
 void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
@@ -315,13 +344,16 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
            escaped(s.status) + (s.message.empty() ? "" : ", " + escaped(s.message)));
   out.text("  " + escaped(s.command));
   const std::string missing = model_note(model, run);
-  if (!s.is_loop()) out.text("  " + (missing.empty() ? "model " + escaped(model.path) : missing));
-  const bool no_loss = s.is_loop() && std::isnan(s.first_loss) && std::isnan(s.last_loss);
-  out.text("  " +
-           (no_loss ? "" : "loss " + short_text(s.first_loss) + " -> " + short_text(s.last_loss) + " over ") +
-           plural_text(s.steps, "step") + ", median step " +
-           duration_text(static_cast<double>(s.median_step_ns)) + ", " +
-           plural_text(s.kernels_per_step, "kernel") + (s.is_loop() ? " in all plans" : " per step"));
+  if (s.is_import()) out.text("  recorded by " + s.kind_text() + on_device_text(run));
+  if (!s.model.empty()) out.text("  " + (missing.empty() ? "model " + escaped(model.path) : missing));
+  out.text(
+      "  " +
+      (s.has_loss() ? "loss " + short_text(s.first_loss) + " -> " + short_text(s.last_loss) + " over " : "") +
+      plural_text(s.steps, "step") + ", median step " + duration_text(static_cast<double>(s.median_step_ns)) +
+      ", " + plural_text(s.kernels_per_step, "kernel") +
+      (s.is_loop()     ? " in all plans"
+       : s.is_import() ? " in " + number_text(std::round(executions_per_step(run))) + " executions per step"
+                       : " per step"));
   if (!run.evaluations.empty()) {
     const auto best = std::min_element(
         run.evaluations.begin(), run.evaluations.end(), [](const EvaluationRow& a, const EvaluationRow& b) {
@@ -332,7 +364,9 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
              plural_text(static_cast<std::int64_t>(run.evaluations.size()), "evaluation") + ", best " +
              short_text(best->loss) + " after step " + std::to_string(best->step));
   }
-  if (!s.is_loop())
+  if (s.is_import() && s.measured_peak_bytes > 0)
+    out.text("  peak measured " + bytes_text(static_cast<double>(s.measured_peak_bytes)));
+  if (s.has_recipe())
     out.text("  peak planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) + ", measured " +
              bytes_text(static_cast<double>(s.measured_peak_bytes)) + ", lower bound " +
              bytes_text(static_cast<double>(lower_bound_bytes(s))));
@@ -343,6 +377,7 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
     out.text(text);
   }
   if (run.loop) show_loop(out, *run.loop, options.limit);
+  show_import_notes(out, run);
   if (const std::string disturbed = gpu_disturbances(run.environment); !disturbed.empty())
     out.text("  note: " + escaped(disturbed));
   std::vector<std::vector<std::string>> rows;

@@ -369,7 +369,7 @@ void Controller::save_recipe(const std::string& path) {
 }
 
 bool Controller::can_export() const {
-  return state_.run && !state_.run->record.steps.empty() && !state_.run->record.summary.is_loop();
+  return state_.run && !state_.run->record.steps.empty() && state_.run->record.summary.has_recipe();
 }
 
 bool Controller::shown_run_is_current() const {

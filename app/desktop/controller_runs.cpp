@@ -44,16 +44,19 @@ void Controller::open_session(const std::string& path) {
   reader_->post("session", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
     auto session = load_session_snapshot(path);
     if (!session) return [this, error = session.error()] { opening_failed(error); };
-    // The newest run says which model to open.
+    // The newest run says which model to open; of another profiler's, the newest of ours beside it.
     Recipe recipe;
     std::string missing;
-    if (!(*session)->runs.empty()) {
+    const auto& runs = (*session)->runs;
+    const auto tells =
+        std::find_if(runs.begin(), runs.end(), [](const RunSummary& r) { return !r.is_import(); });
+    if (tells != runs.end()) {
       const auto say = [this](const char* what) { reader_->say(what); };
-      if (auto run = load_run_snapshot(path, (*session)->runs.front().id, say)) {
+      if (auto run = load_run_snapshot(path, tells->id, say)) {
         const FoundModel model = find_model((*run)->record, path);
-        const bool loop = (*run)->record.summary.is_loop();
-        if (model.state == FoundModel::State::none && !loop) missing = model_note(model, (*run)->record);
-        if (auto parsed = loop ? Result<Recipe>(Error{}) : parse_recipe((*run)->record.recipe_json)) {
+        const bool ours = (*run)->record.summary.has_recipe();
+        if (model.state == FoundModel::State::none && ours) missing = model_note(model, (*run)->record);
+        if (auto parsed = ours ? parse_recipe((*run)->record.recipe_json) : Result<Recipe>(Error{})) {
           recipe = std::move(parsed).value();
           recipe.model = model.path;
           recipe.model_hash = (*run)->record.summary.model_hash;

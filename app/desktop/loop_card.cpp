@@ -35,8 +35,11 @@ void draw_loop_card(const LoopShares& loop) {
   const std::string verdict = loop_verdict(loop);
   const std::string said = "T" + verdict.substr(1);
   text(fit_text(theme().ui, theme().ui->FontSize, said, width), p.text);
-  tip(fmt::format("{}\nIn the mean of {}; without any time of the engine's it would be {:.2f}x", said,
-                  plural_text(loop.steps, "step"), 1 / std::max(1e-9, 1 - loop.engine_share())));
+  std::string more = fmt::format("{}\nIn the mean of {}", said, plural_text(loop.steps, "step"));
+  if (loop.has_engine())
+    more += fmt::format("; without any time of the engine's it would be {:.2f}x",
+                        1 / std::max(1e-9, 1 - loop.engine_share()));
+  tip(more);
   register_item("loop.verdict", "loop", verdict);
   ImDrawList* list = ImGui::GetWindowDrawList();
   const ImVec2 at = ImGui::GetCursorScreenPos();
@@ -52,7 +55,7 @@ void draw_loop_card(const LoopShares& loop) {
     }
     const ImU32 fill = mix(p.panel, host_color(kind.name), 0.62f);
     list->AddRectFilled({x, at.y}, {std::max(to - 1, x + 1), at.y + tall}, fill, px(2));
-    const std::string label = fmt::format("{} {}", kind.title, percent_text(loop.share(ns)));
+    const std::string label = fmt::format("{} {}", loop.title_of(kind), percent_text(loop.share(ns)));
     if (font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, label.c_str()).x < to - x - px(10))
       list->AddText(font, font->FontSize, {x + px(5), at.y + (tall - font->FontSize) / 2}, ink_on(fill),
                     label.c_str());
@@ -60,8 +63,8 @@ void draw_loop_card(const LoopShares& loop) {
                   percent_text(loop.share(ns)));
     if (ImGui::IsWindowHovered() && mouse.x >= x && mouse.x < to && mouse.y >= at.y &&
         mouse.y < at.y + tall) {
-      std::string lines =
-          fmt::format("{}: {} of a step, {}", kind.title, duration_text(ns), percent_text(loop.share(ns)));
+      std::string lines = fmt::format("{}: {} of a step, {}", loop.title_of(kind), duration_text(ns),
+                                      percent_text(loop.share(ns)));
       int named = 0;
       for (const LoopPart& part : loop.parts)
         if (part.kind == kind.name && !part.name.empty() && ++named <= 12)

@@ -130,6 +130,9 @@ void draw_no_model(Ui& ui, const char* title, const char* hint) {
   if (s.run && s.run->record.summary.is_loop())
     return empty_state("A recorded loop",
                        "It has no model file: Timeline, Kernels and Memory show what it ran.");
+  if (s.run && s.run->record.summary.is_import())
+    return empty_state(("A run of " + s.run->record.summary.kind_text()).c_str(),
+                       "Its trace has no graph: Timeline and Kernels show what it ran.");
   if (!s.without_model) return empty_state(title, hint);
   text("The model is not found", palette().text, theme().title);
   wrapped("The session's newest run was of " + escaped(s.without_model->model), palette().text_dim);

@@ -23,8 +23,10 @@ bool choose_source(Ui& ui, const char* id) {
   ui.show_recorded = which == 1;
   ImGui::SameLine(0, px(10));
   ImGui::AlignTextToFramePadding();
-  text(ui.show_recorded ? "recorded with other passes or settings" : "not run yet", palette().text_faint,
-       theme().small);
+  const RunSummary& run = s.run->record.summary;
+  const std::string recorded =
+      run.is_import() ? "recorded by " + run.kind_text() : "recorded with other passes or settings";
+  text(ui.show_recorded ? recorded : "not run yet", palette().text_faint, theme().small);
   return ui.show_recorded;
 }
 
@@ -58,6 +60,8 @@ void draw_memory_panel(Ui& ui) {
   if (!s.plan && !s.run)
     return empty_state("No memory plan", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
   const bool recorded = choose_source(ui, "memory.source");
+  if (recorded && s.run->record.summary.is_import())
+    return empty_state("No memory plan", "The trace of another profiler has none.");
   if (ui.memory.first_step >= 0) draw_range_chip(ui, "memory.range");
   draw_memory_view(recorded ? s.run->memory : s.plan->memory, ui.memory, ui.asks);
   if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));

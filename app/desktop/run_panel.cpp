@@ -389,13 +389,16 @@ void draw_curve_panel(Ui& ui) {
   }
   if (steps.empty())
     return empty_state("No run yet", "Run a few steps (F5): loss and step times appear here as they happen.");
-  segmented("curve.what", &ui.curve, {"Loss", "Step time"});
+  const bool no_loss = !live && s.run && !s.run->record.summary.has_loss();
+  if (no_loss)
+    muted("Step time");
+  else
+    segmented("curve.what", &ui.curve, {"Loss", "Step time"});
   ImGui::SameLine(0, px(12));
   ImGui::AlignTextToFramePadding();
   std::string summary = fmt::format("{}: {} steps", title, steps.size());
   if (s.run && !live)  // the median
     summary += " of " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
-  const bool no_loss = s.run && s.run->record.summary.is_loop() && std::isnan(losses.back());
   if (!no_loss) summary += fmt::format(", loss {:.4g} \u2192 {:.4g}", losses.front(), losses.back());
   const float follow_width = px(86);
   text(fit_text(theme().ui, theme().ui->FontSize, summary, ImGui::GetContentRegionAvail().x - follow_width),
@@ -408,7 +411,7 @@ void draw_curve_panel(Ui& ui) {
       "that "
       "was chosen stays");
   const float height = std::max(px(70), ImGui::GetContentRegionAvail().y);
-  if (ui.curve == 0) {
+  if (ui.curve == 0 && !no_loss) {
     std::vector<LossCurve> series{{title, steps, losses}};
     if (!held_out_steps.empty()) series.push_back({"Held-out data", held_out_steps, held_out});
     draw_loss_plot(series, ui.loss_plot, height);

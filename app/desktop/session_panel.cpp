@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
 
 #include "app/desktop/ui.h"
@@ -13,7 +13,7 @@ namespace {
 
 std::string passes_label(const RunSummary& r) {
   if (!r.name.empty()) return escaped(r.name);
-  if (r.is_loop()) return "recorded loop";
+  if (!r.has_recipe()) return r.kind_text();
   if (r.passes.empty() || r.passes == "none") return "no passes";
   if (r.passes == default_pipeline().text()) return "default passes";
   const auto pipeline = parse_pipeline(r.passes);
@@ -78,13 +78,11 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
     case 3: status_cell(r); break;
     case 4:
       text(passes_label(r));
-      tip(r.is_loop() ? r.command : r.passes.empty() ? "no passes" : r.passes);
+      tip(!r.has_recipe() ? r.command : r.passes.empty() ? "no passes" : r.passes);
       break;
     case 5:
-      number_cell(r.steps > 0 && !(r.is_loop() && std::isnan(r.last_loss))
-                      ? fmt::format("{:.4f}", r.last_loss)
-                      : "\u2013");
-      if (r.steps > 0)
+      number_cell(r.steps > 0 && r.has_loss() ? fmt::format("{:.4f}", r.last_loss) : "\u2013");
+      if (r.steps > 0 && r.has_loss())
         tip(fmt::format("{:.6g} after {} steps, from {:.6g}", r.last_loss, r.steps, r.first_loss));
       break;
     case 6:
@@ -112,13 +110,19 @@ void draw_session_panel(Ui& ui) {
                                                       : "Runs are recorded into " + s.session_path);
   }
   const bool pair = s.run_a != 0 && s.run_b != 0 && s.run_a != s.run_b;
+  const auto ours = [&](std::int64_t id) {
+    return std::any_of(s.session->runs.begin(), s.session->runs.end(),
+                       [&](const RunSummary& run) { return run.id == id && run.has_recipe(); });
+  };
   ImGui::BeginDisabled(!pair || s.progress.running);
+  ImGui::BeginDisabled(pair && !(ours(s.run_a) && ours(s.run_b)));
   const std::string sides = pair ? fmt::format(" {} and {}", s.run_a, s.run_b) : "";
   if (button("runs.compare", "Compare" + sides + ", interleaved", ButtonKind::kPrimary,
              "Runs both again in one process, steps interleaved (ABBA)")) {
     ui.app.start_compare(ui.app.compare_command(false));
     ui.panes.show("Compare");
   }
+  ImGui::EndDisabled();
   const char* const recorded = "Compare as recorded";
   flow(button_width(recorded), px(6));
   if (button("runs.stored", recorded, ButtonKind::kPlain,

@@ -204,6 +204,9 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
   add_activities(model, trace, *of_step, first_stream);
   add_ranks(model, trace, *of_step);
   add_host(model, trace, *of_step);
+  // Streams of other profilers are not numbered one by one.
+  if (streams > 3)
+    std::erase_if(model.lanes, [](const TimelineLane& lane) { return lane.stream && lane.bars.empty(); });
   return model;
 }
 

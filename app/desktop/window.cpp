@@ -94,9 +94,9 @@ void Window::take_input() {
   if (!s.notices.empty()) host_.animate();
   s.notices.clear();
   host_.set_quiet(s.progress.running);
-  // Of a recorded loop without a model the timeline has the most to say.
+  // Of another program's run without a model the timeline has the most to say.
   const RunSummary* const run = s.run ? &s.run->record.summary : nullptr;
-  if (run != nullptr && run->is_loop() && !s.has_model() && loop_shown_ != run->id) {
+  if (run != nullptr && !run->has_recipe() && !s.has_model() && loop_shown_ != run->id) {
     ui_.panes.show("Timeline");
     loop_shown_ = run->id;
   }

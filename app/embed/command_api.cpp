@@ -23,8 +23,8 @@ constexpr Row kCommands[] = {
     {"inspect", declare_inspect}, {"plan", declare_plan},       {"check", declare_check},
     {"verify", declare_verify},   {"compare", declare_compare}, {"tune", declare_tune},
     {"runs", declare_runs},       {"show", declare_show},       {"trace", declare_trace},
-    {"export", declare_export},   {"recipe", declare_recipe},   {"passes", declare_passes},
-    {"ops", declare_ops},         {"devices", declare_devices},
+    {"import", declare_import},   {"export", declare_export},   {"recipe", declare_recipe},
+    {"passes", declare_passes},   {"ops", declare_ops},         {"devices", declare_devices},
 };
 
 Result<const Row*> command_called(const std::string& name) {

@@ -17,6 +17,9 @@ class EveryCommand : public Commands {
   // Arguments with which each command says something and succeeds.
   std::map<std::string, std::vector<std::string>> working() {
     const std::string mlp = model("mlp/model.onnx"), session = path("s.db");
+    std::ofstream(path("k.json"))
+        << R"([{"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":1,"tid":1,"ts":0,"dur":9},)"
+           R"({"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":1,"dur":5}])";
     if (!fs::exists(session)) {
       const Outcome made = run(train_mlp({"--steps", "4", "--session", session}));
       EXPECT_EQ(made.code, 0) << made.err;
@@ -35,6 +38,7 @@ class EveryCommand : public Commands {
             {"trace", {session, "-o", path("t.json")}},
             {"report", {session, "-o", path("r.html")}},
             {"export", {session}},
+            {"import", {path("k.json"), "--session", path("i.db")}},
             {"recipe", {}},
             {"passes", {}},
             {"ops", {}},

@@ -1,5 +1,5 @@
 // Files that strangers could send, made here, and what the program must answer to each: a table of cases, one
-// row of threats after the other (O1 to O17 for ONNX files, D for data, P for parameters, R for recipes and sessions).
+// row of threats after the other (O1 to O17 for ONNX files, D for data, P for parameters, R for recipes and sessions, T for traces).
 // hostile_test.cpp runs the program on them, write_corpus.cpp writes them into a folder (seeds of the
 // fuzzers, and for looking at them).
 #pragma once
@@ -41,6 +41,7 @@ std::vector<Case> nesting_cases();   // nesting_cases.cpp: O9
 std::vector<Case> limit_cases();     // limit_cases.cpp: O10, O11
 std::vector<Case> external_cases();  // external_cases.cpp: O7, O8, O15
 std::vector<Case> other_cases();     // other_cases.cpp: data, parameters, recipes, sessions
+std::vector<Case> trace_cases();     // trace_cases.cpp: traces of other profilers
 std::vector<Case> all_cases();
 
 }  // namespace gradloom::hostile

@@ -55,6 +55,10 @@ void sides(const Comparison& c, const RunSummary* a, const RunSummary* b) {
     text(format_value(first ? c.a_step_ns : c.b_step_ns, Unit::kNs) + " per step", palette().text_dim);
     if (run) {
       ImGui::SameLine();
+      if (!run->has_recipe()) {
+        muted(run->kind_text());
+        continue;
+      }
       muted(fmt::format("peak {}, {} kernels, {}",
                         format_value(static_cast<double>(run->plan_peak_bytes), Unit::kBytes),
                         run->kernels_per_step, passes_label(run->passes)));
@@ -83,8 +87,9 @@ void verdict(const Comparison& c) {
   spacer(2);
   const bool equal = c.first_different_step == 0;
   const std::string loss =
-      std::isnan(c.max_loss_difference) ? "\u2717 NaN on one side only"
-      : equal                           ? "\u2713 bit-equal in every step"
+      !c.has_losses()                     ? "not compared: of one run it is not known"
+      : std::isnan(c.max_loss_difference) ? "\u2717 NaN on one side only"
+      : equal                             ? "\u2713 bit-equal in every step"
               : fmt::format("largest difference {:.3g} ({:.2g} relative), first in step {}",
                             c.max_loss_difference, c.max_relative_loss_difference, c.first_different_step);
   key_value("Loss", loss);
@@ -140,7 +145,7 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
   spacer(4);
   sides(c, a, b);
   spacer(6);
-  std::vector<std::string> tables{"Kernels", "Phases", "Scopes"};
+  std::vector<std::string> tables{c.by_scope ? "Modules" : "Kernels", "Phases", "Scopes"};
   if (!c.streams.empty()) tables.emplace_back("Streams");  // of GPUs
   state.table = std::min(state.table, static_cast<int>(tables.size()) - 1);
   if (segmented("compare.table", &state.table, tables)) state.rows.selected = -1;

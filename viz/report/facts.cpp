@@ -100,6 +100,7 @@ void add_rejections(const RunRecord& run, double total, std::vector<std::string>
 
 std::string model_name(const RunSummary& run) {
   if (run.is_loop()) return "A recorded loop";
+  if (run.is_import() && run.model.empty()) return "A run of " + run.kind_text();
   const std::filesystem::path path(run.model);
   const std::string label = model_label(run.model);
   return (label == path.stem() ? "" : label + "/") + path.filename().string();
@@ -122,10 +123,13 @@ std::vector<Figure> key_figures(const Report& report) {
     figures.push_back({"held-out loss", short_text(report.run.evaluations.back().loss),
                        "after step " + std::to_string(report.run.evaluations.back().step)});
   if (s.measured_peak_bytes > 0)
-    figures.push_back({"memory", bytes_text(static_cast<double>(s.measured_peak_bytes)),
-                       "peak; planned " + bytes_text(static_cast<double>(s.plan_peak_bytes))});
-  figures.push_back(
-      {"kernels", std::to_string(s.kernels_per_step), s.is_loop() ? "in all plans" : "per step"});
+    figures.push_back(
+        {"memory", bytes_text(static_cast<double>(s.measured_peak_bytes)),
+         s.has_recipe() ? "peak; planned " + bytes_text(static_cast<double>(s.plan_peak_bytes)) : "peak"});
+  figures.push_back({"kernels", std::to_string(s.kernels_per_step),
+                     s.is_loop()     ? "in all plans"
+                     : s.is_import() ? "different ones"
+                                     : "per step"});
   return figures;
 }
 
@@ -136,7 +140,7 @@ std::vector<std::string> findings(const RunRecord& run) {
   std::vector<std::string> found;
   if (total <= 0) return found;
   found.push_back(largest_operator(model));
-  add_moves(run, total, found);
+  if (!run.summary.is_import()) add_moves(run, total, found);  // profilers of others count no arithmetic
   add_small(run, total, found);
   add_rejections(run, total, found);
   return found;

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/base/text.h"
+#include "profiler/import/imported_trace.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/memory_model.h"
 #include "viz/report/charts.h"
@@ -73,11 +74,15 @@ std::string header(const Report& report) {
       element("h1", "", text(report::model_name(s)) + (s.name.empty() ? "" : ": " + text(s.name)));
   std::string line =
       fmt::format("run {} of {}, {}, {}", s.id, text(report.session), text(s.status), text(s.started_utc));
-  if (!s.device.empty()) line += fmt::format("; {} in {}", text(s.device), text(s.precision));
+  if (s.is_import()) line += "; recorded by " + text(s.kind_text());
+  if (!s.device.empty()) line += "; " + text(s.device);
+  if (!s.precision.empty()) line += " in " + text(s.precision);
   if (!s.optimizer.empty()) line += ", " + text(s.optimizer);
   made += element("p", "soft", line);
   if (!s.message.empty()) made += element("p", "bad", text(s.message));
   if (!report.model_note.empty()) made += element("p", "bad", text(report.model_note));
+  for (const auto& [name, value] : report.run.environment)
+    if (name.starts_with(kImportNote)) made += element("p", "soft", text(value));
   made += "<div class=\"figures\">";
   for (const report::Figure& f : report::key_figures(report))
     made += fmt::format("<div><span>{}</span><b>{}</b><span>{}</span></div>", text(f.name), text(f.value),
@@ -92,6 +97,7 @@ std::string findings_list(const RunRecord& run) {
 }
 
 std::string losses(const RunRecord& run) {
+  if (!run.summary.has_loss()) return {};
   report::Curve loss{"loss", "", {}, {}}, held{"held-out loss", "held", {}, {}, true};
   for (const StepRow& row : run.steps) {
     loss.x.push_back(static_cast<double>(row.step));
@@ -180,7 +186,10 @@ std::string times(const RunRecord& run) {
                : element("p", "soft", "No step was timed kernel by kernel (train --profile sampled does).");
   std::string made =
       element("p", "soft",
-              fmt::format("Per optimizer step, from the steps that were timed kernel by kernel: {} in {}.",
+              fmt::format("{}: {} in {}.",
+                          run.summary.is_import()
+                              ? "Per step, as its profiler saw it"
+                              : "Per optimizer step, from the steps that were timed kernel by kernel",
                           duration_text(model.total_ns()),
                           plural_text(static_cast<std::int64_t>(run.kernels.size()), "kernel")));
   made += report::kernel_strip(run.kernels);
@@ -192,7 +201,7 @@ std::string times(const RunRecord& run) {
 }
 
 std::string memory(const RunRecord& run) {
-  if (run.buffers.empty() || run.summary.is_loop()) return {};
+  if (run.buffers.empty() || !run.summary.has_recipe()) return {};
   const MemoryModel model = build_memory_model(run);
   const auto bytes = [](std::int64_t b) { return bytes_text(static_cast<double>(b)); };
   std::string made = element(
@@ -236,7 +245,8 @@ std::string comparison_part(const Comparison& c) {
   made += element("p", "soft",
                   fmt::format("A: {}, {} a step. B: {}, {} a step. {}{}", text(c.a),
                               duration_text(c.a_step_ns), text(c.b), duration_text(c.b_step_ns),
-                              c.first_different_step == 0
+                              !c.has_losses() ? "Losses are not compared: of one run they are not known"
+                              : c.first_different_step == 0
                                   ? "Losses equal to the bit"
                                   : fmt::format("Losses differ from step {} on, by {} at most",
                                                 c.first_different_step, short_text(c.max_loss_difference)),
@@ -245,7 +255,10 @@ std::string comparison_part(const Comparison& c) {
   for (const ComparedRow& row : report::first_of(c.kernels, kChanges)) {
     rows.push_back({text(row.name), phase(row.phase), duration(row.a_ns), duration(row.b_ns), change(row)});
   }
-  return made + html::table({{"kernels"}, {"phase"}, {"A", true}, {"B", true}, {"change", true}}, rows);
+  return made +
+         html::table(
+             {{c.by_scope ? "module" : "kernels"}, {"phase"}, {"A", true}, {"B", true}, {"change", true}},
+             rows);
 }
 
 std::string comparisons(const Report& report) {
@@ -262,7 +275,7 @@ std::string all_runs(const Report& report) {
     const std::string number = std::to_string(s.id), name = s.name.empty() ? "-" : text(s.name);
     rows.push_back(
         {s.id == report.run.summary.id ? element("b", "", number) : number, name, text(report::model_name(s)),
-         text(s.status), std::to_string(s.steps), short_text(s.last_loss),
+         text(s.status), std::to_string(s.steps), s.has_loss() ? short_text(s.last_loss) : "-",
          duration(static_cast<double>(s.median_step_ns)),
          s.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(s.measured_peak_bytes)) : "-"});
   }
@@ -317,7 +330,10 @@ std::string report_html(const Report& report) {
   page += header(report);
   page += section("What stands out", findings_list(run));
   page += section("Loss", losses(run));
-  if (run.loop) page += section("Where a step of the loop goes", loop_table(*run.loop));
+  if (run.loop)
+    page +=
+        section(run.summary.is_loop() ? "Where a step of the loop goes" : "Where a step of the program goes",
+                loop_table(*run.loop));
   page += section("What each rank does in a step", ranks_table(run.ranks));
   page += section("Where the time goes", times(run));
   page += section("Where the memory goes", memory(run));

@@ -38,9 +38,9 @@ std::string kernel_lines(KernelTableModel& model, KernelGroup group, std::size_t
 std::string report_markdown(const Report& report) {
   const RunSummary& s = report.run.summary;
   std::string page =
-      fmt::format("### {}{}\n\nrun {} of {}, {}, {} in {}\n\n", plain(report::model_name(s)),
+      fmt::format("### {}{}\n\nrun {} of {}, {}, {}{}\n\n", plain(report::model_name(s)),
                   s.name.empty() ? "" : ": " + plain(s.name), s.id, markdown::code(escaped(report.session)),
-                  plain(s.status), plain(s.device), plain(s.precision));
+                  plain(s.status), plain(s.device), s.precision.empty() ? "" : " in " + plain(s.precision));
   std::vector<std::string> names, values;
   for (const report::Figure& f : report::key_figures(report)) {
     names.push_back(f.name);
