@@ -8,6 +8,8 @@ from typing import Any, Dict, List, Optional
 from . import plots
 from ._library import UsageError
 
+_PROFILERS = ("kineto", "onnxruntime", "nsys")  # run.data of traces that gradloom import read
+
 
 class Rows(List[Dict[str, Any]]):
     """A list of dicts, one per row."""
@@ -86,12 +88,14 @@ class Session:
 
     def loop(self, run: Optional[int] = None) -> Rows:
         """Where the time of a recorded loop goes: by kind and name the own time of its spans per step, and its share; no rows where the
-        run is no loop. Of the steps that `gradloom show` tells of: those timed kernel by kernel, if any, after the first three."""
+        run is no loop. Of the steps that `gradloom show` tells of: those timed kernel by kernel, if any, after the first three (of another
+        profiler's trace: all)."""
         number = self.run(run)
         if self.query("PRAGMA user_version")[0]["user_version"] < 7:
             return Rows()
         found = Rows()
-        for timed, after in ((1, 3), (1, 0), (0, 3), (0, 0)):
+        warmup = 0 if self.query("SELECT data FROM run WHERE id = ?", number)[0]["data"] in _PROFILERS else 3
+        for timed, after in ((1, warmup), (1, 0), (0, warmup), (0, 0)):
             found = self.query("""
                 WITH steps AS (SELECT step, step_ns FROM loss WHERE run = ?1 AND timed >= ?2 AND step > ?3)
                 SELECT kind, name, 1.0 * sum(spans) / (SELECT count(*) FROM steps) AS spans_per_step,

@@ -1,4 +1,5 @@
-"""Gradloom in PyTorch scripts: Module wraps a module, TrainStep is a whole step, capture writes one into a folder."""
+"""Gradloom in PyTorch scripts: Module wraps a module, TrainStep is a whole step, capture writes one into a folder, profile traces
+PyTorch's own."""
 
 import torch as _torch
 
@@ -7,6 +8,7 @@ if tuple(int(word) for word in _torch.__version__.split(".")[:2]) < (1, 13):
 
 from ._capture import capture
 from ._module import Module
+from ._profile import profile
 from ._train_step import TrainStep
 
-__all__ = ["Module", "TrainStep", "capture"]
+__all__ = ["Module", "TrainStep", "capture", "profile"]
