@@ -7,6 +7,8 @@
 namespace gradloom {
 namespace {
 
+constexpr std::size_t kMostPlaced = 10'000;  // modules that are matched by place
+
 std::vector<std::string> parts_of(const std::string& scope) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= scope.size();) {
@@ -79,12 +81,12 @@ struct ModuleTree {
   std::vector<std::pair<std::string, ModuleTree>> inside;  // each with its last name
   void add(const std::vector<std::string>& parts) {
     ModuleTree* at = this;
-    for (const std::string& part : parts) {
-      const auto known = std::find_if(at->inside.begin(), at->inside.end(),
-                                      [&](const auto& module) { return module.first == part; });
-      if (known == at->inside.end()) at->inside.emplace_back(part, ModuleTree());
-      at = known == at->inside.end() ? &at->inside.back().second : &known->second;
-    }
+    for (const std::string& part : parts) at = &at->module(part);
+  }
+  ModuleTree& module(const std::string& name) {
+    for (auto& [known, tree] : inside)
+      if (known == name) return tree;
+    return inside.emplace_back(name, ModuleTree()).second;
   }
 };
 
@@ -138,7 +140,7 @@ ModuleMatch match_modules(ImportedTrace& trace, const std::vector<std::string>& 
       if ((kernel.info.phase == "forward") == forward && seen.insert(kernel.info.scope).second)
         found.push_back(kernel.info.scope);
   Names names = match_by_name(found, spellings(scopes));
-  if (2 * names.size() < found.size()) {
+  if (2 * names.size() < found.size() && found.size() <= kMostPlaced) {
     const Names placed = match_by_place(found, scopes);
     const auto count = [&](const Names& of) {
       return std::count_if(found.begin(), found.end(),

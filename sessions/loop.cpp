@@ -55,8 +55,7 @@ std::vector<LoopRow> loop_rows(const LoopShares& loop) {
 
 std::string loop_verdict(const LoopShares& loop) {
   if (!loop.has_engine())
-    return fmt::format("the kernels take {} of a step; the rest is Python, and PyTorch around them",
-                       percent_text(std::min(1.0, loop.share(loop.kernel_ns))));
+    return fmt::format("the kernels' times add up to {} of a step", percent_text(loop.share(loop.kernel_ns)));
   std::string text =
       fmt::format("the engine computes {} of a step: twice as fast would make the loop {:.2f}x",
                   percent_text(loop.engine_share()), loop.loop_speedup(2));

@@ -48,6 +48,7 @@ class NsysReader {
     const char* otherwise;  // SQL where the table has no such column
   };
   Result<bool> has(const std::string& table);
+  // Of events only those with numbers as times.
   Result<std::string> select(const std::string& table, const std::vector<Column>& columns);
   Status read_strings();
   Status read_devices();
@@ -84,7 +85,9 @@ Result<std::string> NsysReader::select(const std::string& table, const std::vect
   for (const Column& column : columns)
     list += (list.empty() ? "" : ", ") + (known.count(column.name) != 0 ? fmt::format("\"{}\"", column.name)
                                                                         : std::string(column.otherwise));
-  return "SELECT " + list + " FROM " + table;
+  const bool times = known.count("start") != 0 && known.count("end") != 0;
+  return "SELECT " + list + " FROM " + table +
+         (times ? " WHERE typeof(start) = 'integer' AND typeof(\"end\") = 'integer'" : "");
 }
 
 Status NsysReader::read_strings() {

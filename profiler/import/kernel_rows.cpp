@@ -1,8 +1,21 @@
 #include "profiler/import/kernel_rows.h"
 
-#include <algorithm>
+#include <string_view>
 
 namespace gradloom {
+
+namespace {
+
+// "void (anonymous namespace)::reduce<float>(int)" -> "reduce"
+std::string function_name(std::string name) {
+  constexpr std::string_view kVoid = "void ", kUnnamed = "(anonymous namespace)::";
+  if (name.starts_with(kVoid)) name.erase(0, kVoid.size());
+  for (std::size_t at; (at = name.find(kUnnamed)) != std::string::npos;) name.erase(at, kUnnamed.size());
+  const std::size_t end = name.find_first_of("<(");
+  return end == std::string::npos || end == 0 ? name : name.substr(0, end);
+}
+
+}  // namespace
 
 std::uint32_t KernelRows::operator_of(const KernelPlace& place) {
   const auto [at, fresh] = operators_.try_emplace({place.scope, place.source, place.node},
@@ -21,7 +34,7 @@ std::int32_t KernelRows::row(const KernelPlace& place) {
   if (!fresh) return at->second;
   ImportedKernel made;
   made.info.plan_step = at->second;
-  made.info.op = texts_[place.op == 0 ? place.kernel : place.op];
+  made.info.op = place.op == 0 ? function_name(texts_[place.kernel]) : texts_[place.op];
   made.info.kernel = texts_[place.kernel];
   made.info.phase = texts_[place.phase];
   made.info.scope = texts_[place.scope];

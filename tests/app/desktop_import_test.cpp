@@ -24,7 +24,7 @@ class DesktopImport : public WindowScript {
 TEST_F(DesktopImport, ItsTimelineComesToTheFront) {
   EXPECT_EQ(open(file("s.db"),
                  "wait idle\n"
-                 "expect loop.verdict \"the kernels take 40.0 % of a step*\"\n"
+                 "expect loop.verdict \"the kernels' times add up to 40.0 %*\"\n"
                  "expect timeline.canvas 1\n"
                  "expect bar.blocks.0/aten::mm\n"
                  "expect bar.SGD.step\n"

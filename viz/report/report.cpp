@@ -144,16 +144,27 @@ std::string ranks_table(const std::vector<RankShares>& ranks) {
               : "");
 }
 
+// C++ names of kernels are as long as their template arguments.
+std::string brief(const std::string& name) {
+  constexpr std::size_t kLongest = 140;
+  if (name.size() <= kLongest) return text(name);
+  std::size_t kept = kLongest - 3;
+  while (kept > 0 && (name[kept] & 0xc0) == 0x80) --kept;
+  return text(name.substr(0, kept)) + "...";
+}
+
 // The first lines of the kernels, grouped.
 std::string kernel_table(KernelTableModel& model, KernelGroup group, const char* title, std::size_t most) {
   model.set_group(group);
   const bool single = group == KernelGroup::kSingle, phases = group == KernelGroup::kPhase;
   const double largest = model.lines().empty() ? 0 : model.lines().front().share;
+  const bool rates = std::any_of(model.lines().begin(), model.lines().end(),
+                                 [](const KernelLine& line) { return line.flops > 0 || line.bytes > 0; });
   std::vector<std::vector<std::string>> rows;
   for (const KernelLine& line : report::first_of(model.lines(), most)) {
     std::vector<std::string> row{phases ? phase(line.name) : text(line.name.empty() ? "(top)" : line.name)};
     if (single) {
-      row.push_back(text(line.kernel));
+      row.push_back(brief(line.kernel));
       row.push_back(phase(line.phase));
     } else {
       row.push_back(std::to_string(line.count));
@@ -163,8 +174,10 @@ std::string kernel_table(KernelTableModel& model, KernelGroup group, const char*
                                   single   ? text(line.phase)
                                   : phases ? text(line.name)
                                            : ""));
-    row.push_back(line.flops > 0 ? count_text(line.rate() * 1e9, "FLOP/s") : "-");
-    row.push_back(line.bytes > 0 ? bytes_text(line.bandwidth() * 1e9) + "/s" : "-");
+    if (rates) {
+      row.push_back(line.flops > 0 ? count_text(line.rate() * 1e9, "FLOP/s") : "-");
+      row.push_back(line.bytes > 0 ? bytes_text(line.bandwidth() * 1e9) + "/s" : "-");
+    }
     rows.push_back(std::move(row));
   }
   std::vector<Column> columns{{title}};
@@ -172,8 +185,8 @@ std::string kernel_table(KernelTableModel& model, KernelGroup group, const char*
     columns.insert(columns.end(), {{"implementation"}, {"phase"}});
   else
     columns.push_back({"kernels", true});
-  columns.insert(columns.end(),
-                 {{"time per step", true}, {"share", true}, {"rate", true}, {"bandwidth", true}});
+  columns.insert(columns.end(), {{"time per step", true}, {"share", true}});
+  if (rates) columns.insert(columns.end(), {{"rate", true}, {"bandwidth", true}});
   return html::table(columns, rows);
 }
 

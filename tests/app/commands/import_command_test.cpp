@@ -69,7 +69,7 @@ TEST_F(ImportCommand, OtherCommandsTellNothingFalseOfIt) {
   EXPECT_EQ(show.out.find("FLOP"), std::string::npos) << show.out;
   EXPECT_NE(show.out.find("recorded by PyTorch's profiler on cpu"), std::string::npos) << show.out;
   EXPECT_NE(show.out.find("3 kernels in 3 executions per step"), std::string::npos) << show.out;
-  EXPECT_NE(show.out.find("the kernels take 38.9 % of a step"), std::string::npos) << show.out;
+  EXPECT_NE(show.out.find("the kernels' times add up to 38.9 % of a step"), std::string::npos) << show.out;
   const json object = run({"show", path("s.db"), "--json"}).lines().at(0);
   EXPECT_EQ(object["first_loss"], "NaN");
   EXPECT_EQ(object["kernels"][0]["scope"], "blocks.0/up");

@@ -171,12 +171,12 @@ TEST(Kineto, OneLaunchOfAGraphStartsManyKernels) {
   trace.mark("ProfilerStep#1", 0, 100);
   trace.event("cuda_runtime", "cudaGraphLaunch", 1, 10, 5, R"("correlation":7)");
   for (int i = 0; i < 3; ++i)
-    trace.event("kernel", fmt::format("k{}", i), 7, 20 + 10 * i, 5,
-                R"("correlation":7,"device":0,"stream":7)");
+    trace.event("kernel", fmt::format("void (anonymous namespace)::at::k{}<float, 4>(int)", i), 7,
+                20 + 10 * i, 5, R"("correlation":7,"device":0,"stream":7)");
   const auto read = read_text(trace.text());
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->kernels.size(), 3u);
-  EXPECT_EQ(read->kernels[0].info.op, "k0") << "no operator launched it";
+  EXPECT_EQ(read->kernels[0].info.op, "at::k0") << "no operator launched it";
   ASSERT_EQ(read->steps[0].activities.size(), 1u);
   EXPECT_EQ(read->steps[0].activities[0].plan_step, 0);
 }
