@@ -30,7 +30,8 @@ using Kind = ChromeEvent::Kind;
 
 constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
 constexpr int kDeepest = 64;
-constexpr std::size_t kMostInputs = 16, kMostDims = 8, kMostFacts = 64, kMostThreads = 100'000;
+constexpr std::size_t kMostInputs = 16, kMostDims = 8, kMostFacts = 64, kMostThreads = 100'000,
+                      kMostThreadName = 64;
 constexpr double kFarthestUs = 4e15;  // of an epoch in microseconds: the year 2096
 
 // Microseconds as written, to the nanosecond: a double of an epoch's microseconds has 0.25 of them.
@@ -290,9 +291,9 @@ bool EventReader::string(string_t& text) {
     else if (key_ == "ph")
       phase_ = text;
     else if (key_ == "pid")
-      pid_ = text;
+      pid_ = text.substr(0, kMostThreadName);
     else if (key_ == "tid")
-      tid_ = text;
+      tid_ = text.substr(0, kMostThreadName);
   } else if (inside() == 2 && in_args_) {
     if (argument_ == "op_name")
       operator_ = text;

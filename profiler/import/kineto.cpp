@@ -16,6 +16,9 @@ namespace {
 
 using Kind = ChromeEvent::Kind;
 
+// 0 is the busiest stream, or the training thread; 1 and 2 are what copies of our own runs use; a session takes 1023.
+constexpr std::int32_t kFirstOther = 3, kLastStream = 1023;
+
 const char* phase_text(CallPhase phase) {
   switch (phase) {
     case CallPhase::loss: return "loss";
@@ -53,6 +56,7 @@ class KinetoRun {
   void add_device_event(const ChromeEvent& e, std::int32_t launch);
   void number_streams();
   std::int32_t stream_of(const ChromeEvent& e) const;
+  std::int32_t stream_of_thread(std::int32_t thread);
   void add_host();
   void tell();
 
@@ -67,6 +71,7 @@ class KinetoRun {
   std::map<std::int32_t, std::int32_t> optimizer_texts_;
   std::vector<std::int64_t> backward_end_ns_;                              // by step; -1: it has none
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> streams_;  // by device and stream
+  std::map<std::int32_t, std::int32_t> thread_streams_;
   std::int64_t outside_ns_ = 0, unlaunched_ = 0, unmatched_nodes_ = 0, left_out_ = 0;
 };
 
@@ -230,12 +235,24 @@ bool KinetoRun::outside(std::int64_t start_ns, std::int64_t ns) {
   return true;
 }
 
+// Operators of several threads run at the same time, as those of streams.
+std::int32_t KinetoRun::stream_of_thread(std::int32_t thread) {
+  if (thread == main_thread_) return 0;
+  const auto next = static_cast<std::int32_t>(thread_streams_.size());
+  const auto [at, fresh] = thread_streams_.try_emplace(thread, std::min(kFirstOther + next, kLastStream));
+  if (fresh && next < 16)
+    trace_.environment[fmt::format("trace.stream_{}", at->second)] =
+        "thread " + events_.threads[static_cast<std::size_t>(thread)];
+  return at->second;
+}
+
 void KinetoRun::add_operators() {
   for (const KinetoCall& c : calls_.calls) {
     const ChromeEvent& e = at(c.event);
     if (e.kind != Kind::op || outside(e.start_ns, c.own_ns)) continue;
     KernelPlace place = describe(c.place, e.start_ns);
     place.kernel = place.op;
+    place.stream = stream_of_thread(e.thread);
     if (c.place.node >= 0 && node(c.place.node).forward < 0) ++unmatched_nodes_;
     rows_.add(trace_.steps[static_cast<std::size_t>(step_of(e.start_ns))], place, c.own_start_ns, c.own_ns);
   }
@@ -249,10 +266,9 @@ void KinetoRun::number_streams() {
   std::vector<std::pair<std::int64_t, std::pair<std::int32_t, std::int32_t>>> order;
   for (const auto& [stream, ns] : busy_ns) order.emplace_back(-ns, stream);
   std::sort(order.begin(), order.end());
-  constexpr std::int32_t kLast = 1023;  // that a session takes
   for (std::size_t i = 0; i < order.size(); ++i) {
-    // 1 and 2 are what copies of our own runs use.
-    const std::int32_t number = i == 0 ? 0 : static_cast<std::int32_t>(std::min<std::size_t>(i + 2, kLast));
+    const std::int32_t number =
+        i == 0 ? 0 : std::min(kFirstOther + static_cast<std::int32_t>(i) - 1, kLastStream);
     streams_[order[i].second] = number;
     if (i < 16)
       trace_.environment[fmt::format("trace.stream_{}", number)] =

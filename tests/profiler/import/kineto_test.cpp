@@ -194,6 +194,19 @@ TEST(Kineto, WithoutStepsAllIsOne) {
   EXPECT_NE(read->notes[0].find("marks no steps"), std::string::npos);
 }
 
+TEST(Kineto, OtherThreadsAreOtherStreams) {
+  KinetoText trace;
+  trace.mark("ProfilerStep#1", 0, 100).op("aten::mm", 10, 50);
+  trace.event("cpu_op", "aten::mm", 9, 20, 50).event("cpu_op", "aten::stack", 8, 20, 5);
+  const auto read = read_text(trace.text());
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  ASSERT_EQ(read->kernels.size(), 3u);
+  std::vector<std::int32_t> streams;
+  for (const ImportedKernel& kernel : read->kernels) streams.push_back(kernel.info.stream);
+  EXPECT_EQ(streams, (std::vector<std::int32_t>{0, 3, 4}));
+  EXPECT_EQ(read->environment.at("trace.stream_3"), "thread 7/9");
+}
+
 TEST(Kineto, ModulesOfTracesWithStacks) {
   KinetoText trace;
   trace.mark("ProfilerStep#1", 0, 100);
