@@ -124,7 +124,10 @@ ImportedRun told(const std::string& file, const RunStart& start, const ImportedT
     run.executions += static_cast<std::int64_t>(step.samples.size());
   }
   std::sort(times.begin(), times.end());
-  if (!times.empty()) run.median_step_ns = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
+  if (!times.empty()) {
+    const std::int64_t low = times[(times.size() - 1) / 2];
+    run.median_step_ns = low + (times[times.size() / 2] - low) / 2;
+  }
   std::set<std::string> modules;
   for (const ImportedKernel& kernel : trace.kernels)
     if (!kernel.info.scope.empty()) modules.insert(kernel.info.scope);

@@ -133,7 +133,7 @@ Status NsysReader::add(ChromeEvent event, std::int64_t start_ns, std::int64_t en
   if (out_.events.size() >= kMostImportEvents)
     return Error{Errc::limit, fmt::format("it has more than {} events", kMostImportEvents)};
   event.start_ns = start_ns;
-  event.duration_ns = end_ns - start_ns;
+  event.duration_ns = std::min(end_ns - start_ns, kLongestImport);
   out_.events.push_back(event);
   return {};
 }

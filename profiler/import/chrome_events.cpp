@@ -444,7 +444,7 @@ Result<ChromeEvents> read_chrome_events(const std::string& path, const ImportPro
   for (const ChromeEvent& e : events.events) first = std::min(first, e.start_ns);
   for (ChromeEvent& e : events.events) {
     e.start_ns -= first;
-    e.duration_ns = std::min<std::int64_t>(e.duration_ns, std::int64_t{1} << 58);
+    e.duration_ns = std::min(e.duration_ns, kLongestImport);
   }
   return events;
 }

@@ -28,7 +28,8 @@ constexpr std::size_t kMostImportExecutions = 2'000'000;          // of kernels;
 constexpr std::size_t kMostImportSteps = 100'000;
 constexpr std::size_t kMostImportSpans = 100'000;  // of the thread in one step; else that step has none
 constexpr std::size_t kMostImportName = 4096;      // bytes; longer names are cut
-constexpr int kMostImportDepth = 64;               // of modules inside one another
+constexpr std::int64_t kLongestImport = std::int64_t{1} << 50;  // ns of an event, of a trace: 13 days
+constexpr int kMostImportDepth = 64;                            // of modules inside one another
 
 struct ImportedKernel {
   KernelInfo info;     // sources: in ImportedTrace::operators

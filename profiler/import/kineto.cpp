@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "engine/base/text.h"
@@ -72,7 +71,8 @@ class KinetoRun {
   std::vector<std::int64_t> backward_end_ns_;                              // by step; -1: it has none
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> streams_;  // by device and stream
   std::map<std::int32_t, std::int32_t> thread_streams_;
-  std::int64_t outside_ns_ = 0, unlaunched_ = 0, unmatched_nodes_ = 0, left_out_ = 0;
+  double outside_ns_ = 0;
+  std::int64_t unlaunched_ = 0, unmatched_nodes_ = 0, left_out_ = 0;
 };
 
 Result<ImportedTrace> KinetoRun::make() {
@@ -115,7 +115,7 @@ void KinetoRun::find_steps() {
     last = std::max(last, e.start_ns + e.duration_ns);
   }
   if (first > last) return;
-  trace_.steps.push_back({first, last - first, {}, {}, {}});
+  trace_.steps.push_back({first, std::min(last - first, kLongestImport), {}, {}, {}});
   trace_.notes.emplace_back("the trace marks no steps (profiler.step()): all of it counts as one");
 }
 
@@ -125,8 +125,8 @@ void KinetoRun::choose_main_thread() {
     main_thread_ = at(calls_.steps.front()).thread;
     return;
   }
-  std::map<std::int32_t, std::int64_t> own_ns;
-  for (const KinetoCall& c : calls_.calls) own_ns[at(c.event).thread] += c.own_ns;
+  std::map<std::int32_t, double> own_ns;
+  for (const KinetoCall& c : calls_.calls) own_ns[at(c.event).thread] += static_cast<double>(c.own_ns);
   for (const auto& [thread, ns] : own_ns)
     if (main_thread_ < 0 || ns > own_ns[main_thread_]) main_thread_ = thread;
 }
@@ -170,11 +170,11 @@ std::int32_t KinetoRun::step_of(std::int64_t start_ns) const {
 
 // Modules are what the program marked, unless that is less of the forward than what traces with stacks say.
 void KinetoRun::choose_modules() {
-  std::int64_t marked_ns = 0, stacked_ns = 0;
+  double marked_ns = 0, stacked_ns = 0;
   for (const KinetoCall& c : calls_.calls) {
     if (c.place.node >= 0 || at(c.event).kind != Kind::op) continue;
-    if (c.place.marked != 0) marked_ns += c.own_ns;
-    if (c.place.module != 0) stacked_ns += c.own_ns;
+    if (c.place.marked != 0) marked_ns += static_cast<double>(c.own_ns);
+    if (c.place.module != 0) stacked_ns += static_cast<double>(c.own_ns);
   }
   by_marks_ = marked_ns >= stacked_ns;
 }
@@ -231,7 +231,8 @@ KernelPlace KinetoRun::describe(const CallPlace& place, std::int64_t start_ns) {
 // Counts what is in no step, but for what follows the last one.
 bool KinetoRun::outside(std::int64_t start_ns, std::int64_t ns) {
   if (step_of(start_ns) >= 0) return false;
-  if (!trace_.steps.empty() && start_ns < trace_.steps.back().start_ns) outside_ns_ += ns;
+  if (!trace_.steps.empty() && start_ns < trace_.steps.back().start_ns)
+    outside_ns_ += static_cast<double>(ns);
   return true;
 }
 
@@ -259,11 +260,11 @@ void KinetoRun::add_operators() {
 }
 
 void KinetoRun::number_streams() {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> busy_ns;
+  std::map<std::pair<std::int32_t, std::int32_t>, double> busy_ns;
   for (const ChromeEvent& e : events_.events)
     if (e.kind == Kind::kernel || e.kind == Kind::copy || e.kind == Kind::fill)
-      busy_ns[{e.device, e.stream}] += e.kind == Kind::kernel ? e.duration_ns : 0;
-  std::vector<std::pair<std::int64_t, std::pair<std::int32_t, std::int32_t>>> order;
+      busy_ns[{e.device, e.stream}] += e.kind == Kind::kernel ? static_cast<double>(e.duration_ns) : 0;
+  std::vector<std::pair<double, std::pair<std::int32_t, std::int32_t>>> order;
   for (const auto& [stream, ns] : busy_ns) order.emplace_back(-ns, stream);
   std::sort(order.begin(), order.end());
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -283,7 +284,8 @@ std::int32_t KinetoRun::stream_of(const ChromeEvent& e) const {
 
 void KinetoRun::add_device() {
   number_streams();
-  std::unordered_map<std::int64_t, std::int32_t> launch_of, operator_of;  // by correlation, by external id
+  // By correlation and by external id. Trees, because the numbers are a file's: it could make them fall together in a hash.
+  std::map<std::int64_t, std::int32_t> launch_of, operator_of;
   for (std::size_t i = 0; i < calls_.calls.size(); ++i) {
     const ChromeEvent& e = at(calls_.calls[i].event);
     if (e.kind == Kind::runtime && e.correlation >= 0)
@@ -412,12 +414,11 @@ void KinetoRun::tell() {
                                        kMostImportExecutions, plural_text(left_out_, "later step")));
   if (events_.unreadable > 0)
     trace_.notes.push_back(plural_text(events_.unreadable, "event") + " without a time");
-  std::int64_t inside_ns = 0;
+  double inside_ns = 0;
   for (const ImportedStep& step : trace_.steps)
-    for (const KernelSample& sample : step.samples) inside_ns += sample.duration_ns;
+    for (const KernelSample& sample : step.samples) inside_ns += static_cast<double>(sample.duration_ns);
   if (outside_ns_ > inside_ns / 100)
-    trace_.notes.push_back(duration_text(static_cast<double>(outside_ns_)) +
-                           " of kernels lie outside of the steps");
+    trace_.notes.push_back(duration_text(outside_ns_) + " of kernels lie outside of the steps");
 }
 
 }  // namespace

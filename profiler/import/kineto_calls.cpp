@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <numeric>
 #include <unordered_map>
 
 namespace gradloom {
@@ -218,8 +217,7 @@ bool makes_nodes(const KinetoCall& call) {
 }
 
 void match_by_sequence(const ChromeEvents& events, KinetoCalls& out) {
-  std::unordered_map<std::int64_t, std::int32_t>
-      last;  // the operator that made the node is the last of its number
+  std::map<std::int64_t, std::int32_t> last;  // the operator that made the node is the last of its number
   for (std::size_t i = 0; i < out.calls.size(); ++i) {
     const ChromeEvent& e = events.events[static_cast<std::size_t>(out.calls[i].event)];
     if (e.sequence < 0 || e.kind != Kind::op || !makes_nodes(out.calls[i])) continue;
