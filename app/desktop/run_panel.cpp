@@ -390,13 +390,12 @@ void draw_curve_panel(Ui& ui) {
   if (steps.empty())
     return empty_state("No run yet", "Run a few steps (F5): loss and step times appear here as they happen.");
   const bool no_loss = !live && s.run && !s.run->record.summary.has_loss();
-  if (no_loss)
-    muted("Step time");
-  else
+  if (!no_loss) {
     segmented("curve.what", &ui.curve, {"Loss", "Step time"});
-  ImGui::SameLine(0, px(12));
+    ImGui::SameLine(0, px(12));
+  }
   ImGui::AlignTextToFramePadding();
-  std::string summary = fmt::format("{}: {} steps", title, steps.size());
+  std::string summary = fmt::format("{}{}: {} steps", no_loss ? "Step time, " : "", title, steps.size());
   if (s.run && !live)  // the median
     summary += " of " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
   if (!no_loss) summary += fmt::format(", loss {:.4g} \u2192 {:.4g}", losses.front(), losses.back());

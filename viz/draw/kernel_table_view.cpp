@@ -52,6 +52,7 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
   auto value = [](double v, Unit unit) {
     return std::isnan(v) ? std::string("\u2013") : format_value(v, unit);
   };
+  const bool counted = line.flops > 0 || line.bytes > 0;  // not by other profilers
   switch (static_cast<KernelColumn>(column)) {
     case KernelColumn::kName: {
       const int scope = static_cast<int>(KernelColumn::kScope);
@@ -71,10 +72,10 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
       cell_bar(line.share / largest, palette().accent, model.timed() ? percent_text(line.share) : "\u2013");
       break;
     case KernelColumn::kMedian: number_cell(value(line.median_ns, Unit::kNs)); break;
-    case KernelColumn::kBandwidth: number_cell(number_or_dash(line.bandwidth())); break;
-    case KernelColumn::kRate: number_cell(number_or_dash(line.rate())); break;
-    case KernelColumn::kBytes: number_cell(format_value(line.bytes, Unit::kBytes)); break;
-    case KernelColumn::kFlops: number_cell(format_value(line.flops, Unit::kFlop)); break;
+    case KernelColumn::kBandwidth: number_cell(number_or_dash(counted ? line.bandwidth() : NAN)); break;
+    case KernelColumn::kRate: number_cell(number_or_dash(counted ? line.rate() : NAN)); break;
+    case KernelColumn::kBytes: number_cell(value(counted ? line.bytes : NAN, Unit::kBytes)); break;
+    case KernelColumn::kFlops: number_cell(value(counted ? line.flops : NAN, Unit::kFlop)); break;
   }
 }
 
