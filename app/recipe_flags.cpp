@@ -139,8 +139,9 @@ void RecipeFlags::declare(CLI::App& app, bool model_positional) {
 
 bool RecipeFlags::given(const std::string& key) const {
   if (key == "recipe") return !recipe_path_.empty();
+  if (key == "dims") return !dims_.empty();
   return std::any_of(flags_->begin(), flags_->end(), [&](const Flag& f) {
-    return f.option != nullptr && key == f.setting->key && f.option->count() > 0;
+    return key == f.setting->key && (f.option != nullptr ? f.option->count() > 0 : !f.list.empty());
   });
 }
 
@@ -249,10 +250,11 @@ Result<std::map<std::string, std::int64_t>> read_import_limits(const std::vector
   return limits;
 }
 
-std::string command_line(const Recipe& recipe, const RunFlags& flags) {
-  std::string line = "gradloom train " + shell_quoted(recipe.model);
+std::vector<std::string> command_words(const Recipe& recipe, const RunFlags& flags) {
+  std::vector<std::string> words{"gradloom", "train", recipe.model};
   const auto add = [&](const std::string& flag, const std::string& value) {
-    line += " " + flag + " " + shell_quoted(value);
+    words.push_back(flag);
+    words.push_back(value);
   };
   const Recipe defaults;
   const Recipe& base = flags.resumed != nullptr ? *flags.resumed : defaults;
@@ -289,7 +291,17 @@ std::string command_line(const Recipe& recipe, const RunFlags& flags) {
     if (checkpoints.keep != usual.keep) add("--checkpoint-keep", std::to_string(checkpoints.keep));
   }
   if (!flags.session.empty()) add("--session", flags.session);
+  return words;
+}
+
+std::string shell_line(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_quoted(word);
   return line;
+}
+
+std::string command_line(const Recipe& recipe, const RunFlags& flags) {
+  return shell_line(command_words(recipe, flags));
 }
 
 }  // namespace gradloom

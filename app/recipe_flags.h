@@ -28,7 +28,7 @@ class RecipeFlags {
   // "passes=none" or "passes=default,-fuse-gelu;precision=f64": changes of one side of a comparison.
   static Status override_with(Recipe& recipe, const std::string& text);
   void set_model(const std::string& path) { model_ = path; }
-  bool given(const std::string& key) const;  // was this setting (or "recipe") on the command line
+  bool given(const std::string& key) const;  // was this setting (or "recipe", "dims") on the command line
 
  private:
   const std::vector<std::string>& named_ops() const;
@@ -55,8 +55,10 @@ struct RunFlags {
   std::string resume{};             // a checkpoint that training goes on from
   const Recipe* resumed = nullptr;  // its recipe, which holds where no flag says otherwise; null: none
 };
-// The command line that runs a recipe: what the window shows and a user can paste.
+// The command line that runs a recipe: what the window shows and a user can paste; and its words.
 std::string command_line(const Recipe& recipe, const RunFlags& flags);
+std::vector<std::string> command_words(const Recipe& recipe, const RunFlags& flags);
+std::string shell_line(const std::vector<std::string>& words);
 std::string shell_quoted(const std::string& text);
 
 }  // namespace gradloom

@@ -13,19 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "sessions/recipe.h"
+#include "sessions/conversion.h"
 
 namespace gradloom {
 
 constexpr std::int64_t kMaxDeepSpeedBytes = 16 << 20;
 constexpr const char* kBatchDim = "batch";  // the symbolic dim that micro-batches bind
-
-// One key or setting that the other side has no equal of.
-struct ConversionNote {
-  std::string where;  // "/zero_optimization/stage", or a setting: "ema"
-  std::string value;  // as it stands there, shortened
-  std::string why;
-};
 
 struct DeepSpeedGiven {
   std::optional<std::int64_t> ranks{};  // that the user named; otherwise the batch sizes may say
@@ -42,11 +35,7 @@ struct FromDeepSpeed {
 Result<FromDeepSpeed> recipe_from_deepspeed(const std::string& json, const Recipe& own,
                                             const DeepSpeedGiven& given);
 
-struct ToDeepSpeed {
-  std::string json;  // two-space indent, newline at the end
-  std::vector<ConversionNote> notes;
-};
-// Errors: those of the recipe's own texts.
-Result<ToDeepSpeed> deepspeed_from_recipe(const Recipe& recipe);
+// Two-space indent, newline at the end. Errors: those of the recipe's own texts.
+Result<ConvertedFile> deepspeed_from_recipe(const Recipe& recipe);
 
 }  // namespace gradloom

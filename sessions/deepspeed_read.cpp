@@ -392,17 +392,20 @@ class DeepSpeedReader {
       if (!object) continue;
       const std::string path = std::string("/") + key;
       const auto enabled = TRY(object->flag("enabled"));
-      const bool half = path == "/fp16";
-      if (!enabled.value_or(false)) {
+      const bool half = path == "/fp16", own = object->is_auto("enabled");
+      const std::string name = half ? "f16" : "bf16";
+      if (!enabled.value_or(own && precision_type_name(own_.precision) == name)) {
         if (object->has_others()) note(path, "not enabled", "what else it says means nothing then");
         object->consume_all();
-        if (enabled || !object->is_auto("enabled")) TRY(choose(path, "f32"));
+        if (!own) TRY(choose(path, "f32"));
         continue;
       }
-      TRY(choose(path, half ? "f16" : "bf16"));
-      note(path, "enabled",
-           std::string("DeepSpeed computes the whole model in 16 bits; here operators choose (precision ") +
-               (half ? "f16" : "bf16") + "{list=O2} is nearest)");
+      if (!own) {
+        TRY(choose(path, name));
+        note(path, "enabled",
+             "DeepSpeed computes the whole model in 16 bits; here operators choose (precision " + name +
+                 "{list=O2} is nearest)");
+      }
       if (half) TRY(read_loss_scale(*object));
       object->list_rest();
     }

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "engine/base/text.h"
 #include "passes/precision.h"
@@ -21,7 +20,7 @@ class DeepSpeedWriter {
  public:
   explicit DeepSpeedWriter(const Recipe& recipe) : recipe_(recipe) {}
 
-  Result<ToDeepSpeed> write() {
+  Result<ConvertedFile> write() {
     write_batches();
     const OptimizerSpec optimizer = TRY(parse_optimizer(recipe_.optimizer));
     write_optimizer(optimizer);
@@ -29,9 +28,12 @@ class DeepSpeedWriter {
     out_["gradient_clipping"] = recipe_.clip_norm;  // told at 0 too: absent means 1 in newer versions
     TRY(write_precision());
     write_exchange();
-    list_others();
+    note_unsaid(without_exchange(),
+                {"dims " + std::string(kBatchDim), "optimizer", "schedule", "clip_norm", "accumulate",
+                 "ranks", "precision", "loss_scale"},
+                notes_);
     // Raw UTF-8 and lone surrogates cannot stand there: all texts are our own words.
-    return ToDeepSpeed{out_.dump(2) + "\n", std::move(notes_)};
+    return ConvertedFile{out_.dump(2) + "\n", std::move(notes_)};
   }
 
  private:
@@ -233,28 +235,6 @@ class DeepSpeedWriter {
     return recipe;
   }
 
-  // Settings that are not at their default, and that nothing above said.
-  void list_others() {
-    const std::set<std::string> said{"dims",       "optimizer", "schedule",  "clip_norm",
-                                     "accumulate", "ranks",     "precision", "loss_scale"};
-    for (const RecipeSetting& setting : recipe_settings()) {
-      const std::string key = setting.key;
-      if (said.count(key) > 0) continue;
-      std::string value = setting_text(recipe_, setting);
-      bool differs = setting.kind != SettingKind::part && !at_default(recipe_, setting);
-      if (key == "model") differs = true, value = recipe_.model;
-      if (key == "rules") differs = !recipe_.rules.empty(), value = recipe_.rules;
-      if (key == "passes") {
-        const auto pipeline = recipe_pipeline(without_exchange());
-        differs = pipeline && pipeline->text() != default_pipeline().text();
-        value = pipeline ? pipeline->text() : "";
-      }
-      if (differs) note(key, escaped(value.substr(0, 80)), "no word for it there");
-    }
-    for (const auto& [name, size] : recipe_.dims)
-      if (name != kBatchDim) note("dims", escaped(name) + "=" + std::to_string(size), "no word for it there");
-  }
-
   const Recipe& recipe_;
   ordered out_ = ordered::object();
   std::vector<ConversionNote> notes_;
@@ -262,6 +242,6 @@ class DeepSpeedWriter {
 
 }  // namespace
 
-Result<ToDeepSpeed> deepspeed_from_recipe(const Recipe& recipe) { return DeepSpeedWriter(recipe).write(); }
+Result<ConvertedFile> deepspeed_from_recipe(const Recipe& recipe) { return DeepSpeedWriter(recipe).write(); }
 
 }  // namespace gradloom

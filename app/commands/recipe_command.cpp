@@ -1,12 +1,23 @@
-// gradloom recipe: the settings of a recipe, from their declarations.
+// gradloom recipe: the settings of a recipe, from their declarations; and a recipe made from other programs' configurations.
 #include <CLI/CLI.hpp>
 
 #include "app/commands/commands.h"
+#include "app/conversion_notes.h"
+#include "app/job.h"
+#include "app/recipe_flags.h"
+#include "engine/base/file.h"
 #include "engine/base/text.h"
+#include "sessions/deepspeed.h"
 #include "sessions/recipe_settings.h"
 
 namespace gradloom {
 namespace {
+
+struct RecipeOptions {
+  std::string name, deepspeed, output;
+  bool markdown = false;
+  RecipeFlags flags;
+};
 
 void list_settings(const Output& out, const RecipeSetting* only) {
   std::vector<std::vector<std::string>> rows;
@@ -26,22 +37,77 @@ void list_settings(const Output& out, const RecipeSetting* only) {
   out.text(table_text({"setting", "flag", "type", "default", "what it says"}, rows, {1, 2, 3, 4}));
 }
 
+// What the command line says holds, whatever the file says.
+void keep_flags(const RecipeFlags& flags, const Recipe& own, FromDeepSpeed& made) {
+  for (const RecipeSetting& setting : recipe_settings()) {
+    const std::string key = setting.key, theirs = setting_text(made.recipe, setting);
+    const bool same =
+        key == "passes" ? own.passes == made.recipe.passes : setting_text(own, setting) == theirs;
+    if (same || !flags.given(key)) continue;
+    made.notes.push_back({flag_of(setting), theirs, "the command line says otherwise"});
+    if (key == "passes")
+      made.recipe.passes = own.passes;
+    else
+      CHECK(read_setting(made.recipe, setting, setting_text(own, setting), key).ok(), "a setting's own text");
+  }
+}
+
+// The flags of settings are those of the recipe to be made.
+bool any_given(const RecipeFlags& flags) {
+  for (const RecipeSetting& setting : recipe_settings())
+    if (flags.given(setting.key)) return true;
+  return flags.given("recipe");
+}
+
+Status convert(const RecipeOptions& options, CommandContext& context) {
+  const Recipe own = TRY(options.flags.resolve());
+  DeepSpeedGiven given{.batch = options.flags.given("dims")};
+  if (options.flags.given("ranks")) given.ranks = own.ranks;
+  const std::string text = TRY(read_file_limited(options.deepspeed, kMaxDeepSpeedBytes));
+  given.free_dims = TRY(load_model(own, true)).unbound_dims;
+  Result<FromDeepSpeed> made = recipe_from_deepspeed(text, own, given);
+  if (!made.ok()) return with_context(made.error(), escaped(options.deepspeed));
+  keep_flags(options.flags, own, *made);
+  if (options.output.empty()) {
+    context.out.document(Json::parse(recipe_json(made->recipe)).dump(2, ' ', true) + "\n");
+  } else {
+    TRY(write_recipe(made->recipe, options.output));
+    context.out.object({{"recipe", options.output}, {"notes", notes_json(made->notes)}});
+    context.out.text("wrote " + options.output + " (train: gradloom train --recipe " +
+                     shell_quoted(options.output) + ")");
+  }
+  tell_notes(context.out, made->notes, options.output.empty());
+  return {};
+}
+
 }  // namespace
 
 CommandRun declare_recipe(CLI::App& app) {
-  auto markdown = std::make_shared<bool>(false);
-  auto name = std::make_shared<std::string>();
-  app.add_option("NAME", *name, "one setting in detail: optimizer lists the optimizers with their options");
-  app.add_flag("--markdown", *markdown,
+  auto options = std::make_shared<RecipeOptions>();
+  app.add_option(
+      "NAME", options->name,
+      "one setting in detail: optimizer lists the optimizers with their options; with --from-deepspeed the model");
+  app.add_flag("--markdown", options->markdown,
                "the reference of settings, losses, optimizers and schedules as a Markdown page");
-  return [markdown, name](CommandContext& context) -> Status {
-    const RecipeSetting* const setting = find_setting(*name);
-    if (!name->empty() && setting == nullptr) {
+  app.add_option(
+      "--from-deepspeed", options->deepspeed,
+      "make a recipe of DeepSpeed's ds_config.json, the model and these flags, and list what has no counterpart");
+  app.add_option("-o,--output", options->output, "recipe file to write (default: stdout)");
+  options->flags.declare(app, false);
+  return [options](CommandContext& context) -> Status {
+    if (!options->deepspeed.empty()) {
+      options->flags.set_model(options->name);
+      return convert(*options, context);
+    }
+    if (!options->output.empty() || any_given(options->flags))
+      return Error{Errc::usage, "--output, --recipe and flags of settings are for --from-deepspeed"};
+    const RecipeSetting* const setting = find_setting(options->name);
+    if (!options->name.empty() && setting == nullptr) {
       std::vector<std::string> known;
       for (const RecipeSetting& s : recipe_settings()) known.emplace_back(s.key);
-      return Error{Errc::usage, unknown_name("setting", *name, known)};
+      return Error{Errc::usage, unknown_name("setting", options->name, known)};
     }
-    if (*markdown)
+    if (options->markdown)
       context.out.text(recipe_page());
     else
       list_settings(context.out, setting);

@@ -1,17 +1,14 @@
-// gradloom runs, show, trace, export: what a session holds and what leaves it.
+// gradloom runs, show, trace: what a session holds.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 
 #include "app/commands/commands.h"
-#include "app/recipe_flags.h"
-#include "app/replay.h"
 #include "engine/base/text.h"
 #include "profiler/chrome_trace.h"
 #include "profiler/environment.h"
 #include "profiler/import/imported_trace.h"
 #include "sessions/find_model.h"
-#include "sessions/recipe.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -470,39 +467,6 @@ CommandRun declare_trace(CLI::App& app) {
              : " and " + plural_text(static_cast<std::int64_t>(document.exchanges.size()), "exchange")) +
         (document.host.empty() ? "" : " and the host's " + std::to_string(document.host.size()) + " spans") +
         " of " + plural_text(of_steps, "step"));
-    return {};
-  };
-}
-
-CommandRun declare_export(CLI::App& app) {
-  auto options = std::make_shared<SessionOptions>();
-  auto schema = std::make_shared<bool>(false);
-  app.add_option("SESSION", options->session, "session file");
-  app.add_option("--run", options->run, "number or name of a run, or last");
-  app.add_option("-o,--output", options->output, "recipe file (default: stdout)");
-  app.add_flag("--schema", *schema, "print the JSON Schema of recipes");
-  return [options, schema](CommandContext& context) -> Status {
-    if (*schema) {
-      context.out.document(recipe_schema_json());
-      return {};
-    }
-    if (options->session.empty()) return Error{Errc::usage, "export: SESSION is required"};
-    const auto store = TRY(open_session(*options));
-    const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
-    Recipe recipe = TRY(recipe_with_expectations(run));
-    const FoundModel model = find_model(run, options->session);
-    if (model.state != FoundModel::State::none) recipe.model = model.path;
-    if (const std::string note = model_note(model, run); !note.empty()) context.out.note(note);
-    if (options->output.empty()) {
-      // As Output::object does: what a terminal would obey stays as JSON's escapes.
-      context.out.document(Json::parse(recipe_json(recipe)).dump(2, ' ', true) + "\n");
-      return {};
-    }
-    TRY(write_recipe(recipe, options->output));
-    context.out.object(
-        {{"recipe", options->output}, {"run_id", run.summary.id}, {"plan_hash", run.summary.plan_hash}});
-    context.out.text("wrote " + options->output + " (replay: gradloom train --recipe " +
-                     shell_quoted(options->output) + ")");
     return {};
   };
 }

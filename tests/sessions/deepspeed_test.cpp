@@ -298,6 +298,11 @@ TEST(DeepSpeed, PrecisionsAndLossScales) {
   EXPECT_NE(refusal(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})").find("another precision"),
             std::string::npos);
   EXPECT_TRUE(lists(read(R"({"fp16": {"enabled": true}})").notes, "/fp16/hysteresis"));
+  Recipe own = base_recipe();
+  own.precision = "f16{list=O2}";
+  const Recipe automatic =
+      read(R"({"fp16": {"enabled": "auto", "loss_scale_window": 7, "hysteresis": 1}})", {}, own).recipe;
+  EXPECT_EQ(automatic.precision + " " + automatic.loss_scale, "f16{list=O2} dynamic{interval=7}");
 }
 
 TEST(DeepSpeed, ZeroStagesAreThePassOrListed) {
@@ -355,19 +360,19 @@ TEST(DeepSpeed, EverySettingWithoutAWordIsListed) {
   recipe.optimizer = "adafactor";
   recipe.planner = "none";
   recipe.passes.pop_back();
-  const ToDeepSpeed made = *deepspeed_from_recipe(recipe);
+  const ConvertedFile made = *deepspeed_from_recipe(recipe);
   for (const char* where :
        {"model", "ema", "freeze", "seed", "clip_value", "dims", "schedule", "optimizer", "planner", "passes"})
     EXPECT_TRUE(lists(made.notes, where)) << where;
   EXPECT_FALSE(lists(made.notes, "steps"));  // at its default
-  EXPECT_FALSE(json::parse(made.json).contains("optimizer"));
+  EXPECT_FALSE(json::parse(made.text).contains("optimizer"));
 }
 
 // ---- round trips ----
 
 // The recipe that its own file makes of a recipe without these settings.
 Recipe there_and_back(const Recipe& recipe) {
-  const ToDeepSpeed out = *deepspeed_from_recipe(recipe);
+  const ConvertedFile out = *deepspeed_from_recipe(recipe);
   Recipe bare = recipe;
   for (const char* key :
        {"optimizer", "schedule", "clip_norm", "accumulate", "ranks", "precision", "loss_scale"})
@@ -376,7 +381,7 @@ Recipe there_and_back(const Recipe& recipe) {
   for (RecipePass& pass : bare.passes)
     if (pass.name == "data-parallel") pass.options.clear();
   std::erase_if(bare.passes, [](const RecipePass& pass) { return pass.name == "zero"; });
-  return read(out.json, {}, bare).recipe;
+  return read(out.text, {}, bare).recipe;
 }
 
 TEST(DeepSpeed, RecipesComeBack) {
@@ -412,7 +417,7 @@ TEST(DeepSpeed, RecipesComeBack) {
     recipe.dims["batch"] = 6;
     for (const auto& [key, text] : cases[i])
       ASSERT_TRUE(read_setting(recipe, *find_setting(key), text, key).ok()) << key;
-    EXPECT_EQ(meaning(there_and_back(recipe)), meaning(recipe)) << deepspeed_from_recipe(recipe)->json;
+    EXPECT_EQ(meaning(there_and_back(recipe)), meaning(recipe)) << deepspeed_from_recipe(recipe)->text;
   }
 }
 
@@ -468,7 +473,7 @@ TEST(DeepSpeed, WhatIsWrittenIsDocumented) {
     recipe.dims["batch"] = 6;
     recipe.precision = precision;
     recipe.schedule = "cosine{warmup=5,total=50}";
-    const json file = json::parse(deepspeed_from_recipe(recipe)->json);
+    const json file = json::parse(deepspeed_from_recipe(recipe)->text);
     for (const auto& [key, value] : file.items()) {
       ASSERT_TRUE(keys.count("/" + key)) << key;
       EXPECT_TRUE(keys.at("/" + key)(value)) << key;

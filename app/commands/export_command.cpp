@@ -1,0 +1,174 @@
+// gradloom export: a recorded run, or a recipe, for others: as a recipe, a configuration of another program, a job of a launcher.
+#include <CLI/CLI.hpp>
+
+#include "app/commands/commands.h"
+#include "app/conversion_notes.h"
+#include "app/launch_files.h"
+#include "app/recipe_flags.h"
+#include "app/replay.h"
+#include "engine/base/file.h"
+#include "engine/base/text.h"
+#include "sessions/deepspeed.h"
+#include "sessions/find_model.h"
+#include "sessions/recipe.h"
+#include "sessions/store.h"
+#include "sessions/training_arguments.h"
+
+namespace gradloom {
+namespace {
+
+struct ExportOptions {
+  std::string session, run = "last", recipe, output, launch;
+  std::int64_t ranks = 0, local = 0;
+  bool schema = false, deepspeed = false, training_arguments = false, accelerate = false;
+  int files() const { return deepspeed + training_arguments + accelerate + (launch.empty() ? 0 : 1); }
+};
+
+struct ExportSource {
+  Recipe recipe;
+  std::int64_t run_id = 0;  // 0: of a recipe file
+  std::string plan_hash;
+};
+
+Result<ExportSource> find_source(const ExportOptions& options, CommandContext& context) {
+  if (options.session.empty() && options.recipe.empty())
+    return Error{Errc::usage, "export: SESSION is required"};
+  if (!options.session.empty() && !options.recipe.empty())
+    return Error{Errc::usage, "export takes SESSION or --recipe, not both"};
+  ExportSource source;
+  if (!options.recipe.empty()) {
+    source.recipe = TRY(read_recipe(options.recipe));
+    return source;
+  }
+  const auto store = TRY(Store::open(options.session, StoreMode::read));
+  const RunRecord run = TRY(store->load_run(TRY(store->find_run(options.run))));
+  source.recipe = TRY(recipe_with_expectations(run));
+  source.run_id = run.summary.id;
+  source.plan_hash = run.summary.plan_hash;
+  const FoundModel model = find_model(run, options.session);
+  if (model.state != FoundModel::State::none) source.recipe.model = model.path;
+  if (const std::string note = model_note(model, run); !note.empty()) context.out.note(note);
+  return source;
+}
+
+Status export_recipe(const ExportOptions& options, const ExportSource& source, CommandContext& context) {
+  if (options.output.empty()) {
+    // As Output::object does: what a terminal would obey stays as JSON's escapes.
+    context.out.document(Json::parse(recipe_json(source.recipe)).dump(2, ' ', true) + "\n");
+    return {};
+  }
+  TRY(write_recipe(source.recipe, options.output));
+  Json told = {{"recipe", options.output}, {"run_id", source.run_id}, {"plan_hash", source.plan_hash}};
+  if (source.run_id == 0) told = {{"recipe", options.output}};
+  context.out.object(told);
+  context.out.text("wrote " + options.output + " (replay: gradloom train --recipe " +
+                   shell_quoted(options.output) + ")");
+  return {};
+}
+
+// A configuration file of another program. `key` names it in --json.
+Status export_converted(const ExportOptions& options, const ConvertedFile& file, const char* key,
+                        CommandContext& context) {
+  if (options.output.empty()) {
+    context.out.document(file.text);
+  } else {
+    TRY(atomic_write_file(options.output, file.text));
+    context.out.object({{key, options.output}, {"notes", notes_json(file.notes)}});
+    context.out.text("wrote " + options.output);
+  }
+  tell_notes(context.out, file.notes, options.output.empty());
+  return {};
+}
+
+Status export_job(const ExportOptions& options, const Recipe& recipe, CommandContext& context) {
+  const LauncherDef& launcher = *TRY(find_launcher(options.launch));
+  const LaunchJob job = TRY(
+      launch_job(launcher.shares_files ? with_absolute_paths(recipe) : recipe, recipe.ranks, options.local));
+  const LaunchFile file = TRY(launcher.write(job));
+  if (options.output.empty()) {
+    context.out.document(file.text);
+  } else {
+    TRY(atomic_write_file(options.output, file.text));
+    Json placeholders = Json::object();
+    for (const LaunchPlaceholder& p : file.placeholders) placeholders[p.word] = p.meaning;
+    context.out.object({{"launch", options.output},
+                        {"launcher", launcher.name},
+                        {"ranks", job.ranks},
+                        {"machines", job.machines()},
+                        {"ranks_of_a_machine", job.local},
+                        {"command", shell_line(job.words)},
+                        {"placeholders", placeholders}});
+    context.out.text("wrote " + options.output + " (" + launcher.title +
+                     "): " + plural_text(job.ranks, "rank") + " on " +
+                     plural_text(job.machines(), "machine") + "; to fill in:");
+  }
+  for (const LaunchPlaceholder& p : file.placeholders)
+    if (options.output.empty())
+      context.out.note("to fill in: " + p.word + ", " + p.meaning);
+    else
+      context.out.text("  " + p.word + "  " + p.meaning);
+  return {};
+}
+
+Status check_flags(const ExportOptions& options) {
+  if (options.files() > 1)
+    return Error{Errc::usage,
+                 "export writes one file: --deepspeed, --training-arguments, --accelerate or --launch"};
+  if (options.local > 0 && options.launch.empty() && !options.accelerate)
+    return Error{Errc::usage, "--local is for --launch and --accelerate"};
+  if (options.ranks > 0 && options.files() == 0)
+    return Error{Errc::usage, "--ranks is for the files of other programs"};
+  return {};
+}
+
+std::string launcher_help() {
+  std::string text;
+  for (const LauncherDef& def : all_launchers())
+    text += (text.empty() ? "" : " | ") + std::string(def.name) + " (" + def.title + ")";
+  return "write a job of so many ranks for a launcher: " + text;
+}
+
+}  // namespace
+
+CommandRun declare_export(CLI::App& app) {
+  auto options = std::make_shared<ExportOptions>();
+  app.add_option("SESSION", options->session, "session file");
+  app.add_option("--run", options->run, "number or name of a run, or last");
+  app.add_option("--recipe", options->recipe, "a recipe file instead of a session");
+  app.add_option("-o,--output", options->output, "file to write (default: stdout)");
+  app.add_flag("--deepspeed", options->deepspeed,
+               "write DeepSpeed's ds_config.json, and list what it has no word for");
+  app.add_flag("--training-arguments", options->training_arguments,
+               "write keyword arguments of Hugging Face's TrainingArguments as JSON, and list the same");
+  app.add_flag("--accelerate", options->accelerate,
+               "write a configuration of Accelerate as YAML, and list the same");
+  app.add_option("--launch", options->launch, launcher_help());
+  app.add_option("--ranks", options->ranks, "ranks of the job (default: the recipe's)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1048576}));
+  app.add_option("--local", options->local, "ranks of each machine of the job (default: all)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1048576}));
+  app.add_flag("--schema", options->schema, "print the JSON Schema of recipes");
+  return [options](CommandContext& context) -> Status {
+    if (options->schema) {
+      context.out.document(recipe_schema_json());
+      return {};
+    }
+    TRY(check_flags(*options));
+    ExportSource source = TRY(find_source(*options, context));
+    Recipe& recipe = source.recipe;
+    if (options->ranks > 0) recipe.ranks = options->ranks;
+    if (options->deepspeed)
+      return export_converted(*options, TRY(deepspeed_from_recipe(recipe)), "deepspeed", context);
+    if (options->training_arguments)
+      return export_converted(*options, TRY(training_arguments_of(recipe)), "training_arguments", context);
+    if (options->accelerate) {
+      const LaunchJob job = TRY(launch_job(recipe, recipe.ranks, options->local));
+      return export_converted(*options, TRY(accelerate_config_of(recipe, job.machines())), "accelerate",
+                              context);
+    }
+    if (!options->launch.empty()) return export_job(*options, recipe, context);
+    return export_recipe(*options, source, context);
+  };
+}
+
+}  // namespace gradloom
