@@ -227,6 +227,8 @@ Result<LaunchJob> launch_job(const Recipe& recipe, std::int64_t ranks, std::int6
                 .ranks = ranks,
                 .local = local,
                 .threads = recipe.threads};
+  // Libraries are not loaded here, so command_words names none of them.
+  for (const std::string& library : recipe.ops) job.words.insert(job.words.end(), {"--ops", library});
   if (recipe.device.starts_with("cuda")) job.gpu = "nvidia.com/gpu";
   if (recipe.device.starts_with("hip")) job.gpu = "amd.com/gpu";
   for (const std::string& file : {recipe.model, recipe.load_params, recipe.load_optimizer, recipe.costs})

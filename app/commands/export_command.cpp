@@ -85,6 +85,8 @@ Status export_job(const ExportOptions& options, const Recipe& recipe, CommandCon
   const LaunchJob job = TRY(
       launch_job(launcher.shares_files ? with_absolute_paths(recipe) : recipe, recipe.ranks, options.local));
   const LaunchFile file = TRY(launcher.write(job));
+  for (const std::string& library : recipe.ops)
+    context.out.note("the job runs the code of a library of operators: " + library);
   if (options.output.empty()) {
     context.out.document(file.text);
   } else {

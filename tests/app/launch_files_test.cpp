@@ -111,7 +111,8 @@ TEST_F(LaunchFiles, RanksThatFillNoMachinesAreRefused) {
 }
 
 TEST_F(LaunchFiles, ABatchScriptGivesTheShellTheVeryWords) {
-  const Recipe recipe = odd_recipe();
+  Recipe recipe = odd_recipe();
+  recipe.ops = {"my ops.so#00"};
   const LaunchFile file = written("slurm", recipe, 8, 4);
   save("job.sh", file.text);
   EXPECT_EQ(shell("bash -n '" + path("job.sh") + "'"), "");
@@ -124,6 +125,7 @@ TEST_F(LaunchFiles, ABatchScriptGivesTheShellTheVeryWords) {
   std::string expected = "[--mpi=pmix][--kill-on-bad-exit=1]";
   const LaunchJob job = *launch_job(recipe, 8, 4);
   for (const std::string& word : job.words) expected += "[" + word + "]";
+  EXPECT_TRUE(expected.ends_with("[--ops][my ops.so#00]"));
   EXPECT_EQ(shell("PATH='" + path("bin") + "':\"$PATH\" SLURM_CPUS_PER_TASK=3 bash '" + path("job.sh") + "'"),
             expected + " 3");
 }
