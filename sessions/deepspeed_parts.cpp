@@ -76,7 +76,6 @@ constexpr KeyReason kReasons[] = {
     {"/zero_allow_untested_optimizer", "every optimizer may be divided"},
     {"/zero_force_ds_cpu_optimizer", "the optimizer runs where the step does"},
     {"/optimizer/legacy_fusion", "a pass fuses updates"},
-    {"/optimizer/params/torch_adam", "one implementation"},
     {"/optimizer/params/amsgrad", "nothing of the kind"},
     {"/optimizer/params/max_grad_norm", "DeepSpeed refuses it: gradient_clipping"},
     {"/optimizer/params/eps_inside_sqrt", "eps is added to the root"},

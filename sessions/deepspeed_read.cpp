@@ -256,12 +256,15 @@ class DeepSpeedReader {
     return set("/scheduler/params", "schedule", schedule_text(schedule_));
   }
 
-  // The rise that the three Warmup schedules share; `flat`: it begins where it ends.
-  Status read_rise(DeepSpeedObject& params, bool flat, bool from_zero, const std::string& least) {
+  // The rise that the three Warmup schedules share; `flat`: it begins where it ends; `falls`: what comes then.
+  Status read_rise(DeepSpeedObject& params, bool flat, bool falls, bool from_zero, const std::string& least) {
     const std::int64_t own = own_schedule_.warmup;
     const std::int64_t steps = TRY(params.integer("warmup_num_steps", 0, 1e12))
                                    .value_or(params.is_auto("warmup_num_steps") ? own : 1000);
     const std::string type = TRY(params.text("warmup_type")).value_or("log");
+    if (flat && falls && steps > 2)
+      note("/scheduler/params/warmup_num_steps", std::to_string(steps),
+           "the rate stays for so long there before it falls; here it falls at once");
     schedule_.warmup = flat ? 0 : steps;
     if (schedule_.warmup == 0) return {};
     if (type != "linear")
@@ -299,7 +302,7 @@ class DeepSpeedReader {
            "the schedule says the rate: " + number_text(most) + " (warmup_max_lr)");
     rate_changed_ = most != optimizer_.lr;
     optimizer_.lr = most;
-    TRY(read_rise(params, least == most, least == 0, "warmup_min_lr"));
+    TRY(read_rise(params, least == most, falls, least == 0, "warmup_min_lr"));
     if (falls) {
       schedule_.name = "linear";
       set_total(TRY(read_total(params)));
@@ -312,7 +315,7 @@ class DeepSpeedReader {
     const double least = TRY(params.number("warmup_min_ratio", 0, 1e308)).value_or(0);
     schedule_.end = TRY(params.number("cos_min_ratio", 0, 1e308))
                         .value_or(params.is_auto("cos_min_ratio") ? own_schedule_.end : 0.0001);
-    TRY(read_rise(params, least == 1, least == 0, "warmup_min_ratio"));
+    TRY(read_rise(params, least == 1, true, least == 0, "warmup_min_ratio"));
     schedule_.name = "cosine";
     set_total(TRY(read_total(params)));
     note_shift("two steps of the rise and one of the fall");

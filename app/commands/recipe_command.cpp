@@ -45,10 +45,12 @@ void keep_flags(const RecipeFlags& flags, const Recipe& own, FromDeepSpeed& made
         key == "passes" ? own.passes == made.recipe.passes : setting_text(own, setting) == theirs;
     if (same || !flags.given(key)) continue;
     made.notes.push_back({flag_of(setting), theirs, "the command line says otherwise"});
-    if (key == "passes")
+    if (key == "passes") {
       made.recipe.passes = own.passes;
-    else
-      CHECK(read_setting(made.recipe, setting, setting_text(own, setting), key).ok(), "a setting's own text");
+      continue;
+    }
+    const Status kept = read_setting(made.recipe, setting, setting_text(own, setting), key);
+    CHECK(kept.ok(), "a setting's own text cannot be read");
   }
 }
 

@@ -210,6 +210,9 @@ TEST(DeepSpeed, SchedulesTellWhatTheyAreNot) {
       notes("WarmupLR", R"({"warmup_min_lr": 0.5, "warmup_max_lr": 0.5})").empty());  // constant there too
   EXPECT_TRUE(
       lists(notes("WarmupDecayLR", R"({"total_num_steps": 5})"), "/scheduler/params/total_num_steps"));
+  EXPECT_TRUE(lists(
+      notes("WarmupCosineLR", R"({"warmup_min_ratio": 1, "warmup_num_steps": 9, "total_num_steps": 50})"),
+      "/scheduler/params/warmup_num_steps"));
   EXPECT_TRUE(lists(notes("LRRangeTest", "{}"), "/scheduler"));
   EXPECT_TRUE(
       lists(notes("OneCycle",
