@@ -33,6 +33,8 @@ constexpr CommandDef kCommands[] = {
     {"compare", "measure two configurations interleaved, or compare two recorded runs", declare_compare},
     {"tune", "search the fastest configuration of a job: passes, instances, threads, precision",
      declare_tune},
+    {"advise", "name what would make a job or a recorded run faster, by how much, and how to prove it",
+     declare_advise},
     {"runs", "list the runs and comparisons of a session", declare_runs},
     {"show", "show one run: losses, where its time went, memory, passes", declare_show},
     {"trace", "write the timings of a run for Chrome and Perfetto, or as CSV", declare_trace},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "app/advice/advice.h"
 #include "app/recipe_flags.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
@@ -10,9 +11,25 @@
 #include "viz/report/report.h"
 
 namespace gradloom {
+namespace {
+
+Status add_advice(Report& report, const std::string& session, std::stop_token stop) {
+  AdviceOptions options;
+  const Advice advice = TRY(advise_run(report.run, session, options, std::move(stop)));
+  report.advised = true;
+  for (const Finding& f : advice.findings) {
+    const auto part = [&](double ns) { return ns / advice.step_ns; };
+    report.advice.push_back({f.title, f.change, f.command, f.gain.ns, part(f.gain.ns), part(f.gain.low_ns),
+                             part(f.gain.high_ns)});
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<WrittenReport> write_run_report(const std::string& session, const std::string& run,
-                                       const std::string& against, const std::string& output) {
+                                       const std::string& against, const std::string& output, bool advise,
+                                       std::stop_token stop) {
   const std::string kind = std::filesystem::path(output).extension().string();
   const bool markdown = kind == ".md";
   if (!markdown && kind != ".html" && kind != ".htm")
@@ -38,6 +55,7 @@ Result<WrittenReport> write_run_report(const std::string& session, const std::st
   if (summary.has_recipe() && !report.run.recipe_json.empty())
     report.replay = "gradloom export " + shell_quoted(report.session) + " --run " +
                     std::to_string(summary.id) + " -o recipe.json\ngradloom train --recipe recipe.json";
+  if (advise) TRY(add_advice(report, session, std::move(stop)));
   const std::string page = markdown ? report_markdown(report) : report_html(report);
   TRY(atomic_write_file(output, page));
   return WrittenReport{summary.id, page.size()};

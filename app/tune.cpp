@@ -5,6 +5,7 @@
 #include <map>
 
 #include "app/compare_jobs.h"
+#include "app/timed_kernels.h"
 #include "app/verify_measure.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
@@ -44,12 +45,12 @@ class Tuner {
   Result<Tuned> run() {
     TRY(read_known());
     tell("timing the job's kernels");
-    TRY(time_kernels(space_.job()));
+    TRY(learn_kernels(space_.job()));
     add(space_.job());
     for (Candidate& c : TRY(space_.single_changes())) {
       // Kernels that fusion replaces are known from a step without passes.
       if (c.changes == "passes=none")
-        if (const Status timed = time_kernels(c); !timed.ok() && timed.error().code == Errc::interrupted)
+        if (const Status timed = learn_kernels(c); !timed.ok() && timed.error().code == Errc::interrupted)
           return timed.error();  // more memory than there is: they stay predicted
       add(std::move(c));
     }
@@ -77,29 +78,14 @@ class Tuner {
     return {};
   }
 
-  Status time_kernels(const Candidate& candidate) {
-    auto job = TRY(Job::create(TRY(prepare_shared(candidate.recipe))));
-    std::vector<KernelSample> samples;
-    double kernels_ns = 0, step_ns = 0;
-    std::int64_t timed_steps = 0;
-    for (std::int64_t step = 1; step <= kWarmupSteps + kTimedSteps; ++step) {
-      const StepResult result = TRY(job->step(step, step > kWarmupSteps));
-      if (step <= kWarmupSteps) continue;
-      samples.insert(samples.end(), result.samples.begin(), result.samples.end());
-      for (const KernelSample& sample : result.samples) kernels_ns += static_cast<double>(sample.duration_ns);
-      step_ns += static_cast<double>(result.step_ns);
-      ++timed_steps;
-      if (seconds_left() < options_.seconds / 2) break;  // steps of seconds
-    }
-    model_.add(job->kernels(), samples);
-    if (step_per_kernels_ > 0 || kernels_ns == 0) return {};
-    step_per_kernels_ = step_ns / kernels_ns;
-    job_step_ns_ = step_ns / static_cast<double>(timed_steps);
+  Status learn_kernels(const Candidate& candidate) {
+    const auto slow = [this] { return seconds_left() < options_.seconds / 2; };  // steps of seconds
+    const TimedKernels timed = TRY(time_kernels(candidate.recipe, kTimedSteps, slow, stop_));
+    model_.add(timed.kernels, timed.samples);
+    if (step_per_kernels_ > 0 || timed.kernels_ns == 0) return {};
+    step_per_kernels_ = timed.step_ns / timed.kernels_ns;
+    job_step_ns_ = timed.step_ns;
     return {};
-  }
-
-  Result<std::shared_ptr<const Prepared>> prepare_shared(const Recipe& recipe) const {
-    return std::shared_ptr<const Prepared>(TRY(prepare(recipe, stop_)));
   }
 
   // A row for the candidate, with what an earlier search measured of it.

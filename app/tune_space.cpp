@@ -38,23 +38,17 @@ std::string work_of(const Candidate& candidate) {
   return hash_hex(text);
 }
 
-Result<Candidate> compile_candidate(const Recipe& recipe, const std::string& changes, std::stop_token stop) {
-  const auto prepared = TRY(prepare(recipe, std::move(stop)));
-  Candidate c;
-  c.changes = changes;
-  c.recipe = recipe;
-  c.recipe.costs = prepared->recipe.costs;  // read once; what a trial keeps needs no session
-  c.recipe.kernel_times = prepared->recipe.kernel_times;
-  c.label = changes;
-  c.plan_hash = prepared->compiled.plan.hash;
-  c.kernels = launches(prepared->compiled, recipe.accumulate);
-  c.peak_bytes = prepared->compiled.plan.peak_bytes();
-  c.reports = prepared->compiled.reports;
-  c.work = work_of(c);
-  return c;
+double samples_of(const Recipe& recipe) {
+  const auto batch = recipe.dims.find("batch");
+  return static_cast<double>((batch == recipe.dims.end() ? 1 : batch->second) * recipe.accumulate);
 }
 
-// "/blocks.11/mlp/Mul_1" and "/blocks.3/mlp/Mul_1" are one role: "/blocks.#/mlp/Mul_#".
+void add(std::vector<Candidate>& all, std::optional<Candidate> candidate) {
+  if (candidate) all.push_back(std::move(*candidate));
+}
+
+}  // namespace
+
 std::string role_of(const std::string& site) {
   std::string role;
   for (const char c : site) {
@@ -67,16 +61,32 @@ std::string role_of(const std::string& site) {
   return role;
 }
 
-double samples_of(const Recipe& recipe) {
-  const auto batch = recipe.dims.find("batch");
-  return static_cast<double>((batch == recipe.dims.end() ? 1 : batch->second) * recipe.accumulate);
+Candidate candidate_of(const Prepared& prepared, const Recipe& recipe, const std::string& changes) {
+  Candidate c;
+  c.changes = changes;
+  c.recipe = recipe;
+  c.recipe.costs = prepared.recipe.costs;  // read once; what a trial keeps needs no session
+  c.recipe.kernel_times = prepared.recipe.kernel_times;
+  c.label = changes;
+  c.plan_hash = prepared.compiled.plan.hash;
+  c.kernels = launches(prepared.compiled, recipe.accumulate);
+  c.peak_bytes = prepared.compiled.plan.peak_bytes();
+  c.reports = prepared.compiled.reports;
+  c.work = work_of(c);
+  return c;
 }
 
-void add(std::vector<Candidate>& all, std::optional<Candidate> candidate) {
-  if (candidate) all.push_back(std::move(*candidate));
+Result<Candidate> changed_job(const Recipe& job, const std::string& changes, std::stop_token stop) {
+  Recipe recipe = job;
+  TRY(RecipeFlags::override_with(recipe, changes));
+  Candidate candidate = candidate_of(*TRY(prepare(recipe, std::move(stop))), recipe, changes);
+  candidate.samples = samples_of(recipe) / samples_of(job);
+  return candidate;
 }
 
-}  // namespace
+Result<std::string> pipeline_change(const Recipe& job, const Pipeline& pipeline) {
+  return "passes=" + pipeline_flag(pipeline, TRY(recipe_rules(job)));
+}
 
 Result<std::set<TuneAxis>> parse_tune_axes(const std::string& text) {
   std::set<TuneAxis> axes;
@@ -94,7 +104,7 @@ Result<TuneSpace> TuneSpace::of(const Recipe& job, std::set<TuneAxis> axes, std:
   TuneSpace space;
   space.axes_ = std::move(axes);
   space.stop_ = std::move(stop);
-  space.job_ = TRY(compile_candidate(job, "", space.stop_));
+  space.job_ = TRY(changed_job(job, "", space.stop_));
   space.works_[space.job_.work] = "";
   return space;
 }
@@ -103,7 +113,7 @@ Result<std::optional<Candidate>> TuneSpace::changed(const std::string& changes) 
   Recipe recipe = job_.recipe;
   TRY(RecipeFlags::override_with(recipe, changes));
   twin_.reset();
-  auto candidate = compile_candidate(recipe, changes, stop_);
+  auto candidate = changed_job(job_.recipe, changes, stop_);
   if (!candidate && candidate.error().code == Errc::interrupted) return candidate.error();
   if (!candidate) return std::optional<Candidate>();
   const auto [there, fresh] = works_.emplace(candidate->work, changes);
@@ -111,13 +121,11 @@ Result<std::optional<Candidate>> TuneSpace::changed(const std::string& changes) 
     twin_ = there->second;
     return std::optional<Candidate>();
   }
-  candidate->samples = samples_of(recipe) / samples_of(job_.recipe);
   return std::optional<Candidate>(std::move(candidate).value());
 }
 
 Result<std::optional<Candidate>> TuneSpace::with_pipeline(const Pipeline& pipeline, const std::string& also) {
-  return changed("passes=" + pipeline_flag(pipeline, TRY(recipe_rules(job_.recipe))) +
-                 (also.empty() ? "" : ";" + also));
+  return changed(TRY(pipeline_change(job_.recipe, pipeline)) + (also.empty() ? "" : ";" + also));
 }
 
 Result<std::optional<Candidate>> TuneSpace::with_passes(const std::set<std::string>& off,

@@ -47,6 +47,15 @@ struct Candidate {
   std::vector<PassReport> reports;
 };
 
+// A compiled configuration of the recipe.
+Candidate candidate_of(const Prepared& prepared, const Recipe& recipe, const std::string& changes);
+// The job with changes, compiled. Errors: what makes it impossible.
+Result<Candidate> changed_job(const Recipe& job, const std::string& changes, std::stop_token stop);
+// These passes as a change of the job: "passes=default,-fuse-gelu".
+Result<std::string> pipeline_change(const Recipe& job, const Pipeline& pipeline);
+// "/blocks.11/mlp/Mul_1" and "/blocks.3/mlp/Mul_1" are one role: "/blocks.#/mlp/Mul_#".
+std::string role_of(const std::string& site);
+
 class TuneSpace {
  public:
   // Errors: what makes the job itself impossible.

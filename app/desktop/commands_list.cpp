@@ -137,6 +137,10 @@ void add_run(Ui& ui, std::vector<Command>& list) {
                     ui.app.start_compare(ui.app.compare_command(true));
                     ui.panes.show("Compare");
                   }});
+  list.push_back({"run.advise", "Find what would make it faster", "Run", false, idle, [&ui] {
+                    ui.app.start_advice(false);
+                    ui.panes.show("Advice");
+                  }});
   list.push_back(
       {"passes.all_on", "All passes on", "Run", true, idle, [&ui] { ui.app.set_all_passes(true); }});
   list.push_back(

@@ -51,11 +51,22 @@ void draw_history(Ui& ui) {
   ImGui::EndDisabled();
 }
 
+// What a comparison of two settings of the recipe compares, from its command line.
+std::string changes_text(const std::string& command) {
+  const auto words = split_command_line(command);
+  std::string a = "the recipe as it stands", b = a;
+  for (std::size_t i = 0; words && i + 1 < words->size(); ++i) {
+    if ((*words)[i] == "--a") a = escaped((*words)[i + 1]);
+    if ((*words)[i] == "--b") b = escaped((*words)[i + 1]);
+  }
+  return a + " (A) against " + b + " (B)";
+}
+
 void draw_progress(Ui& ui) {
   const RunProgress& r = ui.state().progress;
   const std::string sides = r.run_a != 0
                                 ? fmt::format("Measuring run {} (A) against run {} (B)", r.run_a, r.run_b)
-                                : "Measuring the passes off (A) against the recipe as it stands (B)";
+                                : "Measuring " + changes_text(r.command);
   text(sides, palette().text, theme().title);
   register_item("compare.measuring", sides, sides);
   spacer(4);

@@ -62,6 +62,8 @@ class Controller {
   void find_devices();  // fills state().devices, once: in a child process, as the window calls no device
   void start_run();
   void start_compare(const std::string& command);
+  std::string advise_command(bool of_run) const;  // of the shown run, else of the recipe as it stands
+  void start_advice(bool of_run);
   // Which runs are A and B (0: not chosen). Shows their comparison when the session has one.
   void choose_sides(std::int64_t run_a, std::int64_t run_b);
   void show_comparison(const StoredComparison& stored);

@@ -260,12 +260,26 @@ void Controller::start_compare(const std::string& command) {
   spawn(RunKind::compare, command);
 }
 
+std::string Controller::advise_command(bool of_run) const {
+  if (of_run && state_.run)
+    return "gradloom advise " + shell_quoted(state_.session_path) + " --run " +
+           std::to_string(state_.run->record.summary.id);
+  const std::string train = "gradloom train ";
+  return "gradloom advise " + command_line(state_.recipe, {}).substr(train.size());
+}
+
+void Controller::start_advice(bool of_run) {
+  if (child_) return notice(NoticeKind::warning, "a run is going on already");
+  state_.advice = {.command = advise_command(of_run)};
+  spawn(RunKind::advise, state_.advice.command);
+}
+
 void Controller::spawn(RunKind kind, const std::string& command) {
   auto words = split_command_line(command);
   if (!words) return notice(NoticeKind::error, words.error().message);
   std::vector<std::string> arguments(words->begin() + 1, words->end());
   arguments.emplace_back("--json");
-  if (kind == RunKind::compare) arguments.emplace_back("--progress");
+  if (kind != RunKind::train) arguments.emplace_back("--progress");
   state_.progress = {};
   RunProgress& p = state_.progress;
   p.kind = kind;
@@ -332,6 +346,8 @@ void Controller::read_child() {
     RunEvent event = read_run_line(line, p);
     if (event.notice) state_.notices.push_back(*event.notice);
     if (event.checkpoint) list_checkpoints();
+    if (event.finding) state_.advice.rows.push_back(std::move(*event.finding));
+    if (event.advised_step_ns > 0) state_.advice.step_ns = event.advised_step_ns;
     if (event.comparison) state_.comparison = ComparisonView{std::move(*event.comparison), p.run_a, p.run_b};
   }
   if (ended) child_ended();

@@ -17,6 +17,7 @@ constexpr Panel kPanels[] = {
     {"Memory", "view.memory", "Kernels", draw_memory_panel},
     {"Timeline", "view.timeline", "Memory", draw_timeline_panel},
     {"Compare", "view.compare", "Timeline", draw_compare_panel},
+    {"Advice", "view.advice", "Compare", draw_advice_panel},
     {"Node", nullptr, "Graph", draw_node_panel},
     {"Run", nullptr, "Curve", draw_run_panel},
     {"Curve", "view.loss", "Runs", draw_curve_panel},
@@ -25,7 +26,7 @@ constexpr Panel kPanels[] = {
 };
 
 constexpr const char* kDefaultLayout =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare,Node*),h0.500(Run*,"
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare|Advice,Node*),h0.500(Run*,"
     "Curve*|Runs|Notes)))";
 
 std::vector<TabPlace> places() {

@@ -32,6 +32,30 @@ void read_step(const Json& root, RunProgress& p) {
 
 }  // namespace
 
+std::string text_of(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+AdviceRow read_finding(const Json& root) {
+  AdviceRow row;
+  row.title = text_of(root, "title");
+  row.node = text_of(root, "node");
+  row.change = text_of(root, "change");
+  row.remedy = text_of(root, "remedy");
+  row.command = text_of(root, "command");
+  row.compares = root.value("compares", Json(false)) == Json(true);
+  if (const auto numbers = root.find("numbers"); numbers != root.end() && numbers->is_array())
+    for (const Json& number : *numbers)
+      if (number.is_string()) row.numbers.push_back(number.get<std::string>());
+  row.gain_ns = number_of(root, "gain_ns");
+  row.gain = number_of(root, "gain");
+  row.low = number_of(root, "low");
+  row.high = number_of(root, "high");
+  row.saved_bytes = integer_of(root, "saved_bytes");
+  return row;
+}
+
 RunEvent read_run_line(const std::string& line, RunProgress& p) {
   RunEvent result;
   const Json root = Json::parse(line, nullptr, false);
@@ -44,8 +68,13 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
     p.kernels_per_step = integer_of(root, "kernels_per_step");
   } else if (event == "progress") {
     p.fraction = number_of(root, "fraction");
+    p.what = text_of(root, "what");
     if (root.contains("ratio"))
       p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
+  } else if (p.kind == RunKind::advise && root.contains("finding")) {
+    result.finding = read_finding(root);
+  } else if (p.kind == RunKind::advise && root.contains("summary") && root["summary"].is_object()) {
+    result.advised_step_ns = number_of(root["summary"], "step_ns");
   } else if (root.contains("step") && root.contains("loss")) {
     read_step(root, p);
   } else if (root.contains("eval") && root["eval"].is_object()) {
@@ -65,9 +94,10 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
 
 Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, RunProgress& p) {
   const bool train = p.kind == RunKind::train;
-  const std::string what = !train         ? "The comparison"
-                           : p.run_id > 0 ? "Run " + std::to_string(p.run_id)
-                                          : "The run";
+  const std::string what = p.kind == RunKind::advise ? "The advice"
+                           : !train                  ? "The comparison"
+                           : p.run_id > 0            ? "Run " + std::to_string(p.run_id)
+                                                     : "The run";
   const bool stopped = exit.code == static_cast<int>(Errc::interrupted) || p.stopping;
   p.running = false;
   p.exit_code = exit.code;
@@ -79,6 +109,7 @@ Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, Run
   if (p.outcome == "stopped")
     return {NoticeKind::info,
             what + " was stopped" + (train && p.step > 0 ? " after step " + std::to_string(p.step) : "")};
+  if (p.kind == RunKind::advise) return {NoticeKind::good, "The advice is there"};
   if (!train && verdict) return {NoticeKind::good, std::string("Comparison: B is ") + verdict_name(*verdict)};
   return {NoticeKind::good,
           what + " is done: " + plural_text(static_cast<std::int64_t>(p.steps.size()), "step") + " in " +

@@ -14,9 +14,11 @@ namespace gradloom {
 struct RunEvent {
   std::optional<Notice> notice;
   std::optional<Comparison> comparison;  // the result
-  bool checkpoint = false;               // one more was written
+  std::optional<AdviceRow> finding;
+  double advised_step_ns = 0;  // advice has ended; 0: it has not
+  bool checkpoint = false;     // one more was written
 };
-// One line of `train --json` or `compare --json --progress`. Lines of other kinds change nothing.
+// One line of `train --json`, or of `compare` or `advise` with --json --progress. Lines of other kinds change nothing.
 RunEvent read_run_line(const std::string& line, RunProgress& progress);
 
 // Ends `progress` by how the child ended. What to tell the user; `verdict`: of a comparison that was made.

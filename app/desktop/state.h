@@ -49,7 +49,7 @@ struct PlanChange {
   std::int64_t number = 0;  // 1 for the first change of the model
 };
 
-enum class RunKind : std::uint8_t { train, compare };
+enum class RunKind : std::uint8_t { train, compare, advise };
 
 // A child process as seen from outside.
 struct RunProgress {
@@ -60,6 +60,7 @@ struct RunProgress {
   std::int64_t started_ns = 0, kernels_per_step = 0;
   std::int64_t run_a = 0, run_b = 0;  // compared runs of the session; 0: two settings of the recipe
   double fraction = 0;
+  std::string what;  // of advice: what is looked at
   std::vector<double> steps, losses, step_ns;
   std::vector<double> held_out_steps, held_out;  // losses of evaluations
   std::optional<Interval> ratio;                 // of a comparison so far
@@ -71,6 +72,20 @@ struct RunProgress {
 struct ComparisonView {
   Comparison comparison;
   std::int64_t run_a = 0, run_b = 0;  // 0: not from recorded runs
+};
+
+// A finding of `advise`, as its line says it.
+struct AdviceRow {
+  std::string title, node, change, remedy, command;
+  std::vector<std::string> numbers;
+  double gain_ns = 0, gain = 0, low = 0, high = 0;  // parts of a step
+  std::int64_t saved_bytes = 0;
+  bool compares = false;  // its command can be started as it is
+};
+struct AdviceView {
+  std::string command;  // that gave it; empty: none was asked for
+  std::vector<AdviceRow> rows;
+  double step_ns = 0;  // 0: not ended
 };
 
 // What training keeps to go on from, and what it goes on from.
@@ -129,6 +144,7 @@ struct AppState {
   // 0 and 0 with a comparison: it is of two settings of the recipe, which are no runs.
   std::int64_t run_a = 0, run_b = 0;
   std::optional<ComparisonView> comparison;
+  AdviceView advice;
   RunProgress progress;
 
   std::optional<Error> open_failed;  // why what was opened last could not be

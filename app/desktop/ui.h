@@ -151,6 +151,7 @@ void checkpoint_fields(Ui& ui);
 void draw_curve_panel(Ui& ui);
 void draw_session_panel(Ui& ui);
 void draw_compare_panel(Ui& ui);
+void draw_advice_panel(Ui& ui);
 void draw_notes_panel(Ui& ui);
 // What stands where a model would be shown: that none is open, or that the session's is
 // not found and where it was.

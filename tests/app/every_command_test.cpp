@@ -32,6 +32,7 @@ class EveryCommand : public Commands {
             {"tune",
              {mlp, "--dim", "batch=4", "--loss", "ce:logits,labels", "--seconds", "1", "--session",
               path("t.db")}},
+            {"advise", {mlp, "--dim", "batch=4", "--loss", "ce:logits,labels", "--seconds", "0"}},
             {"compare", {"1", "1", "--stored", "--session", session}},
             {"runs", {session}},
             {"show", {session}},
@@ -93,7 +94,7 @@ TEST_F(EveryCommand, TellsErrorsAsJsonToo) {
     check({def.name, "--json", "--no-such-flag"}, 2);
   }
   check({"fly", "--json"}, 2);
-  for (const char* command : {"inspect", "plan", "train"}) check({command, path("absent.onnx"), "--json"}, 5);
+  for (const char* command : {"inspect", "plan", "train", "advise"}) check({command, path("absent.onnx"), "--json"}, 5);
   for (const char* command : {"runs", "show", "export"}) check({command, path("absent.db"), "--json"}, 5);
   check({"trace", path("absent.db"), "-o", path("t.json"), "--json"}, 5);
   check({"passes", "no-such-pass", "--json"}, 2);

@@ -20,7 +20,7 @@ namespace {
 using html::Column, html::element, html::text;
 
 constexpr std::size_t kKernels = 25, kGroups = 12, kBlocks = 10, kComparisons = 6, kChanges = 8, kRuns = 40,
-                      kRecipeBytes = 200'000;
+                      kAdvice = 12, kRecipeBytes = 200'000;
 
 // Two colour schemes of the same names; tables scroll by themselves on narrow screens.
 constexpr const char* kStyle = R"(
@@ -94,6 +94,22 @@ std::string findings_list(const RunRecord& run) {
   std::string items;
   for (const std::string& found : report::findings(run)) items += element("li", "", text(found)) + "\n";
   return items.empty() ? items : element("ul", "", items);
+}
+
+std::string advice(const Report& report) {
+  if (!report.advised) return {};
+  if (report.advice.empty()) return element("p", "soft", "Nothing was found that is worth 1 % of a step.");
+  std::vector<std::vector<std::string>> rows;
+  const double largest = report.advice.front().gain;
+  for (const ReportAdvice& a : report::first_of(report.advice, kAdvice))
+    rows.push_back({text(a.title) + (a.change.empty() ? "" : "<br>" + element("code", "", text(a.change))),
+                    duration(a.gain_ns), html::share_bar(a.gain, largest),
+                    fmt::format("{:.1f} to {:.1f} %", 100 * a.low, 100 * a.high)});
+  return element("p", "soft",
+                 "Predicted from the times of the run's kernels, each by itself. "
+                 "<code>gradloom compare MODEL .. --b CHANGE</code> proves one.") +
+         html::table({{"finding and change"}, {"gain per step", true}, {"share", true}, {"range", true}},
+                     rows);
 }
 
 std::string losses(const RunRecord& run) {
@@ -342,6 +358,7 @@ std::string report_html(const Report& report) {
       "</style></head><body><main>\n";
   page += header(report);
   page += section("What stands out", findings_list(run));
+  page += section("What would make it faster", advice(report));
   page += section("Loss", losses(run));
   if (run.loop)
     page +=

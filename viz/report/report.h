@@ -12,6 +12,12 @@
 
 namespace gradloom {
 
+// What would make the run faster, as `gradloom advise` says it.
+struct ReportAdvice {
+  std::string title, change, command;
+  double gain_ns = 0, gain = 0, low = 0, high = 0;  // parts of a step
+};
+
 struct Report {
   RunRecord run;
   std::vector<RunSummary> runs;               // of the session, newest first
@@ -20,6 +26,8 @@ struct Report {
   std::string replay;                         // command lines that run it again; empty: it has no recipe
   std::string model_note;                     // find_model.h: where it is not what it was
   std::string now_utc;
+  bool advised = false;              // `advice` was asked for
+  std::vector<ReportAdvice> advice;  // the most gain first
 };
 
 // Self-contained: no script, nothing loaded from elsewhere. Names from files are escaped.

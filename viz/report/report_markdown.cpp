@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kOperators = 8, kKernels = 8, kComparisons = 3;
+constexpr std::size_t kOperators = 8, kKernels = 8, kComparisons = 3, kAdvice = 5;
 
 // Foreign text in a paragraph: nothing of it is Markdown or HTML.
 std::string plain(const std::string& foreign) {
@@ -48,6 +48,9 @@ std::string report_markdown(const Report& report) {
   }
   page += markdown::head(names) + markdown::row(values) + "\n";
   for (const std::string& found : report::findings(report.run)) page += "- " + plain(found) + "\n";
+  for (const ReportAdvice& a : report::first_of(report.advice, kAdvice))
+    page += fmt::format("- could be faster: {}, {} of a step, {} ({})\n", plain(a.title),
+                        duration_text(a.gain_ns), percent_text(a.gain), markdown::code(escaped(a.change)));
   for (const StoredComparison& c : report::first_of(report.comparisons, kComparisons))
     page += fmt::format("- {} (A: {}, B: {})\n", report::verdict_sentence(c.comparison),
                         markdown::code(escaped(c.comparison.a)), markdown::code(escaped(c.comparison.b)));

@@ -1,0 +1,69 @@
+// What a changed job is predicted to gain, from kernels of the job that were timed.
+//
+// Both plans are compared kernel by kernel: what is in both cancels. Of what is in one alone, a kernel that was measured as it
+// is takes its time. One of a node that the job has too, but with other sizes or types, is scaled from it: what a launch takes
+// whatever its size, and the rest by the roofline of its work, of which a type of half the width is half. Others are told by
+// the cost model (profiler/cost_model.h).
+//
+// The range: times that were measured hold within kMeasuredError; what is scaled gains between half and one and a half
+// times what is told; what the cost model tells lies where it was right for four kernels in five when the kernels of each
+// name were predicted from all others. It is asked for what a kernel takes beyond the fixed part of a launch: small kernels would
+// tell it a rate that no large one has.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "profiler/cost_model.h"
+
+namespace gradloom {
+
+struct Gain {
+  double ns = 0, low_ns = 0, high_ns = 0;
+  double known = 1;  // the part of what differs that was measured, 0..1
+};
+
+class Predictor {
+ public:
+  static constexpr double kMeasuredError = 0.05;
+
+  // Kernels of the job or of a change of it, with their times. What was timed later is compared with the job's by the kernels
+  // that both have, as a machine may be slower meanwhile.
+  void add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples);
+  void add(const std::vector<KernelTime>& times);
+  bool empty() const { return model_.empty(); }
+  // Launches of a step of the job, and its time; 0: not known. REQUIRES that something was added.
+  void set_job(const std::vector<KernelInfo>& launches, double step_ns);
+
+  double kernels_ns() const { return kernels_ns_; }  // of the job's step
+  double step_ns() const { return kernels_ns_ + launch_ns_ * static_cast<double>(job_.size()); }
+  double launch_ns() const { return launch_ns_; }  // that a launch takes beside its kernel
+  double fixed_ns() const { return fixed_ns_; }    // of a kernel, whatever its size
+  double ns(const KernelInfo& kernel) const;
+  // `samples`: of a step of the change, as a multiple of the job's.
+  Gain gain(const std::vector<KernelInfo>& changed, double samples) const;
+  const CostModel& model() const { return model_; }
+
+ private:
+  enum class ToldBy : std::uint8_t { measured, scaled, estimated };
+  struct Told {
+    double ns = 0;
+    ToldBy by = ToldBy::measured;
+  };
+  Told told(const KernelInfo& kernel) const;
+  double scaled(const KernelInfo& kernel, const KernelInfo& from) const;
+  double least_ns(const KernelInfo& kernel, double width) const;  // of its work; `width`: of a FLOP
+  double drift(const std::vector<KernelInfo>& kernels, const std::vector<double>& ns) const;
+  void learn_errors();
+
+  CostModel model_, beyond_fixed_;  // as measured; without what each takes whatever its size
+  std::vector<KernelInfo> job_;
+  std::map<std::string, const KernelInfo*> by_node_;
+  double kernels_ns_ = 0, launch_ns_ = 0, fixed_ns_ = 0;
+  double flops_per_ns_ = 0, bytes_per_ns_ = 0;   // the best that was measured
+  double least_factor_ = 0.5, most_factor_ = 2;  // time / estimate, in four of five cases
+};
+
+}  // namespace gradloom

@@ -1,0 +1,224 @@
+#include "app/advice/subject.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "app/recipe_flags.h"
+#include "engine/base/text.h"
+
+namespace gradloom {
+namespace {
+
+constexpr const char* kNoPasses = "passes=none";
+constexpr const char* kUsualPasses = "passes=default";
+
+// Ranks run nowhere but in a training; the kernels of one are those of all.
+Recipe alone(Recipe recipe) {
+  recipe.ranks = 1;
+  return recipe;
+}
+
+bool has_times(const RunRecord& run) {
+  return std::any_of(run.kernels.begin(), run.kernels.end(),
+                     [](const KernelRow& k) { return k.samples > 0; });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Subject>> Subject::of(const Recipe& job, const RunRecord* run,
+                                             const AdviceOptions& options, std::stop_token stop) {
+  std::unique_ptr<Subject> subject(new Subject(options, stop));
+  subject->run_ = run;
+  subject->prepared_ = std::shared_ptr<const Prepared>(TRY(prepare(job, stop)));
+  subject->job_ = candidate_of(*subject->prepared_, job, "");
+  TRY(subject->learn(run));
+  return subject;
+}
+
+Status Subject::learn(const RunRecord* run) {
+  if (run != nullptr && has_times(*run)) {
+    std::vector<KernelTime> times;
+    double kernels_ns = 0;
+    for (const KernelRow& row : run->kernels) {
+      kernels_ns += static_cast<double>(row.step_ns);
+      if (row.samples == 0) continue;
+      const KernelInfo& k = row.info;
+      times.push_back({k.kernel, k.op, k.types, k.flops, k.bytes_read, k.bytes_written,
+                       std::max(1.0, static_cast<double>(row.median_ns))});
+    }
+    predictor_.add(times);
+    predictor_.set_job(job_.kernels, 0);
+    const auto step_ns = static_cast<double>(run->summary.median_step_ns);
+    const bool same = run->summary.plan_hash == job_.plan_hash;
+    predictor_.set_job(job_.kernels,
+                       same || kernels_ns <= 0 ? step_ns : predictor_.kernels_ns() * step_ns / kernels_ns);
+    times_ = "run " + std::to_string(run->summary.id);
+    return {};
+  }
+  if (!job_.recipe.kernel_times.empty()) {
+    predictor_.add(job_.recipe.kernel_times);
+    predictor_.set_job(job_.kernels, 0);
+    times_ = escaped(job_.recipe.costs);
+    return {};
+  }
+  if (!can_time())
+    return Error{Errc::usage, run != nullptr ? "run " + std::to_string(run->summary.id) +
+                                                   " has no times of kernels (--profile sampled or all "
+                                                   "takes them)"
+                                             : "no kernel of the job has a time: --costs names a run of it"};
+  return learn_by_timing();
+}
+
+// Beside the job's kernels those without passes and with the usual ones, so that what passes would replace or bring is known.
+Status Subject::learn_by_timing() {
+  const TimedKernels own = TRY(options_.time(alone(job_.recipe)));
+  predictor_.add(own.kernels, own.samples);
+  predictor_.set_job(job_.kernels, own.step_ns);
+  times_ = plural_text(own.steps, "step") + " made for it";
+  for (const char* changes : {kNoPasses, kUsualPasses})
+    if (const Status status = time(changes); !status) return status;
+  return {};
+}
+
+Status Subject::time(const std::string& changes) {
+  const ChangedJob* const changed = TRY(this->changed(changes));
+  if (changed == nullptr || changed->timed) return {};
+  const auto timed = options_.time(alone(changed->candidate.recipe));
+  if (!timed)  // more memory than there is: it stays predicted
+    return timed.error().code == Errc::interrupted ? Status(timed.error()) : Status();
+  ChangedJob& entry = *changed_.at(changes);
+  entry.timed = true;
+  if (entry.candidate.recipe.threads == job_.recipe.threads)
+    predictor_.add(timed->kernels, timed->samples);
+  else
+    timed_ns_[changes] = timed->step_ns;
+  for (auto& [_, other] : changed_)
+    if (other) other->gain = gain_of(*other);
+  return {};
+}
+
+// The model knows kernels on as many threads as the job has.
+Gain Subject::gain_of(const ChangedJob& changed) const {
+  const Candidate& c = changed.candidate;
+  const auto timed = timed_ns_.find(c.changes);
+  if (timed == timed_ns_.end()) return predictor_.gain(c.kernels, c.samples);
+  const double ns = step_ns() - timed->second / c.samples, error = 2 * Predictor::kMeasuredError * step_ns();
+  return {ns, ns - error, ns + error, 1};
+}
+
+Result<const ChangedJob*> Subject::changed(const std::string& changes) {
+  if (stop_.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+  const auto [at, fresh] = changed_.try_emplace(changes);
+  if (!fresh) return at->second.get();
+  auto candidate = changed_job(job_.recipe, changes, stop_);
+  if (!candidate && candidate.error().code == Errc::interrupted) return candidate.error();
+  if (!candidate || candidate->work == job_.work) return nullptr;
+  at->second = std::make_unique<ChangedJob>();
+  at->second->candidate = std::move(candidate).value();
+  at->second->gain = gain_of(*at->second);
+  return at->second.get();
+}
+
+Result<const ChangedJob*> Subject::with_pipeline(const Pipeline& pipeline) {
+  return changed(TRY(pipeline_change(job_.recipe, pipeline)));
+}
+
+Result<std::shared_ptr<const Prepared>> Subject::prepared_with(const std::string& changes) const {
+  Recipe recipe = job_.recipe;
+  TRY(RecipeFlags::override_with(recipe, changes));
+  return std::shared_ptr<const Prepared>(TRY(prepare(recipe, stop_)));
+}
+
+std::int64_t Subject::threads() const {
+  return job_.recipe.threads > 0 ? job_.recipe.threads : machine().cores;
+}
+
+std::vector<NodeTime> Subject::node_times() const {
+  std::map<std::string, double> ns;
+  for (const KernelInfo& kernel : job_.kernels) ns[kernel.node] += predictor_.ns(kernel);
+  std::vector<NodeTime> times;
+  std::set<std::string> seen;
+  for (const KernelInfo& kernel : job_.kernels) {
+    if (!seen.insert(kernel.node).second) continue;
+    const PlanStep& step = prepared_->compiled.plan.steps[static_cast<std::size_t>(kernel.plan_step)];
+    times.push_back({&graph().nodes[step.node], &kernel, ns[kernel.node]});
+  }
+  return times;
+}
+
+std::string Subject::of_a_step(double ns) const {
+  return duration_text(ns) + " of a step, " + percent_text(share(ns));
+}
+
+std::string Subject::job_flags() const {
+  const std::string line = command_line(job_.recipe, {});
+  return line.substr(std::string("gradloom train ").size());
+}
+
+std::string Subject::command(const std::string& change) const {
+  return "gradloom compare " + job_flags() + " --b " + shell_quoted(change);
+}
+
+Finding Subject::of_change(const ChangedJob& changed, std::string title) const {
+  Finding finding;
+  const Candidate& c = changed.candidate;
+  finding.title = std::move(title);
+  finding.gain = changed.gain;
+  finding.saved_bytes = job_.peak_bytes - c.peak_bytes;
+  finding.change = c.changes;
+  finding.command = command(c.changes);
+  const auto ratio = [&](double gain_ns) {
+    return step_ns() / std::max(0.01 * step_ns(), step_ns() - gain_ns) / c.samples;
+  };
+  finding.ratio = ratio(changed.gain.ns);
+  finding.ratio_low = ratio(changed.gain.low_ns);
+  finding.ratio_high = ratio(changed.gain.high_ns);
+  if (c.kernels.size() != job_.kernels.size())
+    finding.numbers.push_back(std::to_string(c.kernels.size()) + " kernels per step instead of " +
+                              std::to_string(job_.kernels.size()));
+  finding.numbers.push_back(changed.timed ? "its kernels were timed"
+                                          : percent_text(changed.gain.known) +
+                                                " of what differs was measured, the rest is predicted");
+  return finding;
+}
+
+Finding Subject::of_model(const Gain& gain, std::string title, std::string remedy) const {
+  Finding finding;
+  finding.title = std::move(title);
+  finding.gain = gain;
+  finding.remedy = std::move(remedy);
+  finding.change = kEditedModel;
+  finding.command = command(finding.change);
+  const auto ratio = [&](double gain_ns) {
+    return step_ns() / std::max(0.01 * step_ns(), step_ns() - gain_ns);
+  };
+  finding.ratio = ratio(gain.ns);
+  finding.ratio_low = ratio(gain.low_ns);
+  finding.ratio_high = ratio(gain.high_ns);
+  return finding;
+}
+
+std::string train_flags(const std::string& change) {
+  std::string flags;
+  for (const std::string& part : split_top_level(change, ';')) {
+    const std::size_t equals = part.find('=');
+    flags += (flags.empty() ? "--" : " --") + part.substr(0, equals) + " " +
+             shell_quoted(equals == std::string::npos ? "" : part.substr(equals + 1));
+  }
+  return flags;
+}
+
+namespace advice {
+#define RULE(name) Status find_##name(Subject& subject, Findings& found);
+#include "app/advice/rules.def"
+}  // namespace advice
+
+std::span<const AdviceRule> advice_rules() {
+  static constexpr AdviceRule kRules[] = {
+#define RULE(name) {#name, advice::find_##name},
+#include "app/advice/rules.def"
+  };
+  return kRules;
+}
+
+}  // namespace gradloom

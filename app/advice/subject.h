@@ -1,0 +1,102 @@
+// What the rules of advice look at: a job with its plan and the times of its kernels, and changes of it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "app/advice/advice.h"
+#include "app/tune_space.h"
+
+namespace gradloom {
+
+// The job with changes, compiled.
+struct ChangedJob {
+  Candidate candidate;
+  Gain gain;
+  bool timed = false;  // steps of it were made
+};
+
+// One node of the plan, with all its launches of a step.
+struct NodeTime {
+  const Node* node = nullptr;
+  const KernelInfo* kernel = nullptr;
+  double ns = 0;
+};
+
+class Subject {
+ public:
+  // Errors: what makes the job impossible, and that its kernels have no times.
+  static Result<std::unique_ptr<Subject>> of(const Recipe& job, const RunRecord* run,
+                                             const AdviceOptions& options, std::stop_token stop);
+  const Recipe& recipe() const { return job_.recipe; }
+  const Prepared& prepared() const { return *prepared_; }
+  const Graph& graph() const { return prepared_->compiled.train.graph; }
+  const Candidate& job() const { return job_; }
+  const RunRecord* run() const { return run_; }
+  const MachineFacts& machine() const { return options_.machine; }
+  const Predictor& predictor() const { return predictor_; }
+  const std::string& times() const { return times_; }
+  std::int64_t threads() const;
+  double step_ns() const { return predictor_.step_ns(); }
+  double share(double ns) const { return step_ns() > 0 ? ns / step_ns() : 0; }
+  bool matters(double ns) const { return share(ns) >= options_.least_share; }
+  std::vector<NodeTime> node_times() const;  // of each node with a kernel, in the plan's order
+
+  // Null: it is impossible, or the same work as the job. Compiled once. Errors: Errc::interrupted.
+  Result<const ChangedJob*> changed(const std::string& changes);
+  Result<const ChangedJob*> with_pipeline(const Pipeline& pipeline);
+  // The same before it is judged, for rules that predict it themselves.
+  Result<std::shared_ptr<const Prepared>> prepared_with(const std::string& changes) const;
+
+  // A finding whose remedy is the change: its gain, command and what that should show.
+  Finding of_change(const ChangedJob& changed, std::string title) const;
+  // One whose remedy lies in the model; `gain` of a step.
+  Finding of_model(const Gain& gain, std::string title, std::string remedy) const;
+  // "1.20 ms of a step, 12.0 %".
+  std::string of_a_step(double ns) const;
+  std::string command(const std::string& change) const;  // of `compare`
+  std::string job_flags() const;                         // MODEL and the flags that make the job
+
+  // Steps of a change are made, and its kernels are known from then on. Errors: Errc::interrupted.
+  Status time(const std::string& changes);
+  bool is_compiled(const std::string& changes) const {
+    const auto at = changed_.find(changes);
+    return at != changed_.end() && at->second != nullptr && !at->second->timed;
+  }
+  bool can_time() const { return static_cast<bool>(options_.time); }
+
+ private:
+  Subject(const AdviceOptions& options, std::stop_token stop) : options_(options), stop_(std::move(stop)) {}
+  Status learn(const RunRecord* run);
+  Status learn_by_timing();
+  Gain gain_of(const ChangedJob& changed) const;
+
+  const AdviceOptions options_;
+  std::stop_token stop_;
+  const RunRecord* run_ = nullptr;
+  std::shared_ptr<const Prepared> prepared_;
+  Candidate job_;
+  Predictor predictor_;
+  std::string times_;
+  std::map<std::string, std::unique_ptr<ChangedJob>> changed_;
+  std::map<std::string, double> timed_ns_;  // kernels of changes on another number of threads
+};
+
+// A change as flags of `train`: "--dim batch=8 --passes none".
+std::string train_flags(const std::string& change);
+
+using Findings = std::vector<Finding>;
+
+// A kind of cause, in rules.def.
+struct AdviceRule {
+  const char* name;
+  Status (*find)(Subject& subject, Findings& found);
+};
+std::span<const AdviceRule> advice_rules();
+
+}  // namespace gradloom

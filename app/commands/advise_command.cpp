@@ -1,0 +1,97 @@
+// gradloom advise: what would make a job or a recorded run faster, by how much, and how to prove it.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "app/advice/advice.h"
+#include "app/commands/commands.h"
+#include "app/recipe_flags.h"
+#include "engine/base/text.h"
+#include "sessions/find_model.h"
+
+namespace gradloom {
+namespace {
+
+struct Options {
+  RecipeFlags recipe;
+  std::string subject, run = "last";
+  double least_percent = 1, seconds = 20;
+  bool all = false, no_steps = false, progress = false;
+};
+
+constexpr std::int64_t kTimedSteps = 6;
+constexpr double kMostJobSeconds = 10;  // for the timed steps of one configuration
+
+// A file with SQLite's first bytes.
+bool is_session(const std::string& path) {
+  constexpr std::string_view kMagic = "SQLite format 3";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  std::string head(kMagic.size(), 0);
+  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head == kMagic;
+}
+
+Status report(const CommandContext& context, const Advice& advice, double least_share) {
+  for (const std::string& note : advice.notes) context.out.note(escaped(note));
+  for (const Finding& finding : advice.findings) context.out.object(finding_json(finding, advice.step_ns));
+  context.out.object({{"summary", summary_json(advice, least_share)}});
+  context.out.text(advice_text(advice, least_share));
+  return {};
+}
+
+}  // namespace
+
+CommandRun declare_advise(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("JOB", options->subject,
+                 "ONNX file, a folder that verify wrote, or a session (may come from --recipe)");
+  options->recipe.declare(app, false);
+  app.add_option("--run", options->run, "of a session: number or name of a run, or last");
+  app.add_option("--least", options->least_percent, "per cent of a step: what promises less is left out")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_flag("--all", options->all, "leave nothing out that promises anything");
+  app.add_option("--seconds", options->seconds, "time for trying the changes that promise most")
+      ->check(CLI::Range(0.0, 86400.0));
+  app.add_flag("--no-steps", options->no_steps, "make no step: predict from the times of --costs alone");
+  app.add_flag("--progress", options->progress,
+               "with --json: also a line {\"event\":\"progress\",...} for each thing that is looked at");
+  return [options](CommandContext& context) -> Status {
+    Options& o = *options;
+    AdviceOptions settings;
+    settings.least_share = o.all ? 0 : o.least_percent / 100;
+    settings.seconds = o.seconds;
+    std::optional<RunRecord> run;
+    Recipe recorded;
+    if (is_session(o.subject)) {
+      const auto store = TRY(Store::open(o.subject, StoreMode::read));
+      run = TRY(store->load_run(TRY(store->find_run(o.run))));
+      if (run->summary.is_loop())
+        return report(context, advise_loop(*run, o.subject, settings), settings.least_share);
+      recorded = TRY(recorded_job(*run, o.subject));
+      const std::string note = model_note(find_model(*run, o.subject), *run);
+      if (!note.empty()) context.out.note(note);
+    } else {
+      o.recipe.set_model(o.subject);
+    }
+    const Recipe job = TRY(o.recipe.resolve(run ? &recorded : nullptr));
+    settings.machine = machine_of(job);
+    if (!run && job.costs.empty() && !o.no_steps)
+      settings.time = [&](const Recipe& recipe) {
+        const std::int64_t start_ns = monotonic_ns();
+        const auto slow = [&] {
+          return static_cast<double>(monotonic_ns() - start_ns) * 1e-9 > kMostJobSeconds;
+        };
+        return time_kernels(recipe, kTimedSteps, slow, context.stop);
+      };
+    const auto tell = [&](const AdviceProgress& p) {
+      context.out.progress("advise", p.fraction, p.what);
+      if (o.progress) context.out.object({{"event", "progress"}, {"fraction", p.fraction}, {"what", p.what}});
+    };
+    const auto advice = advise(job, run ? &*run : nullptr, settings, context.stop, tell);
+    context.out.progress_done();
+    return advice ? report(context, *advice, settings.least_share) : Status(advice.error());
+  };
+}
+
+}  // namespace gradloom
