@@ -118,8 +118,8 @@ void Predictor::learn_errors() {
     for (const KernelTime& time : own)
       factors.emplace_back(time.ns / std::max(1.0, fixed_ns_ + without.ns(info_of(time))), time.ns);
   }
-  least_factor_ = std::clamp(quantile(factors, 0.1), 0.1, 1.0);
-  most_factor_ = std::clamp(quantile(factors, 0.9), 1.0, 10.0);
+  least_factor_ = std::clamp(quantile(factors, 0.1), 0.25, 1.0);
+  most_factor_ = std::clamp(quantile(factors, 0.9), 1.0, 4.0);
 }
 
 void Predictor::set_job(const std::vector<KernelInfo>& launches, double step_ns) {
