@@ -93,8 +93,9 @@ class Adviser {
 
 std::string range_text(const Finding& f, double step_ns) {
   const auto part = [&](double ns) { return fmt::format("{:.1f}", 100 * ns / step_ns); };
-  return fmt::format("{} of a step, {} % [{}, {}]", duration_text(f.gain.ns), part(f.gain.ns),
-                     part(f.gain.low_ns), part(f.gain.high_ns));
+  return fmt::format("{} of a step, {} % [{}, {}]{}", duration_text(f.gain.ns), part(f.gain.ns),
+                     part(f.gain.low_ns), part(f.gain.high_ns),
+                     f.gain.low_ns <= 0 ? ": it may be nothing" : "");
 }
 
 std::string finding_text(std::size_t number, const Finding& f, double step_ns) {

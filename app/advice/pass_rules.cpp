@@ -114,8 +114,8 @@ Status find_kept_out(Subject& subject, Findings& found) {
                       names_of({(pass.sites.except.empty() ? pass.sites.only : pass.sites.except).begin(),
                                 (pass.sites.except.empty() ? pass.sites.only : pass.sites.except).end()}) +
                       ")");
-    finding.numbers.push_back(plural_text(static_cast<std::int64_t>(named), "entry") + " of the user; " +
-                              std::to_string(more) + " more matched without");
+    finding.numbers.push_back(plural_text(static_cast<std::int64_t>(named), "name") + " given; " +
+                              plural_text(more, "place") + " more without");
     found.push_back(std::move(finding));
   }
   return {};

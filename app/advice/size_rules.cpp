@@ -49,13 +49,14 @@ Status find_batch(Subject& subject, Findings& found) {
       ns += one;
     }
   const std::int64_t larger = changed->candidate.recipe.dims.at("batch");
-  Finding finding = subject.of_change(
-      *changed, fmt::format("batch {}: {} of {} take {} or less, whatever their size; batch {} takes {} less "
-                            "per sample",
-                            batch->second, count,
-                            plural_text(static_cast<std::int64_t>(subject.job().kernels.size()), "kernel"),
-                            duration_text(small_ns), larger, percent_text(subject.share(changed->gain.ns))));
-  finding.numbers.push_back("these kernels take " + subject.of_a_step(ns));
+  Finding finding =
+      subject.of_change(*changed, fmt::format("batch {}: batch {} takes {} less per sample", batch->second,
+                                              larger, percent_text(subject.share(changed->gain.ns))));
+  if (count > 0)
+    finding.numbers.push_back(
+        fmt::format("{} of {} take {} or less, whatever their size: {}", count,
+                    plural_text(static_cast<std::int64_t>(subject.job().kernels.size()), "kernel"),
+                    duration_text(small_ns), subject.of_a_step(ns)));
   finding.numbers.push_back(fmt::format("batch {} plans {} of the machine's {}, batch {} {}", batch->second,
                                         bytes_text(static_cast<double>(subject.job().peak_bytes)),
                                         bytes_text(static_cast<double>(subject.machine().memory_bytes)),

@@ -176,9 +176,12 @@ Finding Subject::of_change(const ChangedJob& changed, std::string title) const {
   if (c.kernels.size() != job_.kernels.size())
     finding.numbers.push_back(std::to_string(c.kernels.size()) + " kernels per step instead of " +
                               std::to_string(job_.kernels.size()));
+  constexpr double kAll = 0.995;
   finding.numbers.push_back(changed.timed ? "its kernels were timed"
-                                          : percent_text(changed.gain.known) +
-                                                " of what differs was measured, the rest is predicted");
+                            : changed.gain.known >= kAll
+                                ? "all kernels that differ were timed before"
+                                : percent_text(changed.gain.known) +
+                                      " of what differs was timed, the rest is predicted");
   return finding;
 }
 
