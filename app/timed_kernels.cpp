@@ -1,5 +1,7 @@
 #include "app/timed_kernels.h"
 
+#include <algorithm>
+
 #include "profiler/sampler.h"
 
 namespace gradloom {
@@ -13,9 +15,13 @@ Result<TimedKernels> time_kernels(const Recipe& recipe, std::int64_t steps,
     const StepResult result = TRY(job->step(step, step > kWarmupSteps));
     if (step <= kWarmupSteps) continue;
     timed.samples.insert(timed.samples.end(), result.samples.begin(), result.samples.end());
-    for (const KernelSample& sample : result.samples)
-      timed.kernels_ns += static_cast<double>(sample.duration_ns);
-    timed.step_ns += static_cast<double>(result.step_ns);
+    double kernels_ns = 0;
+    for (const KernelSample& sample : result.samples) kernels_ns += static_cast<double>(sample.duration_ns);
+    const auto step_ns = static_cast<double>(result.step_ns);
+    const double between_ns = std::max(0.0, step_ns - kernels_ns);
+    timed.between_ns = timed.steps == 0 ? between_ns : std::min(timed.between_ns, between_ns);
+    timed.kernels_ns += kernels_ns;
+    timed.step_ns += step_ns;
     ++timed.steps;
     if (enough()) break;
   }

@@ -14,6 +14,7 @@ struct TimedKernels {
   std::vector<KernelInfo> kernels;     // of the plan
   std::vector<KernelSample> samples;   // of all timed steps
   double kernels_ns = 0, step_ns = 0;  // mean sum of a step's kernels, and mean step
+  double between_ns = 0;               // least of a step outside its kernels: disturbances add to it
   std::int64_t steps = 0;
 };
 

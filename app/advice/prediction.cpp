@@ -35,17 +35,6 @@ KernelInfo info_of(const KernelTime& time) {
   return info;
 }
 
-std::vector<double> medians_of(const std::vector<KernelInfo>& kernels,
-                               const std::vector<KernelSample>& samples) {
-  std::vector<std::vector<double>> times(kernels.size());
-  for (const KernelSample& sample : samples)
-    times[static_cast<std::size_t>(sample.plan_step)].push_back(static_cast<double>(sample.duration_ns));
-  std::vector<double> ns(kernels.size(), 0);
-  for (std::size_t i = 0; i < kernels.size(); ++i)
-    if (!times[i].empty()) ns[i] = std::max(1.0, median(times[i]));
-  return ns;
-}
-
 // The factor below which `part` of the weight lies.
 double quantile(std::vector<std::pair<double, double>> factors_and_weights, double part) {
   std::sort(factors_and_weights.begin(), factors_and_weights.end());
@@ -58,8 +47,21 @@ double quantile(std::vector<std::pair<double, double>> factors_and_weights, doub
 
 }  // namespace
 
-// What kernels that are known already take now, as a multiple of what they took; 1 where they are a small part.
-double Predictor::drift(const std::vector<KernelInfo>& kernels, const std::vector<double>& ns) const {
+std::vector<double> kernel_medians(const std::vector<KernelInfo>& kernels,
+                                   const std::vector<KernelSample>& samples) {
+  std::vector<std::vector<double>> times(kernels.size());
+  for (const KernelSample& sample : samples)
+    times[static_cast<std::size_t>(sample.plan_step)].push_back(static_cast<double>(sample.duration_ns));
+  std::vector<double> ns(kernels.size(), 0);
+  for (std::size_t i = 0; i < kernels.size(); ++i)
+    if (!times[i].empty()) ns[i] = std::max(1.0, median(times[i]));
+  return ns;
+}
+
+std::optional<double> Predictor::slower_now(const std::vector<KernelInfo>& kernels,
+                                            const std::vector<KernelSample>& samples) const {
+  constexpr double kLeastPart = 0.3;
+  const std::vector<double> ns = kernel_medians(kernels, samples);
   double before = 0, now = 0, all = 0;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     all += ns[i];
@@ -67,14 +69,17 @@ double Predictor::drift(const std::vector<KernelInfo>& kernels, const std::vecto
     before += model_.ns(kernels[i]);
     now += ns[i];
   }
-  return before > 0 && now > 0.3 * all ? now / before : 1;
+  return before > 0 && now > kLeastPart * all ? std::optional(now / before) : std::nullopt;
 }
 
-void Predictor::add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples) {
-  std::vector<double> ns = medians_of(kernels, samples);
-  const double slower = drift(kernels, ns);
-  for (std::size_t i = 0; i < ns.size(); ++i)
-    ns[i] = !job_.empty() && model_.knows(kernels[i]) ? 0 : ns[i] / slower;  // the job's own times stay
+void Predictor::add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples,
+                    std::optional<double> slower) {
+  std::vector<double> ns = kernel_medians(kernels, samples);
+  if (!job_.empty()) {
+    if (!slower) slower = slower_now(kernels, samples);
+    for (std::size_t i = 0; i < ns.size(); ++i)  // the job's own times stay
+      ns[i] = model_.knows(kernels[i]) ? 0 : ns[i] / slower.value_or(1);
+  }
   model_.add(kernels, ns);
   learn_errors();
 }

@@ -13,12 +13,17 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "profiler/cost_model.h"
 
 namespace gradloom {
+
+// By kernel, the median of its samples; 0: it has none.
+std::vector<double> kernel_medians(const std::vector<KernelInfo>& kernels,
+                                   const std::vector<KernelSample>& samples);
 
 struct Gain {
   double ns = 0, low_ns = 0, high_ns = 0;
@@ -29,9 +34,13 @@ class Predictor {
  public:
   static constexpr double kMeasuredError = 0.05;
 
-  // Kernels of the job or of a change of it, with their times. What was timed later is compared with the job's by the kernels
-  // that both have, as a machine may be slower meanwhile.
-  void add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples);
+  // Kernels of the job or of a change of it, with their times. `slower`: how many times as long kernels take now as when the
+  // job's were timed; none: as those say that both have, or once.
+  void add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples,
+           std::optional<double> slower = std::nullopt);
+  // The same from kernels that are known; none: they are a small part of these.
+  std::optional<double> slower_now(const std::vector<KernelInfo>& kernels,
+                                   const std::vector<KernelSample>& samples) const;
   void add(const std::vector<KernelTime>& times);
   bool empty() const { return model_.empty(); }
   // Launches of a step of the job, and its time; 0: not known. REQUIRES that something was added.
@@ -55,7 +64,6 @@ class Predictor {
   Told told(const KernelInfo& kernel) const;
   double scaled(const KernelInfo& kernel, const KernelInfo& from) const;
   double least_ns(const KernelInfo& kernel, double width) const;  // of its work; `width`: of a FLOP
-  double drift(const std::vector<KernelInfo>& kernels, const std::vector<double>& ns) const;
   void learn_errors();
 
   CostModel model_, beyond_fixed_;  // as measured; without what each takes whatever its size

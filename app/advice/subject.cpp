@@ -1,7 +1,7 @@
 #include "app/advice/subject.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <optional>
 
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
@@ -16,6 +16,17 @@ constexpr const char* kUsualPasses = "passes=default";
 Recipe alone(Recipe recipe) {
   recipe.ranks = 1;
   return recipe;
+}
+
+// A step of a configuration that was timed.
+double step_ns_of(const Candidate& candidate, const TimedKernels& timed) {
+  const std::vector<double> ns = kernel_medians(timed.kernels, timed.samples);
+  double sum = timed.between_ns;
+  for (const KernelInfo& launch : candidate.kernels) {
+    const auto at = static_cast<std::size_t>(launch.plan_step);
+    if (at < ns.size()) sum += ns[at];
+  }
+  return sum;
 }
 
 bool has_times(const RunRecord& run) {
@@ -73,7 +84,8 @@ Status Subject::learn(const RunRecord* run) {
 Status Subject::learn_by_timing() {
   const TimedKernels own = TRY(options_.time(alone(job_.recipe)));
   predictor_.add(own.kernels, own.samples);
-  predictor_.set_job(job_.kernels, own.step_ns);
+  predictor_.set_job(job_.kernels, 0);
+  predictor_.set_job(job_.kernels, predictor_.kernels_ns() + own.between_ns);
   times_ = plural_text(own.steps, "step") + " made for it";
   for (const char* changes : {kNoPasses, kUsualPasses})
     if (const Status status = time(changes); !status) return status;
@@ -88,10 +100,18 @@ Status Subject::time(const std::string& changes) {
     return timed.error().code == Errc::interrupted ? Status(timed.error()) : Status();
   ChangedJob& entry = *changed_.at(changes);
   entry.timed = true;
-  if (entry.candidate.recipe.threads == job_.recipe.threads)
-    predictor_.add(timed->kernels, timed->samples);
+  const bool as_many_threads = entry.candidate.recipe.threads == job_.recipe.threads;
+  std::optional<double> slower;
+  if (as_many_threads) slower = predictor_.slower_now(timed->kernels, timed->samples);
+  if (!slower) {  // a change of all kernels: the job itself says how fast the machine is now
+    const auto again = options_.time(alone(job_.recipe));
+    if (!again && again.error().code == Errc::interrupted) return again.error();
+    if (again) slower = predictor_.slower_now(again->kernels, again->samples);
+  }
+  if (as_many_threads)
+    predictor_.add(timed->kernels, timed->samples, slower);
   else
-    timed_ns_[changes] = timed->step_ns;
+    timed_ns_[changes] = step_ns_of(entry.candidate, *timed) / slower.value_or(1);
   for (auto& [_, other] : changed_)
     if (other) other->gain = gain_of(*other);
   return {};

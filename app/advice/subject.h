@@ -84,7 +84,7 @@ class Subject {
   Predictor predictor_;
   std::string times_;
   std::map<std::string, std::unique_ptr<ChangedJob>> changed_;
-  std::map<std::string, double> timed_ns_;  // kernels of changes on another number of threads
+  std::map<std::string, double> timed_ns_;  // steps of changes on another number of threads
 };
 
 // A change as flags of `train`: "--dim batch=8 --passes none".

@@ -99,7 +99,7 @@ void draw_row(Ui& ui, std::size_t i, const AdviceRow& row, double largest) {
       !row.node.empty())
     ui.go_to(row.node);
   tip(escaped(row.title));
-  ImGui::SameLine(width - proof);
+  ImGui::SameLine(ImGui::GetContentRegionMax().x - proof);
   ImGui::BeginDisabled(ui.state().progress.running || !row.compares);
   if (button("advice.prove." + number, "Compare", ButtonKind::kPlain, row.command, proof)) {
     ui.app.start_compare(row.command);
