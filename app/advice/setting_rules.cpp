@@ -226,14 +226,16 @@ Status find_first_step(Subject& subject, Findings& found) {
   const auto usual = static_cast<double>(run->summary.median_step_ns);
   const double more = static_cast<double>(run->steps.front().step_ns) - usual;
   const auto steps = static_cast<double>(run->steps.size());
-  if (usual <= 0 || more <= 0 || !subject.matters(more / steps)) return {};
+  const double part = more / (more + usual * steps);  // of the run
+  if (usual <= 0 || more <= 0 || !subject.matters(part * usual)) return {};
   constexpr double kLittle = 0.01;
   const double even = std::ceil(more / (kLittle * usual));
   Finding finding;
   finding.title =
       fmt::format("the first of {} takes {}, the others {}", plural_text(run->steps.size(), "step"),
                   duration_text(usual + more), duration_text(usual));
-  finding.gain = {more / steps, more / steps, more / steps, 1};
+  finding.gain = {part * usual, part * usual, part * usual, 1};
+  finding.numbers.push_back("that is " + percent_text(part) + " of the run");
   finding.change = fmt::format("steps={:.0f}", std::max(even, steps));
   finding.remedy =
       fmt::format("from {:.0f} steps on it is less than {} of the run", even, percent_text(kLittle));
