@@ -201,6 +201,8 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
       model.live_bytes.push_back(static_cast<double>(trace.live_bytes[index]));
     }
   }
+  if (std::all_of(model.live_bytes.begin(), model.live_bytes.end(), [](double bytes) { return bytes == 0; }))
+    model.live_ns = model.live_bytes = {};  // runs of other profilers have no arena
   add_activities(model, trace, *of_step, first_stream);
   add_ranks(model, trace, *of_step);
   add_host(model, trace, *of_step);

@@ -423,6 +423,25 @@ void KinetoRun::tell() {
 
 }  // namespace
 
-Result<ImportedTrace> import_kineto(ChromeEvents& events) { return KinetoRun(events).make(); }
+// A profiler that ends within a step cuts it off.
+static void leave_out_cut_step(ImportedTrace& trace) {
+  if (trace.steps.size() < 2) return;
+  std::vector<std::size_t> executions;
+  for (const ImportedStep& step : trace.steps) executions.push_back(step.samples.size());
+  const std::size_t last = executions.back();
+  executions.pop_back();
+  const auto middle = executions.begin() + static_cast<std::ptrdiff_t>(executions.size() / 2);
+  std::nth_element(executions.begin(), middle, executions.end());
+  if (2 * last >= *middle) return;
+  trace.notes.push_back(fmt::format(
+      "the profiler ended in the last step ({} of some {} kernels): it is left out", last, *middle));
+  trace.steps.pop_back();
+}
+
+Result<ImportedTrace> import_kineto(ChromeEvents& events) {
+  ImportedTrace trace = TRY(KinetoRun(events).make());
+  leave_out_cut_step(trace);
+  return trace;
+}
 
 }  // namespace gradloom

@@ -52,6 +52,12 @@ TEST(Timeline, NestsPhasesScopesAndKernels) {
   EXPECT_EQ(m.live_bytes, (std::vector<double>{10, 20, 30, 5}));
 }
 
+TEST(Timeline, WithoutAnArenaThereIsNone) {
+  TraceDocument t = sample();
+  t.live_bytes = {0, 0, 0, 0};
+  EXPECT_TRUE(build_timeline(t, 4).live_ns.empty());
+}
+
 TEST(Timeline, RanksHaveLanesOfTheirOwn) {
   TraceDocument t = sample();
   t.ranks = {{"a"}, {"b"}};

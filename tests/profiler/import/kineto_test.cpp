@@ -40,6 +40,18 @@ KinetoText two_steps() {
   return trace;
 }
 
+TEST(Kineto, AStepInWhichTheProfilerEndedIsLeftOut) {
+  KinetoText trace = two_steps();
+  trace.mark("ProfilerStep#7", 2000, 50);
+  trace.op("aten::zeros", 2010, 5);
+  const auto cut = read_text(trace.text());
+  ASSERT_TRUE(cut.ok()) << cut.error().message;
+  EXPECT_EQ(cut->steps.size(), 2u);
+  ASSERT_FALSE(cut->notes.empty());
+  EXPECT_NE(cut->notes.back().find("the profiler ended in the last step (1 of some"), std::string::npos)
+      << cut->notes.back();
+}
+
 TEST(Kineto, OperatorsHaveTheirOwnTime) {
   const auto trace = read_text(two_steps().text());
   ASSERT_TRUE(trace.ok()) << trace.error().message;
