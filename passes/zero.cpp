@@ -73,6 +73,14 @@ class Zero final : public Pass {
     return 0;
   }
 
+  // It was found before.
+  static bool is_shared(const Rewriter& rw, ValueId updated) {
+    const std::vector<Use>& uses = rw.uses(updated);
+    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return rw.graph().nodes[use.node].op == &share_parameters_op();
+    });
+  }
+
   // In the order of the parameters.
   static Result<std::vector<Kept>> find(Rewriter& rw) {
     const Graph& graph = rw.graph();
@@ -86,6 +94,7 @@ class Zero final : public Pass {
         rw.reject(kStates, id, "it updates several values at once");
         continue;
       }
+      if (is_shared(rw, node.outputs[0])) continue;
       Kept kept{id, parameter, node.outputs[0], {node.inputs.begin() + kFirst + 2, node.inputs.end()}};
       for (const ValueId state : kept.states)
         kept.bytes += static_cast<std::int64_t>(byte_size(graph.type(state)));
