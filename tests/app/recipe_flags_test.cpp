@@ -117,6 +117,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.planner = "reuse";
   recipe.in_place = recipe.pieces = false;
   recipe.record = false;
+  recipe.strict_libraries = true;
   recipe.search = 8;
   recipe.device = "cuda:0";
   recipe.profile = "all";

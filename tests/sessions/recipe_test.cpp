@@ -57,6 +57,7 @@ Recipe full_recipe() {
   recipe.planner = "reuse";
   recipe.in_place = recipe.pieces = false;
   recipe.search = 8;
+  recipe.strict_libraries = true;
   recipe.algorithms = {{"lib 1.2; NVIDIA H200; 1 2 3", "00ff10"}, {"lib 1.2; NVIDIA H200; 4 5 6", "0a"}};
   recipe.profile = "all";
   recipe.expect = RecipeExpect{1.5e6,

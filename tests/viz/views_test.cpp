@@ -388,6 +388,7 @@ TEST_F(Views, PassSwitchAsksForANewPipeline) {
 }
 
 TEST_F(Views, ComparisonStatesItsVerdict) {
+  comparison_.steps = 10;
   comparison_.ratio = {1.3, 1.2, 1.4};
   comparison_.verdict = Verdict::faster;
   comparison_.kernels = {{"/a/MatMul", "forward", 2, 1, 2000, 1000, 0.01, {"/a/MatMul"}}};
