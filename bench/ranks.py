@@ -3,7 +3,7 @@
 
     /usr/bin/python3 bench/ranks.py [--ranks 2] [--models gpt-char,mlp-30m] [--rounds 6] [--steps 60]
 
-    gpt-char 2 ranks: gradloom 56.9 ms, DDP 90.9 ms: 1.62x [1.53, 1.66]
+    gpt-char 2 ranks: gradloom 31.9 ms, DDP 56.4 ms: 1.76x [1.74, 1.78]
 
 Workloads: gpt-char (tests/models, batch 8 for each rank) and mlp-30m (784-3700-3700-3700-10, batch 32 for each rank), f32, AdamW. Every
 round runs both sides once, in changing order, each in new processes; a side's number is the median of its steps after the first
@@ -12,7 +12,7 @@ ten, the ratio that of the two numbers of a round; printed are medians over the 
 With --predict, instead of PyTorch's: what `plan --ranks` says of a step from the kernels of one rank and from the link that
 `devices --measure --ranks` found, both measured in the same round, beside what so many ranks then take.
 
-    gpt-char 2 ranks: predicted 55.1 ms, measured 56.9 ms: 0.97 [0.95, 1.02]
+    gpt-char 2 ranks: predicted 31.7 ms, measured 33.2 ms: 0.95 [0.95, 0.96]
 """
 
 import argparse
