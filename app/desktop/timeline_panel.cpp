@@ -263,7 +263,7 @@ const TimelineBar* draw_lane(Ui& ui, const View& view, const TimelineLane& lane,
                                  : bar.label.substr(bar.label.rfind('/') + 1);
     const std::string label = fit_text(font, font->FontSize, name, x1 - x0 - px(10));
     list->AddText(font, font->FontSize, {x0 + px(5), y + (height - font->FontSize) / 2},
-                  kernel || bar.host >= 0 ? ink_on(fill) : p.text_dim, label.c_str());
+                  kernel || bar.host >= 0 || bar.exchange >= 0 ? ink_on(fill) : p.text_dim, label.c_str());
   }
   return under;
 }
