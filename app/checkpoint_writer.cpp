@@ -38,8 +38,9 @@ Result<std::string> CheckpointWriter::put(const Job& job, std::int64_t step) {
 }
 
 void CheckpointWriter::write(const Job& job, std::int64_t step) {
-  if (folder_ == nullptr) {
-    if (const auto given = helps_ ? checkpoint_of(job, step) : Checkpoint(); !given) status_ = given.error();
+  if (folder_ == nullptr && !helps_) return;
+  if (folder_ == nullptr) {  // rank 0 writes what this one gives
+    if (const auto given = checkpoint_of(job, step); !given) status_ = given.error();
     return;
   }
   const std::int64_t start_ns = monotonic_ns();

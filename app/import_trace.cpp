@@ -10,6 +10,7 @@
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 #include "engine/onnx/import.h"
+#include "sessions/find_model.h"
 #include "sessions/read_nsys.h"
 #include "sessions/store.h"
 
@@ -22,12 +23,6 @@ constexpr std::size_t kMostName = 120;
 
 bool is_trace_name(const std::string& name) {
   return name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite");
-}
-
-std::string absolute_path(const std::string& path) {
-  std::error_code failed;
-  const fs::path full = fs::absolute(path, failed);
-  return failed ? path : full.lexically_normal().string();
 }
 
 // "step3.pt.trace.json.gz" -> "step3"

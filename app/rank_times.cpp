@@ -14,8 +14,6 @@
 #include "engine/ops/collectives/all_reduce.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "engine/ranks/world.h"
-#include "kernels/threads.h"
-#include "profiler/environment.h"
 
 namespace gradloom {
 namespace {
@@ -79,24 +77,25 @@ std::vector<std::string> step_names(const Job& job) {
 
 }  // namespace
 
-Result<std::optional<RankTimes>> RankTimes::meet(const Job& job) {
+Result<std::optional<RankTimes>> RankTimes::meet(const Job& job, const Environment& own) {
   World* const world = World::current();
   if (world == nullptr) return std::optional<RankTimes>();
   RankTimes times;
   times.job_ = &job;
+  times.machine_ = machine_text();
   RankMessage mine;
   mine.add(host_name());
   const std::optional<RankPlace> place = TRY(rank_place());
   mine.add(place ? place->local_rank : world->rank());
-  mine.add(kernels::threads());
-  mine.add(read_environment().cpu_model);
+  mine.add(own.threads);
+  mine.add(own.cpu_model);
   const std::vector<std::string> names = step_names(job);
   const bool own_plan = keeps_states_apart(job);  // whose steps only their names connect with rank 0's
   for (std::size_t i = 0; i < names.size() && own_plan; ++i) mine.add(names[i]);
   std::map<std::string, std::int32_t> places;
   for (std::size_t i = 0; i < names.size(); ++i) places.emplace(names[i], static_cast<std::int32_t>(i));
   const std::vector<World::Bytes> all = TRY(world->gather(mine.bytes()));
-  const std::vector<World::Clock> clocks = TRY(world->clocks(machine_text()));
+  const std::vector<World::Clock> clocks = TRY(world->clocks(times.machine_));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     RankMessage theirs(all[rank]);
     RankRow row;
@@ -150,7 +149,7 @@ std::vector<ExchangeRow> RankTimes::own_exchanges(const StepResult& result) cons
 Result<RankStep> RankTimes::end_step(const StepResult& result) {
   World& world = *World::current();
   const std::vector<World::Bytes> all = TRY(world.gather(pack(result.samples, own_exchanges(result))));
-  const std::vector<World::Clock> clocks = TRY(world.clocks(machine_text()));
+  const std::vector<World::Clock> clocks = TRY(world.clocks(machine_));
   RankStep step;
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     unpack(RankMessage(all[rank]), static_cast<std::int64_t>(rank), clocks[rank].offset_ns, steps_[rank],

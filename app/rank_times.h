@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/job.h"
+#include "profiler/environment.h"
 #include "sessions/rank_rows.h"
 
 namespace gradloom {
@@ -12,7 +13,7 @@ namespace gradloom {
 class RankTimes {
  public:
   // Of the other ranks, too: all call. Nothing with one rank.
-  static Result<std::optional<RankTimes>> meet(const Job& job);
+  static Result<std::optional<RankTimes>> meet(const Job& job, const Environment& own);
   const std::vector<RankRow>& ranks() const { return ranks_; }  // at rank 0
   // Before and after a step that is timed on every rank. What they did, on this rank's clock; nothing at the others.
   void begin_step();
@@ -22,6 +23,7 @@ class RankTimes {
   RankTimes() = default;
   std::vector<ExchangeRow> own_exchanges(const StepResult& result) const;
   const Job* job_ = nullptr;
+  std::string machine_;  // the same for ranks that share a clock
   std::vector<RankRow> ranks_;
   std::vector<std::vector<std::int32_t>> steps_;  // by rank: of rank 0's plan by its own; empty: the same
 };

@@ -2,10 +2,8 @@
 
 #include <unistd.h>
 
-#include <filesystem>
-#include <system_error>
-
 #include "app/recipe_flags.h"
+#include "sessions/find_model.h"
 
 namespace gradloom {
 namespace {
@@ -15,12 +13,6 @@ std::string device_name(const std::string& id) {
   for (const DeviceInfo& d : list_devices())
     if (d.id == id) return d.name;
   return id;
-}
-
-std::string absolute(const std::string& path) {
-  std::error_code failed;
-  const auto full = std::filesystem::absolute(path, failed);
-  return failed ? path : full.lexically_normal().string();
 }
 
 Status keep_algorithms(Store& store, const Job& job) {
@@ -72,8 +64,8 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
   start.plan_hash = prepared.compiled.plan.hash;
   start.environment = environment_rows(environment);
   if (!resumed_from_.empty()) {
-    start.command += " --resume " + shell_quoted(absolute(resumed_from_));
-    start.environment["resumed_from"] = absolute(resumed_from_);
+    start.command += " --resume " + shell_quoted(absolute_path(resumed_from_));
+    start.environment["resumed_from"] = absolute_path(resumed_from_);
   }
   auto writer = TRY(store->begin_run(start));
   TRY(writer->write_plan(prepared.compiled.train.graph, prepared.compiled.plan, prepared.compiled.reports));
@@ -111,7 +103,7 @@ Status RecordedRun::finish(const Status& steps, const Environment& environment, 
     end.overhead_high = overhead.high;
   }
   end.environment = environment_rows(environment);
-  if (!checkpoint.empty()) end.environment["checkpoint"] = absolute(checkpoint);
+  if (!checkpoint.empty()) end.environment["checkpoint"] = absolute_path(checkpoint);
   end.implementations = std::move(implementations);
   return recorder_->finish(std::move(end));
 }

@@ -103,7 +103,7 @@ Status TrainRun::begin() {
   environment_ = read_environment();
   begin_gpu(environment_, job_->device());
   TRY(record_.begin(*prepared_, job_.get(), environment_));
-  rank_times_ = TRY(RankTimes::meet(*job_));
+  rank_times_ = TRY(RankTimes::meet(*job_, environment_));
   if (rank_times_) TRY(record_.add_ranks(rank_times_->ranks()));
   report_.started(*job_, record_);
   started_ns_ = monotonic_ns();

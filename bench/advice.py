@@ -11,11 +11,11 @@ Every finding whose remedy is a setting is measured as its own command line says
 """
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
+
+import ranks
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 JOBS = {
@@ -23,12 +23,6 @@ JOBS = {
     "bert-tiny": ["--dim", "batch=8", "--optimizer", "adamw{lr=1e-3}"],
     "cnn-digits": ["--dim", "batch=8", "--loss", "ce:logits,labels", "--optimizer", "sgd{lr=0.01}"],
 }
-
-
-def answer(options, *words):
-    """The JSON lines of a command of ours; nothing where it fails."""
-    done = subprocess.run([options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return [json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else []
 
 
 def main():
@@ -40,16 +34,12 @@ def main():
     errors, within = [], 0
     for name in options.models.split(","):
         job = [os.path.join(ROOT, "tests", "models", name, "model.onnx"), *JOBS[name]]
-        findings = answer(options, "advise", *job, "--seconds", options.seconds)
-        if not findings:
-            sys.exit(f"{name}: advise fails")
+        findings = ranks.answer(options, "advise", *job, "--seconds", options.seconds)
         for finding in findings:
             change, expected = finding.get("change"), finding.get("expected_ratio")
             if not expected or "EDITED" in change:
                 continue
-            compared = answer(options, "compare", *job, "--b", change, "--max-seconds", "6")
-            if not compared:
-                sys.exit(f"{name}: compare --b {change} fails")
+            compared = ranks.answer(options, "compare", *job, "--b", change, "--max-seconds", "6")
             ratio = compared[-1]["ratio"]
             fits = expected["low"] <= ratio <= expected["high"]
             errors.append(abs(expected["value"] / ratio - 1))

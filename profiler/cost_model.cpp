@@ -52,14 +52,19 @@ CostModel::CostModel(const std::vector<KernelTime>& times) {
   learn();
 }
 
-void CostModel::add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples) {
+std::vector<double> kernel_medians(const std::vector<KernelInfo>& kernels,
+                                   const std::vector<KernelSample>& samples) {
   std::vector<std::vector<double>> times(kernels.size());
   for (const KernelSample& sample : samples)
     times[static_cast<std::size_t>(sample.plan_step)].push_back(static_cast<double>(sample.duration_ns));
   std::vector<double> median_ns(kernels.size(), 0);
   for (std::size_t i = 0; i < kernels.size(); ++i)
     if (!times[i].empty()) median_ns[i] = std::max(1.0, median_of(times[i]));
-  add(kernels, median_ns);
+  return median_ns;
+}
+
+void CostModel::add(const std::vector<KernelInfo>& kernels, const std::vector<KernelSample>& samples) {
+  add(kernels, kernel_medians(kernels, samples));
 }
 
 void CostModel::add(const std::vector<KernelInfo>& kernels, const std::vector<double>& median_ns) {

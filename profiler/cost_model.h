@@ -22,6 +22,10 @@ struct KernelTime {
   bool operator==(const KernelTime&) const = default;
 };
 
+// By kernel, the median of its samples, at least 1; 0: it has none.
+std::vector<double> kernel_medians(const std::vector<KernelInfo>& kernels,
+                                   const std::vector<KernelSample>& samples);
+
 class CostModel {
  public:
   CostModel() = default;

@@ -144,7 +144,7 @@ std::string loss_scale_text(const LossScaleSpec& spec) {
          differing(rows_of(spec), rows_of(usual), spec.dynamic ? "" : "scale");
 }
 
-double exchanged_bytes(const Recipe& recipe) {
+double gradient_bytes(const Recipe& recipe) {
   const std::string type = precision_type_name(recipe.precision);
   return type == "f64" ? 8 : type == "f32" ? 4 : 2;
 }

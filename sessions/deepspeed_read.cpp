@@ -528,7 +528,7 @@ class DeepSpeedReader {
       return {};
     }
     if (elements) {
-      const double megabytes = static_cast<double>(*elements) * exchanged_bytes(recipe_) / 1e6;
+      const double megabytes = static_cast<double>(*elements) * gradient_bytes(recipe_) / 1e6;
       const double whole = std::min(std::max(std::round(megabytes), 1.0), static_cast<double>(1 << 20));
       set_option(*pass, "bucket_mb", number_text(whole));
       if (whole != megabytes)

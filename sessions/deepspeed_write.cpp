@@ -216,7 +216,7 @@ class DeepSpeedWriter {
       if (pass.name != kBucketPass) continue;
       exchanges = true;
       const double megabytes = std::strtod(option_of(pass, "bucket_mb").c_str(), nullptr);
-      zero["reduce_bucket_size"] = static_cast<std::int64_t>(megabytes * 1e6 / exchanged_bytes(recipe_));
+      zero["reduce_bucket_size"] = static_cast<std::int64_t>(megabytes * 1e6 / gradient_bytes(recipe_));
       zero["overlap_comm"] = option_of(pass, "overlap") == "true";
     }
     if (recipe_.ranks > 1 && !exchanges)

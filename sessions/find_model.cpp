@@ -25,20 +25,20 @@ fs::path folder_of(const std::string& session) {
   return (failed ? fs::path(session) : full).parent_path();
 }
 
-fs::path full_path(const fs::path& path) {
-  std::error_code failed;
-  const fs::path full = fs::absolute(path, failed);
-  return failed ? path : full.lexically_normal();
-}
-
 // Names from a file may hold anything; those that no file can have lead nowhere.
 void add(std::vector<std::string>& paths, const fs::path& folder, const std::string& name) {
   if (name.empty() || name.size() > kLongestPath || name.find('\0') != std::string::npos) return;
-  const std::string path = full_path(folder / name).string();
+  const std::string path = absolute_path((folder / name).string());
   if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
 }
 
 }  // namespace
+
+std::string absolute_path(const std::string& path) {
+  std::error_code failed;
+  const fs::path full = fs::absolute(path, failed);
+  return failed ? path : full.lexically_normal().string();
+}
 
 FoundModel find_model(const RunRecord& run, const std::string& session, const std::string& given_path) {
   const fs::path folder = folder_of(session);
@@ -88,7 +88,7 @@ std::string model_label(const std::string& path) {
 
 std::string model_from_session(const std::string& model, const std::string& session) {
   std::error_code failed;
-  const fs::path to = fs::weakly_canonical(full_path(model), failed);
+  const fs::path to = fs::weakly_canonical(absolute_path(model), failed);
   if (failed) return "";
   return to.lexically_relative(folder_of(session)).string();
 }

@@ -30,6 +30,9 @@ FoundModel find_model(const RunRecord& run, const std::string& session, const st
 // What to tell of it, as one line without the line's end; empty when it is the same.
 std::string model_note(const FoundModel& found, const RunRecord& run);
 
+// A path as sessions keep it: absolute, without "." and ".."; where there is no current folder, as it is.
+std::string absolute_path(const std::string& path);
+
 // What a model is called: the file's stem, or its folder's name for "model.onnx".
 std::string model_label(const std::string& path);
 

@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <tuple>
 
-#include "sessions/stats.h"
-
 namespace gradloom {
 namespace {
 
@@ -46,17 +44,6 @@ double quantile(std::vector<std::pair<double, double>> factors_and_weights, doub
 }
 
 }  // namespace
-
-std::vector<double> kernel_medians(const std::vector<KernelInfo>& kernels,
-                                   const std::vector<KernelSample>& samples) {
-  std::vector<std::vector<double>> times(kernels.size());
-  for (const KernelSample& sample : samples)
-    times[static_cast<std::size_t>(sample.plan_step)].push_back(static_cast<double>(sample.duration_ns));
-  std::vector<double> ns(kernels.size(), 0);
-  for (std::size_t i = 0; i < kernels.size(); ++i)
-    if (!times[i].empty()) ns[i] = std::max(1.0, median(times[i]));
-  return ns;
-}
 
 std::optional<double> Predictor::slower_now(const std::vector<KernelInfo>& kernels,
                                             const std::vector<KernelSample>& samples) const {

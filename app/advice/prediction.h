@@ -21,10 +21,6 @@
 
 namespace gradloom {
 
-// By kernel, the median of its samples; 0: it has none.
-std::vector<double> kernel_medians(const std::vector<KernelInfo>& kernels,
-                                   const std::vector<KernelSample>& samples);
-
 struct Gain {
   double ns = 0, low_ns = 0, high_ns = 0;
   double known = 1;  // the part of what differs that was measured, 0..1

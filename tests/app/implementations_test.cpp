@@ -2,21 +2,10 @@
 // stand-in (engine/device/gpu/host/products.h).
 #include "tests/app/command_fixture.h"
 #include "tests/app/host_gpu_support.h"
+#include "tests/environment.h"
 
 namespace gradloom {
 namespace {
-
-// An environment variable of this process and its children.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~Setting() { unsetenv(name_); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-
- private:
-  const char* name_;
-};
 
 class ImplementationCommands : public Commands {
  protected:
