@@ -195,6 +195,10 @@ enum class Precision : std::uint8_t {
   full,    // in f32: sums over many elements, losses, functions that enlarge relative errors
 };
 
+// What kernels of the operator spend their FLOPs on: which of a processor's units they keep busy, and how well
+// they can (profiler/hardware.h).
+enum class Arithmetic : std::uint8_t { vectors, products, convolutions, attention };
+
 struct OpDef {
   const char* name;         // ONNX name, or ours in domain "gradloom"
   const char* domain = "";  // "" = ai.onnx
@@ -223,6 +227,7 @@ struct OpDef {
   ChannelBlocks channel_blocks = ChannelBlocks::none;
   // The reduction (ReduceMean, ..) that the node is where it reduces all spatial dims and no other; "": none.
   const char* spatial_reduction = "";
+  Arithmetic arithmetic = Arithmetic::vectors;
   bool has(Trait t) const { return (traits & t) != 0; }
   const InputRole* role(std::size_t input) const;  // null: data
   PrepareFn prepare(kernels::Target target) const { return target == kernels::Target::cpu ? cpu : gpu; }

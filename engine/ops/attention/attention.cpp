@@ -479,6 +479,7 @@ const OpDef fused_attention_op = {
     .gpu = prepare,
     .samples = attention::samples,
     .precision = Precision::low,
+    .arithmetic = Arithmetic::attention,
 };
 
 const OpDef fused_attention_grad_op = {
@@ -494,6 +495,7 @@ const OpDef fused_attention_grad_op = {
     .cpu = prepare_grad,
     .gpu = prepare_grad,
     .samples = attention::samples_grad,
+    .arithmetic = Arithmetic::attention,
 };
 
 }  // namespace gradloom

@@ -189,6 +189,7 @@ const OpDef linear_cross_entropy_loss_op = {
     .samples = samples,
     .precision = Precision::low,
     .roles = kLabels,
+    .arithmetic = Arithmetic::products,
 };
 
 const OpDef linear_cross_entropy_grad_op = {
@@ -205,6 +206,7 @@ const OpDef linear_cross_entropy_grad_op = {
     .gpu = prepare_grad,
     .samples = samples_grad,
     .roles = kGradientLabels,
+    .arithmetic = Arithmetic::products,
 };
 
 }  // namespace gradloom

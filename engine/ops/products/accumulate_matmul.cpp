@@ -146,6 +146,7 @@ const OpDef accumulate_matmul_op = {
     .gpu = prepare,
     .samples = samples,
     .aliases = aliases,
+    .arithmetic = Arithmetic::products,
 };
 
 }  // namespace gradloom

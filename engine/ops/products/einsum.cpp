@@ -475,6 +475,7 @@ const OpDef einsum_op = {.name = "Einsum",
                          .cpu = prepare,
                          .gpu = prepare,
                          .samples = samples,
-                         .precision = Precision::low};
+                         .precision = Precision::low,
+                         .arithmetic = Arithmetic::products};
 
 }  // namespace gradloom

@@ -255,6 +255,7 @@ const OpDef fused_matmul_op = {
     .gpu = prepare,
     .samples = samples,
     .precision = Precision::low,
+    .arithmetic = Arithmetic::products,
 };
 
 const OpDef fused_matmul_grad_op = {
@@ -271,6 +272,7 @@ const OpDef fused_matmul_grad_op = {
     .gpu = prepare_grad,
     .samples = grad_samples,
     .precision = Precision::low,
+    .arithmetic = Arithmetic::products,
 };
 
 }  // namespace gradloom

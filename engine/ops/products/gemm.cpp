@@ -117,6 +117,7 @@ const OpDef gemm_op = {
     .gpu = prepare,
     .samples = samples,
     .precision = Precision::low,
+    .arithmetic = Arithmetic::products,
 };
 
 }  // namespace gradloom

@@ -89,6 +89,7 @@ const OpDef matmul_op = {
     .gpu = prepare,
     .samples = samples,
     .precision = Precision::low,
+    .arithmetic = Arithmetic::products,
 };
 
 }  // namespace gradloom

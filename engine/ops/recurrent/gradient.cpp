@@ -177,6 +177,7 @@ const OpDef recurrent_grad_op = {
     .cpu = prepare,
     .gpu = prepare,
     .samples = samples,
+    .arithmetic = Arithmetic::products,
 };
 
 }  // namespace gradloom

@@ -432,6 +432,7 @@ constexpr OpDef row(const char* summary) {
   r.gpu = prepare<layer>;
   r.samples = samples<layer>;
   r.precision = Precision::low;
+  r.arithmetic = Arithmetic::products;
   return r;
 }
 

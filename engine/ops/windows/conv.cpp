@@ -243,6 +243,7 @@ const OpDef conv_op = {
     .samples = samples,
     .precision = Precision::low,
     .channel_blocks = ChannelBlocks::sides,
+    .arithmetic = Arithmetic::convolutions,
 };
 
 }  // namespace gradloom

@@ -169,6 +169,7 @@ const OpDef conv_grad_data_op = {
     .cpu = prepare_data,
     .gpu = prepare_data,
     .samples = samples_data,
+    .arithmetic = Arithmetic::convolutions,
 };
 
 const OpDef conv_grad_weights_op = {
@@ -183,6 +184,7 @@ const OpDef conv_grad_weights_op = {
     .cpu = prepare_weights,
     .gpu = prepare_weights,
     .samples = samples_weights,
+    .arithmetic = Arithmetic::convolutions,
 };
 
 }  // namespace gradloom

@@ -248,6 +248,7 @@ const OpDef conv_transpose_op = {
     .gpu = prepare,
     .samples = samples,
     .precision = Precision::low,
+    .arithmetic = Arithmetic::convolutions,
 };
 
 }  // namespace gradloom
