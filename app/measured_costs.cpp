@@ -18,11 +18,8 @@ struct Wanted {
 };
 
 Wanted wanted(const Recipe& recipe) {
-  Environment environment = read_environment();
-  if (recipe.threads > 0) environment.threads = static_cast<int>(recipe.threads);
-  for (const DeviceInfo& device : list_devices())
-    if (device.id == recipe.device && device.queued) environment.gpu.emplace().info = device;
-  return {std::to_string(environment.threads), hardware_text(environment)};
+  const int threads = recipe.threads > 0 ? static_cast<int>(recipe.threads) : kernels::threads();
+  return {std::to_string(threads), hardware_text_here(recipe.device, threads)};
 }
 
 std::string row_of(const RunRecord& run, const char* name) {

@@ -243,4 +243,12 @@ std::string hardware_text(const Environment& e) {
                      e.threads == 1 ? "" : "s", e.isa);
 }
 
+std::string hardware_text_here(const std::string& id, int threads) {
+  Environment environment = read_environment();
+  if (threads > 0) environment.threads = threads;
+  for (const DeviceInfo& device : list_devices())
+    if (device.id == id && device.queued) environment.gpu.emplace().info = device;
+  return hardware_text(environment);
+}
+
 }  // namespace gradloom

@@ -1,0 +1,82 @@
+#include "profiler/hardware.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+namespace gradloom {
+namespace {
+
+constexpr const char* kMeasured =
+    R"({"device":"cpu","name":"a processor","memory_bytes":1000000,"launch_ns":500,
+        "memory":[{"bytes":1048576,"bytes_per_second":2e11},{"bytes":65536,"bytes_per_second":5e11}],
+        "products":[{"type":"f32","size":512,"flops_per_second":4e11},{"type":"bf16","size":512,"flops_per_second":8e11}]})";
+
+TEST(Hardware, DataSheetsAreWhole) {
+  std::set<std::string> ids;
+  for (const Hardware& h : known_hardware()) {
+    EXPECT_TRUE(ids.insert(h.id).second) << h.id;
+    EXPECT_GT(h.memory_bytes, 1e10) << h.id;
+    EXPECT_GT(h.processors, 0) << h.id;
+    EXPECT_GT(h.bytes_per_ns(1e9), 100) << h.id;
+    // Units for products are why 16 bit are faster, and nothing is faster in f64.
+    EXPECT_GE(h.product_flops_per_ns("f16"), 2 * h.product_flops_per_ns("f32")) << h.id;
+    EXPECT_LE(h.product_flops_per_ns("f64"), h.product_flops_per_ns("f32")) << h.id;
+    EXPECT_EQ(find_hardware(h.id)->name, h.name);
+  }
+  EXPECT_EQ(find_hardware("t4")->product_flops_per_ns("bf16"), 0);  // it has none
+}
+
+TEST(Hardware, AMeasuredOneServesSmallKernelsFromItsCaches) {
+  const auto h = parse_hardware(kMeasured, "here.json");
+  ASSERT_TRUE(h.ok()) << h.error().message;
+  EXPECT_EQ(h->name, "a processor");
+  EXPECT_DOUBLE_EQ(h->bytes_per_ns(10), 500);  // less than was measured: no slower
+  EXPECT_DOUBLE_EQ(h->bytes_per_ns(65536), 500);
+  EXPECT_DOUBLE_EQ(h->bytes_per_ns(1048575), 500);
+  EXPECT_DOUBLE_EQ(h->bytes_per_ns(1048576), 200);
+  EXPECT_DOUBLE_EQ(h->bytes_per_ns(1e12), 200);
+  EXPECT_DOUBLE_EQ(h->product_flops_per_ns("bf16"), 800);
+  EXPECT_DOUBLE_EQ(h->vectors, 400);
+  EXPECT_DOUBLE_EQ(h->launch_ns, 500);
+}
+
+TEST(Hardware, IsFoundByFileToo) {
+  const auto path = std::filesystem::temp_directory_path() / "gradloom-hardware.json";
+  std::ofstream(path) << kMeasured;
+  EXPECT_EQ(find_hardware(path.string())->name, "a processor");
+  std::filesystem::remove(path);
+  EXPECT_EQ(find_hardware(path.string()).error().code, Errc::io);
+  const Error unknown = find_hardware("h300").error();
+  EXPECT_EQ(unknown.code, Errc::usage);
+  EXPECT_NE(unknown.message.find("h200"), std::string::npos) << unknown.message;
+}
+
+TEST(Hardware, OtherFilesAreRefused) {
+  std::string many = R"({"memory":[)";
+  for (int i = 0; i < 100; ++i) many += (i ? "," : "") + std::string(R"({"bytes":1,"bytes_per_second":1})");
+  many += R"(],"products":[{"type":"f32","flops_per_second":1}]})";
+  for (
+      const std::string& text :
+      {std::string(), std::string("[]"), std::string("{}"), std::string(R"({"memory":[],"products":[]})"),
+       std::string(R"({"memory":[1],"products":[1]})"),
+       std::string(
+           R"({"memory":[{"bytes":1,"bytes_per_second":0}],"products":[{"type":"f32","flops_per_second":1}]})"),
+       std::string(
+           R"({"memory":[{"bytes":1,"bytes_per_second":1e40}],"products":[{"type":"f32","flops_per_second":1}]})"),
+       std::string(
+           R"({"memory":[{"bytes":1,"bytes_per_second":1}],"products":[{"type":"f99","flops_per_second":1}]})"),
+       std::string(
+           R"({"memory":[{"bytes":1,"bytes_per_second":1}],"products":[{"type":7,"flops_per_second":1}]})"),
+       many}) {
+    const auto h = parse_hardware(text, "x.json");
+    ASSERT_FALSE(h.ok()) << text;
+    EXPECT_EQ(h.error().code, Errc::bad_input) << text;
+    EXPECT_EQ(h.error().message.find('\n'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

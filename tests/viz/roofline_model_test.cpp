@@ -1,0 +1,96 @@
+#include "viz/model/roofline_model.h"
+
+#include <gtest/gtest.h>
+
+namespace gradloom {
+namespace {
+
+KernelRow row(const char* node, const char* op, const char* phase, double flops, double bytes,
+              std::int64_t ns, std::int64_t launches = 1) {
+  KernelRow r;
+  r.info.node = node;
+  r.info.op = op;
+  r.info.phase = phase;
+  r.info.types = "f32[64, 64]";
+  r.info.flops = flops;
+  r.info.bytes_read = bytes;
+  r.samples = 4 * launches;
+  r.median_ns = ns;
+  r.total_ns = 4 * launches * ns;
+  r.step_ns = launches * ns;
+  return r;
+}
+
+Hardware hardware() {
+  Hardware h;
+  h.memory = {{0, 10}};
+  h.products = {{"f32", 100}};
+  h.vectors = 50;
+  return h;
+}
+
+const std::vector<KernelRow>& kernels() {
+  static const std::vector<KernelRow> all = {
+      row("a", "MatMul", "forward", 10000, 100, 150), row("b", "MatMul", "forward", 10000, 100, 250),
+      row("c", "Add", "forward", 10, 1000, 120, 2), row("d", "MatMul", "backward", 20000, 100, 1000)};
+  return all;
+}
+
+TEST(RooflineModel, TellsHowFarKernelsAreAboveTheirRoofs) {
+  const RooflineModel model = roofline_of(kernels(), hardware(), "f32");
+  ASSERT_EQ(model.rows.size(), 4u);
+  EXPECT_DOUBLE_EQ(model.rows[0].least_ns, 100);
+  EXPECT_DOUBLE_EQ(model.rows[0].above_ns(), 50);
+  EXPECT_DOUBLE_EQ(model.rows[2].count, 2);
+  EXPECT_DOUBLE_EQ(model.rows[2].least_ns, 200);
+  EXPECT_DOUBLE_EQ(model.rows[2].time_ns, 240);
+  EXPECT_DOUBLE_EQ(model.sum.time_ns, 150 + 250 + 240 + 1000);
+  EXPECT_DOUBLE_EQ(model.sum.least_ns, 100 + 100 + 200 + 200);
+  EXPECT_DOUBLE_EQ(model.time_by_roof.at("f32 products"), 1400);
+  EXPECT_DOUBLE_EQ(model.time_by_roof.at("memory"), 240);
+}
+
+TEST(RooflineModel, SumsUpAndPutsTheMostAboveItsRoofFirst) {
+  const RooflineModel model = roofline_of(kernels(), hardware(), "f32");
+  const auto same = grouped(model, RooflineGroup::same);
+  ASSERT_EQ(same.size(), 3u);  // a and b do the same work
+  EXPECT_EQ(same[0].phase, "backward");
+  EXPECT_DOUBLE_EQ(same[0].above_ns(), 800);
+  EXPECT_DOUBLE_EQ(same[1].count, 2);
+  EXPECT_DOUBLE_EQ(same[1].time_ns, 400);
+  const auto ops = grouped(model, RooflineGroup::op);
+  ASSERT_EQ(ops.size(), 2u);
+  EXPECT_EQ(ops[0].name, "MatMul");
+  EXPECT_DOUBLE_EQ(ops[0].time_ns, 1400);
+  EXPECT_EQ(ops[1].roof, "memory");
+  for (const RooflineGroup by :
+       {RooflineGroup::node, RooflineGroup::phase, RooflineGroup::scope, RooflineGroup::roof}) {
+    double time = 0, least = 0;
+    for (const RooflineRow& r : grouped(model, by)) {
+      time += r.time_ns;
+      least += r.least_ns;
+    }
+    EXPECT_DOUBLE_EQ(time, model.sum.time_ns);
+    EXPECT_DOUBLE_EQ(least, model.sum.least_ns);
+  }
+}
+
+TEST(RooflineModel, NoKernelIsFasterThanTheBestOfItsRun) {
+  const Hardware best = best_of_kernels(kernels(), "f32", "here");
+  EXPECT_DOUBLE_EQ(best.product_flops_per_ns("f32"), 10000. / 150);
+  EXPECT_DOUBLE_EQ(best.memory.front().bytes_per_ns, 1000. / 120);
+  for (const RooflineRow& r : roofline_of(kernels(), best, "f32").rows)
+    EXPECT_LE(r.reached(), 1 + 1e-12) << r.name;
+}
+
+TEST(RooflineModel, APlanIsExpectedAsOftenAsItIsLaunched) {
+  std::vector<KernelRow> plan = kernels();
+  for (KernelRow& r : plan) r.samples = r.median_ns = r.total_ns = r.step_ns = 0;
+  const RooflineModel model = roofline_of(plan, hardware(), "f32", {4, 4, 4, 1});
+  EXPECT_FALSE(model.timed());
+  EXPECT_DOUBLE_EQ(model.sum.least_ns, 4 * (100 + 100 + 100) + 200);
+  EXPECT_EQ(grouped(model, RooflineGroup::node).front().name, "a");  // 400 ns
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,55 @@
+// Kernels under the roofs of a processor: of a recorded run what each took beside what it takes at least, of a plan what it is
+// expected to take.
+#pragma once
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "profiler/roofline.h"
+#include "sessions/store.h"
+
+namespace gradloom {
+
+// A kernel of the plan in an optimizer step, or kernels that are summed up.
+struct RooflineRow {
+  std::string name, op, kernel, phase, scope, types;
+  std::string onnx_node;          // the first that it stands for
+  std::string roof;               // roof_text; of a sum, of most of the expected time
+  double count = 1;               // launches of a step
+  double time_ns = std::nan("");  // of all of them; NaN: not measured
+  double least_ns = 0, expected_ns = 0;
+  double flops = 0, bytes = 0;
+  double flops_per_ns = 0, bytes_per_ns = 0;  // the roofs over it; of a sum 0
+
+  double intensity() const { return bytes > 0 ? flops / bytes : 0; }  // FLOP/B
+  double rate() const { return time_ns > 0 ? flops / time_ns : std::nan(""); }
+  // The part of the roof that it reaches, 0..1; more where the roof is lower than what the kernel did.
+  double reached() const { return time_ns > 0 ? least_ns / time_ns : std::nan(""); }
+  double above_ns() const { return time_ns > least_ns ? time_ns - least_ns : 0; }
+};
+
+struct RooflineModel {
+  Hardware hardware;
+  std::string precision;
+  std::vector<RooflineRow> rows;  // by plan step
+  RooflineRow sum;
+  std::map<std::string, double> expected_by_roof, time_by_roof;  // ns of a step
+  bool timed() const { return sum.time_ns > 0; }
+};
+
+// `launches`: by plan step, of an optimizer step; empty: as measured, else one each.
+RooflineModel roofline_of(const std::vector<KernelRow>& kernels, const Hardware& hardware,
+                          const std::string& precision, const std::vector<double>& launches = {});
+// The best that kernels of the run reached, where nothing better is known of its hardware: no roof is lower.
+// `name`: of the processor.
+Hardware best_of_kernels(const std::vector<KernelRow>& kernels, const std::string& precision,
+                         const std::string& name);
+
+enum class RooflineGroup : std::uint8_t { same, node, op, phase, scope, roof };
+// Summed up; of measured ones those that are furthest above their roofs first, else those expected to take longest. `same`:
+// kernels of one phase that do the same work.
+std::vector<RooflineRow> grouped(const RooflineModel& model, RooflineGroup by);
+
+}  // namespace gradloom
