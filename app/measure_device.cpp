@@ -95,6 +95,7 @@ Result<DeviceSpeeds> measure_device(const std::string& id, std::stop_token stop,
   constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
   const double parts = static_cast<double>(sizes.size() + std::size(kTypes));
   DeviceSpeeds speeds;
+  speeds.launch_ns = TRY(TRY(OneKernel::make(*device, target, negation(1)))->ns(stop));
   for (const std::int64_t bytes : sizes) {
     told("memory", static_cast<double>(speeds.memory.size()) / parts);
     const auto kernel = TRY(OneKernel::make(*device, target, negation(bytes / 8)));

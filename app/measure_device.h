@@ -27,6 +27,7 @@ struct ProductSpeed {
 struct DeviceSpeeds {
   std::vector<MemorySpeed> memory;
   std::vector<ProductSpeed> products;  // of the types that the device computes in
+  double launch_ns = 0;                // of a kernel with next to no work
 };
 using ToldOfMeasuring = std::function<void(const std::string& what, double fraction)>;
 // Errors: those of opening the device; Errc::interrupted.

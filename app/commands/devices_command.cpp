@@ -5,8 +5,10 @@
 #include "app/job.h"
 #include "app/measure_device.h"
 #include "app/ranks.h"
+#include "app/roofline.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
+#include "profiler/environment.h"
 
 namespace gradloom {
 namespace {
@@ -37,14 +39,15 @@ void list_all_devices(const Output& out) {
   }
 }
 
-Json speeds_json(const std::string& id, const DeviceSpeeds& speeds) {
+Json speeds_json(const DeviceInfo& device, const DeviceSpeeds& speeds) {
   Json memory = Json::array(), products = Json::array();
   for (const MemorySpeed& m : speeds.memory)
     memory.push_back({{"bytes", m.bytes}, {"bytes_per_second", m.bytes_per_ns * 1e9}});
   for (const ProductSpeed& p : speeds.products)
     products.push_back(
         {{"type", dtype_name(p.type)}, {"size", p.size}, {"flops_per_second", p.flops_per_ns * 1e9}});
-  return {{"device", id}, {"memory", memory}, {"products", products}};
+  return {{"device", device.id}, {"name", device.name},  {"memory_bytes", device.memory_bytes},
+          {"memory", memory},    {"products", products}, {"launch_ns", speeds.launch_ns}};
 }
 
 Status measure_one(const DeviceInfo& device, CommandContext& context) {
@@ -53,7 +56,9 @@ Status measure_one(const DeviceInfo& device, CommandContext& context) {
         context.out.progress(device.id, fraction, what);
       }));
   context.out.progress_done();
-  context.out.object(speeds_json(device.id, speeds));
+  const Json found = speeds_json(device, speeds);
+  TRY(remember_hardware(hardware_text_here(device.id), found.dump()));
+  context.out.object(found);
   std::vector<std::vector<std::string>> rows;
   for (const MemorySpeed& m : speeds.memory)
     rows.push_back({"reads and writes " + bytes_text(static_cast<double>(m.bytes)),
@@ -61,6 +66,7 @@ Status measure_one(const DeviceInfo& device, CommandContext& context) {
   for (const ProductSpeed& p : speeds.products)
     rows.push_back({std::string("product in ") + dtype_name(p.type) + ", " + std::to_string(p.size) + " wide",
                     count_text(p.flops_per_ns * 1e9, "FLOP/s")});
+  rows.push_back({"the smallest kernel", duration_text(speeds.launch_ns)});
   context.out.text(device.id + "  " + device.name +
                    (device.threads > 0 ? ", " + plural_text(device.threads, "thread") : ""));
   context.out.text(table_text({"kernel", "at most"}, rows, {0}));
@@ -115,7 +121,8 @@ CommandRun declare_devices(CLI::App& app) {
   auto options = std::make_shared<DevicesOptions>();
   auto* const measure = app.add_flag(
       "--measure", options->measure,
-      "measure what kernels reach: memory by how much they touch, products by type; some seconds");
+      "measure what kernels reach: memory by how much they touch, products by type; some seconds. It is "
+      "remembered as the roofs of this processor (show --roofline, plan --roofline)");
   app.add_option("--device", options->device, "measure this device alone (default: all but host-gpu)")
       ->needs(measure);
   app.add_option("--threads", options->threads,

@@ -8,6 +8,7 @@
 #include "app/measured_costs.h"
 #include "app/rank_scaling.h"
 #include "app/recipe_flags.h"
+#include "app/roofline.h"
 #include "engine/base/text.h"
 #include "engine/onnx/export_graph.h"
 #include "engine/ir/op.h"
@@ -18,7 +19,9 @@ namespace {
 
 struct Options {
   RecipeFlags recipe;
-  bool log = false, kernels = false, dump = false, memory_curve = false;
+  bool log = false, kernels = false, dump = false, memory_curve = false, roofline = false;
+  std::string on, roofline_group = "kernel";
+  std::int64_t limit = 30;
   std::string explain, export_graph, part = "step";
   std::string link = "25Gb/s,20us", local_link = "10GB/s,2us";
   std::int64_t ranks_per_machine = 0;
@@ -235,6 +238,25 @@ Status print_memory_curve(const CommandContext& context, const Prepared& prepare
   return {};
 }
 
+// What each kernel is expected to take on a processor, which need not be here.
+Status print_roofline(const Output& out, const Prepared& prepared, const Options& options) {
+  const RooflineGroup group = TRY(parse_roofline_group(options.roofline_group));
+  const Compiled& compiled = prepared.compiled;
+  const RooflineModel model = roofline_of_plan(compiled.train.graph, compiled.plan, prepared.recipe,
+                                               TRY(hardware_of_plan(prepared.recipe, options.on)));
+  const auto peak = static_cast<double>(prepared.compiled.plan.peak_bytes());
+  Json json = roofline_json(model);
+  json["plan_hash"] = prepared.compiled.plan.hash;
+  json["plan_peak_bytes"] = peak;
+  json["memory_bytes"] = model.hardware.memory_bytes;
+  out.object({{"roofline", json}});
+  out.text(roofline_text(model, group, static_cast<std::size_t>(options.limit)));
+  if (model.hardware.memory_bytes > 0)
+    out.text("\npeak         " + bytes_text(peak) + " of " + bytes_text(model.hardware.memory_bytes) +
+             (peak > model.hardware.memory_bytes ? ": it does not fit" : ""));
+  return {};
+}
+
 constexpr std::pair<const char*, ExportPart> kParts[] = {
     {"step", ExportPart::step}, {"gradients", ExportPart::gradients}, {"forward", ExportPart::forward}};
 
@@ -270,6 +292,22 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_flag("--dump", options->dump, "print the final graph as text");
   app.add_flag("--memory-curve", options->memory_curve,
                "peak memory against predicted time for what --memory-budget can choose");
+  auto* const roofline = app.add_flag(
+      "--roofline", options->roofline,
+      "what each kernel is expected to take on a processor, from its FLOPs and bytes and what the processor "
+      "reaches; nothing is run");
+  app.add_option(
+         "--on", options->on,
+         "with --roofline: a processor by its data sheet (h200, a100, ..), or a file that devices --measure --json "
+         "wrote; by default what was measured of the device")
+      ->needs(roofline);
+  app.add_option(
+         "--group", options->roofline_group,
+         "with --roofline: sum up by kernel (those that do the same work) | node | op | phase | scope | roof")
+      ->needs(roofline);
+  app.add_option("--limit", options->limit, "with --roofline: rows to print")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
+      ->needs(roofline);
   app.add_option("--explain", options->explain,
                  "the history of a node, an ONNX node or a kernel, by name or glob: every pass that met it");
   app.add_option(
@@ -304,6 +342,7 @@ CommandRun declare_plan(CLI::App& app) {
     }
     if (!options->export_graph.empty()) return write_graph(context.out, prepared->compiled, *options);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
+    if (options->roofline) return print_roofline(context.out, *prepared, *options);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
     std::optional<RankScaling> scaling;
     if (prepared->recipe.ranks > 1) scaling = predict_scaling(*prepared, cluster);

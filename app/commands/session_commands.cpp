@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "app/commands/commands.h"
+#include "app/roofline.h"
 #include "engine/base/text.h"
 #include "profiler/chrome_trace.h"
 #include "profiler/environment.h"
@@ -16,7 +17,8 @@ namespace {
 
 struct SessionOptions {
   std::string session, run = "last", output;
-  std::string group = "kernel";
+  std::string group = "kernel", on;
+  bool roofline = false;
   std::int64_t limit = 30;
 };
 
@@ -389,6 +391,20 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   show_kernels(out, run, options);
 }
 
+// How far kernels are above what they take at least.
+Status show_roofline(const Output& out, const RunRecord& run, const SessionOptions& options) {
+  const RooflineGroup group = TRY(parse_roofline_group(options.group));
+  if (run.summary.is_import())
+    return Error{Errc::usage, "no roofline: " + run.summary.kind_text() + " counts no arithmetic"};
+  const RooflineModel model = roofline_of_run(run, TRY(hardware_of_run(run, options.on)));
+  if (!model.timed()) return Error{Errc::usage, "no roofline: the run has no times of kernels"};
+  Json json = roofline_json(model);
+  json["run_id"] = run.summary.id;
+  out.object({{"roofline", json}});
+  out.text(roofline_text(model, group, static_cast<std::size_t>(std::max<std::int64_t>(options.limit, 1))));
+  return {};
+}
+
 void add_session(CLI::App& app, SessionOptions& options, bool with_run) {
   app.add_option("SESSION", options.session, "session file")->required();
   if (with_run) app.add_option("--run", options.run, "number or name of a run, or last");
@@ -409,11 +425,21 @@ CommandRun declare_show(CLI::App& app) {
          "--group", options->group,
          "sum times by kernel | op | phase | scope | pass | implementation (on GPUs: library and algorithm, "
          "or why our own kernel)")
-      ->check(CLI::IsMember({"kernel", "op", "phase", "scope", "pass", "implementation"}));
+      ->check(CLI::IsMember({"kernel", "node", "op", "phase", "scope", "pass", "implementation", "roof"}));
+  auto* const roofline = app.add_flag(
+      "--roofline", options->roofline,
+      "how far kernels are above what they take at least (--group kernel | node | op | phase | scope | roof)");
+  app.add_option(
+         "--on", options->on,
+         "with --roofline: the roofs of a processor by its data sheet (h200, ..) or of a file that devices --measure "
+         "--json wrote; by default what was measured of the run's, else the best that its kernels reached")
+      ->needs(roofline);
   app.add_option("--limit", options->limit, "number of rows to print");
   return [options](CommandContext& context) -> Status {
     const auto store = TRY(open_session(*options));
     const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
+    if (options->roofline) return show_roofline(context.out, run, *options);
+    if (options->group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};
     const FoundModel model = find_model(run, options->session);
     if (context.out.json())
       show_json(context.out, run, model, options->group);

@@ -1,0 +1,32 @@
+// Kernels under the roofs of a processor (profiler/roofline.h): `plan --roofline` and `show --roofline`.
+#pragma once
+
+#include <string>
+
+#include "app/output.h"
+#include "sessions/recipe.h"
+#include "viz/model/roofline_model.h"
+
+namespace gradloom {
+
+// What `devices --measure` found, kept in the user's cache for the roofs of later runs on the same processor with as many
+// threads; nothing where there is no such folder. `hardware`: as hardware_text_here; `json`: the line that it wrote.
+Status remember_hardware(const std::string& hardware, const std::string& json);
+
+// The roofs over a recorded run: those that `on` names, else what was measured of its processor, else the best that its own
+// kernels reached. Errors: find_hardware's.
+Result<Hardware> hardware_of_run(const RunRecord& run, const std::string& on);
+// Over a plan: those that `on` names, else what was measured of the device. Errc::usage: nothing is known of it.
+Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on);
+
+RooflineModel roofline_of_run(const RunRecord& run, const Hardware& hardware);
+RooflineModel roofline_of_plan(const Graph& graph, const Plan& plan, const Recipe& recipe,
+                               const Hardware& hardware);
+
+// {"hardware", "source", "least_ns", .., "roofs", "kernels"}.
+Json roofline_json(const RooflineModel& model);
+// `limit`: rows that are printed.
+std::string roofline_text(const RooflineModel& model, RooflineGroup by, std::size_t limit);
+Result<RooflineGroup> parse_roofline_group(const std::string& name);
+
+}  // namespace gradloom
