@@ -35,6 +35,8 @@ constexpr CommandDef kCommands[] = {
      declare_tune},
     {"advise", "name what would make a job or a recorded run faster, by how much, and how to prove it",
      declare_advise},
+    {"what-if", "predict how long a step would take with other settings, faster kernels, another processor",
+     declare_what_if},
     {"runs", "list the runs and comparisons of a session", declare_runs},
     {"show", "show one run: losses, where its time went, memory, passes", declare_show},
     {"trace", "write the timings of a run for Chrome and Perfetto, or as CSV", declare_trace},

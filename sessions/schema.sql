@@ -1,4 +1,4 @@
--- Gradloom session file, version 8. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 9. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -12,7 +12,7 @@
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
 -- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
 -- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices, v_ranks, and implementation with its
--- index. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
+-- index, version 9 prediction. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
 --
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
@@ -24,7 +24,7 @@
 -- (trace.X) and what its import noted (import.X).
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 8;
+PRAGMA user_version = 9;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -354,6 +354,21 @@ CREATE TABLE trial (
   predicted_ns REAL NOT NULL,             -- by the cost model, before it was measured
   peak_bytes INTEGER NOT NULL,            -- of the plan
   recipe TEXT NOT NULL,                   -- the configuration as a recipe (recipe.schema.json)
+  digest TEXT NOT NULL                    -- XXH3-64 of this row
+) STRICT;
+
+-- What gradloom what-if predicted of a step, to be held against the first run after it that has this plan on this hardware.
+CREATE TABLE prediction (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  created_utc TEXT NOT NULL,
+  question TEXT NOT NULL,                 -- what would be different: "precision=bf16"
+  plan_hash TEXT NOT NULL,                -- of the run that measures it; empty: none can (faster kernels, another processor)
+  hardware TEXT NOT NULL,                 -- as environment has it
+  step_ns REAL NOT NULL,                  -- of the job, when it was predicted
+  predicted_ns REAL NOT NULL,
+  low_ns REAL NOT NULL,                   -- its range
+  high_ns REAL NOT NULL,
+  recipe TEXT NOT NULL,                   -- the changed job (recipe.schema.json)
   digest TEXT NOT NULL                    -- XXH3-64 of this row
 ) STRICT;
 

@@ -25,13 +25,14 @@
 #include "profiler/trace.h"
 #include "sessions/compare.h"
 #include "sessions/loop.h"
+#include "sessions/predictions.h"
 #include "sessions/rank_rows.h"
 #include "sessions/stats.h"
 
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 8;                    // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 9;                    // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 // RunStart::data of a recorded loop. Of a run that another profiler recorded it is the name of the profiler (ImportOrigin).
@@ -231,6 +232,10 @@ class Store {
   Result<std::int64_t> add_comparison(const Comparison& comparison, std::int64_t run_a = 0,
                                       std::int64_t run_b = 0);
   Result<std::vector<StoredComparison>> list_comparisons();  // without rows that fail their digest
+
+  Status add_prediction(const KeptPrediction& prediction);
+  Result<std::vector<KeptPrediction>>
+  list_predictions();  // the oldest first, without rows that fail their digest
 
   Status add_trial(const Trial& trial);
   Result<std::vector<Trial>> list_trials(

@@ -1,13 +1,12 @@
 // gradloom advise: what would make a job or a recorded run faster, by how much, and how to prove it.
 #include <CLI/CLI.hpp>
-#include <filesystem>
-#include <fstream>
 
 #include "app/advice/advice.h"
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 #include "sessions/find_model.h"
+#include "sessions/read_nsys.h"
 
 namespace gradloom {
 namespace {
@@ -21,16 +20,6 @@ struct Options {
 
 constexpr std::int64_t kTimedSteps = 6;
 constexpr double kMostJobSeconds = 10;  // for the timed steps of one configuration
-
-// A file with SQLite's first bytes.
-bool is_session(const std::string& path) {
-  constexpr std::string_view kMagic = "SQLite format 3";
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;
-  std::string head(kMagic.size(), 0);
-  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
-  return head == kMagic;
-}
 
 Status report(const CommandContext& context, const Advice& advice, double least_share) {
   for (const std::string& note : advice.notes) context.out.note(escaped(note));
@@ -63,7 +52,7 @@ CommandRun declare_advise(CLI::App& app) {
     settings.seconds = o.seconds;
     std::optional<RunRecord> run;
     Recipe recorded;
-    if (is_session(o.subject)) {
+    if (is_sqlite_file(o.subject)) {
       const auto store = TRY(Store::open(o.subject, StoreMode::read));
       run = TRY(store->load_run(TRY(store->find_run(o.run))));
       if (run->summary.is_loop())

@@ -14,6 +14,7 @@ CommandRun declare_train(CLI::App& app);
 CommandRun declare_compare(CLI::App& app);
 CommandRun declare_tune(CLI::App& app);
 CommandRun declare_advise(CLI::App& app);
+CommandRun declare_what_if(CLI::App& app);
 CommandRun declare_runs(CLI::App& app);
 CommandRun declare_show(CLI::App& app);
 CommandRun declare_trace(CLI::App& app);

@@ -34,6 +34,7 @@ class EveryCommand : public Commands {
              {mlp, "--dim", "batch=4", "--loss", "ce:logits,labels", "--seconds", "1", "--session",
               path("t.db")}},
             {"advise", {mlp, "--dim", "batch=4", "--loss", "ce:logits,labels", "--seconds", "0"}},
+            {"what-if", {session, "--b", "seed=2", "--forget"}},
             {"compare", {"1", "1", "--stored", "--session", session}},
             {"runs", {session}},
             {"show", {session}},

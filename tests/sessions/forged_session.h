@@ -36,6 +36,8 @@ class ForgedSession {
     comparison.kernels.push_back({"/fc/MatMul", "forward", 1, 1, 10, 20, 0.5});
     ASSERT_TRUE((*store)->add_comparison(comparison, 1, 2).ok());
     ASSERT_TRUE((*store)->add_tuning("test", {{"k", {"c", 5}}}).ok());
+    ASSERT_TRUE(
+        (*store)->add_prediction({.question = "threads=1", .plan_hash = "p", .recipe_json = "{}"}).ok());
   }
 
   // Opens `path` with its declarations loosened: any type, NULL, no checks.
