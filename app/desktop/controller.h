@@ -64,6 +64,10 @@ class Controller {
   void start_compare(const std::string& command);
   std::string advise_command(bool of_run) const;  // of the shown run, else of the recipe as it stands
   void start_advice(bool of_run);
+  std::string what_if_command(
+      const std::string& flags) const;  // of the shown run, else of the recipe as it stands
+  void start_what_if(const std::string& flags);
+  void measure_devices();  // what they reach: the roofs of the roofline
   // Which runs are A and B (0: not chosen). Shows their comparison when the session has one.
   void choose_sides(std::int64_t run_a, std::int64_t run_b);
   void show_comparison(const StoredComparison& stored);

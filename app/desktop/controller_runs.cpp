@@ -274,12 +274,29 @@ void Controller::start_advice(bool of_run) {
   spawn(RunKind::advise, state_.advice.command);
 }
 
+std::string Controller::what_if_command(const std::string& flags) const {
+  const std::string advise = "gradloom advise ";
+  const bool of_run = state_.run && state_.run->record.summary.has_recipe();
+  return "gradloom what-if " + advise_command(of_run).substr(advise.size()) + " " + flags;
+}
+
+void Controller::start_what_if(const std::string& flags) {
+  if (child_) return notice(NoticeKind::warning, "a run is going on already");
+  state_.what_if = {.command = what_if_command(flags)};
+  spawn(RunKind::what_if, state_.what_if.command);
+}
+
+void Controller::measure_devices() {
+  if (child_) return notice(NoticeKind::warning, "a run is going on already");
+  spawn(RunKind::measure, "gradloom devices --measure");
+}
+
 void Controller::spawn(RunKind kind, const std::string& command) {
   auto words = split_command_line(command);
   if (!words) return notice(NoticeKind::error, words.error().message);
   std::vector<std::string> arguments(words->begin() + 1, words->end());
   arguments.emplace_back("--json");
-  if (kind != RunKind::train) arguments.emplace_back("--progress");
+  if (kind == RunKind::compare || kind == RunKind::advise) arguments.emplace_back("--progress");
   state_.progress = {};
   RunProgress& p = state_.progress;
   p.kind = kind;
@@ -347,6 +364,10 @@ void Controller::read_child() {
     if (event.notice) state_.notices.push_back(*event.notice);
     if (event.checkpoint) list_checkpoints();
     if (event.finding) state_.advice.rows.push_back(std::move(*event.finding));
+    if (event.answer) {
+      event.answer->command = std::move(state_.what_if.command);
+      state_.what_if = std::move(*event.answer);
+    }
     if (event.advised_step_ns > 0) state_.advice.step_ns = event.advised_step_ns;
     if (event.comparison) state_.comparison = ComparisonView{std::move(*event.comparison), p.run_a, p.run_b};
   }

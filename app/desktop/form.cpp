@@ -88,12 +88,6 @@ bool node_link(Ui& ui, const std::string& id, const std::string& node, float wid
   return clicked;
 }
 
-ImU32 phase_color(const std::string& phase) {
-  for (Phase p : {Phase::forward, Phase::loss, Phase::backward, Phase::optimizer})
-    if (phase == phase_name(p)) return phase_color(p);
-  return palette().text_dim;
-}
-
 std::string joined(const std::vector<std::string>& parts, const char* separator) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;

@@ -16,8 +16,10 @@ constexpr Panel kPanels[] = {
     {"Kernels", "view.kernels", "Graph", draw_kernel_panel},
     {"Memory", "view.memory", "Kernels", draw_memory_panel},
     {"Timeline", "view.timeline", "Memory", draw_timeline_panel},
+    {"Roofline", "view.roofline", "Timeline", draw_roofline_panel},
     {"Compare", "view.compare", "Timeline", draw_compare_panel},
     {"Advice", "view.advice", "Compare", draw_advice_panel},
+    {"What if", "view.what-if", "Advice", draw_what_if_panel},
     {"Node", nullptr, "Graph", draw_node_panel},
     {"Run", nullptr, "Curve", draw_run_panel},
     {"Curve", "view.loss", "Runs", draw_curve_panel},
@@ -26,7 +28,7 @@ constexpr Panel kPanels[] = {
 };
 
 constexpr const char* kDefaultLayout =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare|Advice,Node*),h0.500(Run*,"
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Roofline|Compare|Advice|What if,Node*),h0.500(Run*,"
     "Curve*|Runs|Notes)))";
 
 std::vector<TabPlace> places() {

@@ -1,15 +1,13 @@
 #include "app/desktop/run_events.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "app/output.h"
 #include "engine/base/text.h"
 #include "profiler/environment.h"
 
 namespace gradloom {
 namespace {
-
-using Json = nlohmann::json;
 
 double number_of(const Json& object, const char* key, double fallback = 0) {
   const auto it = object.find(key);
@@ -56,6 +54,45 @@ AdviceRow read_finding(const Json& root) {
   return row;
 }
 
+namespace {
+
+std::vector<WhatIfPart> read_parts(const Json& root, const char* key) {
+  std::vector<WhatIfPart> parts;
+  const auto list = root.find(key);
+  if (list == root.end() || !list->is_array()) return parts;
+  for (const Json& part : *list)
+    if (part.is_object())
+      parts.push_back({text_of(part, "name"), number_of(part, "before_ns"), number_of(part, "after_ns"),
+                       integer_of(part, "kernels_before"), integer_of(part, "kernels_after")});
+  return parts;
+}
+
+WhatIfView read_answer(const Json& root) {
+  WhatIfView view;
+  view.question = text_of(root, "question");
+  view.times = text_of(root, "times");
+  view.note = text_of(root, "note");
+  view.before_ns = number_of(root, "step_ns");
+  view.after_ns = number_of(root, "predicted_ns");
+  view.low_ns = number_of(root, "low_ns");
+  view.high_ns = number_of(root, "high_ns");
+  if (const auto ratio = root.find("ratio"); ratio != root.end() && ratio->is_object()) {
+    view.ratio = number_of(*ratio, "value");
+    view.low = number_of(*ratio, "low");
+    view.high = number_of(*ratio, "high");
+  }
+  view.samples = number_of(root, "samples", 1);
+  view.known = number_of(root, "measured");
+  view.exposed_ns = number_of(root, "exposed_ns");
+  view.before_peak_bytes = integer_of(root, "plan_peak_bytes");
+  view.after_peak_bytes = integer_of(root, "predicted_peak_bytes");
+  view.phases = read_parts(root, "phases");
+  view.ops = read_parts(root, "ops");
+  return view;
+}
+
+}  // namespace
+
 RunEvent read_run_line(const std::string& line, RunProgress& p) {
   RunEvent result;
   const Json root = Json::parse(line, nullptr, false);
@@ -71,6 +108,8 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
     p.what = text_of(root, "what");
     if (root.contains("ratio"))
       p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
+  } else if (p.kind == RunKind::what_if && root.contains("question")) {
+    result.answer = read_answer(root);
   } else if (p.kind == RunKind::advise && root.contains("finding")) {
     result.finding = read_finding(root);
   } else if (p.kind == RunKind::advise && root.contains("summary") && root["summary"].is_object()) {
@@ -94,10 +133,12 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
 
 Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, RunProgress& p) {
   const bool train = p.kind == RunKind::train;
-  const std::string what = p.kind == RunKind::advise ? "The advice"
-                           : !train                  ? "The comparison"
-                           : p.run_id > 0            ? "Run " + std::to_string(p.run_id)
-                                                     : "The run";
+  const std::string what = p.kind == RunKind::advise    ? "The advice"
+                           : p.kind == RunKind::what_if ? "The prediction"
+                           : p.kind == RunKind::measure ? "Measuring"
+                           : !train                     ? "The comparison"
+                           : p.run_id > 0               ? "Run " + std::to_string(p.run_id)
+                                                        : "The run";
   const bool stopped = exit.code == static_cast<int>(Errc::interrupted) || p.stopping;
   p.running = false;
   p.exit_code = exit.code;
@@ -110,6 +151,8 @@ Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, Run
     return {NoticeKind::info,
             what + " was stopped" + (train && p.step > 0 ? " after step " + std::to_string(p.step) : "")};
   if (p.kind == RunKind::advise) return {NoticeKind::good, "The advice is there"};
+  if (p.kind == RunKind::what_if) return {NoticeKind::good, "The prediction is there"};
+  if (p.kind == RunKind::measure) return {NoticeKind::good, "This machine is measured"};
   if (!train && verdict) return {NoticeKind::good, std::string("Comparison: B is ") + verdict_name(*verdict)};
   return {NoticeKind::good,
           what + " is done: " + plural_text(static_cast<std::int64_t>(p.steps.size()), "step") + " in " +

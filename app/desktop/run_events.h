@@ -15,8 +15,9 @@ struct RunEvent {
   std::optional<Notice> notice;
   std::optional<Comparison> comparison;  // the result
   std::optional<AdviceRow> finding;
-  double advised_step_ns = 0;  // advice has ended; 0: it has not
-  bool checkpoint = false;     // one more was written
+  std::optional<WhatIfView> answer;  // without its command
+  double advised_step_ns = 0;        // advice has ended; 0: it has not
+  bool checkpoint = false;           // one more was written
 };
 // One line of `train --json`, or of `compare` or `advise` with --json --progress. Lines of other kinds change nothing.
 RunEvent read_run_line(const std::string& line, RunProgress& progress);

@@ -278,6 +278,8 @@ std::string progress_text(const RunProgress& r) {
                        r.ratio->low, r.ratio->high);
   }
   if (r.kind == RunKind::advise) return fmt::format("looking for advice, {:.0f} s: {}", seconds, r.what);
+  if (r.kind == RunKind::what_if) return fmt::format("predicting, {:.0f} s", seconds);
+  if (r.kind == RunKind::measure) return fmt::format("measuring this machine, {:.0f} s", seconds);
   if (r.step == 0) return "starting\u2026";
   return fmt::format("step {} of {}, loss {:.5g}, {} per step", r.step, r.planned_steps, r.losses.back(),
                      duration_text(r.step_ns.back()));
@@ -313,10 +315,12 @@ void draw_state(Ui& ui, const FieldProblems& problems) {
     register_item("run.outcome", r.error, r.outcome);
   } else if (!r.outcome.empty()) {
     const bool done = r.outcome == "done", stopped = r.outcome == "stopped";
-    std::string said = r.kind == RunKind::compare  ? "Comparison " + r.outcome
-                       : r.kind == RunKind::advise ? "Advice " + r.outcome
-                       : r.run_id > 0              ? fmt::format("Run {} {}", r.run_id, r.outcome)
-                                                   : "Run " + r.outcome;
+    std::string said = r.kind == RunKind::compare   ? "Comparison " + r.outcome
+                       : r.kind == RunKind::advise  ? "Advice " + r.outcome
+                       : r.kind == RunKind::what_if ? "Prediction " + r.outcome
+                       : r.kind == RunKind::measure ? "Measuring " + r.outcome
+                       : r.run_id > 0               ? fmt::format("Run {} {}", r.run_id, r.outcome)
+                                                    : "Run " + r.outcome;
     if (r.kind == RunKind::train && !r.losses.empty())
       said += fmt::format(": {} steps, loss {:.5g} \u2192 {:.5g}", r.steps.size(), r.losses.front(),
                           r.losses.back());

@@ -14,6 +14,7 @@
 #include "app/desktop/marks.h"
 #include "app/desktop/settings.h"
 #include "app/desktop/snapshots.h"
+#include "app/what_if.h"
 #include "engine/onnx/read/op_table.h"
 #include "sessions/compare.h"
 #include "viz/model/graph_model.h"
@@ -49,7 +50,7 @@ struct PlanChange {
   std::int64_t number = 0;  // 1 for the first change of the model
 };
 
-enum class RunKind : std::uint8_t { train, compare, advise };
+enum class RunKind : std::uint8_t { train, compare, advise, measure, what_if };
 
 // A child process as seen from outside.
 struct RunProgress {
@@ -86,6 +87,16 @@ struct AdviceView {
   std::string command;  // that gave it; empty: none was asked for
   std::vector<AdviceRow> rows;
   double step_ns = 0;  // 0: not ended
+};
+
+// The answer of `what-if`, as its line says it.
+struct WhatIfView {
+  std::string command;  // that gave it; empty: nothing was asked
+  std::string question, times, note;
+  double before_ns = 0, after_ns = 0, low_ns = 0, high_ns = 0;  // of a step; before 0: not answered yet
+  double ratio = 1, low = 1, high = 1, samples = 1, known = 1, exposed_ns = 0;
+  std::int64_t before_peak_bytes = 0, after_peak_bytes = 0;
+  std::vector<WhatIfPart> phases, ops;
 };
 
 // What training keeps to go on from, and what it goes on from.
@@ -145,6 +156,7 @@ struct AppState {
   std::int64_t run_a = 0, run_b = 0;
   std::optional<ComparisonView> comparison;
   AdviceView advice;
+  WhatIfView what_if;
   RunProgress progress;
 
   std::optional<Error> open_failed;  // why what was opened last could not be

@@ -56,6 +56,28 @@ struct NoteEditor {
 // What is wrong, by the key of the field.
 using FieldProblems = std::map<std::string, std::string>;
 
+// The roofline tab: which roofs over which kernels.
+struct RooflineState {
+  int on = 0;                    // the run's own processor, or one of known_hardware() from 1 on
+  const void* source = nullptr;  // snapshot the model was made of, with:
+  int made_on = -1;
+  std::shared_ptr<const RooflineModel> model;
+  std::string error;  // why there is none
+  RooflineViewState view;
+};
+
+// What the what-if tab asks, as it is typed.
+struct WhatIfForm {
+  struct Faster {
+    int of = 0;  // op, scope, node, phase, launch
+    std::string pattern;
+    std::string factor = "2";
+  };
+  std::string changes;
+  std::vector<Faster> faster;
+  int on = 0;  // 0: the same processor; known_hardware() from 1 on
+};
+
 enum class Canvas : std::uint8_t { graph, timeline };
 
 struct Ui {
@@ -87,6 +109,8 @@ struct Ui {
   const void* kernel_source = nullptr;  // snapshot the rows came from
   bool show_recorded = false;           // the run's kernels and memory instead of the plan's
   MemoryViewState memory;
+  RooflineState roofline;
+  WhatIfForm what_if;
   PassPanelState passes;
   CompareViewState compare;
   LossPlotState loss_plot;
@@ -152,6 +176,8 @@ void draw_curve_panel(Ui& ui);
 void draw_session_panel(Ui& ui);
 void draw_compare_panel(Ui& ui);
 void draw_advice_panel(Ui& ui);
+void draw_roofline_panel(Ui& ui);
+void draw_what_if_panel(Ui& ui);
 void draw_notes_panel(Ui& ui);
 // What stands where a model would be shown: that none is open, or that the session's is
 // not found and where it was.
@@ -184,7 +210,6 @@ bool run_fits_plan(const AppState& s);  // the shown run was recorded with the v
 void range_chip(Ui& ui, const char* id);
 // A link to a node: clickable, dimmed when the shown graphs lack it.
 bool node_link(Ui& ui, const std::string& id, const std::string& node, float width = 0);
-ImU32 phase_color(const std::string& phase);
 std::string joined(const std::vector<std::string>& parts, const char* separator = ", ");
 
 }  // namespace gradloom

@@ -240,9 +240,11 @@ void Window::draw_status() {
   StatusSegment last{"status.busy", "Ready", p.text_faint};
   if (r.running)
     last = {"status.busy",
-            r.kind == RunKind::train    ? fmt::format("running, step {} of {}", r.step, r.planned_steps)
-            : r.kind == RunKind::advise ? "looking for advice\u2026"
-                                        : "comparing\u2026",
+            r.kind == RunKind::train     ? fmt::format("running, step {} of {}", r.step, r.planned_steps)
+            : r.kind == RunKind::advise  ? "looking for advice\u2026"
+            : r.kind == RunKind::what_if ? "predicting\u2026"
+            : r.kind == RunKind::measure ? "measuring this machine\u2026"
+                                         : "comparing\u2026",
             p.accent};
   else if (busy())
     last = {"status.busy", app_.running_job().empty() ? "laying out\u2026" : app_.running_job() + "\u2026",

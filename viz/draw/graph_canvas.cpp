@@ -183,6 +183,12 @@ ImU32 phase_color(Phase phase) {
   return palette().text_dim;
 }
 
+ImU32 phase_color(const std::string& phase) {
+  for (Phase p : {Phase::forward, Phase::loss, Phase::backward, Phase::optimizer})
+    if (phase == phase_name(p)) return phase_color(p);
+  return palette().text_dim;
+}
+
 std::optional<GraphPlace> graph_place(const GraphCanvasState& state) {
   if (!state.scene || state.scene->model != state.model) return std::nullopt;
   const auto anchor = nearest_anchor(state);

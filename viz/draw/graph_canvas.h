@@ -107,5 +107,6 @@ std::optional<GraphPlace> graph_place(const GraphCanvasState& state);
 void graph_show_place(GraphCanvasState& state, const GraphPlace& place);
 
 ImU32 phase_color(Phase phase);
+ImU32 phase_color(const std::string& phase);  // by its name, as sessions have it
 
 }  // namespace gradloom

@@ -29,13 +29,6 @@ std::vector<TableColumn> columns(bool grouped) {
           {"Work", 96, true, true, "", 8}};
 }
 
-Phase phase_of(const std::string& name) {
-  for (Phase phase : {Phase::loss, Phase::backward, Phase::optimizer}) {
-    if (name == phase_name(phase)) return phase;
-  }
-  return Phase::forward;
-}
-
 // What the scope's own column does not tell: "/blocks.0/fc/MatMul/grad" in scope "blocks.0/fc" is "MatMul/grad".
 std::string_view inside_scope(std::string_view name, std::string_view scope) {
   const std::size_t from = name.substr(0, 1) == "/" ? 1 : 0;
@@ -62,7 +55,7 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
     }
     case KernelColumn::kOp: text(line.op, palette().text_dim); break;
     case KernelColumn::kPhase:
-      if (!line.phase.empty()) badge(line.phase, phase_color(phase_of(line.phase)));
+      if (!line.phase.empty()) badge(line.phase, phase_color(line.phase));
       break;
     case KernelColumn::kScope: name_cell(line.scope, palette().text_dim); break;
     case KernelColumn::kKernel: text(line.kernel, palette().text_dim); break;

@@ -18,6 +18,7 @@
 #include "viz/model/memory_model.h"
 #include "viz/model/operator_page.h"
 #include "viz/model/pass_model.h"
+#include "viz/model/roofline_model.h"
 
 namespace gradloom {
 
@@ -67,6 +68,18 @@ struct LossPlotState {
   bool log = false;
 };
 void draw_loss_plot(const std::vector<LossCurve>& curves, LossPlotState& state, float height = 0);
+
+struct RooflineViewState {
+  PlotView view;
+  int group = 0;  // node, operator, scope, roof
+  TableState table;
+  std::string selected;  // node
+  // Of the table, made when the model or the group is another one.
+  const RooflineModel* of = nullptr;
+  std::vector<RooflineRow> rows;
+};
+// Kernels as dots under the roofs of a processor, and by how far they are above what they take at least.
+void draw_roofline_view(const RooflineModel& model, RooflineViewState& state, Actions& actions);
 
 struct CompareViewState {
   int table = 0;  // kernels, phases, scopes
