@@ -37,6 +37,8 @@ constexpr CommandDef kCommands[] = {
      declare_advise},
     {"what-if", "predict how long a step would take with other settings, faster kernels, another processor",
      declare_what_if},
+    {"trends", "show how long a step took from run to run, where that changed, and what changed with it",
+     declare_trends},
     {"runs", "list the runs and comparisons of a session", declare_runs},
     {"show", "show one run: losses, where its time went, memory, passes", declare_show},
     {"trace", "write the timings of a run for Chrome and Perfetto, or as CSV", declare_trace},

@@ -216,6 +216,8 @@ class Store {
   // A number, "last", or a run's name (the latest of that name)
   Result<std::int64_t> find_run(const std::string& text);
   Result<RunSummary> summary(std::int64_t run);
+  // The machine record alone, unchecked.
+  Result<std::map<std::string, std::string>> environment(std::int64_t run);
   Result<RunRecord> load_run(std::int64_t run);  // damaged runs: Errc::bad_input
   // Live reading while another process writes.
   Result<std::vector<StepRow>> steps_after(std::int64_t run, std::int64_t step);

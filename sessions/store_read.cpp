@@ -296,6 +296,14 @@ Result<RunSummary> Store::summary(std::int64_t run) {
   });
 }
 
+Result<std::map<std::string, std::string>> Store::environment(std::int64_t run) {
+  return impl_->on_snapshot([&]() -> Result<std::map<std::string, std::string>> {
+    std::map<std::string, std::string> rows;
+    TRY(impl_->read_environment(run, rows));
+    return rows;
+  });
+}
+
 Result<RunRecord> Store::load_run(std::int64_t run) {
   return impl_->on_snapshot([&]() -> Result<RunRecord> {
     const std::string table = TRY(impl_->damaged_table(run, false));

@@ -15,6 +15,7 @@ CommandRun declare_compare(CLI::App& app);
 CommandRun declare_tune(CLI::App& app);
 CommandRun declare_advise(CLI::App& app);
 CommandRun declare_what_if(CLI::App& app);
+CommandRun declare_trends(CLI::App& app);
 CommandRun declare_runs(CLI::App& app);
 CommandRun declare_show(CLI::App& app);
 CommandRun declare_trace(CLI::App& app);

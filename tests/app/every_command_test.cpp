@@ -35,6 +35,7 @@ class EveryCommand : public Commands {
               path("t.db")}},
             {"advise", {mlp, "--dim", "batch=4", "--loss", "ce:logits,labels", "--seconds", "0"}},
             {"what-if", {session, "--b", "seed=2", "--forget"}},
+            {"trends", {session}},
             {"compare", {"1", "1", "--stored", "--session", session}},
             {"runs", {session}},
             {"show", {session}},

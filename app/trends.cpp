@@ -1,0 +1,250 @@
+#include "app/trends.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "app/recipe_flags.h"
+#include "engine/base/text.h"
+#include "sessions/find_model.h"
+#include "sessions/recipe.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::size_t kRunsBeside = 3;  // a change, whose kernels are compared
+constexpr std::size_t kMostKernels = 8;
+// What differs from run to run without being a cause.
+constexpr const char* kNoCauses[] = {"available_bytes", "load_before",        "load_after",
+                                     "frequency_mhz",   "model.from_session", "gpu.looked_ns"};
+constexpr const char* kNoSettings[] = {"steps", "seed", "expect", "kernel_times", "model", "version"};
+
+std::string row_of(const std::map<std::string, std::string>& rows, const char* name) {
+  const auto at = rows.find(name);
+  return at == rows.end() ? "" : at->second;
+}
+
+// Paths and values of a recipe; the passes as one text.
+std::map<std::string, std::string> flat_settings(const RunRecord& run) {
+  std::map<std::string, std::string> flat;
+  const Json root = Json::parse(run.recipe_json, nullptr, false);
+  if (!root.is_object()) return flat;
+  for (const auto& [key, value] : root.items()) {
+    if (std::find(std::begin(kNoSettings), std::end(kNoSettings), key) != std::end(kNoSettings)) continue;
+    if (value.is_object())
+      for (const auto& [name, inner] : value.items()) flat[key + "." + name] = inner.dump();
+    else
+      flat[key] = value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  if (const auto recipe = parse_recipe(run.recipe_json); recipe.ok())
+    if (const auto pipeline = recipe_pipeline(*recipe); pipeline.ok())
+      flat["passes"] = pipeline_flag(*pipeline);
+  return flat;
+}
+
+std::vector<std::string> differences(const std::map<std::string, std::string>& before,
+                                     const std::map<std::string, std::string>& after) {
+  std::vector<std::string> found;
+  const auto told = [](const std::string& text) {
+    return text.empty() ? std::string("none") : escaped(text);
+  };
+  std::map<std::string, std::string> all = before;
+  all.insert(after.begin(), after.end());
+  for (const auto& [name, _] : all) {
+    const std::string a = row_of(before, name.c_str()), b = row_of(after, name.c_str());
+    if (a != b) found.push_back(escaped(name) + ": " + told(a) + " -> " + told(b));
+  }
+  return found;
+}
+
+std::map<std::string, std::string> machine_rows(const RunRecord& run) {
+  std::map<std::string, std::string> rows = run.environment;
+  for (const char* name : kNoCauses) rows.erase(name);
+  std::erase_if(rows,
+                [](const auto& row) {  // clocks, temperatures, ..: what the run met, not what it was made on
+                  return row.first.starts_with("gpu.") && row.first != "gpu.driver" &&
+                         row.first != "gpu.libraries" && row.first != "gpu.throttle";
+                });
+  return rows;
+}
+
+using Stores = std::map<std::string, std::unique_ptr<Store>>;
+
+class TrendFinder {
+ public:
+  TrendFinder(const TrendOptions& options, std::stop_token stop)
+      : options_(options), stop_(std::move(stop)) {}
+
+  Status read(const std::string& session) {
+    auto& store = stores_[session];
+    if (store) return {};  // named twice
+    store = TRY(Store::open(session, StoreMode::read));
+    for (const RunSummary& run : TRY(store->list_runs())) {
+      if (stop_.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+      if (!run.has_recipe() || run.status != "done" || run.median_step_ns <= 0) continue;
+      if (!glob_match(options_.model, model_label(run.model)) && !glob_match(options_.model, run.model))
+        continue;
+      const auto rows = TRY(store->environment(run.id));
+      const std::string gpu = row_of(rows, "gpu.name");
+      const std::string hardware = gpu.empty() ? row_of(rows, "cpu_model") : gpu;
+      Trend& trend = series_[run.model_hash + " " + run.device + " " + hardware];
+      trend.model = model_label(run.model);
+      trend.hardware = run.device + " (" + hardware + ")";
+      trend.runs.push_back({session, run});
+    }
+    return {};
+  }
+
+  Result<std::vector<Trend>> trends() {
+    std::vector<Trend> all;
+    for (auto& [_, trend] : series_) {
+      std::stable_sort(trend.runs.begin(), trend.runs.end(), [](const TrendRun& a, const TrendRun& b) {
+        return a.run.started_utc < b.run.started_utc;
+      });
+      if (trend.runs.size() > kMostTrendRuns)
+        trend.runs.erase(trend.runs.begin(), trend.runs.end() - static_cast<std::ptrdiff_t>(kMostTrendRuns));
+      std::vector<double> ns;
+      for (const TrendRun& run : trend.runs) ns.push_back(static_cast<double>(run.run.median_step_ns));
+      for (const ChangePoint& point : change_points(ns, options_.changes))
+        trend.changes.push_back(TRY(explain(trend, point)));
+      all.push_back(std::move(trend));
+    }
+    std::stable_sort(all.begin(), all.end(), [](const Trend& a, const Trend& b) {
+      return a.runs.back().run.started_utc > b.runs.back().run.started_utc;
+    });
+    return all;
+  }
+
+ private:
+  Result<RunRecord> load(const TrendRun& run) {
+    if (stop_.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+    return stores_.at(run.session)->load_run(run.run.id);
+  }
+
+  Result<TrendChange> explain(const Trend& trend, const ChangePoint& point) {
+    TrendChange change{point};
+    const RunRecord before = TRY(load(trend.runs[point.at - 1])), after = TRY(load(trend.runs[point.at]));
+    change.settings = differences(flat_settings(before), flat_settings(after));
+    change.machine = differences(machine_rows(before), machine_rows(after));
+    std::map<std::string, TrendKernel> kernels;
+    const auto add = [&](std::size_t from, std::size_t to, bool is_after) -> Status {
+      std::vector<RunRecord> timed;
+      for (std::size_t i = from; i < to; ++i) {
+        RunRecord run = TRY(load(trend.runs[i]));
+        const bool has_times = std::any_of(run.kernels.begin(), run.kernels.end(),
+                                           [](const KernelRow& k) { return k.samples > 0; });
+        if (has_times) timed.push_back(std::move(run));
+      }
+      for (const RunRecord& run : timed)
+        for (const KernelRow& row : run.kernels) {
+          TrendKernel& kernel = kernels[row.info.node];
+          kernel.node = row.info.node;
+          kernel.phase = row.info.phase;
+          (is_after ? kernel.after_ns : kernel.before_ns) +=
+              static_cast<double>(row.step_ns) / static_cast<double>(timed.size());
+        }
+      return {};
+    };
+    TRY(add(point.at - std::min(point.at, kRunsBeside), point.at, false));
+    TRY(add(point.at, std::min(point.at + kRunsBeside, trend.runs.size()), true));
+    for (const auto& [_, kernel] : kernels) change.kernels.push_back(kernel);
+    std::stable_sort(change.kernels.begin(), change.kernels.end(), [](const auto& a, const auto& b) {
+      return std::abs(a.after_ns - a.before_ns) > std::abs(b.after_ns - b.before_ns);
+    });
+    return change;
+  }
+
+  const TrendOptions& options_;
+  std::stop_token stop_;
+  Stores stores_;
+  std::map<std::string, Trend> series_;
+};
+
+// "12.1 ms -> 16.0 ms, 1.32x as long"
+std::string level_text(const ChangePoint& p) {
+  return fmt::format("{} -> {}, {:.2f}x as long", duration_text(p.before), duration_text(p.after),
+                     p.after / p.before);
+}
+
+std::string run_text(const TrendRun& run, bool several_sessions) {
+  return (several_sessions ? escaped(run.session) + "#" : "run ") + std::to_string(run.run.id) +
+         (run.run.name.empty() ? "" : " (" + escaped(run.run.name) + ")") + ", " +
+         escaped(run.run.started_utc);
+}
+
+std::string change_text(const Trend& trend, const TrendChange& change, bool several_sessions) {
+  std::string text = fmt::format("  {} since {}: {} (p {:.4f})\n", change.slower() ? "SLOWER" : "FASTER",
+                                 run_text(trend.runs[change.point.at], several_sessions),
+                                 level_text(change.point), change.point.p);
+  for (const std::string& setting : change.settings) text += "    setting  " + setting + "\n";
+  for (const std::string& part : change.machine) text += "    machine  " + part + "\n";
+  std::size_t shown = 0;
+  const double whole = std::abs(change.point.after - change.point.before);
+  for (const TrendKernel& k : change.kernels) {
+    const double ns = k.after_ns - k.before_ns;
+    if (shown >= kMostKernels || std::abs(ns) < 0.02 * whole) break;
+    ++shown;
+    text +=
+        fmt::format("    kernel   {}{} {} ({}): {} -> {}\n", ns < 0 ? "-" : "+", duration_text(std::abs(ns)),
+                    escaped(k.node), escaped(k.phase), duration_text(k.before_ns), duration_text(k.after_ns));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::vector<Trend>> find_trends(const std::vector<std::string>& sessions, const TrendOptions& options,
+                                       std::stop_token stop) {
+  TrendFinder finder(options, std::move(stop));
+  for (const std::string& session : sessions) TRY(finder.read(session));
+  return finder.trends();
+}
+
+Json trend_json(const Trend& trend) {
+  Json runs = Json::array(), changes = Json::array();
+  for (const TrendRun& r : trend.runs)
+    runs.push_back({{"session", r.session},
+                    {"run", r.run.id},
+                    {"name", r.run.name},
+                    {"started", r.run.started_utc},
+                    {"median_step_ns", r.run.median_step_ns},
+                    {"plan_peak_bytes", r.run.plan_peak_bytes}});
+  for (const TrendChange& c : trend.changes) {
+    Json kernels = Json::array();
+    for (const TrendKernel& k : c.kernels) {
+      if (kernels.size() >= kMostKernels) break;
+      kernels.push_back(
+          {{"node", k.node}, {"phase", k.phase}, {"before_ns", k.before_ns}, {"after_ns", k.after_ns}});
+    }
+    changes.push_back({{"at", c.point.at},
+                       {"verdict", c.slower() ? "SLOWER" : "FASTER"},
+                       {"before_ns", c.point.before},
+                       {"after_ns", c.point.after},
+                       {"p", c.point.p},
+                       {"settings", c.settings},
+                       {"machine", c.machine},
+                       {"kernels", kernels}});
+  }
+  return {{"model", trend.model}, {"hardware", trend.hardware}, {"runs", runs}, {"changes", changes}};
+}
+
+std::string trends_text(const std::vector<Trend>& trends) {
+  if (trends.empty()) return "no finished runs";
+  std::string text;
+  for (const Trend& trend : trends) {
+    bool several = false;
+    for (const TrendRun& run : trend.runs) several |= run.session != trend.runs.front().session;
+    text += fmt::format("{} on {}: {}, {} to {}\n", escaped(trend.model), escaped(trend.hardware),
+                        plural_text(static_cast<std::int64_t>(trend.runs.size()), "run"),
+                        duration_text(static_cast<double>(trend.runs.front().run.median_step_ns)),
+                        duration_text(static_cast<double>(trend.runs.back().run.median_step_ns)));
+    if (trend.changes.empty()) text += "  no change of level\n";
+    for (const TrendChange& change : trend.changes) text += change_text(trend, change, several);
+  }
+  text.pop_back();
+  return text;
+}
+
+}  // namespace gradloom
