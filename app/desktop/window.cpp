@@ -139,7 +139,8 @@ void Window::answer_asks() {
 }
 
 void Window::handle_keys() {
-  if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open)
+  if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open ||
+      ui_.run_editor.what != RunEditor::What::nothing)
     return;
   const bool typing = ImGui::GetIO().WantTextInput;  // Ctrl+C, Ctrl+Z then belong to the text
   for (const Command& command : ui_.commands) {
@@ -379,3 +380,4 @@ void Window::draw() {
 }
 
 }  // namespace gradloom
+  draw_run_editor(ui_);
