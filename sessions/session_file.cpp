@@ -166,6 +166,7 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {8, "view", "v_ranks"},
                             {8, "table", "implementation"},
                             {8, "index", "implementation_of_run"},
+                            {9, "table", "annotation"},
                             {9, "table", "prediction"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none

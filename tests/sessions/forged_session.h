@@ -16,7 +16,7 @@ struct ForgedColumn {
 
 class ForgedSession {
  public:
-  // A session with a run as of the CPU (1), one as of a GPU (2), loss scales, a loop's spans and two ranks, a comparison and tuning.
+  // A session with a run as of the CPU (1), one as of a GPU (2), loss scales, a loop's spans and two ranks, a comparison, tuning, tags and a note.
   static void make(const std::string& path) {
     auto store = Store::open(path, StoreMode::write);
     ASSERT_TRUE(store.ok()) << error_of(store);
@@ -38,6 +38,7 @@ class ForgedSession {
     ASSERT_TRUE((*store)->add_tuning("test", {{"k", {"c", 5}}}).ok());
     ASSERT_TRUE(
         (*store)->add_prediction({.question = "threads=1", .plan_hash = "p", .recipe_json = "{}"}).ok());
+    ASSERT_TRUE((*store)->edit_runs({{RunEdit::Kind::tag, 1, "a,b"}, {RunEdit::Kind::note, 3, "n"}}).ok());
   }
 
   // Opens `path` with its declarations loosened: any type, NULL, no checks.

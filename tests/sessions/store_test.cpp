@@ -170,10 +170,10 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
             "launch|NULL|0\nlaunch|NULL|4\ncopy|1|NULL\ncopy|0|NULL\n");
 }
 
-// What versions 8, 7 and 6 brought, undone.
-const std::string kNoPredictions = "DROP TABLE prediction; ";
+// What versions 9 to 6 brought, undone.
+const std::string kNoVersion9 = "DROP TABLE annotation; DROP TABLE prediction; ";
 const std::string kNoRanks =
-    kNoPredictions +
+    kNoVersion9 +
     "DROP INDEX implementation_of_run; DROP TABLE implementation; "
     "DROP VIEW v_ranks; DROP INDEX rank_of_run; DROP INDEX rank_sample_of_run; DROP INDEX exchange_of_run; "
     "DROP TABLE rank; DROP TABLE rank_sample; DROP TABLE exchange; ";
