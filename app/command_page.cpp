@@ -4,6 +4,7 @@
 #include <map>
 
 #include "app/command.h"
+#include "app/commands/examples.h"
 #include "engine/base/markdown.h"
 
 namespace gradloom {
@@ -73,7 +74,9 @@ std::string command_section(const CLI::App& command, const std::map<Flag, std::s
   std::string page = "## " + command.get_name() + "\n\n`" + usage_of(command) +
                      "`: " + command.get_description() + ".\n\n" + argument_list(command);
   if (!own.empty()) page += flag_table(own);
-  return page + "Shared flags: " + names_of(shared) + ".\n\n";
+  page += "Shared flags: " + names_of(shared) + ".\n\n";
+  const std::string examples = examples_of(command);
+  return examples.empty() ? page : page + "```\n" + examples + "```\n\n";
 }
 
 }  // namespace
