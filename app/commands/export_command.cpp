@@ -141,7 +141,7 @@ Status export_csv(const std::string& folder, const RunRecord& run, const TraceDo
     rows[table.name] = table.rows;
     text += (text.empty() ? ": " : ", ") + table.name + " " + std::to_string(table.rows);
   }
-  if (trace.steps_left_out > 0)
+  if (trace.steps_left_out > 0 && !trace.exchanges.empty())
     context.out.note("exchanges.csv has those of the first " + std::to_string(trace.steps.size()) +
                      " timed steps; " + plural_text(trace.steps_left_out, "step") + " left out");
   context.out.object({{"csv", folder}, {"run_id", run.summary.id}, {"rows", rows}});
@@ -193,7 +193,10 @@ Status export_of_session(const ExportOptions& options, CommandContext& context) 
   const auto store = TRY(Store::open(options.session, StoreMode::read));
   const std::int64_t id = TRY(store->find_run(options.run));
   const RunRecord run = TRY(store->load_run(id));
-  if (!options.csv.empty()) TRY(export_csv(options.csv, run, TRY(store->load_trace(id)), context));
+  if (!options.csv.empty()) {
+    const TraceDocument exchanges = run.ranks.empty() ? TraceDocument() : TRY(store->load_trace(id));
+    TRY(export_csv(options.csv, run, exchanges, context));
+  }
   if (!options.tensorboard.empty()) TRY(export_tensorboard(options.tensorboard, run, context));
   if (!options.graph.empty()) TRY(export_graph_file(options, run, context));
   return {};

@@ -6,6 +6,7 @@
 #include "engine/base/text.h"
 #include "profiler/trace_files.h"
 #include "sessions/store.h"
+#include "sessions/write_nsys.h"
 
 namespace gradloom {
 namespace {
@@ -27,7 +28,14 @@ Result<TraceDocument> traced(const TraceOptions& options, Store& store, std::int
   return document;
 }
 
+constexpr const char* kNsys = "nsys";  // SQLite, so it is sessions/ that writes it
+
 Status write_file(const TraceOptions& options, const TraceDocument& document) {
+  if (options.format == kNsys || (options.format.empty() && options.output.ends_with(".sqlite"))) {
+    if (options.output.ends_with(".gz"))
+      return Error{Errc::usage, "--format nsys is a database, which is not packed: name it without .gz"};
+    return write_nsys_export(document, options.output);
+  }
   TraceFormat format = trace_format_of(options.output);
   for (const auto& [name, known] : kFormats)
     if (options.format == name) format = known;
@@ -75,18 +83,22 @@ CommandRun declare_trace(CLI::App& app) {
   app.add_option("-o,--output", options->output, "file to write; .gz behind its name packs it")->required();
   std::vector<std::string> names;
   for (const auto& [name, format] : kFormats) names.emplace_back(name);
+  names.emplace_back(kNsys);
   app.add_option(
          "--format", options->format,
          "chrome (JSON: Perfetto, chrome://tracing, HolisticTraceAnalysis) | perfetto (.pftrace: its own "
-         "format, a third of the size, exact) | csv (a line per kernel); default: as the name ends, else chrome")
+         "format, a third of the size, exact) | csv (a line per kernel) | nsys (.sqlite: the tables that Nsight Systems exports); default: as the name ends, else chrome")
       ->check(CLI::IsMember(names));
   app.add_option(
          "--rank", options->rank,
          "of several ranks only this one (a trace has all of them; some readers want a file for each)")
       ->check(CLI::NonNegativeNumber);
-  add_examples(app, {"gradloom trace s.db -o trace.pftrace                # for ui.perfetto.dev",
-                     "gradloom trace s.db --run 2 --rank 0 -o rank0.json.gz",
-                     "gradloom trace s.db --format csv -o /dev/stdout"});
+  add_examples(
+      app,
+      {"gradloom trace s.db -o trace.pftrace                # for ui.perfetto.dev",
+       "gradloom trace s.db --run 2 --rank 0 -o rank0.json.gz",
+       "gradloom trace s.db -o trace.sqlite                 # for scripts that read exports of Nsight Systems",
+       "gradloom trace s.db --format csv -o /dev/stdout"});
   return [options](CommandContext& context) { return trace_run(*options, context); };
 }
 
