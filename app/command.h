@@ -44,7 +44,7 @@ struct CommandDef {
   const char* name;
   const char* summary;
   CommandRun (*declare)(CLI::App& app);  // adds flags; the returned function runs with what was parsed
-  std::array<const char*, 3>
+  std::array<const char*, 5>
       examples{};  // command lines that a shell takes; a test runs them (tests/app/examples_test.cpp)
 };
 std::span<const CommandDef> all_commands();

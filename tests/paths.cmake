@@ -7,6 +7,7 @@ set(paths "#pragma once
 #define GRADLOOM_CUDA_PLUGIN \"${CMAKE_BINARY_DIR}/libgradloom_cuda.so\"
 #define GRADLOOM_HIP_PLUGIN \"${CMAKE_BINARY_DIR}/libgradloom_hip.so\"
 #define GRADLOOM_FAKE_PLUGINS \"${CMAKE_BINARY_DIR}/tests/fake_plugins\"
+#define GRADLOOM_TEST_PROTOS \"${CMAKE_BINARY_DIR}/tests/protos.bin\"
 #define GRADLOOM_FAKE_DRIVER \"${CMAKE_BINARY_DIR}/tests/libfake_driver.so\"
 ")
 if(GRADLOOM_HOST_GPU)

@@ -1,8 +1,11 @@
-// gradloom export: a recorded run, or a recipe, for others: as a recipe, a configuration of another program, a job of a launcher.
+// gradloom export: a recorded run, or a recipe, for others: as a recipe, a configuration of another program, a job of a launcher; its
+// numbers as CSV tables and for TensorBoard.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 #include "app/commands/commands.h"
 #include "app/conversion_notes.h"
+#include "app/graph_file.h"
 #include "app/launch_files.h"
 #include "app/recipe_flags.h"
 #include "app/replay.h"
@@ -11,7 +14,9 @@
 #include "sessions/deepspeed.h"
 #include "sessions/find_model.h"
 #include "sessions/recipe.h"
+#include "sessions/run_tables.h"
 #include "sessions/store.h"
+#include "sessions/tensorboard.h"
 #include "sessions/training_arguments.h"
 
 namespace gradloom {
@@ -19,9 +24,13 @@ namespace {
 
 struct ExportOptions {
   std::string session, run = "last", recipe, output, launch;
+  std::string csv, tensorboard;  // folders
+  std::string graph;
   std::int64_t ranks = 0, local = 0;
+  std::size_t boxes = 60;
   bool schema = false, deepspeed = false, training_arguments = false, accelerate = false;
   int files() const { return deepspeed + training_arguments + accelerate + (launch.empty() ? 0 : 1); }
+  bool of_session() const { return !csv.empty() || !tensorboard.empty() || !graph.empty(); }
 };
 
 struct ExportSource {
@@ -112,10 +121,94 @@ Status export_job(const ExportOptions& options, const Recipe& recipe, CommandCon
   return {};
 }
 
+Status write_into(const std::string& folder, const std::string& name, std::string_view text) {
+  const std::filesystem::path path = std::filesystem::path(folder) / name;
+  std::error_code failed;
+  std::filesystem::create_directories(path.parent_path(), failed);
+  if (failed)
+    return Error{Errc::io,
+                 "cannot make folder '" + escaped(path.parent_path().string()) + "': " + failed.message()};
+  return atomic_write_file(path.string(), text);
+}
+
+Status export_csv(const std::string& folder, const RunRecord& run, const TraceDocument& trace,
+                  CommandContext& context) {
+  Json rows = Json::object();
+  std::string text;
+  for (const RunTable& table : run_tables(run, trace)) {
+    TRY(write_into(folder, table.name + ".csv", table.csv));
+    rows[table.name] = table.rows;
+    text += (text.empty() ? ": " : ", ") + table.name + " " + std::to_string(table.rows);
+  }
+  if (trace.steps_left_out > 0 && !trace.exchanges.empty())
+    context.out.note("exchanges.csv has those of the first " + std::to_string(trace.steps.size()) +
+                     " timed steps; " + plural_text(trace.steps_left_out, "step") + " left out");
+  context.out.object({{"csv", folder}, {"run_id", run.summary.id}, {"rows", rows}});
+  context.out.text("wrote " + folder + text);
+  return {};
+}
+
+Status export_tensorboard(const std::string& folder, const RunRecord& run, CommandContext& context) {
+  if (run.steps.empty())
+    return Error{Errc::bad_input, "run " + std::to_string(run.summary.id) + " has no steps"};
+  const std::string name = tensorboard_file(run.summary);
+  TRY(write_into(folder, name, tensorboard_events(run)));
+  context.out.object({{"tensorboard", folder},
+                      {"file", name},
+                      {"run_id", run.summary.id},
+                      {"steps", run.steps.size()},
+                      {"evaluations", run.evaluations.size()}});
+  context.out.text("wrote " + folder + "/" + name + ": " +
+                   plural_text(static_cast<std::int64_t>(run.steps.size()), "step") +
+                   " (tensorboard --logdir " + shell_quoted(folder) + ")");
+  return {};
+}
+
+// What the run trains, compiled anew, with the times of its kernels.
+Status export_graph_file(const ExportOptions& options, const RunRecord& run, CommandContext& context) {
+  if (!is_viewers_graph(options.graph))
+    return Error{Errc::usage,
+                 "--graph writes .json (Model Explorer) or .svg; plan --export-graph writes .onnx"};
+  Recipe recipe = TRY(recipe_of(run));
+  const FoundModel model = find_model(run, options.session);
+  if (model.state != FoundModel::State::none) recipe.model = model.path;
+  if (const std::string note = model_note(model, run); !note.empty()) context.out.note(note);
+  const auto prepared = TRY(prepare(recipe, context.stop));
+  const WrittenGraph made =
+      TRY(write_viewers_graph(*prepared, {options.boxes, &run}, options.graph, context.stop));
+  context.out.object({{"graph", options.graph},
+                      {"run_id", run.summary.id},
+                      {"nodes", made.nodes},
+                      {"timed", made.timed},
+                      {"same_plan", prepared->compiled.plan.hash == run.summary.plan_hash}});
+  context.out.text("wrote " + options.graph + ": " +
+                   plural_text(static_cast<std::int64_t>(made.nodes), "node") +
+                   (made.timed ? " with their times" : ", not timed"));
+  return {};
+}
+
+Status export_of_session(const ExportOptions& options, CommandContext& context) {
+  if (options.session.empty()) return Error{Errc::usage, "--csv, --tensorboard and --graph need SESSION"};
+  const auto store = TRY(Store::open(options.session, StoreMode::read));
+  const std::int64_t id = TRY(store->find_run(options.run));
+  const RunRecord run = TRY(store->load_run(id));
+  if (!options.csv.empty()) {
+    const TraceDocument exchanges = run.ranks.empty() ? TraceDocument() : TRY(store->load_trace(id));
+    TRY(export_csv(options.csv, run, exchanges, context));
+  }
+  if (!options.tensorboard.empty()) TRY(export_tensorboard(options.tensorboard, run, context));
+  if (!options.graph.empty()) TRY(export_graph_file(options, run, context));
+  return {};
+}
+
 Status check_flags(const ExportOptions& options) {
   if (options.files() > 1)
     return Error{Errc::usage,
                  "export writes one file: --deepspeed, --training-arguments, --accelerate or --launch"};
+  if (options.of_session() && (options.files() > 0 || !options.output.empty() || !options.recipe.empty()))
+    return Error{Errc::usage,
+                 "--csv, --tensorboard and --graph write what a session holds to places of their own: "
+                 "without -o, --recipe and files of other programs"};
   if (options.local > 0 && options.launch.empty() && !options.accelerate)
     return Error{Errc::usage, "--local is for --launch and --accelerate"};
   if (options.ranks > 0 && options.files() == 0)
@@ -149,6 +242,19 @@ CommandRun declare_export(CLI::App& app) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1048576}));
   app.add_option("--local", options->local, "ranks of each machine of the job (default: all)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1048576}));
+  app.add_option(
+      "--csv", options->csv,
+      "folder for the tables of the run: kernels, steps, evaluations, passes, matches, memory, exchanges");
+  app.add_option(
+      "--tensorboard", options->tensorboard,
+      "folder for losses, learning rate, gradient norm and speed by step, as TensorBoard reads them");
+  app.add_option(
+      "--graph", options->graph,
+      "file for the graph of the run with the times of its kernels: .json (Google's Model Explorer) | .svg "
+      "(the drawing of the window)");
+  app.add_option("--boxes", options->boxes, "with --graph X.svg: about so many; scopes fold beyond")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
+      ->capture_default_str();
   app.add_flag("--schema", options->schema, "print the JSON Schema of recipes");
   return [options](CommandContext& context) -> Status {
     if (options->schema) {
@@ -156,6 +262,7 @@ CommandRun declare_export(CLI::App& app) {
       return {};
     }
     TRY(check_flags(*options));
+    if (options->of_session()) return export_of_session(*options, context);
     ExportSource source = TRY(find_source(*options, context));
     Recipe& recipe = source.recipe;
     if (options->ranks > 0) recipe.ranks = options->ranks;

@@ -4,6 +4,7 @@
 
 #include "app/commands/commands.h"
 #include "app/explain.h"
+#include "app/graph_file.h"
 #include "app/job.h"
 #include "app/measured_costs.h"
 #include "app/rank_scaling.h"
@@ -25,6 +26,7 @@ struct Options {
   std::string explain, export_graph, part = "step";
   std::string link = "25Gb/s,20us", local_link = "10GB/s,2us";
   std::int64_t ranks_per_machine = 0;
+  std::size_t boxes = 60;
 };
 
 Result<Cluster> cluster_of(const Options& options) {
@@ -282,6 +284,16 @@ Status write_graph(const Output& out, const Compiled& compiled, const Options& o
   return Error{Errc::usage, "--part is step, gradients or forward, not '" + escaped(options.part) + "'"};
 }
 
+Status write_for_viewers(const CommandContext& context, const Prepared& prepared, const Options& options) {
+  if (options.part != "step") return Error{Errc::usage, "--part is for .onnx files"};
+  const WrittenGraph made =
+      TRY(write_viewers_graph(prepared, {options.boxes}, options.export_graph, context.stop));
+  context.out.object({{"exported", options.export_graph}, {"nodes", made.nodes}});
+  context.out.text("wrote " + escaped(options.export_graph) + ": " +
+                   plural_text(static_cast<std::int64_t>(made.nodes), "node"));
+  return {};
+}
+
 }  // namespace
 
 CommandRun declare_plan(CLI::App& app) {
@@ -312,7 +324,11 @@ CommandRun declare_plan(CLI::App& app) {
                  "the history of a node, an ONNX node or a kernel, by name or glob: every pass that met it");
   app.add_option(
       "--export-graph", options->export_graph,
-      ".onnx file for the graph after the passes: standard operators, functions of them for Gradloom's own");
+      "file for the graph after the passes: .onnx (standard operators, functions of them for Gradloom's own) | .json "
+      "(Google's Model Explorer) | .svg (the drawing of the window)");
+  app.add_option("--boxes", options->boxes, "with --export-graph X.svg: about so many; scopes fold beyond")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
+      ->capture_default_str();
   app.add_option("--part", options->part,
                  "with --export-graph: step (with the optimizer) | gradients (of the loss) | forward");
   app.add_option("--link", options->link,
@@ -340,6 +356,7 @@ CommandRun declare_plan(CLI::App& app) {
       }
       return {};
     }
+    if (is_viewers_graph(options->export_graph)) return write_for_viewers(context, *prepared, *options);
     if (!options->export_graph.empty()) return write_graph(context.out, prepared->compiled, *options);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
     if (options->roofline) return print_roofline(context.out, *prepared, *options);

@@ -1,4 +1,4 @@
-// gradloom show, trace: what a run of a session holds.
+// gradloom show: what a run of a session holds.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 #include "app/roofline.h"
 #include "app/run_summary.h"
 #include "engine/base/text.h"
-#include "profiler/chrome_trace.h"
 #include "profiler/environment.h"
 #include "profiler/import/imported_trace.h"
 #include "sessions/find_model.h"
@@ -17,7 +16,7 @@ namespace gradloom {
 namespace {
 
 struct SessionOptions {
-  std::string session, run = "last", output;
+  std::string session, run = "last";
   std::string group = "kernel", on;
   bool roofline = false;
   std::int64_t limit = 30;
@@ -371,54 +370,6 @@ CommandRun declare_show(CLI::App& app) {
       show_json(context.out, run, model, options->group);
     else
       show_text(context.out, run, model, *options);
-    return {};
-  };
-}
-
-CommandRun declare_trace(CLI::App& app) {
-  auto options = std::make_shared<SessionOptions>();
-  auto rank = std::make_shared<std::int32_t>(-1);
-  add_session(app, *options);
-  app.add_option("-o,--output", options->output,
-                 "trace file: .json or .json.gz (Perfetto, chrome://tracing), .csv")
-      ->required();
-  app.add_option(
-         "--rank", *rank,
-         "of several ranks only this one (a trace has all of them; some readers want a file for each)")
-      ->check(CLI::NonNegativeNumber);
-  return [options, rank](CommandContext& context) -> Status {
-    const auto store = TRY(open_session(*options));
-    const std::int64_t run = TRY(store->find_run(options->run));
-    TraceDocument document = TRY(store->load_trace(run));
-    const auto ranks = static_cast<std::int32_t>(std::max<std::size_t>(document.ranks.size(), 1));
-    if (*rank >= ranks)
-      return Error{Errc::usage, "--rank " + std::to_string(*rank) + ": run " + std::to_string(run) + " has " +
-                                    plural_text(ranks, "rank") + ", from 0"};
-    const std::int64_t of_steps = static_cast<std::int64_t>(document.steps.size());
-    if (*rank >= 0) document = of_rank(std::move(document), *rank);
-    if (document.rows.empty() && document.host.empty())
-      return Error{Errc::bad_input, "run " + std::to_string(run) + " has no timed steps"};
-    TRY(write_trace(document, options->output));
-    if (document.steps_left_out > 0)
-      context.out.note("a trace holds at most " + std::to_string(kMaxTracedExecutions) +
-                       " kernel executions: these are the first " + std::to_string(of_steps) +
-                       " timed steps; " + plural_text(document.steps_left_out, "step") + " left out");
-    context.out.object({{"trace", options->output},
-                        {"run_id", run},
-                        {"steps", of_steps},
-                        {"steps_left_out", document.steps_left_out},
-                        {"events", document.rows.size() + document.other_ranks.size()},
-                        {"exchanges", document.exchanges.size()},
-                        {"host_spans", document.host.size()}});
-    context.out.text(
-        "wrote " + options->output + ": " +
-        plural_text(static_cast<std::int64_t>(document.rows.size() + document.other_ranks.size()),
-                    "kernel execution") +
-        (document.exchanges.empty()
-             ? ""
-             : " and " + plural_text(static_cast<std::int64_t>(document.exchanges.size()), "exchange")) +
-        (document.host.empty() ? "" : " and the host's " + std::to_string(document.host.size()) + " spans") +
-        " of " + plural_text(of_steps, "step"));
     return {};
   };
 }

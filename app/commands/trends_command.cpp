@@ -40,9 +40,10 @@ CommandRun declare_trends(CLI::App& app) {
     if (!options->check) return {};
     for (const Trend& trend : trends)
       if (!trend.changes.empty() && trend.changes.back().slower())
-        return Error{Errc::check_failed, escaped(trend.model) + " on " + escaped(trend.hardware) +
-                                       " became slower: " + duration_text(trend.changes.back().point.before) +
-                                       " -> " + duration_text(trend.changes.back().point.after)};
+        return Error{Errc::check_failed,
+                     escaped(trend.model) + " on " + escaped(trend.hardware) +
+                         " became slower: " + duration_text(trend.changes.back().point.before) + " -> " +
+                         duration_text(trend.changes.back().point.after)};
     return {};
   };
 }

@@ -142,7 +142,8 @@ TEST(Tidy, IncludesOfTestsFollowTheirFolders) {
   const std::set<std::string> below = plus(engine, {"tests", "tests/engine"});
   allowed["tests/passes"] = plus(below, {"passes", "tests/passes"});
   allowed["tests/profiler"] = plus(below, {"profiler", "tests/profiler"});
-  allowed["tests/sessions"] = plus(below, {"passes", "profiler", "sessions", "tests/sessions"});
+  allowed["tests/sessions"] =
+      plus(below, {"passes", "profiler", "sessions", "tests/profiler", "tests/sessions"});
   allowed["tests/viz"] = plus(map.at("viz/draw"), {"viz/report", "tests", "tests/viz"});
   allowed["tests/app"] = plus(map.at("app"), {"tests", "tests/engine", "tests/sessions", "tests/app"});
   allowed["tests/hostile"] = plus(map.at("app"), {"tests", "tests/hostile"});

@@ -56,11 +56,17 @@ class SessionCommands : public ::testing::Test {
                                   {"show", session_, "--run", "2", "--json", "--group", "scope"},
                                   {"trace", session_, "--run", "2", "-o", file("t.json")},
                                   {"trace", session_, "--run", "1", "-o", file("t.csv"), "--json"},
+                                  {"trace", session_, "--run", "1", "-o", file("t.pftrace")},
+                                  {"export", session_, "--run", "2", "--csv", file("tables")},
+                                  {"export", session_, "--run", "1", "--tensorboard", file("logs"), "--json"},
                                   {"export", session_, "--run", "1"},
                                   {"export", session_, "--run", "2", "-o", file("r.json"), "--json"},
                                   {"show", session_, "--run", "3"},
                                   {"show", session_, "--run", "3", "--json"},
-                                  {"trace", session_, "--run", "3", "-o", file("h.json")}};
+                                  {"trace", session_, "--run", "3", "-o", file("h.json")},
+                                  {"trace", session_, "--run", "3", "--format", "perfetto", "-o", file("h")},
+                                  {"trace", session_, "--run", "2", "-o", file("t.sqlite")},
+                                  {"export", session_, "--run", "3", "--csv", file("tables")}};
     all.push_back({"compare", "1", "2", "--stored", "--session", session_});
     all.push_back({"runs", session_, "--json"});  // with the comparison that was stored
     return all;
