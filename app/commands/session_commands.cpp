@@ -2,14 +2,17 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "app/commands/commands.h"
+#include "app/commands/show_tree.h"
 #include "app/roofline.h"
 #include "app/run_summary.h"
 #include "engine/base/text.h"
 #include "profiler/environment.h"
 #include "profiler/import/imported_trace.h"
 #include "sessions/find_model.h"
+#include "sessions/recipe.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -20,10 +23,23 @@ struct SessionOptions {
   std::string group = "kernel", on;
   bool roofline = false;
   std::int64_t limit = 30;
+  TreeOptions tree;
 };
 
 Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
   return Store::open(options.session, StoreMode::read);
+}
+
+// SESSION#RUN, unless that is the name of a file.
+Result<SessionOptions> with_named_run(SessionOptions options) {
+  const CostsRun named = costs_run(options.session);
+  std::error_code ignored;
+  if (named.run.empty() || std::filesystem::exists(options.session, ignored)) return options;
+  if (options.run != "last" && options.run != named.run)
+    return Error{Errc::usage, options.session + " names a run, and --run another"};
+  options.session = named.session;
+  options.run = named.run;
+  return options;
 }
 
 struct Group {
@@ -337,7 +353,7 @@ Status show_roofline(const Output& out, const RunRecord& run, const SessionOptio
 }
 
 void add_session(CLI::App& app, SessionOptions& options) {
-  app.add_option("SESSION", options.session, "session file")->required();
+  app.add_option("SESSION", options.session, "session file, or SESSION#RUN")->required();
   app.add_option("--run", options.run, "number or name of a run, or last");
 }
 
@@ -360,16 +376,21 @@ CommandRun declare_show(CLI::App& app) {
          "--json wrote; by default what was measured of the run's, else the best that its kernels reached")
       ->needs(roofline);
   app.add_option("--limit", options->limit, "number of rows to print");
+  declare_tree(app, options->tree);
   return [options](CommandContext& context) -> Status {
-    const auto store = TRY(open_session(*options));
-    const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
-    if (options->roofline) return show_roofline(context.out, run, *options);
-    if (options->group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};
-    const FoundModel model = find_model(run, options->session);
+    const SessionOptions named = TRY(with_named_run(*options));
+    const auto store = TRY(open_session(named));
+    const std::int64_t id = TRY(store->find_run(named.run));
+    const RunRecord run = TRY(store->load_run(id));
+    if (!named.tree.by.empty())
+      return show_tree(context.out, run, TRY(store->load_trace(id)), named.tree, named.limit);
+    if (named.roofline) return show_roofline(context.out, run, named);
+    if (named.group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};
+    const FoundModel model = find_model(run, named.session);
     if (context.out.json())
-      show_json(context.out, run, model, options->group);
+      show_json(context.out, run, model, named.group);
     else
-      show_text(context.out, run, model, *options);
+      show_text(context.out, run, model, named);
     return {};
   };
 }
