@@ -11,8 +11,12 @@
 
 namespace gradloom::kernels::gpu {
 
-#if defined(__AMDGCN_WAVEFRONT_SIZE) && __AMDGCN_WAVEFRONT_SIZE == 64
-constexpr int kWarp = 64;  // gfx9
+// By the processor: compilers no longer tell the width of a wave (ROCm 7 dropped __AMDGCN_WAVEFRONT_SIZE), and those
+// before LLVM 17 do not tell the family.
+#if defined(__GFX9__) || defined(__gfx900__) || defined(__gfx906__) || defined(__gfx908__) ||   \
+    defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || \
+    defined(__gfx950__)
+constexpr int kWarp = 64;
 #else
 constexpr int kWarp = 32;  // gfx10 and later; host code must not use it
 #endif

@@ -50,7 +50,8 @@ Rtc& nvrtc() {
   return rtc;
 }
 Rtc& hiprtc() {  // a library of its own since ROCm 6
-  static Rtc rtc({"libhiprtc.so.6", "libhiprtc.so", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
+  static Rtc rtc({"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so", "libamdhip64.so.7", "libamdhip64.so.6",
+                  "libamdhip64.so.5", "libamdhip64.so"},
                  "hiprtc", "Code");
   return rtc;
 }
