@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
+#include <optional>
 
 #include "engine/base/text.h"
 #include "viz/model/axis.h"
@@ -195,12 +196,21 @@ class Picture {
         tip.x, tip.y, d);
     if (!scene_.route_labelled[r] || scene_.route_value[r] == kNone) return;
     const std::string& shape = model_.value_labels[scene_.route_value[r]];
+    const std::string label =
+        route.edge_count > 1 ? fmt::format("{}  +{}", shape, route.edge_count - 1) : shape;
     const bool down = points[1].y >= points[0].y;
-    float y = points[0].y + (down ? 13.F : -5.F);  // several may leave one place
-    while (!labels_.insert({std::lround(points[0].x / 8), std::lround(y / 12)}).second)
-      y += down ? 12.F : -12.F;
-    words(points[0].x + 6, y, "soft",
-          route.edge_count > 1 ? fmt::format("{}  +{}", shape, route.edge_count - 1) : shape);
+    if (const auto line = free_line(points[0], label)) {
+      const float first = down ? 13.F : -5.F, next = down ? 12.F : -12.F;
+      words(points[0].x + 6, points[0].y + first + next * static_cast<float>(*line), "soft", label);
+    }
+  }
+
+  // Edges that leave one place have room for two labels, and say the same once.
+  std::optional<int> free_line(const LayoutPoint& at, const std::string& label) {
+    std::vector<std::string>& there = labels_[{std::lround(at.x / 8), std::lround(at.y / 8)}];
+    if (there.size() > 1 || std::find(there.begin(), there.end(), label) != there.end()) return std::nullopt;
+    there.push_back(label);
+    return static_cast<int>(there.size()) - 1;
   }
 
   std::string summary() const {
@@ -214,7 +224,7 @@ class Picture {
 
   const GraphScene& scene_;
   const GraphModel& model_;
-  std::set<std::pair<long, long>> labels_;  // where edges have theirs, roughly
+  std::map<std::pair<long, long>, std::vector<std::string>> labels_;  // of edges, by where these leave
   std::string out_;
 };
 
