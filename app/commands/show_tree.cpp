@@ -158,12 +158,15 @@ Status show_tree(const Output& out, const RunRecord& run, const TraceDocument& t
                 {"step", node_json(tree, 0, options.depth)}});
     return {};
   }
-  out.text("run " + std::to_string(run.summary.id) + ": " +
-           plural_text(tree.nodes.front().kernels, "kernel") + " take " +
-           duration_text(tree.nodes.front().total_ns) + " of a step, " +
+  const std::string id = "run " + std::to_string(run.summary.id) + ": ";
+  if (tree.steps == 0) {
+    out.text(id + "no kernel timings were recorded");
+    return {};
+  }
+  out.text(id + plural_text(tree.nodes.front().kernels, "kernel") + " take " +
+           duration_text(tree.nodes.front().total_ns) + " of a step, by the medians of " +
            plural_text(tree.steps, "timed step"));
-  out.text(tree.steps == 0 ? "no kernel timings were recorded"
-                           : "\n" + TreeTable(tree, options.depth, limit).text());
+  out.text("\n" + TreeTable(tree, options.depth, limit).text());
   return {};
 }
 

@@ -221,6 +221,7 @@ TEST(StepTree, TheSpreadIsThatOfTheSteps) {
   EXPECT_EQ(samples.steps, 5u);  // 4 .. 8
   const StepTree tree = run.tree(TreeBy::kScope, true, samples);
   const StepNode& kernel = at(tree, "a/MatMul");
+  EXPECT_EQ(kernel.total_ns, 60);
   EXPECT_EQ(kernel.median_ns, 60);
   EXPECT_EQ(kernel.low_ns, 50);
   EXPECT_EQ(kernel.high_ns, 70);
@@ -229,6 +230,30 @@ TEST(StepTree, TheSpreadIsThatOfTheSteps) {
   EXPECT_EQ(at(tree, "a").low_ns, 55);
   EXPECT_TRUE(std::isnan(at(run.tree(TreeBy::kScope), "a").median_ns));
   EXPECT_EQ(step_samples(trace, 2, 100).steps, 8u);  // none is later: all
+}
+
+// One launch of a kernel in one step.
+void run_at(StepSamples& samples, std::uint32_t step, double ns) { samples.entries.push_back({step, ns}); }
+
+TEST(StepTree, OneDisturbedStepMovesNothing) {
+  HandMadeRun run;
+  run.add("forward", "a", "MatMul", 2008);  // the mean
+  run.add("forward", "a", "Relu", 3);
+  run.add("forward", "a", "Add", 7);
+  StepSamples samples;
+  samples.steps = 5;
+  for (std::uint32_t step = 0; step < 5; ++step) run_at(samples, step, step == 3 ? 10'000 : 10);
+  samples.first.push_back(samples.entries.size());
+  for (const std::uint32_t step : {0u, 0u, 2u, 2u}) run_at(samples, step, 5);  // twice in two steps of five
+  samples.first.push_back(samples.entries.size());
+  samples.first.push_back(samples.entries.size());  // never
+  const StepTree tree = run.tree(TreeBy::kScope, true, samples);
+  expect_sums(tree);
+  EXPECT_EQ(at(tree, "a/MatMul").total_ns, 10);
+  EXPECT_EQ(at(tree, "a/Relu").total_ns, 4);  // 10 in two steps of five
+  EXPECT_EQ(at(tree, "a/Add").total_ns, 7);
+  EXPECT_EQ(at(tree, "a/Relu").launches, 0.8);
+  EXPECT_EQ(at(tree, "a").median_ns, 20);  // of 20, 10, 20, 10000, 10, without what never ran
 }
 
 TEST(StepTree, ASelectionCountsWhatItHoldsOnce) {
@@ -240,6 +265,35 @@ TEST(StepTree, ASelectionCountsWhatItHoldsOnce) {
   EXPECT_EQ(sum.kernels, 5 + 1);
   EXPECT_DOUBLE_EQ(sum.share, 106.0 / tree.nodes[0].total_ns);
   EXPECT_EQ(parts_text(sum.part_ns), "forward 36.0 ns, backward 70.0 ns");
+}
+
+// What the search language finds by it is what is in the node.
+TEST(StepTree, TheQueryOfANodeFindsItsKernels) {
+  const HandMadeRun run = transformer(12);
+  int queries = 0;
+  for (const TreeBy by : {TreeBy::kScope, TreeBy::kPhase, TreeBy::kPass, TreeBy::kOp})
+    for (const bool fold : {true, false}) {
+      const StepTree tree = run.tree(by, fold);
+      for (std::size_t id = 1; id < tree.nodes.size(); ++id) {
+        const std::string text = kernel_query(tree, static_cast<std::int32_t>(id));
+        if (text.empty()) continue;
+        ++queries;
+        const auto query = Query::parse(text);
+        ASSERT_TRUE(query.ok()) << text;
+        KernelTableModel table;
+        table.set_rows(run.kernels);
+        table.set_query(*query);
+        // op: finds what begins so: MatMul, but Gelu and GeluGrad.
+        if (text.find("op:\"Gelu\"") != std::string::npos) continue;
+        EXPECT_EQ(table.shown_kernels(), static_cast<std::size_t>(tree.nodes[id].kernels)) << text;
+      }
+    }
+  EXPECT_GT(queries, 100);
+  const StepTree tree = run.tree(TreeBy::kScope, false);
+  EXPECT_EQ(kernel_query(tree, tree.find("model/h.1")),
+            "scope:\"model/h.1*\" -scope:\"model/h.11*\" -scope:\"model/h.10*\"");
+  EXPECT_EQ(kernel_query(tree, tree.find("(optimizer)")), "");
+  EXPECT_EQ(kernel_query(tree, 0), "");
 }
 
 TEST(StepTree, NamesOfStrangersMakeNoTreeTooDeepOrLarge) {

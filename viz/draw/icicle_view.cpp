@@ -240,7 +240,8 @@ void draw_label(ImDrawList* list, const std::string& name, const std::string& ti
   const float room = max.x - min.x - px(10), tall = max.y - min.y;
   const bool way = name.find('/') != std::string::npos;  // of a node: its end says most
   const std::string label = way ? fit_name(font, font->FontSize, name, room) : fit_middle(font, name, room);
-  if (label.empty()) return;
+  constexpr size_t kLeast = 8;  // bytes of a name's end, with its ellipsis: less of it says nothing
+  if (label.empty() || (way && label != name && label.size() < kLeast)) return;
   const bool two = tall >= 2 * font->FontSize + px(1);
   const bool fits = two && font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, time.c_str()).x <= room;
   const float lines = fits ? 2 * font->FontSize + px(1) : font->FontSize;
@@ -355,8 +356,9 @@ void draw_card(const IcicleState& state, const IcicleBox& box, const std::vector
     card_line("Total", share_text(state, box.node) + " of the step");
     if (!node.children.empty() && node.self_ns > 0) card_line("Self", duration_text(node.self_ns));
     card_parts(node);
-    card_line("Kernels", fmt::format("{}, {} launches per step", node.kernels, short_text(node.launches)));
-    if (!std::isnan(node.median_ns))
+    card_line("Kernels", std::to_string(node.kernels));
+    card_line("Launches", short_text(node.launches) + " per step");
+    if (state.tree.steps > 1)
       card_line("In a step",
                 fmt::format("median {}, half of {} steps {} \u2013 {}", duration_text(node.median_ns),
                             state.tree.steps, duration_text(node.low_ns), duration_text(node.high_ns)));
@@ -480,7 +482,7 @@ void draw_children(IcicleState& state, IcicleEvents& events) {
   const auto has = [&](StepPart p) { return all[static_cast<size_t>(p)] > 0; };
   const std::vector<TableColumn> columns{
       {"Name"},
-      {"Time / step", 84, true},
+      {"Time", 84, true, false, "Of a step: medians over the timed steps, added up"},
       {"Share", 96, true, false, "Of the step", 1},
       {"Self", 76, true, false, "Of kernels that are in no module below", 5},
       {"Forward", 78, true, !has(StepPart::kForward), "", 3},

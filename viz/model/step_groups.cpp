@@ -99,9 +99,9 @@ std::string layer_stem(std::string_view name) {
   return stem;
 }
 
-ScopeStructures::ScopeStructures(const std::vector<KernelRow>& kernels, size_t most_levels) {
+ScopeStructures::ScopeStructures(const std::vector<KernelRow>& kernels, size_t most_levels, size_t most) {
   scopes_.emplace_back();
-  for (const KernelRow& row : kernels) add(row.info, most_levels);
+  for (const KernelRow& row : kernels) add(row.info, most_levels, most);
   find_structures();
 }
 
@@ -116,10 +116,10 @@ int32_t ScopeStructures::child(int32_t parent, const std::string& label) {
   return at->second;
 }
 
-void ScopeStructures::add(const KernelInfo& kernel, size_t most_levels) {
+void ScopeStructures::add(const KernelInfo& kernel, size_t most_levels, size_t most) {
   const auto [known, fresh] = by_name_.try_emplace(kernel.scope, 0);
   std::string_view rest = fresh ? kernel.scope : std::string_view();
-  for (size_t level = 0; level < most_levels && !rest.empty(); ++level) {
+  for (size_t level = 0; level < most_levels && !rest.empty() && scopes_.size() < most; ++level) {
     const size_t end = std::min(rest.find('/'), rest.size());
     if (end > 0) known->second = child(known->second, std::string(rest.substr(0, end)));
     rest = rest.substr(std::min(end + 1, rest.size()));

@@ -19,8 +19,8 @@ namespace gradloom {
 // forward pass all kernels count).
 class ScopeStructures {
  public:
-  // Deeper modules than `most_levels` are their outer ones.
-  ScopeStructures(const std::vector<KernelRow>& kernels, size_t most_levels);
+  // What is deeper than `most_levels`, and what there is beyond `most` modules, belongs to the module around it.
+  ScopeStructures(const std::vector<KernelRow>& kernels, size_t most_levels, size_t most);
   std::vector<int32_t> way_to(int32_t row) const;  // modules from the outermost to the kernel's
   const std::string& label(int32_t scope) const { return scopes_[static_cast<size_t>(scope)].label; }
   int32_t structure(int32_t scope) const { return scopes_[static_cast<size_t>(scope)].structure; }
@@ -34,7 +34,7 @@ class ScopeStructures {
     std::set<std::string> forward_ops, ops;
   };
   int32_t child(int32_t parent, const std::string& label);
-  void add(const KernelInfo& kernel, size_t most_levels);
+  void add(const KernelInfo& kernel, size_t most_levels, size_t most);
   void find_structures();
 
   std::vector<Scope> scopes_;  // parents first; 0 is the whole model

@@ -17,7 +17,7 @@ namespace gradloom {
 namespace {
 
 // Deeper scopes, and those beyond so many nodes, are cut: names come from files of strangers.
-constexpr size_t kMostLevels = 24, kMostNodes = 1'000'000;
+constexpr size_t kMostLevels = 24, kMostNodes = 250'000;
 
 // A node before anything is folded.
 struct Raw {
@@ -44,11 +44,24 @@ double quantile(const std::vector<double>& sorted, double part) {
   return sorted[below] + (sorted[above] - sorted[below]) * (at - static_cast<double>(below));
 }
 
+// What a kernel takes of a step.
+double time_of(const KernelRow& row, const StepSamples& samples, size_t kernel) {
+  if (!samples.has(kernel)) return static_cast<double>(row.step_ns);
+  std::vector<double> ns;  // of the steps in which it ran
+  for (size_t i = samples.first[kernel]; i < samples.first[kernel + 1]; ++i) {
+    const StepSamples::Entry& entry = samples.entries[i];
+    if (i == samples.first[kernel] || samples.entries[i - 1].step != entry.step) ns.push_back(0);
+    ns.back() += entry.ns;
+  }
+  const auto steps = static_cast<double>(ns.size());
+  return median(std::move(ns)) * steps / samples.steps;
+}
+
 class TreeBuilder {
  public:
   TreeBuilder(const std::vector<KernelRow>& kernels, const std::vector<std::string>& source_ops,
               const StepSamples& samples, TreeBy by, bool fold)
-      : kernels_(kernels), samples_(samples), scopes_(kernels, kMostLevels) {
+      : kernels_(kernels), samples_(samples), scopes_(kernels, kMostLevels, kMostNodes) {
     tree_.by = by;
     tree_.folded = fold;
     tree_.steps = samples.steps;
@@ -57,8 +70,9 @@ class TreeBuilder {
 
   StepTree build() {
     raw_.push_back({"step"});
+    for (size_t row = 0; row < kernels_.size(); ++row) ns_.push_back(time_of(kernels_[row], samples_, row));
     for (size_t row = 0; row < kernels_.size(); ++row) place(static_cast<int32_t>(row));
-    sums_.assign(kMostLevels + 4, std::vector<double>(samples_.steps));
+    sums_.resize(kMostLevels + 4);
     emit({"step", {{0}}, -1, 0}, -1);
     return std::move(tree_);
   }
@@ -93,7 +107,7 @@ class TreeBuilder {
     std::string_view name = inside_scope(k.node, k.scope);
     if (name.size() > 1 && name[0] == '/') name.remove_prefix(1);
     raw_.push_back({std::string(name.empty() ? "(no name)" : name), at, row});
-    const auto ns = static_cast<double>(kernels_[static_cast<size_t>(row)].step_ns);
+    const double ns = ns_[static_cast<size_t>(row)];
     for (int32_t up = leaf; up >= 0; up = raw_[static_cast<size_t>(up)].parent)
       raw_[static_cast<size_t>(up)].ns += ns;
   }
@@ -231,13 +245,13 @@ class TreeBuilder {
   void add_kernel(StepNode& node, int32_t row, std::vector<double>& steps) const {
     const KernelRow& k = kernels_[static_cast<size_t>(row)];
     node.rows.push_back(static_cast<uint32_t>(row));
-    const auto ns = static_cast<double>(k.step_ns);
+    const double ns = ns_[static_cast<size_t>(row)];
     node.total_ns += ns;
     node.self_ns += ns;
     node.part_ns[static_cast<size_t>(step_part(k.info))] += ns;
     ++node.kernels;
     const auto at = static_cast<size_t>(row);
-    if (at + 1 >= samples_.first.size()) return;
+    if (!samples_.has(at)) return;
     for (size_t i = samples_.first[at]; i < samples_.first[at + 1]; ++i)
       steps[samples_.entries[i].step] += samples_.entries[i].ns;
     node.launches += static_cast<double>(samples_.first[at + 1] - samples_.first[at]) /
@@ -254,7 +268,7 @@ class TreeBuilder {
     node.depth = parent < 0 ? 0 : tree_.nodes[static_cast<size_t>(parent)].depth + 1;
     const auto depth = static_cast<size_t>(node.depth);
     tree_.nodes[static_cast<size_t>(id)].depth = node.depth;
-    std::fill(sums_[depth].begin(), sums_[depth].end(), 0.0);
+    sums_[depth].assign(samples_.steps, 0.0);
     std::vector<Merged> children;
     for (const auto& things : of.each)
       for (const int32_t thing : things)
@@ -284,12 +298,13 @@ class TreeBuilder {
 
   const std::vector<KernelRow>& kernels_;
   const StepSamples& samples_;
+  std::vector<double> ns_;  // by kernel
   const ScopeStructures scopes_;
   OnnxGroups groups_;
   std::vector<Raw> raw_;
   std::map<std::pair<int32_t, std::string>, int32_t> by_label_;
-  std::map<std::pair<int32_t, int32_t>, int32_t>
-      placed_;                             // of a group's node and a scope: the scope's node in it
+  // Of a group's node and a scope the scope's node in it.
+  std::map<std::pair<int32_t, int32_t>, int32_t> placed_;
   std::vector<std::vector<double>> sums_;  // by depth
   StepTree tree_;
 };
@@ -309,24 +324,29 @@ StepPart StepNode::main_part() const {
 
 StepSamples step_samples(const TraceDocument& trace, size_t kernels, int64_t warmup) {
   std::map<int64_t, uint32_t> number;  // of the steps that count
-  for (const TraceRow& row : trace.rows) number.try_emplace(row.step, 0);
+  for (size_t i = 0; i < trace.rows.size(); ++i)
+    if (i == 0 || trace.rows[i].step != trace.rows[i - 1].step) number.try_emplace(trace.rows[i].step, 0);
   if (!number.empty() && number.rbegin()->first > warmup)
     number.erase(number.begin(), number.upper_bound(warmup));
   StepSamples samples;
   for (auto& [step, n] : number) n = samples.steps++;
   samples.first.assign(kernels + 1, 0);
-  const auto counts = [&](const TraceRow& row) {
-    return row.plan_step >= 0 && static_cast<size_t>(row.plan_step) < kernels && number.count(row.step) != 0;
+  // Rows come by step: `take` gets what counts, with the number of its step.
+  const auto each_row = [&](const auto& take) {
+    auto step = number.end();
+    for (const TraceRow& row : trace.rows) {
+      if (row.plan_step < 0 || static_cast<size_t>(row.plan_step) >= kernels) continue;
+      if (step == number.end() || step->first != row.step) step = number.find(row.step);
+      if (step != number.end()) take(static_cast<size_t>(row.plan_step), step->second, row.duration_ns);
+    }
   };
-  for (const TraceRow& row : trace.rows)
-    if (counts(row)) ++samples.first[static_cast<size_t>(row.plan_step) + 1];
+  each_row([&](size_t kernel, uint32_t, int64_t) { ++samples.first[kernel + 1]; });
   std::partial_sum(samples.first.begin(), samples.first.end(), samples.first.begin());
   samples.entries.resize(samples.first.back());
   std::vector<size_t> next(samples.first.begin(), samples.first.end());
-  for (const TraceRow& row : trace.rows)
-    if (counts(row))
-      samples.entries[next[static_cast<size_t>(row.plan_step)]++] = {number.at(row.step),
-                                                                     static_cast<double>(row.duration_ns)};
+  each_row([&](size_t kernel, uint32_t step, int64_t ns) {
+    samples.entries[next[kernel]++] = {step, static_cast<double>(ns)};
+  });
   return samples;
 }
 
@@ -404,31 +424,46 @@ StepSum sum_of(const StepTree& tree, const std::vector<int32_t>& nodes) {
   return sum;
 }
 
+namespace {
+
+// A label as names of scopes have it: "12 x h.*" without its count.
+std::string scope_label(const StepNode& node) {
+  const std::string count = fmt::format("{} x ", node.repeats);
+  return node.repeats > 1 && node.label.starts_with(count) ? node.label.substr(count.size()) : node.label;
+}
+
+}  // namespace
+
 std::string kernel_query(const StepTree& tree, int32_t node) {
   static constexpr std::array<const char*, 5> kKeys{"scope", "phase", "", "pass", "op"};
+  const auto at = [&](int32_t id) -> const StepNode& { return tree.nodes[static_cast<size_t>(id)]; };
   if (tree.by == TreeBy::kNode) return {};
-  std::vector<std::string> labels;
-  for (; node > 0; node = tree.nodes[static_cast<size_t>(node)].parent) {
-    std::string label = tree.nodes[static_cast<size_t>(node)].label;
-    if (!tree.nodes[static_cast<size_t>(node)].rows.empty() || label.find('"') != std::string::npos)
-      return {};
-    if (tree.nodes[static_cast<size_t>(node)].repeats > 1 && label.find(" x ") != std::string::npos)
-      label = label.substr(label.find(" x ") + 3);  // "12 x h.*"
-    if (label.starts_with('(')) return {};          // "(no scope)"
-    labels.push_back(std::move(label));
-  }
-  std::reverse(labels.begin(), labels.end());
-  std::string query, scope;
-  for (size_t i = 0; i < labels.size(); ++i) {
-    if (i == 0 && tree.by != TreeBy::kScope)
-      query = fmt::format("{}:\"{}\"", kKeys[static_cast<size_t>(tree.by)], labels[i]);
+  std::string query, around, scope;  // around: the scope that the last label is in
+  for (int32_t up = node; up > 0; up = at(up).parent) {
+    const std::string label = scope_label(at(up));
+    const bool told = at(up).rows.empty() && label.find('"') == std::string::npos && !label.starts_with('(');
+    const bool phase = tree.by == TreeBy::kPhase && at(up).parent == 0;
+    if (!told || (phase && label == kStepPartNames[static_cast<size_t>(StepPart::kExchange)])) return {};
+    if (at(up).parent == 0 && tree.by != TreeBy::kScope)
+      query = fmt::format("{}:\"{}\"", kKeys[static_cast<size_t>(tree.by)], label);
+    else if (up == node)
+      scope = label;
     else
-      scope += (scope.empty() ? "" : "/") + labels[i];
+      around = label + "/" + around;
   }
+  const bool exchanges = tree.nodes.front().part_ns[static_cast<size_t>(StepPart::kExchange)] > 0;
+  if (scope.empty() && tree.by == TreeBy::kPhase && exchanges && !query.empty())
+    query += " -op:AllReduce* -op:ShareParameters";  // they have a phase, too
   if (scope.empty()) return query;
-  const char* const rest =
-      scope.find('*') == std::string::npos ? "" : "*";  // with a star the whole scope must match
-  return fmt::format("{}{}scope:\"{}{}\"", query, query.empty() ? "" : " ", scope, rest);
+  // All that begins so, but for the siblings that do: h.1 is not h.11.
+  const std::string pattern = around + scope + "*";
+  query += fmt::format("{}scope:\"{}\"", query.empty() ? "" : " ", pattern);
+  for (const int32_t sibling : at(at(node).parent).children) {
+    const std::string other = around + scope_label(at(sibling));
+    if (sibling != node && at(sibling).rows.empty() && glob_match(pattern, other))
+      query += fmt::format(" -scope:\"{}*\"", other);
+  }
+  return query;
 }
 
 std::string parts_text(const std::array<double, kStepParts>& part_ns) {

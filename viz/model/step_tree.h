@@ -1,8 +1,9 @@
 // One training step as a tree: where the time of its kernels goes by module, phase, ONNX node, pass or operator. The icicle
 // and `show --tree` are both drawn from it. Pure; built from the rows of a recorded run.
 //
-// Time: of a kernel what the kernel table shows (KernelRow::step_ns, per step over the timed steps), so that views agree and
-// what lies below a node adds up to it. Beside it, median and quartiles over the timed steps of what the node took in each.
+// Time: of a kernel the median of what it took in the timed steps in which it ran, times the part of them that these are, so that
+// one disturbed step moves nothing; what lies below a node adds up to it. (The kernel table's time per step is a mean.)
+// Beside it, median and quartiles over the timed steps of what the node as a whole took in each.
 //
 // Levels: the group (none by scope), the parts of the scope, then the kernels. By node the group is the type and then the
 // node: ONNX nodes that one forward kernel computes are one ("Transpose + MatMul + Add"), and its backward kernels
@@ -17,7 +18,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,15 +44,16 @@ struct StepSamples {
   };
   uint32_t steps = 0;
   std::vector<size_t> first{0};
-  std::vector<Entry> entries;
+  std::vector<Entry> entries;  // of a kernel by step, several where it ran several times in one
+  bool has(size_t kernel) const { return kernel + 1 < first.size() && first[kernel] < first[kernel + 1]; }
 };
 // Without the first `warmup` steps where there are later ones, as the rows of the kernel table are made.
 StepSamples step_samples(const TraceDocument& trace, size_t kernels, int64_t warmup);
 StepSamples step_samples(const RunRecord& run, const TraceDocument& trace);
 
 struct StepNode {
-  std::string
-      label;  // "attn", "12 x h.*"; of a kernel its node inside the scope; no two children of a node share it
+  // "attn", "12 x h.*"; of a kernel its node inside the scope. No two children of a node share it.
+  std::string label;
   int32_t parent = -1, depth = 0;
   std::vector<int32_t> children;  // longest first
   std::vector<uint32_t> rows;     // kernels that are this very node; of inner nodes none
@@ -79,7 +80,7 @@ struct StepTree {
   bool is_within(int32_t node, int32_t outer) const;  // or the same
   std::vector<uint32_t> rows_of(int32_t node) const;  // all kernels below, longest nodes first
 };
-// `source_ops`: operators of the ONNX nodes, by KernelInfo::sources.
+// `source_ops`: operators of the ONNX nodes, by KernelInfo::sources. Kernels without samples have the time of their row.
 StepTree build_step_tree(const std::vector<KernelRow>& kernels, const std::vector<std::string>& source_ops,
                          const StepSamples& samples, TreeBy by, bool fold);
 
