@@ -39,15 +39,18 @@ void widen_steps(TraceDocument& document, const std::vector<Event>& events) {
   }
 }
 
-Result<std::vector<std::string>> read_source_names(Database& database, std::int64_t run) {
-  std::vector<std::string> names;
-  Statement row = TRY(database.prepare("SELECT source, name FROM source_node WHERE run = ? ORDER BY source"));
+// `column` of the ONNX nodes, by their number.
+Result<std::vector<std::string>> read_sources(Database& database, std::int64_t run,
+                                              const std::string& column) {
+  std::vector<std::string> texts;
+  Statement row =
+      TRY(database.prepare("SELECT source, " + column + " FROM source_node WHERE run = ? ORDER BY source"));
   row.bind(1, run);
   while (TRY(row.row())) {
-    if (row.integer(0) != static_cast<std::int64_t>(names.size())) return misnumbered(run, "source_node");
-    names.push_back(row.text(1));
+    if (row.integer(0) != static_cast<std::int64_t>(texts.size())) return misnumbered(run, "source_node");
+    texts.push_back(row.text(1));
   }
-  return names;
+  return texts;
 }
 
 // A node of the training graph: what is known of its kernel without the plan, and the bytes of its names.
@@ -91,7 +94,7 @@ Result<std::map<std::int64_t, GraphNode>> read_nodes(Database& database, std::in
 }  // namespace
 
 Status Store::Impl::read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels) {
-  const std::vector<std::string> source_names = TRY(read_source_names(database, run));
+  const std::vector<std::string> source_names = TRY(read_sources(database, run, "name"));
   const std::map<std::int64_t, GraphNode> nodes = TRY(read_nodes(database, run, source_names));
   static const GraphNode kUnknown;
   Statement row = TRY(database.prepare(
@@ -145,6 +148,11 @@ Status Store::Impl::read_implementations(std::int64_t run, std::vector<KernelInf
     of_step.push_back({row.text(1), row.text(2), row.text(3), row.integer(4) != 0});
   }
   finish();
+  return {};
+}
+
+Status Store::Impl::read_source_ops(std::int64_t run, std::vector<std::string>& ops) {
+  ops = TRY(read_sources(database, run, "op"));
   return {};
 }
 

@@ -167,7 +167,8 @@ struct RunRecord {
   std::map<std::string, std::string> environment;
   std::vector<StepRow> steps;
   std::vector<EvaluationRow> evaluations;
-  std::vector<KernelRow> kernels;  // by plan step
+  std::vector<KernelRow> kernels;       // by plan step
+  std::vector<std::string> source_ops;  // operators of the ONNX nodes, by KernelInfo::sources
   std::vector<PassRow> passes;
   std::vector<BufferRow> buffers;
   std::vector<StreamRow> streams;  // GPU runs; from timed steps

@@ -97,6 +97,7 @@ struct Store::Impl {
   Status read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels);
   Status read_implementations(std::int64_t run, std::vector<KernelInfo>& kernels);
   Status read_kernels(std::int64_t run, std::vector<KernelRow>& kernels);
+  Status read_source_ops(std::int64_t run, std::vector<std::string>& ops);
   Status read_instances(std::int64_t run, std::vector<PassRow>& passes);
   Status read_passes(std::int64_t run, std::vector<PassRow>& passes);
   // Lifetimes must lie within the plan's steps.

@@ -309,6 +309,7 @@ Result<RunRecord> Store::load_run(std::int64_t run) {
     TRY(impl_->read_steps(run, 0, record.steps));
     TRY(impl_->read_evaluations(run, record.evaluations));
     TRY(impl_->read_kernels(run, record.kernels));
+    TRY(impl_->read_source_ops(run, record.source_ops));
     TRY(impl_->read_passes(run, record.passes));
     TRY(impl_->read_buffers(run, static_cast<std::int64_t>(record.kernels.size()), record.buffers));
     TRY(impl_->read_streams(run, record.kernels, record.streams));

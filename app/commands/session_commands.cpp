@@ -2,13 +2,16 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "app/commands/commands.h"
+#include "app/commands/show_tree.h"
 #include "engine/base/text.h"
 #include "profiler/chrome_trace.h"
 #include "profiler/environment.h"
 #include "profiler/import/imported_trace.h"
 #include "sessions/find_model.h"
+#include "sessions/recipe.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -18,10 +21,23 @@ struct SessionOptions {
   std::string session, run = "last", output;
   std::string group = "kernel";
   std::int64_t limit = 30;
+  TreeOptions tree;
 };
 
 Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
   return Store::open(options.session, StoreMode::read);
+}
+
+// SESSION#RUN, unless that is the name of a file.
+Result<SessionOptions> with_named_run(SessionOptions options) {
+  const CostsRun named = costs_run(options.session);
+  std::error_code ignored;
+  if (named.run.empty() || std::filesystem::exists(options.session, ignored)) return options;
+  if (options.run != "last" && options.run != named.run)
+    return Error{Errc::usage, options.session + " names a run, and --run another"};
+  options.session = named.session;
+  options.run = named.run;
+  return options;
 }
 
 // Of the whole peak: what cannot be shared (states, inputs, constants) and the arena's bound.
@@ -390,7 +406,8 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
 }
 
 void add_session(CLI::App& app, SessionOptions& options, bool with_run) {
-  app.add_option("SESSION", options.session, "session file")->required();
+  app.add_option("SESSION", options.session, with_run ? "session file, or SESSION#RUN" : "session file")
+      ->required();
   if (with_run) app.add_option("--run", options.run, "number or name of a run, or last");
 }
 
@@ -411,14 +428,19 @@ CommandRun declare_show(CLI::App& app) {
          "or why our own kernel)")
       ->check(CLI::IsMember({"kernel", "op", "phase", "scope", "pass", "implementation"}));
   app.add_option("--limit", options->limit, "number of rows to print");
+  declare_tree(app, options->tree);
   return [options](CommandContext& context) -> Status {
-    const auto store = TRY(open_session(*options));
-    const RunRecord run = TRY(store->load_run(TRY(store->find_run(options->run))));
-    const FoundModel model = find_model(run, options->session);
+    const SessionOptions named = TRY(with_named_run(*options));
+    const auto store = TRY(open_session(named));
+    const std::int64_t id = TRY(store->find_run(named.run));
+    const RunRecord run = TRY(store->load_run(id));
+    if (!named.tree.by.empty())
+      return show_tree(context.out, run, TRY(store->load_trace(id)), named.tree, named.limit);
+    const FoundModel model = find_model(run, named.session);
     if (context.out.json())
-      show_json(context.out, run, model, options->group);
+      show_json(context.out, run, model, named.group);
     else
-      show_text(context.out, run, model, *options);
+      show_text(context.out, run, model, named);
     return {};
   };
 }
@@ -435,8 +457,9 @@ CommandRun declare_trace(CLI::App& app) {
          "of several ranks only this one (a trace has all of them; some readers want a file for each)")
       ->check(CLI::NonNegativeNumber);
   return [options, rank](CommandContext& context) -> Status {
-    const auto store = TRY(open_session(*options));
-    const std::int64_t run = TRY(store->find_run(options->run));
+    const SessionOptions named = TRY(with_named_run(*options));
+    const auto store = TRY(open_session(named));
+    const std::int64_t run = TRY(store->find_run(named.run));
     TraceDocument document = TRY(store->load_trace(run));
     const auto ranks = static_cast<std::int32_t>(std::max<std::size_t>(document.ranks.size(), 1));
     if (*rank >= ranks)

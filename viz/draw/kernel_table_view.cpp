@@ -36,14 +36,6 @@ Phase phase_of(const std::string& name) {
   return Phase::forward;
 }
 
-// What the scope's own column does not tell: "/blocks.0/fc/MatMul/grad" in scope "blocks.0/fc" is "MatMul/grad".
-std::string_view inside_scope(std::string_view name, std::string_view scope) {
-  const std::size_t from = name.substr(0, 1) == "/" ? 1 : 0;
-  const bool inside = !scope.empty() && name.substr(from, scope.size()) == scope &&
-                      name.size() > from + scope.size() + 1 && name[from + scope.size()] == '/';
-  return inside ? name.substr(from + scope.size() + 1) : name;
-}
-
 std::string number_or_dash(double value) {
   return std::isnan(value) ? "\u2013" : fmt::format("{:.1f}", value);
 }

@@ -79,6 +79,13 @@ const std::string* text_of(const KernelLine& line, KernelColumn column) {
 
 }  // namespace
 
+std::string_view inside_scope(std::string_view name, std::string_view scope) {
+  const std::size_t from = name.substr(0, 1) == "/" ? 1 : 0;
+  const bool inside = !scope.empty() && name.substr(from, scope.size()) == scope &&
+                      name.size() > from + scope.size() + 1 && name[from + scope.size()] == '/';
+  return inside ? name.substr(from + scope.size() + 1) : name;
+}
+
 std::vector<KernelRow> untimed_rows(const Graph& graph, const Plan& plan) {
   std::vector<KernelRow> rows;
   for (KernelInfo& info : kernel_infos(graph, plan)) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -79,6 +80,9 @@ class KernelTableModel {
   double total_ns_ = 0, shown_ns_ = 0;
   size_t shown_ = 0;
 };
+
+// What the scope does not tell: "/blocks.0/fc/MatMul/grad" in scope "blocks.0/fc" is "MatMul/grad".
+std::string_view inside_scope(std::string_view name, std::string_view scope);
 
 // The rows a plan alone can give: everything but times.
 std::vector<KernelRow> untimed_rows(const Graph& graph, const Plan& plan);

@@ -54,6 +54,8 @@ class SessionCommands : public ::testing::Test {
     std::vector<Arguments> all = {{"runs", session_},
                                   {"show", session_, "--run", "1"},
                                   {"show", session_, "--run", "2", "--json", "--group", "scope"},
+                                  {"show", session_, "--run", "2", "--tree", "scope"},
+                                  {"show", session_, "--run", "3", "--tree", "node", "--json"},
                                   {"trace", session_, "--run", "2", "-o", file("t.json")},
                                   {"trace", session_, "--run", "1", "-o", file("t.csv"), "--json"},
                                   {"export", session_, "--run", "1"},
