@@ -29,8 +29,13 @@ void Ui::drawn(Canvas canvas, bool hovered) {
 }
 
 bool Ui::takes_keys(Canvas canvas) const {
-  const Canvas other = canvas == Canvas::graph ? Canvas::timeline : Canvas::graph;
-  return keys_to == canvas || canvas_frame[static_cast<int>(other)] < ImGui::GetFrameCount() - 1;
+  const auto shown = [&](int c) { return canvas_frame[c] >= ImGui::GetFrameCount() - 1; };
+  if (keys_to == canvas) return true;
+  if (shown(static_cast<int>(keys_to))) return false;
+  // Of those in sight the first, where the mouse was over none of them.
+  int first = 0;
+  while (first < kCanvases && !shown(first)) ++first;
+  return first == static_cast<int>(canvas);
 }
 
 // ---- Bookmarks ----

@@ -14,6 +14,7 @@ constexpr Panel kPanels[] = {
     {"Passes", nullptr, "Model", draw_pass_panel},
     {"Graph", "view.graph", "Kernels", draw_graph_panel},
     {"Kernels", "view.kernels", "Graph", draw_kernel_panel},
+    {"Icicle", "view.icicle", "Kernels", draw_icicle_panel},
     {"Memory", "view.memory", "Kernels", draw_memory_panel},
     {"Timeline", "view.timeline", "Memory", draw_timeline_panel},
     {"Compare", "view.compare", "Timeline", draw_compare_panel},
@@ -26,7 +27,7 @@ constexpr Panel kPanels[] = {
 };
 
 constexpr const char* kDefaultLayout =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Memory|Timeline|Compare|Advice,Node*),h0.500(Run*,"
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Icicle|Memory|Timeline|Compare|Advice,Node*),h0.500(Run*,"
     "Curve*|Runs|Notes)))";
 
 std::vector<TabPlace> places() {

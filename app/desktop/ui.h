@@ -13,6 +13,7 @@
 #include "app/desktop/timeline.h"
 #include "viz/draw/file_dialog.h"
 #include "viz/draw/graph_canvas.h"
+#include "viz/draw/icicle_view.h"
 #include "viz/draw/palette.h"
 #include "viz/draw/panes.h"
 #include "viz/draw/platform.h"
@@ -56,7 +57,8 @@ struct NoteEditor {
 // What is wrong, by the key of the field.
 using FieldProblems = std::map<std::string, std::string>;
 
-enum class Canvas : std::uint8_t { graph, timeline };
+enum class Canvas : std::uint8_t { graph, timeline, icicle };
+constexpr int kCanvases = 3;
 
 struct Ui {
   Ui(Controller& controller, Host& window)
@@ -79,8 +81,8 @@ struct Ui {
   std::shared_ptr<const Marks> marks_of;
   std::shared_ptr<const RangeFilter> filter_of_marks;
   std::int64_t change_of_marks = -1;
-  int canvas_frame[2] = {-1, -1};  // when each canvas was drawn last
-  Canvas keys_to = Canvas::graph;  // the one that the mouse was over last
+  int canvas_frame[kCanvases] = {-1, -1, -1};  // when each canvas was drawn last
+  Canvas keys_to = Canvas::graph;              // the one that the mouse was over last
 
   KernelTableModel kernels;
   KernelTableState kernel_table;
@@ -91,6 +93,9 @@ struct Ui {
   CompareViewState compare;
   LossPlotState loss_plot;
   TimelineState timeline;
+  IcicleState icicle;
+  StepSamples icicle_samples;           // of the run that its tree is of
+  const void* icicle_source = nullptr;  // snapshot they came from
   TableState runs_table;
   int curve = 0;  // loss, step time
   bool more_settings = false;
@@ -115,8 +120,8 @@ struct Ui {
   // Shows another stage and selects nodes of it.
   void go_to_stage(GraphStage at, const std::vector<std::string>& nodes);
   void do_command(const std::string& id);
-  // Graph and timeline have plain keys in common: they go to the canvas under the mouse,
-  // or the only one there is.
+  // Graph, timeline and icicle have plain keys in common: they go to the canvas that the mouse was over last, or
+  // the only one there is.
   void drawn(Canvas canvas, bool hovered);
   bool takes_keys(Canvas canvas) const;
   void set_bookmark(int slot);  // 1 .. kBookmarks
@@ -141,6 +146,7 @@ void draw_node_panel(Ui& ui);
 void draw_kernel_panel(Ui& ui);
 void draw_memory_panel(Ui& ui);
 void draw_timeline_panel(Ui& ui);
+void draw_icicle_panel(Ui& ui);
 // Of a recorded loop: its shares as a line and a bar, and the colour of a kind of span.
 void draw_loop_card(const LoopShares& loop);
 ImU32 host_color(const std::string& kind);

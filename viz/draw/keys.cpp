@@ -112,6 +112,7 @@ constexpr KeyBinding kKeyMap[] = {
     {"app.fullscreen", "f11", nullptr, "Everywhere", "Full screen"},
     {"app.keys", "?", "?, F1", "Everywhere", "This key sheet"},
     {"app.keys", "f1", nullptr, "Everywhere", nullptr},
+    {"view.icicle", "ctrl+i", nullptr, "Everywhere", "One step by module, phase, node, pass or operator"},
     {"run.start", "f5", nullptr, "Runs", "Run training steps"},
     {"run.stop", "shift+f5", nullptr, "Runs", "Stop the run"},
     {"run.compare", "f6", nullptr, "Runs", "Interleaved A/B comparison"},
@@ -160,6 +161,12 @@ constexpr KeyBinding kKeyMap[] = {
     {"timeline.zoom_to", "z", nullptr, "Timeline", "Zoom to the range, ruler or selected kernel"},
     {"timeline.all", "home", nullptr, "Timeline", "The whole step"},
     {"timeline.clear", "escape", nullptr, "Timeline", "Clear ruler and range"},
+    {"icicle.select", "", "Click, Ctrl + click", "Icicle", "Select, add or take away: their sum is told"},
+    {"icicle.move", "", "Arrows (Shift adds)", "Icicle", "To the longest part, the whole, and along a level"},
+    {"icicle.zoom", "enter", "Enter, double click", "Icicle", "Zoom in"},
+    {"icicle.up", "backspace", "Backspace, Escape", "Icicle", "Out again"},
+    {"icicle.up", "escape", nullptr, "Icicle", nullptr},
+    {"icicle.all", "home", nullptr, "Icicle", "The whole step"},
 };
 
 }  // namespace

@@ -1,0 +1,97 @@
+// The icicle tab: one step of the recorded run as a tree of its time. What is selected in it is selected in the graph
+// and the kernel table, too.
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "app/desktop/ui.h"
+#include "engine/base/text.h"
+
+namespace gradloom {
+namespace {
+
+void make_tree(Ui& ui) {
+  const RunRecord& run = ui.state().run->record;
+  icicle_set_tree(ui.icicle, build_step_tree(run.kernels, run.source_ops, ui.icicle_samples, ui.icicle.by,
+                                             ui.icicle.fold));
+}
+
+// The nodes of the graph that the selection stands for, the one that takes longest last: it is the one that
+// views of a single node show.
+std::vector<std::string> selected_nodes(const Ui& ui, const std::vector<std::int32_t>& selection) {
+  const std::vector<KernelRow>& kernels = ui.state().run->record.kernels;
+  std::set<std::uint32_t> rows;
+  for (const std::int32_t id : selection)
+    for (const std::uint32_t row : ui.icicle.tree.rows_of(id)) rows.insert(row);
+  std::vector<std::uint32_t> by_time(rows.begin(), rows.end());
+  std::stable_sort(by_time.begin(), by_time.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return kernels[a].step_ns < kernels[b].step_ns; });
+  std::vector<std::string> names;
+  for (const std::uint32_t row : by_time) names.push_back(kernels[row].info.node);
+  return names;
+}
+
+void select_in_views(Ui& ui, const std::vector<std::int32_t>& selection) {
+  const std::vector<std::string> nodes = selected_nodes(ui, selection);
+  if (nodes.empty()) return;
+  ui.kernel_table.wanted = nodes.back();
+  for (const GraphStage at : {ui.stage, GraphStage::after, GraphStage::before, GraphStage::model}) {
+    const auto& snapshot = ui.state().graphs.at(at);
+    if (!snapshot) continue;
+    std::vector<std::string> known;
+    for (const std::string& node : nodes)
+      if (snapshot->model.find(node) >= 0) known.push_back(node);
+    if (!known.empty()) return ui.go_to_stage(at, known);
+  }
+}
+
+void answer(Ui& ui, const IcicleEvents& events) {
+  const IcicleState& state = ui.icicle;
+  if (events.selected) select_in_views(ui, state.selection);
+  if (events.show_graph >= 0) {
+    ui.panes.show("Graph");
+    select_in_views(ui, {events.show_graph});
+  }
+  if (events.show_kernels >= 0) {
+    ui.show_recorded = true;
+    const std::vector<std::uint32_t>& rows =
+        state.tree.nodes[static_cast<std::size_t>(events.show_kernels)].rows;
+    if (rows.size() == 1)
+      ui.asks.go_to_kernel = ui.state().run->record.kernels[rows.front()].info.node;
+    else
+      ui.asks.filter_kernels = kernel_query(state.tree, events.show_kernels);
+  }
+}
+
+}  // namespace
+
+void draw_icicle_panel(Ui& ui) {
+  const AppState& s = ui.state();
+  if (!s.run || s.run->trace.steps.empty())
+    return empty_state(
+        "Nothing timed yet",
+        "Run with kernel timing (sampled or all): a step then stands here as a tree of its modules, "
+        "each as wide as its time.");
+  const RunRecord& run = s.run->record;
+  if (s.run.get() != ui.icicle_source) {
+    ui.icicle_source = s.run.get();
+    ui.icicle_samples = step_samples(run, s.run->trace);
+    make_tree(ui);
+  }
+  std::string about =
+      fmt::format("run {}, {}", run.summary.id, plural_text(ui.icicle_samples.steps, "timed step"));
+  if (s.plan && !run_fits_plan(s))
+    about += run.summary.is_import() ? ", by " + run.summary.kind_text() : ", with other passes or settings";
+  const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
+  const IcicleEvents events =
+      draw_icicle(run.kernels, about, {ui.selected(), ui.outline}, ui.icicle, ui.asks);
+  ui.drawn(Canvas::icicle, ImGui::IsMouseHoveringRect(at, {at.x + region.x, at.y + region.y}));
+  answer(ui, events);
+  if (events.changed_tree) return make_tree(ui);
+  if (ui.takes_keys(Canvas::icicle) && icicle_keys(ui.icicle)) select_in_views(ui, ui.icicle.selection);
+}
+
+}  // namespace gradloom
