@@ -92,7 +92,9 @@ struct RunWriter::Impl {
   }
   Status write_digest() {
     std::string digest = TRY(store.hash_run_row(run));
-    for (const char* table : kRunTables) digest += " " + hashes[table].hex();
+    for (const char* table : kRunTables)
+      digest += " " + (table == kAnnotation ? TRY(store.hash_table(table, run, Store::Impl::Access::index))
+                                            : hashes[table].hex());
     Statement update = TRY(store.database.prepare("UPDATE run SET digest = ? WHERE id = ?"));
     return update.run({std::string_view(digest), run});
   }

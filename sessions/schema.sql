@@ -1,4 +1,4 @@
--- Gradloom session file, version 8. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 9. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -12,7 +12,7 @@
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
 -- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
 -- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices, v_ranks, and implementation with its
--- index. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
+-- index, version 9 annotation. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
 --
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
@@ -24,7 +24,7 @@
 -- (trace.X) and what its import noted (import.X).
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 8;
+PRAGMA user_version = 9;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -309,6 +309,14 @@ CREATE TABLE exchange (
   duration_ns INTEGER NOT NULL,
   wait_ns INTEGER NOT NULL,               -- of it, until the last rank was ready
   sent_bytes INTEGER NOT NULL             -- by this rank
+) STRICT;
+
+-- What was written on a run afterwards (gradloom runs --tag, --note, --pin); a run on which nothing was has no row. Its name is in run.
+CREATE TABLE annotation (
+  run INTEGER PRIMARY KEY REFERENCES run(id),
+  tags TEXT NOT NULL,                     -- words in the order of the alphabet, joined by commas; may be empty
+  note TEXT NOT NULL,
+  pinned INTEGER NOT NULL                 -- 1: shown first, and not deleted
 ) STRICT;
 
 -- Comparisons of two configurations; body is the whole result as JSON (tables, intervals).

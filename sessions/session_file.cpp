@@ -165,7 +165,8 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {8, "index", "exchange_of_run"},
                             {8, "view", "v_ranks"},
                             {8, "table", "implementation"},
-                            {8, "index", "implementation_of_run"}};
+                            {8, "index", "implementation_of_run"},
+                            {9, "table", "annotation"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.

@@ -31,7 +31,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 8;                    // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 9;                    // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 // RunStart::data of a recorded loop. Of a run that another profiler recorded it is the name of the profiler (ImportOrigin).
@@ -123,6 +123,9 @@ struct RunSummary {
                kernels_per_step = 0;
   double overhead = -1, overhead_low = 0, overhead_high = 0;
   std::string graph_hash, plan_hash;
+  std::vector<std::string> tags;  // in the order of the alphabet
+  std::string note;
+  bool pinned = false;
   bool is_loop() const { return data == kLoopData; }  // recorded from another program's training loop
   bool is_import() const;                             // from the trace of another profiler
   bool has_recipe() const { return !is_loop() && !is_import(); }
@@ -199,6 +202,21 @@ struct Trial {
   std::string recipe_json;
 };
 
+// A change of what a person says of a run.
+struct RunEdit {
+  enum class Kind : std::uint8_t { rename, tag, untag, note, pin, unpin, remove };
+  Kind kind = Kind::rename;
+  std::int64_t run = 0;
+  std::string value;  // name, tags joined by commas, note; an empty name or note takes it away
+};
+struct RunChange {
+  std::int64_t run = 0;
+  std::string name, note;  // as they are now; of a deleted run, as they were
+  std::vector<std::string> tags;
+  bool pinned = false, deleted = false;
+  std::int64_t rows = 0, comparisons = 0;  // deleted ones
+};
+
 constexpr std::size_t kMaxTracedExecutions = 2'000'000;  // some 64 B each in memory, 500 B in a trace file
 
 enum class StoreMode : std::uint8_t { read, write };  // write creates the file
@@ -222,6 +240,12 @@ class Store {
   Result<TraceDocument> load_trace(std::int64_t run, std::size_t max_executions = kMaxTracedExecutions);
   // Recomputes the digest, tables and indices: Errc::bad_input "run 3 is damaged".
   Status check(std::int64_t run);
+
+  // All edits or, after an error, none: Errc::usage for what may not be a name or a tag, Errc::bad_input for a run that is
+  // damaged, or that is running or pinned and shall be deleted. With a run its comparisons go. In the order of `edits`.
+  Result<std::vector<RunChange>> edit_runs(const std::vector<RunEdit>& edits);
+  // The file as small as its rows allow: deleted ones leave room in it, which later runs fill otherwise.
+  Status compact();
 
   // What was found by trying on this hardware (GPU libraries' algorithms: Algorithms in
   // engine/device/device.h), by key. A key that is there already gets the new choice.

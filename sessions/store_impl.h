@@ -21,14 +21,15 @@ namespace gradloom {
 
 // Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written
 // (rowid). A new version of the format appends.
-constexpr std::array<const char*, 20> kRunTables = {
-    "environment",   "source_node", "graph_node", "node_source",   "plan",     "plan_step",     "buffer",
-    "pass",          "pass_match",  "loss",       "kernel_sample", "activity", "loss_scale",    "evaluation",
-    "pass_instance", "host_span",   "rank",       "rank_sample",   "exchange", "implementation"};
-constexpr std::array<std::size_t, 8> kRunTablesOfVersion = {11, 12, 13, 13,
-                                                            14, 15, 16, 20};  // of version i + 1
+constexpr const char* kAnnotation = "annotation";  // the only one that others than the run's writer change
+constexpr std::array<const char*, 21> kRunTables = {
+    "environment",   "source_node", "graph_node", "node_source",   "plan",     "plan_step",      "buffer",
+    "pass",          "pass_match",  "loss",       "kernel_sample", "activity", "loss_scale",     "evaluation",
+    "pass_instance", "host_span",   "rank",       "rank_sample",   "exchange", "implementation", kAnnotation};
+constexpr std::array<std::size_t, 9> kRunTablesOfVersion = {11, 12, 13, 13, 14,
+                                                            15, 16, 20, 21};  // of version i + 1
 // Those that a run's summary is computed from; lists of runs check only these.
-constexpr std::array<const char*, 3> kSummaryTables = {"plan", "plan_step", "loss"};
+constexpr std::array<const char*, 4> kSummaryTables = {"plan", "plan_step", "loss", kAnnotation};
 
 // More of these are a limit of their own (Errc::limit), because what is made of them
 // grows faster than the file.
@@ -101,6 +102,11 @@ struct Store::Impl {
   Status read_passes(std::int64_t run, std::vector<PassRow>& passes);
   // Lifetimes must lie within the plan's steps.
   Status read_buffers(std::int64_t run, std::int64_t plan_steps, std::vector<BufferRow>& buffers);
+  Status read_annotation(RunSummary& summary);
+  // Of what run_edits.cpp changes in the run: its row and its annotation. Other tables keep the hashes they have.
+  Status renew_digest(std::int64_t run);
+  Status apply(const RunEdit& edit, RunChange& change);
+  Status remove_run(std::int64_t run, RunChange& change);
   Status read_environment(std::int64_t run, std::map<std::string, std::string>& environment);
   Result<std::int64_t> version();  // of the file
   Status read_activities(std::int64_t run, std::vector<TraceActivity>& activities);

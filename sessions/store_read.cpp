@@ -125,6 +125,7 @@ Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
     s.last_loss = steps.back().loss;
     s.median_step_ns = median_step_ns(steps);
   }
+  TRY(read_annotation(s));
   return s;
 }
 

@@ -1,9 +1,10 @@
-// gradloom runs, show, trace: what a session holds.
+// gradloom show, trace: what a run of a session holds.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 
 #include "app/commands/commands.h"
+#include "app/run_summary.h"
 #include "engine/base/text.h"
 #include "profiler/chrome_trace.h"
 #include "profiler/environment.h"
@@ -22,76 +23,6 @@ struct SessionOptions {
 
 Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
   return Store::open(options.session, StoreMode::read);
-}
-
-// Of the whole peak: what cannot be shared (states, inputs, constants) and the arena's bound.
-std::int64_t lower_bound_bytes(const RunSummary& s) {
-  return s.plan_peak_bytes - s.arena_bytes + s.lower_bound_bytes;
-}
-
-Json summary_json(const RunSummary& s) {
-  return {{"run_id", s.id},
-          {"name", s.name},
-          {"status", s.status},
-          {"message", s.message},
-          {"started", s.started_utc},
-          {"recorded_by", s.has_recipe() ? "gradloom" : s.data},
-          {"model", s.model},
-          {"device", s.device},
-          {"precision", s.precision},
-          {"optimizer", s.optimizer},
-          {"loss", s.loss},
-          {"passes", s.passes},
-          {"planner", s.planner},
-          {"steps", s.steps},
-          {"planned_steps", s.planned_steps},
-          {"first_loss", json_number(s.first_loss)},
-          {"last_loss", json_number(s.last_loss)},
-          {"median_step_ns", s.median_step_ns},
-          {"plan_peak_bytes", s.plan_peak_bytes},
-          {"measured_peak_bytes", s.measured_peak_bytes},
-          {"lower_bound_bytes", lower_bound_bytes(s)},
-          {"kernels_per_step", s.kernels_per_step},
-          {"plan_hash", s.plan_hash},
-          {"graph_hash", s.graph_hash},
-          {"command", s.command}};
-}
-
-// How many passes a run had, in few letters; sessions write "none" where there were none.
-std::string pass_count_text(const std::string& pipeline) {
-  if (pipeline.empty() || pipeline == "none") return "none";
-  if (pipeline == default_pipeline().text()) return "default";
-  const std::size_t count = split_top_level(pipeline).size();
-  return std::to_string(count) + (count == 1 ? " pass" : " passes");
-}
-
-Status show_runs(const SessionOptions& options, CommandContext& context) {
-  const auto store = TRY(open_session(options));
-  std::vector<std::vector<std::string>> rows;
-  for (const RunSummary& s : TRY(store->list_runs())) {
-    context.out.object(summary_json(s));
-    rows.push_back(
-        {std::to_string(s.id), s.name.empty() ? "-" : escaped(s.name), escaped(s.status),
-         escaped(s.started_utc), s.has_recipe() ? escaped(s.model) : s.kind_text(),
-         s.has_recipe() ? pass_count_text(s.passes) : "-", std::to_string(s.steps),
-         s.has_loss() ? short_text(s.last_loss) : "-", duration_text(static_cast<double>(s.median_step_ns)),
-         s.has_recipe() || s.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(s.measured_peak_bytes))
-                                                     : "-"});
-  }
-  if (rows.empty())
-    context.out.text("no runs");
-  else
-    context.out.text(table_text(
-        {"run", "name", "status", "started", "model", "passes", "steps", "last loss", "step", "peak"}, rows,
-        {1, 2, 3, 4, 5}));
-  for (const StoredComparison& c : TRY(store->list_comparisons())) {
-    char text[160];
-    std::snprintf(text, sizeof text, "comparison %lld  %s: %.3fx [%.3f, %.3f]  ",
-                  static_cast<long long>(c.id), verdict_name(c.comparison.verdict), c.comparison.ratio.value,
-                  c.comparison.ratio.low, c.comparison.ratio.high);
-    context.out.text(text + escaped(c.comparison.a) + " -> " + escaped(c.comparison.b));
-  }
-  return {};
 }
 
 struct Group {
@@ -258,7 +189,7 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
   for (const PassRow& p : run.passes)
     passes.push_back(
         {{"pass", p.name}, {"phase", p.phase}, {"matched", p.matched}, {"rejected", p.rejected}});
-  Json object = summary_json(run.summary);
+  Json object = run_summary_json(run.summary);
   object["model_found"] = model.state == FoundModel::State::none ? Json(nullptr) : Json(model.path);
   object["model_same"] = model.state == FoundModel::State::same;
   object["environment"] = run.environment;
@@ -340,6 +271,7 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   out.text("run " + std::to_string(s.id) + (s.name.empty() ? "" : " (" + escaped(s.name) + ")") + ": " +
            escaped(s.status) + (s.message.empty() ? "" : ", " + escaped(s.message)));
   out.text("  " + escaped(s.command));
+  if (const std::string said = run_annotation_text(s); !said.empty()) out.text("  " + said);
   const std::string missing = model_note(model, run);
   if (s.is_import()) out.text("  recorded by " + s.kind_text() + on_device_text(run));
   if (!s.model.empty()) out.text("  " + (missing.empty() ? "model " + escaped(model.path) : missing));
@@ -389,22 +321,16 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   show_kernels(out, run, options);
 }
 
-void add_session(CLI::App& app, SessionOptions& options, bool with_run) {
+void add_session(CLI::App& app, SessionOptions& options) {
   app.add_option("SESSION", options.session, "session file")->required();
-  if (with_run) app.add_option("--run", options.run, "number or name of a run, or last");
+  app.add_option("--run", options.run, "number or name of a run, or last");
 }
 
 }  // namespace
 
-CommandRun declare_runs(CLI::App& app) {
-  auto options = std::make_shared<SessionOptions>();
-  add_session(app, *options, false);
-  return [options](CommandContext& context) { return show_runs(*options, context); };
-}
-
 CommandRun declare_show(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
-  add_session(app, *options, true);
+  add_session(app, *options);
   app.add_option(
          "--group", options->group,
          "sum times by kernel | op | phase | scope | pass | implementation (on GPUs: library and algorithm, "
@@ -426,7 +352,7 @@ CommandRun declare_show(CLI::App& app) {
 CommandRun declare_trace(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   auto rank = std::make_shared<std::int32_t>(-1);
-  add_session(app, *options, true);
+  add_session(app, *options);
   app.add_option("-o,--output", options->output,
                  "trace file: .json or .json.gz (Perfetto, chrome://tracing), .csv")
       ->required();

@@ -1,6 +1,8 @@
 // Everything the user can do by name: menus, command palette and keys are this list.
 #include <imgui.h>
 
+#include <tuple>
+
 #include "app/desktop/panels.h"
 #include "app/desktop/ui.h"
 #include "app/recipe_flags.h"
@@ -108,6 +110,23 @@ void add_view(Ui& ui, std::vector<Command>& list) {
                   [&ui] { ui.host.toggle_fullscreen(); }});
 }
 
+// Of the run that is shown.
+void add_run_edits(Ui& ui, std::vector<Command>& list) {
+  using What = RunEditor::What;
+  const auto shown = [&ui]() -> const RunSummary* {
+    return ui.state().run && ui.state().session ? &ui.state().run->record.summary : nullptr;
+  };
+  static constexpr std::tuple<const char*, const char*, What> kEdits[] = {
+      {"runs.rename", "Rename the shown run", What::name},
+      {"runs.tags", "Tags of the shown run\u2026", What::tags},
+      {"runs.note", "Note on the shown run\u2026", What::note},
+      {"runs.delete", "Delete the shown run\u2026", What::end}};
+  bool first = true;
+  for (const auto& [id, label, what] : kEdits)
+    list.push_back({id, label, "Run", std::exchange(first, false), [shown] { return shown() != nullptr; },
+                    [&ui, shown, what = what] { ui.edit_run(what, shown()->id); }});
+}
+
 void add_run(Ui& ui, std::vector<Command>& list) {
   const auto idle = [&ui] { return ui.state().has_model() && !ui.state().progress.running; };
   const auto pair = [&ui, idle] {
@@ -168,6 +187,7 @@ std::vector<Command> make_commands(Ui& ui) {
   add_file(ui, list);
   add_view(ui, list);
   add_run(ui, list);
+  add_run_edits(ui, list);
   list.push_back({"app.keys", "Keys and gestures", "Help", false, nullptr, [&ui] { ui.key_sheet = true; }});
   list.push_back({"help.about", "About Gradloom", "Help", false, nullptr, [&ui] { ui.about = true; }});
   return list;

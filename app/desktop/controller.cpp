@@ -77,11 +77,13 @@ void Controller::tick() {
   reader_->drain();
   read_child();
   list_devices();
+  end_run_changes();
   follow_run();
 }
 
 bool Controller::busy() const {
-  return planner_->busy() || reader_->busy() || child_ != nullptr || devices_child_ != nullptr;
+  return planner_->busy() || reader_->busy() || child_ != nullptr || devices_child_ != nullptr ||
+         !run_changes_.empty();
 }
 
 bool Controller::planning() const { return planner_->busy_with("plan") || planner_->busy_with("model"); }

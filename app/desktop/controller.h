@@ -76,6 +76,10 @@ class Controller {
   void report_run(const std::string& path);  // .html or .md
   bool shown_run_is_current() const;         // it was recorded with the recipe as it stands
 
+  // "gradloom runs SESSION FLAG VALUE ..", and that in a child process; the session is read again then.
+  std::string runs_command(const std::vector<std::string>& flags) const;
+  void change_runs(const std::vector<std::string>& flags);
+
   // Bookmarks and notes of the open model. Notes are undone with the recipe.
   void set_bookmark(int slot, const Bookmark& bookmark);  // 1 .. kBookmarks
   void put_note(const Note& note);                        // adds, replaces by id; an empty text deletes
@@ -115,6 +119,7 @@ class Controller {
   void child_ended();
   void set_rules(const std::string& text, const std::string& file);
   void list_devices();
+  void end_run_changes();
   void list_checkpoints();
   void resume(std::shared_ptr<const ResumeFrom> from);
 
@@ -130,6 +135,9 @@ class Controller {
   std::unique_ptr<Child> child_;
   bool devices_asked_ = false, operators_asked_ = false;
   std::unique_ptr<Child> devices_child_;  // lists them
+  std::vector<std::string>
+      run_changes_;  // command lines that are still to be run, the first one by the child
+  std::unique_ptr<Child> run_changes_child_;
   // Two, so that a plan never waits for a session to be read. Last: their jobs publish into everything above.
   std::unique_ptr<Worker> planner_;  // models and plans
   std::unique_ptr<Worker> reader_;   // sessions, recipes and what is written

@@ -110,6 +110,9 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
   const auto known = [&](std::int64_t id) {
     return std::any_of(runs.begin(), runs.end(), [&](const auto& r) { return r.id == id; });
   };
+  const auto gone = [&](std::int64_t id) { return id != 0 && !known(id); };
+  if (state_.comparison && (gone(state_.comparison->run_a) || gone(state_.comparison->run_b)))
+    state_.comparison.reset();
   if (!state_.comparison && !state_.session->comparisons.empty() && !known(state_.run_a) &&
       !known(state_.run_b)) {
     show_comparison(state_.session->comparisons.front());
@@ -117,6 +120,12 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
     const auto newest = [&](std::size_t i) { return i < of_model.size() ? of_model[i] : 0; };
     const std::int64_t b = known(state_.run_b) ? state_.run_b : newest(0);
     choose_sides(known(state_.run_a) ? state_.run_a : newest(b == newest(1) ? 0 : 1), b);
+  }
+  // What is shown of a run that was deleted goes with it.
+  if (state_.run && state_.run->session_path == state_.session_path &&
+      !known(state_.run->record.summary.id)) {
+    state_.run.reset();
+    retime();
   }
   const std::int64_t wanted =
       wanted_run_ == -1 || !state_.run ? (of_model.empty() ? 0 : of_model[0]) : wanted_run_;
@@ -327,6 +336,46 @@ void Controller::list_devices() {
   if (!devices_child_ || devices_child_->running()) return;
   state_.devices = read_devices(devices_child_->take_lines());
   devices_child_.reset();
+}
+
+// ---- What is said of runs ----
+
+std::string Controller::runs_command(const std::vector<std::string>& flags) const {
+  std::string command = "gradloom runs " + shell_quoted(state_.session_path);
+  for (const std::string& word : flags) command += " " + shell_quoted(word);
+  return command;
+}
+
+void Controller::change_runs(const std::vector<std::string>& flags) {
+  run_changes_.push_back(runs_command(flags));
+  end_run_changes();
+}
+
+// One after the other, as they were asked for: each is a command line that could be typed.
+void Controller::end_run_changes() {
+  if (run_changes_child_) {
+    if (run_changes_child_->running()) return;
+    const ChildExit exit = run_changes_child_->exit();
+    for (const std::string& line : run_changes_child_->take_lines())
+      if (const std::int64_t run = changed_run(line); state_.run && run == state_.run->record.summary.id)
+        wanted_run_ = run;
+    run_changes_child_.reset();
+    notice(exit.ok() ? NoticeKind::good : NoticeKind::error, exit.ok() ? run_changes_.front() : exit.error);
+    run_changes_.erase(run_changes_.begin());
+    reload_session();
+  }
+  while (!run_changes_.empty() && !run_changes_child_) {
+    auto words = split_command_line(run_changes_.front());
+    if (words) words->push_back("--json");
+    auto child = words ? Child::start(program_, {words->begin() + 1, words->end()}, notify_)
+                       : Result<std::unique_ptr<Child>>(words.error());
+    if (child) {
+      run_changes_child_ = std::move(child).value();
+      return;
+    }
+    notice(NoticeKind::error, child.error().message);
+    run_changes_.erase(run_changes_.begin());
+  }
 }
 
 void Controller::stop_run() {

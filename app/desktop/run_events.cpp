@@ -116,6 +116,12 @@ Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, Run
               duration_text(static_cast<double>(monotonic_ns() - p.started_ns))};
 }
 
+std::int64_t changed_run(const std::string& line) {
+  const Json root = Json::parse(line, nullptr, false);
+  if (!root.is_object() || !root.contains("run_id") || root.value("deleted", true)) return 0;
+  return root.value("run_id", std::int64_t{0});
+}
+
 std::vector<DeviceInfo> read_devices(const std::vector<std::string>& lines) {
   std::vector<DeviceInfo> devices;
   for (const std::string& line : lines) {

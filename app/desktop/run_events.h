@@ -24,6 +24,9 @@ RunEvent read_run_line(const std::string& line, RunProgress& progress);
 // Ends `progress` by how the child ended. What to tell the user; `verdict`: of a comparison that was made.
 Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, RunProgress& progress);
 
+// The run that a line of `runs --json` with a change is about; 0: none, or it was deleted.
+std::int64_t changed_run(const std::string& line);
+
 // The devices in the lines of `devices --json`.
 std::vector<DeviceInfo> read_devices(const std::vector<std::string>& lines);
 

@@ -7,6 +7,7 @@
 
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
+#include "viz/model/run_search.h"
 
 namespace gradloom {
 namespace {
@@ -69,6 +70,27 @@ void status_cell(const RunSummary& r) {
   tip(r.message.empty() ? r.status : r.status + ": " + r.message);
 }
 
+// What it is called or what passes it had, with its tags.
+void name_of_run(Ui& ui, const RunSummary& r) {
+  const RunEditor& editor = ui.run_editor;
+  if (editor.what == RunEditor::What::name && editor.run == r.id) return draw_run_name(ui);
+  const Palette& p = palette();
+  text(passes_label(r), r.pinned ? p.accent : p.text);
+  std::string help = !r.has_recipe() ? r.command : r.passes.empty() ? "no passes" : r.passes;
+  if (r.pinned) help = "pinned\n" + help;
+  if (!r.note.empty()) help = r.note + "\n" + help;
+  tip(help);
+  std::string tags;
+  for (const std::string& tag : r.tags) tags += (tags.empty() ? "#" : " #") + escaped(tag);
+  if (!r.note.empty()) tags += tags.empty() ? "\u2026" : " \u2026";
+  if (tags.empty()) return;
+  ImGui::SameLine(0, px(8));
+  text(fit_text(theme().small, theme().small->FontSize, tags,
+                std::max(px(12), ImGui::GetContentRegionAvail().x)),
+       p.text_faint, theme().small);
+  tip(r.note.empty() ? joined(r.tags) : r.note);
+}
+
 void run_cell(Ui& ui, const RunSummary& r, int column) {
   const Palette& p = palette();
   switch (column) {
@@ -76,10 +98,7 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
     case 1: side_cell(ui, r, true); break;
     case 2: side_cell(ui, r, false); break;
     case 3: status_cell(r); break;
-    case 4:
-      text(passes_label(r));
-      tip(!r.has_recipe() ? r.command : r.passes.empty() ? "no passes" : r.passes);
-      break;
+    case 4: name_of_run(ui, r); break;
     case 5:
       number_cell(r.steps > 0 && r.has_loss() ? fmt::format("{:.4f}", r.last_loss) : "\u2013");
       if (r.steps > 0 && r.has_loss())
@@ -99,16 +118,8 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
   }
 }
 
-}  // namespace
-
-void draw_session_panel(Ui& ui) {
+void draw_compare_buttons(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.session && ui.app.reading()) return empty_state("Reading\u2026", ui.app.running_job());
-  if (!s.session || s.session->runs.empty()) {
-    return empty_state("No runs in this session", s.session_path.empty()
-                                                      ? "Open a session file or run a model."
-                                                      : "Runs are recorded into " + s.session_path);
-  }
   const bool pair = s.run_a != 0 && s.run_b != 0 && s.run_a != s.run_b;
   const auto ours = [&](std::int64_t id) {
     return std::any_of(s.session->runs.begin(), s.session->runs.end(),
@@ -137,7 +148,44 @@ void draw_session_panel(Ui& ui) {
   text(fit_text(theme().small, theme().small->FontSize, file, ImGui::GetContentRegionAvail().x),
        palette().text_faint, theme().small);
   tip(s.session->path);
-  const auto& runs = s.session->runs;
+}
+
+// The places of the runs that the filter finds, in the order of the list.
+std::vector<std::size_t> draw_filter(Ui& ui) {
+  const auto& runs = ui.state().session->runs;
+  const float width = std::min(px(320), ImGui::GetContentRegionAvail().x * 0.6f);
+  input_text("runs.filter", fit_hint("Filter", "tag:base step<10ms loss<2.5 -status:failed", width),
+             &ui.runs_filter, width);
+  const auto query = RunQuery::parse(ui.runs_filter);
+  const std::vector<std::size_t> found = found_runs(runs, query.ok() ? *query : RunQuery());
+  ImGui::SameLine(0, px(8));
+  ImGui::AlignTextToFramePadding();
+  const std::string said =
+      !query.ok() ? "\u26a0 " + query.error().message
+      : query->empty()
+          ? plural_text(static_cast<std::int64_t>(runs.size()), "run")
+          : fmt::format("{} of {}", found.size(), plural_text(static_cast<std::int64_t>(runs.size()), "run"));
+  text(fit_text(theme().small, theme().small->FontSize, said, ImGui::GetContentRegionAvail().x),
+       query.ok() ? palette().text_faint : palette().warn, theme().small);
+  register_item("runs.found", "found", query.ok() ? said : query.error().message);
+  return found;
+}
+
+}  // namespace
+
+void draw_session_panel(Ui& ui) {
+  const AppState& s = ui.state();
+  if (!s.session && ui.app.reading()) return empty_state("Reading\u2026", ui.app.running_job());
+  if (!s.session || s.session->runs.empty()) {
+    return empty_state("No runs in this session", s.session_path.empty()
+                                                      ? "Open a session file or run a model."
+                                                      : "Runs are recorded into " + s.session_path);
+  }
+  draw_compare_buttons(ui);
+  const std::vector<std::size_t> found = draw_filter(ui);
+  const auto run_at = [&](int row) -> const RunSummary& {
+    return s.session->runs[found[static_cast<std::size_t>(row)]];
+  };
   static const std::vector<TableColumn> columns{{"#", 24},
                                                 {"A", 18},
                                                 {"B", 18},
@@ -150,21 +198,26 @@ void draw_session_panel(Ui& ui) {
                                                 {"Optimizer", 130, false, true, "", 6},
                                                 {"Started", 150, false, true, "", 5}};
   TableRows rows;
-  rows.count = static_cast<int>(runs.size());
-  rows.cell = [&](int row, int column) { run_cell(ui, runs[static_cast<std::size_t>(row)], column); };
-  rows.id = [&](int row) { return std::to_string(runs[static_cast<std::size_t>(row)].id); };
-  rows.value = [&](int row) { return runs[static_cast<std::size_t>(row)].status; };
+  rows.count = static_cast<int>(found.size());
+  rows.cell = [&](int row, int column) { run_cell(ui, run_at(row), column); };
+  rows.id = [&](int row) { return std::to_string(run_at(row).id); };
+  rows.value = [&](int row) { return run_at(row).status; };
   ui.runs_table.selected = -1;
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    if (s.run && s.run->record.summary.id == runs[i].id) ui.runs_table.selected = static_cast<int>(i);
+  for (int row = 0; row < rows.count; ++row)
+    if (s.run && s.run->record.summary.id == run_at(row).id) ui.runs_table.selected = row;
   const TableEvents events = draw_table("runs", columns, rows, ui.runs_table);
+  if (events.hovered >= 0 && ImGui::IsMouseClicked(1)) {
+    ui.menu_run = run_at(events.hovered).id;
+    ImGui::OpenPopup("runs-menu");
+  }
+  draw_run_menu(ui);
   if (events.clicked >= 0) {
-    const std::int64_t id = runs[static_cast<std::size_t>(events.clicked)].id;
+    const std::int64_t id = run_at(events.clicked).id;
     if (s.progress.running && id != s.progress.run_id) ui.app.edit_state().settings.follow_run = false;
     ui.app.show_run(id);
   }
   if (events.opened >= 0) {
-    const auto& run = runs[static_cast<std::size_t>(events.opened)];
+    const auto& run = run_at(events.opened);
     if (s.run && s.run->record.summary.id == run.id)
       if (auto recipe = parse_recipe(s.run->record.recipe_json))
         ui.app.edit("recipe of run " + std::to_string(run.id), [&](Recipe& r) { r = *recipe; });

@@ -53,6 +53,15 @@ struct NoteEditor {
   Note note;
 };
 
+// What is being said of a run.
+struct RunEditor {
+  enum class What : std::uint8_t { nothing, name, tags, note, end };
+  What what = What::nothing;
+  bool just_opened = false;
+  std::int64_t run = 0;
+  std::string text;
+};
+
 // What is wrong, by the key of the field.
 using FieldProblems = std::map<std::string, std::string>;
 
@@ -92,7 +101,10 @@ struct Ui {
   LossPlotState loss_plot;
   TimelineState timeline;
   TableState runs_table;
-  int curve = 0;  // loss, step time
+  std::string runs_filter;
+  RunEditor run_editor;
+  std::int64_t menu_run = 0;  // of the menu of the list of runs
+  int curve = 0;              // loss, step time
   bool more_settings = false;
 
   std::map<std::string, std::string> editing;  // text fields with the keyboard, by id
@@ -122,6 +134,7 @@ struct Ui {
   void set_bookmark(int slot);  // 1 .. kBookmarks
   void go_to_bookmark(int slot);
   void edit_note(const Note& note);
+  void edit_run(RunEditor::What what, std::int64_t run);
   void note_on_node(const std::string& node);
   void note_on_time();
   void note_here();
@@ -158,6 +171,10 @@ void draw_notes_panel(Ui& ui);
 void draw_no_model(Ui& ui, const char* title, const char* hint);
 void draw_node_notes(Ui& ui, const std::string& node);  // for the node panel
 void draw_note_editor(Ui& ui);
+// What a right click on a run offers, the name being typed in its row, and the dialogs of the others.
+void draw_run_menu(Ui& ui);
+void draw_run_name(Ui& ui);
+void draw_run_editor(Ui& ui);
 
 // Opens the file dialog for a purpose; what is chosen is handled by draw_dialogs.
 void show_dialog(Ui& ui, DialogPurpose purpose);

@@ -139,7 +139,8 @@ void Window::answer_asks() {
 }
 
 void Window::handle_keys() {
-  if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open)
+  if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open ||
+      ui_.run_editor.what != RunEditor::What::nothing)
     return;
   const bool typing = ImGui::GetIO().WantTextInput;  // Ctrl+C, Ctrl+Z then belong to the text
   for (const Command& command : ui_.commands) {
@@ -372,6 +373,7 @@ void Window::draw() {
   draw_palettes();
   draw_dialogs(ui_);
   draw_note_editor(ui_);
+  draw_run_editor(ui_);
   close_popup_by_escape();
   ImGui::End();
   draw_toasts({size.x / 2, px(2)});

@@ -16,7 +16,7 @@ struct ForgedColumn {
 
 class ForgedSession {
  public:
-  // A session with a run as of the CPU (1), one as of a GPU (2), loss scales, a loop's spans and two ranks, a comparison and tuning.
+  // A session with a run as of the CPU (1), one as of a GPU (2), loss scales, a loop's spans and two ranks, a comparison, tuning, tags and a note.
   static void make(const std::string& path) {
     auto store = Store::open(path, StoreMode::write);
     ASSERT_TRUE(store.ok()) << error_of(store);
@@ -36,6 +36,7 @@ class ForgedSession {
     comparison.kernels.push_back({"/fc/MatMul", "forward", 1, 1, 10, 20, 0.5});
     ASSERT_TRUE((*store)->add_comparison(comparison, 1, 2).ok());
     ASSERT_TRUE((*store)->add_tuning("test", {{"k", {"c", 5}}}).ok());
+    ASSERT_TRUE((*store)->edit_runs({{RunEdit::Kind::tag, 1, "a,b"}, {RunEdit::Kind::note, 3, "n"}}).ok());
   }
 
   // Opens `path` with its declarations loosened: any type, NULL, no checks.

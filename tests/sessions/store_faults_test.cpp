@@ -75,7 +75,7 @@ TEST_F(StoreFaults, ChangedSchemasAreRefused) {
     write_tiny_run(**store, "a", 3);
   };
   const std::pair<const char*, const char*> edits[] = {
-      {"PRAGMA user_version = 9", "newer"},
+      {"PRAGMA user_version = 10", "newer"},
       {"PRAGMA user_version = 0", "no format version"},
       {"DROP TABLE tuning", "missing"},
       {"DROP TABLE tuning; CREATE VIEW tuning AS SELECT 1 AS id", "missing"},
@@ -114,6 +114,7 @@ std::string read_run(const std::string& path, std::string& error) {
   if (!record.ok()) return error = record.error().message, "";
   std::string text =
       record->summary.model + record->summary.optimizer + record->recipe_json + record->summary.started_utc;
+  text += record->summary.note;
   for (const auto& [name, value] : record->environment) text += name + value;
   for (const StepRow& s : record->steps)
     text += std::to_string(s.step) + " " + std::to_string(s.loss) + " " + std::to_string(s.step_ns) + "\n";
@@ -132,6 +133,7 @@ TEST_F(StoreFaults, NoBitFlipIsSilent) {
     auto store = Store::open(path, StoreMode::write);
     ASSERT_TRUE(store.ok());
     write_tiny_run(**store, "a", 900);  // most of the file is rows, not free space
+    ASSERT_TRUE((*store)->edit_runs({{RunEdit::Kind::note, 1, std::string(4000, 'n')}}).ok());
   }
   const std::string good = read_all(path);
   std::string error;

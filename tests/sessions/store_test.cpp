@@ -170,8 +170,10 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
             "launch|NULL|0\nlaunch|NULL|4\ncopy|1|NULL\ncopy|0|NULL\n");
 }
 
-// What versions 8, 7 and 6 brought, undone.
+// What versions 9 to 6 brought, undone.
+const std::string kNoAnnotations = "DROP TABLE annotation; ";
 const std::string kNoRanks =
+    kNoAnnotations +
     "DROP INDEX implementation_of_run; DROP TABLE implementation; "
     "DROP VIEW v_ranks; DROP INDEX rank_of_run; DROP INDEX rank_sample_of_run; DROP INDEX exchange_of_run; "
     "DROP TABLE rank; DROP TABLE rank_sample; DROP TABLE exchange; ";
@@ -218,7 +220,7 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   ASSERT_TRUE(store.ok()) << error_of(store);
   EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
   store = Error{};
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "8\n0\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "9\n0\n");
   shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
@@ -253,7 +255,7 @@ TEST_F(StoreTest, FilesOfVersion5AreReadAndGetFingerprints) {
   }
   EXPECT_EQ(
       shell(path, "PRAGMA user_version; SELECT run, pass, rule, site, fingerprint, matched FROM v_instances"),
-      "8\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
+      "9\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
       "2|fuse-bias-activation|matmul-relu|out|@0123456789ab.2|0\n");
   shell(path, "INSERT INTO pass_instance VALUES (1, 0, 0, '@0123456789ab')");
   auto reader = Store::open(path, StoreMode::read);
@@ -354,7 +356,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "8\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "9\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);

@@ -115,6 +115,7 @@ constexpr KeyBinding kKeyMap[] = {
     {"run.start", "f5", nullptr, "Runs", "Run training steps"},
     {"run.stop", "shift+f5", nullptr, "Runs", "Stop the run"},
     {"run.compare", "f6", nullptr, "Runs", "Interleaved A/B comparison"},
+    {"runs.rename", "f2", nullptr, "Runs", "Rename the shown run"},
     {"graph.pan", "", "Right or middle drag, Space + drag, arrows", "Graph", "Pan"},
     {"graph.zoom", "", "Wheel (Shift fast, Ctrl fine)", "Graph", "Zoom at the cursor"},
     {"graph.select", "", "Click, Ctrl + click", "Graph", "Select, add or take away"},

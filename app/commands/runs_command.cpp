@@ -1,0 +1,205 @@
+// gradloom runs: the runs of a session, and what is said of them.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "app/commands/commands.h"
+#include "app/run_summary.h"
+#include "engine/base/text.h"
+#include "sessions/store.h"
+#include "viz/model/run_search.h"
+
+namespace gradloom {
+namespace {
+
+struct EditFlag {
+  const char* name;
+  RunEdit::Kind kind;
+  bool has_value;  // RUN=VALUE, else RUN
+  const char* help;
+};
+// In the order in which they are made.
+constexpr EditFlag kEdits[] = {
+    {"--rename", RunEdit::Kind::rename, true, "RUN=NAME: gives a run another name; RUN= takes its name away"},
+    {"--tag", RunEdit::Kind::tag, true, "RUN=a,b: adds tags"},
+    {"--untag", RunEdit::Kind::untag, true, "RUN=a,b: takes tags away"},
+    {"--note", RunEdit::Kind::note, true, "RUN=TEXT: keeps a note on a run; RUN= takes it away"},
+    {"--pin", RunEdit::Kind::pin, false, "RUN: is listed first and cannot be deleted"},
+    {"--unpin", RunEdit::Kind::unpin, false, "RUN: undoes --pin"},
+    {"--delete", RunEdit::Kind::remove, false, "RUN: deletes a run with its comparisons, for good"},
+};
+
+struct RunsOptions {
+  std::string session, filter;
+  std::map<std::string, std::vector<std::string>> edits;  // by flag
+  bool compact = false;
+};
+
+// How many passes a run had, in few letters; sessions write "none" where there were none.
+std::string pass_count_text(const std::string& pipeline) {
+  if (pipeline.empty() || pipeline == "none") return "none";
+  if (pipeline == default_pipeline().text()) return "default";
+  const std::size_t count = split_top_level(pipeline).size();
+  return std::to_string(count) + (count == 1 ? " pass" : " passes");
+}
+
+std::string tags_text(const RunSummary& s) {
+  std::string text = s.pinned ? "(pinned)" : "";
+  for (const std::string& tag : s.tags) text += (text.empty() ? "" : " ") + escaped(tag);
+  return text;
+}
+
+std::vector<std::string> run_row(const RunSummary& s) {
+  return {std::to_string(s.id),
+          s.name.empty() ? "-" : escaped(s.name),
+          escaped(s.status),
+          escaped(s.started_utc),
+          s.has_recipe() ? escaped(s.model) : s.kind_text(),
+          s.has_recipe() ? pass_count_text(s.passes) : "-",
+          std::to_string(s.steps),
+          s.has_loss() ? short_text(s.last_loss) : "-",
+          duration_text(static_cast<double>(s.median_step_ns)),
+          s.has_recipe() || s.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(s.measured_peak_bytes))
+                                                      : "-"};
+}
+
+void show_comparison(const Output& out, const StoredComparison& c) {
+  char text[160];
+  std::snprintf(text, sizeof text, "comparison %lld  %s: %.3fx [%.3f, %.3f]  ", static_cast<long long>(c.id),
+                verdict_name(c.comparison.verdict), c.comparison.ratio.value, c.comparison.ratio.low,
+                c.comparison.ratio.high);
+  out.text(text + escaped(c.comparison.a) + " -> " + escaped(c.comparison.b));
+}
+
+Status show_runs(const RunsOptions& options, CommandContext& context) {
+  const Result<RunQuery> query = RunQuery::parse(options.filter);
+  if (!query.ok()) return with_context(query.error(), "--filter");
+  const auto store = TRY(Store::open(options.session, StoreMode::read));
+  const std::vector<RunSummary> all = TRY(store->list_runs());
+  std::vector<RunSummary> found;
+  for (const std::size_t at : found_runs(all, *query)) found.push_back(all[at]);
+  std::vector<std::string> head{"run",    "name",  "status",    "started", "model",
+                                "passes", "steps", "last loss", "step",    "peak"};
+  const bool tagged =
+      std::any_of(found.begin(), found.end(), [](const RunSummary& s) { return !tags_text(s).empty(); });
+  if (tagged) head.emplace_back("tags");
+  std::vector<std::vector<std::string>> rows;
+  for (const RunSummary& s : found) {
+    context.out.object(run_summary_json(s));
+    rows.push_back(run_row(s));
+    if (tagged) rows.back().push_back(tags_text(s));
+  }
+  if (rows.empty())
+    context.out.text(all.empty() ? "no runs"
+                                 : "none of " + plural_text(static_cast<std::int64_t>(all.size()), "run"));
+  else
+    context.out.text(table_text(head, rows, {1, 2, 3, 4, 5, 10}));
+  const auto shown = [&](std::int64_t id) {
+    return std::any_of(found.begin(), found.end(), [id](const RunSummary& s) { return s.id == id; });
+  };
+  for (const StoredComparison& c : TRY(store->list_comparisons()))
+    if (query->empty() || shown(c.run_a) || shown(c.run_b)) show_comparison(context.out, c);
+  return {};
+}
+
+// The run before the first '=' of a value, and what stands behind it.
+Result<std::vector<RunEdit>> parse_edits(Store& store, const RunsOptions& options) {
+  std::vector<RunEdit> edits;
+  for (const EditFlag& flag : kEdits) {
+    const auto given = options.edits.find(flag.name);
+    if (given == options.edits.end()) continue;
+    for (const std::string& text : given->second) {
+      const std::size_t at = flag.has_value ? text.find('=') : text.size();
+      if (at == std::string::npos)
+        return Error{Errc::usage, std::string(flag.name) + " " + escaped(text) + ": it takes " +
+                                      std::string(flag.help).substr(0, std::string(flag.help).find(':'))};
+      const std::int64_t run = TRY(store.find_run(text.substr(0, at)));
+      edits.push_back({flag.kind, run, flag.has_value ? text.substr(at + 1) : ""});
+    }
+  }
+  return edits;
+}
+
+void tell_change(const Output& out, const RunChange& change) {
+  const std::string name = change.name.empty() ? "" : " (" + escaped(change.name) + ")";
+  if (change.deleted) {
+    out.object({{"run_id", change.run},
+                {"name", change.name},
+                {"deleted", true},
+                {"rows", change.rows},
+                {"comparisons", change.comparisons}});
+    out.text("deleted run " + std::to_string(change.run) + name + ": " + plural_text(change.rows, "row") +
+             (change.comparisons > 0 ? " and " + plural_text(change.comparisons, "comparison") : ""));
+    return;
+  }
+  out.object({{"run_id", change.run},
+              {"name", change.name},
+              {"tags", change.tags},
+              {"note", change.note},
+              {"pinned", change.pinned},
+              {"deleted", false}});
+  RunSummary now;
+  now.tags = change.tags;
+  now.note = change.note;
+  now.pinned = change.pinned;
+  const std::string said = run_annotation_text(now);
+  out.text("run " + std::to_string(change.run) + name + (said.empty() ? "" : ": " + said));
+}
+
+Status compact(Store& store, const Output& out) {
+  const auto bytes = [&] {
+    std::error_code ignored;
+    return static_cast<std::int64_t>(std::filesystem::file_size(store.path(), ignored));
+  };
+  const std::int64_t before = bytes();
+  TRY(store.compact());
+  out.object({{"compacted", store.path()}, {"bytes_before", before}, {"bytes", bytes()}});
+  out.text(escaped(store.path()) + ": " + bytes_text(static_cast<double>(before)) + " -> " +
+           bytes_text(static_cast<double>(bytes())));
+  return {};
+}
+
+Status change_runs(const RunsOptions& options, CommandContext& context) {
+  if (!options.filter.empty())
+    return Error{Errc::usage, "--filter chooses what is listed, not what is changed"};
+  TRY(Store::open(options.session, StoreMode::read));  // writing would make the file
+  const auto store = TRY(Store::open(options.session, StoreMode::write));
+  const std::vector<RunEdit> edits = TRY(parse_edits(*store, options));
+  std::map<std::int64_t, RunChange> last;  // of several changes of a run
+  for (RunChange& change : TRY(store->edit_runs(edits))) last[change.run] = std::move(change);
+  for (const auto& [run, change] : last) tell_change(context.out, change);
+  return options.compact ? compact(*store, context.out) : Status();
+}
+
+std::string filter_help() {
+  std::string keys;
+  for (const std::string_view key : run_query_keys()) keys += (keys.empty() ? "" : ", ") + std::string(key);
+  return "only the runs of a query, e.g. 'tag:base device:cpu loss<2.5 step<10ms -status:failed is:pinned'; keys: " +
+         keys;
+}
+
+}  // namespace
+
+CommandRun declare_runs(CLI::App& app) {
+  auto options = std::make_shared<RunsOptions>();
+  app.add_option("SESSION", options->session, "session file")->required();
+  app.add_option("--filter", options->filter, filter_help());
+  for (const EditFlag& flag : kEdits)
+    app.add_option(flag.name, options->edits[flag.name],
+                   std::string(flag.help) + "; repeatable" +
+                       (flag.kind == RunEdit::Kind::rename ? ". RUN is a number or name, or last" : ""))
+        ->take_all()
+        ->allow_extra_args(false);
+  app.add_flag(
+      "--compact", options->compact,
+      "makes the file as small as its runs allow; else later runs fill the room that deleted ones left");
+  return [options](CommandContext& context) {
+    const bool changes =
+        options->compact || std::any_of(options->edits.begin(), options->edits.end(),
+                                        [](const auto& edit) { return !edit.second.empty(); });
+    return changes ? change_runs(*options, context) : show_runs(*options, context);
+  };
+}
+
+}  // namespace gradloom

@@ -1,0 +1,73 @@
+// The list of runs in the window: finding, naming, tagging, noting, pinning and deleting, as the commands that it shows.
+#include <gtest/gtest.h>
+
+#include "sessions/store.h"
+#include "tests/app/window_script.h"
+
+namespace gradloom {
+namespace {
+
+class DesktopRuns : public WindowScript {
+ protected:
+  void SetUp() override {
+    const std::string train = std::string(GRADLOOM_COMMAND) +
+                              " train " GRADLOOM_SOURCE_DIR
+                              "/tests/models/mlp/model.onnx --dim batch=8 --loss loss --steps 4 --session " +
+                              file("s.db") + " --name ";
+    for (const char* name : {"base --passes none", "fused", "third"})
+      ASSERT_EQ(std::system((train + name + " > " + file("out")).c_str()), 0);
+  }
+  std::vector<RunSummary> runs() const {
+    auto store = Store::open(file("s.db"), StoreMode::read);
+    EXPECT_TRUE(store.ok());
+    return store.ok() ? (*store)->list_runs().value() : std::vector<RunSummary>();
+  }
+};
+
+TEST_F(DesktopRuns, AreNamedTaggedNotedPinnedAndDeleted) {
+  const std::string script =
+      "size 1600 900\nwait idle\nclick tab.Runs\nwait 3\nexpect runs.found \"3 runs\"\n"
+      // In place, and left by Escape without a change.
+      "rightclick runs.row.1\nwait 3\nclick runs.menu.rename\nwait 3\nkey ctrl+a\ntype other\nkey escape\nwait idle\n"
+      "absent runs.name\n"
+      "rightclick runs.row.1\nwait 3\nclick runs.menu.rename\nwait 3\nkey ctrl+a\ntype two words\nkey enter\nwait idle\n"
+      "absent runs.name\n"
+      "rightclick runs.2\nwait 3\nclick runs.menu.tags\nwait 3\ntype night, base\nwait 3\n"
+      "expect run-editor.command \"gradloom runs */s.db --tag 2=base,night\"\nkey enter\nwait idle\n"
+      "rightclick runs.2\nwait 3\nclick runs.menu.note\nwait 3\ntype fan off\nwait 3\nclick run-editor.keep\nwait idle\n"
+      "rightclick runs.1\nwait 3\nclick runs.menu.pin\nwait idle\nexpect runs.row.0 1\n"
+      // Pinned ones are not deleted; deleting asks.
+      "rightclick runs.3\nwait 3\nclick runs.menu.delete\nwait 3\nclick run-editor.cancel\nwait idle\n"
+      "expect runs.found \"3 runs\"\n"
+      "screenshot " +
+      file("before.png") +
+      "\n"
+      "rightclick runs.3\nwait 3\nclick runs.menu.delete\nwait 3\n"
+      "expect run-editor.command \"gradloom runs */s.db --delete 3\"\nclick run-editor.delete\nwait idle\n"
+      "expect runs.found \"2 runs\"\nabsent runs.3\nexpect status.run \"run 2*\"\n"
+      "click runs.filter\ntype tag:night\nwait 3\nexpect runs.found \"1 of 2 runs\"\nexpect runs.row.0 2\nabsent runs.1\n"
+      "key ctrl+a\ntype colour:red\nwait 3\nexpect runs.found \"unknown key*\"\nexpect runs.1\n";
+  ASSERT_EQ(open(file("s.db"), script), 0) << error_;
+  const std::vector<RunSummary> left = runs();
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_TRUE(left[0].pinned);
+  EXPECT_EQ(left[0].name, "base");
+  EXPECT_EQ(left[1].name, "two words");
+  EXPECT_EQ(left[1].tags, (std::vector<std::string>{"base", "night"}));
+  EXPECT_EQ(left[1].note, "fan off");
+}
+
+// F2 is of the run that is shown; what the command refuses is told.
+TEST_F(DesktopRuns, TheShownRunIsNamedByAKey) {
+  ASSERT_EQ(
+      open(
+          file("s.db"),
+          "size 1600 900\nwait idle\nkey f2\nwait 3\nexpect runs.name third\nkey ctrl+a\ntype 17\nkey enter\n"
+          "wait idle\nkey f2\nwait 3\nexpect runs.name third\nkey ctrl+a\ntype best\nkey enter\nwait idle\n"),
+      0)
+      << error_;
+  EXPECT_EQ(runs().at(2).name, "best");
+}
+
+}  // namespace
+}  // namespace gradloom
