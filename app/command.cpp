@@ -11,12 +11,9 @@
 #include <system_error>
 #include <thread>
 
+#include "app/build_info.h"
 #include "app/commands/commands.h"
 #include "engine/base/text.h"
-
-#ifndef GRADLOOM_VERSION
-#define GRADLOOM_VERSION "0.1.0"
-#endif
 
 namespace gradloom {
 namespace {
@@ -152,7 +149,7 @@ CommandLine::CommandLine(bool& json)
           "Gradloom: profiler and optimization workbench for neural-network training graphs")) {
   app->name("gradloom");
   app->formatter(std::make_shared<Usage>());
-  app->set_version_flag("--version", "gradloom " GRADLOOM_VERSION);
+  app->set_version_flag("--version", [] { return "gradloom " + build_info().version; });
   app->require_subcommand(1);
   app->footer(std::string("Exit codes: ") + kExitCodes);
   for (const CommandDef& def : kCommands) {
@@ -180,7 +177,10 @@ int run_command_line(int argc, const char* const* argv) {
     if (e.get_exit_code() != 0) return exit_code(out, Error{Errc::usage, e.what()});
     std::ostringstream help;
     line.app->exit(e, help, help);
-    out.document(help.str());
+    if (json && dynamic_cast<const CLI::CallForVersion*>(&e) != nullptr)
+      out.object(build_info_json());
+    else
+      out.document(help.str());
     return exit_code(out, Status());
   }
   out.set_json(json);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "app/build_info.h"
 #include "app/desktop/panels.h"
 #include "app/desktop/suggest.h"
 #include "engine/base/text.h"
@@ -322,6 +323,19 @@ void Window::draw_about() {
   text("Gradloom", palette().text, theme().title);
   text("Profiler and optimization workbench for neural-network training graphs", palette().text_dim);
   spacer(4);
+  const BuildInfo& build = build_info();
+  const auto line = [](const char* id, const char* name, const std::string& value) {
+    key_value(name, value, 110);
+    register_item(std::string("about.") + id, name, value);
+  };
+  line("version", "Version", build.version);
+  if (!build.commit.empty()) line("commit", "Commit", build.commit + " of " + build.commit_date);
+  line("build", "Built with",
+       fmt::format("{}, kernels for {} ({} runs here)", build.compiler, build.isas, build.isa));
+  std::vector<std::string> libraries;
+  for (const auto& [name, version] : build.libraries) libraries.push_back(name + " " + version);
+  line("libraries", "Libraries", joined(libraries));
+  line("license", "License", build.license);
   key_value("Operators", std::to_string(all_ops().size()), 110);
   key_value("Passes", std::to_string(all_passes().size()), 110);
   key_value("Settings", settings_file_.empty() ? "not kept" : settings_file_, 110);
