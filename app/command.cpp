@@ -19,36 +19,89 @@ namespace gradloom {
 namespace {
 
 constexpr CommandDef kCommands[] = {
-    {"open", "look at graphs, passes, runs, kernels, memory and comparisons in a window", declare_open},
-    {"inspect", "show operators, parameters, dims and FLOPs of a model, and all that prevents its training",
-     declare_inspect},
-    {"plan", "show what the passes do, the kernels and the planned memory, without running", declare_plan},
-    {"check", "compare outputs and gradients with the reference files of test folders", declare_check},
-    {"verify", "prove that passes and planner keep loss, gradients and updates, or name what does not",
-     declare_verify},
-    {"train", "run real training steps and record them in a session", declare_train},
-    {"compare", "measure two configurations interleaved, or compare two recorded runs", declare_compare},
-    {"tune", "search the fastest configuration of a job: passes, instances, threads, precision",
-     declare_tune},
-    {"advise", "name what would make a job or a recorded run faster, by how much, and how to prove it",
-     declare_advise},
-    {"runs", "list the runs and comparisons of a session", declare_runs},
-    {"show", "show one run: losses, where its time went, memory, passes", declare_show},
-    {"trace", "write the timings of a run for Chrome and Perfetto, or as CSV", declare_trace},
-    {"report", "write a run as one page to send around: figures, pictures, tables, how to run it again",
-     declare_report},
-    {"export", "write a run as a recipe that replays anywhere, for other programs, or as a launcher's job",
-     declare_export},
-    {"import", "read what PyTorch's profiler, ONNX Runtime or Nsight Systems wrote into a session",
-     declare_import},
+    {"open",
+     "look at graphs, passes, runs, kernels, memory and comparisons in a window",
+     declare_open,
+     {"gradloom open model.onnx", "gradloom open s.db",
+      "gradloom open model.onnx --headless --screenshot graph.png"}},
+    {"inspect",
+     "show operators, parameters, dims and FLOPs of a model, and all that prevents its training",
+     declare_inspect,
+     {"gradloom inspect model.onnx --dim batch=8"}},
+    {"plan",
+     "show what the passes do, the kernels and the planned memory, without running",
+     declare_plan,
+     {"gradloom plan model.onnx --dim batch=8 --loss ce:logits,labels --optimizer adamw",
+      "gradloom plan model.onnx --dim batch=8 --loss ce:logits,labels --passes default,-fuse-optimizer --log"}},
+    {"check",
+     "compare outputs and gradients with the reference files of test folders",
+     declare_check,
+     {"gradloom check folder --passes none", "gradloom check --samples Softmax --precision f64"}},
+    {"verify",
+     "prove that passes and planner keep loss, gradients and updates, or name what does not",
+     declare_verify,
+     {"gradloom verify model.onnx --dim batch=8 --loss ce:logits,labels"}},
+    {"train",
+     "run real training steps and record them in a session",
+     declare_train,
+     {"gradloom train model.onnx --dim batch=8 --loss ce:logits,labels --optimizer 'adamw{lr=1e-3}' --steps 100 --session s.db --name base",
+      "gradloom train model.onnx --dim batch=8 --loss ce:logits,labels --steps 20 --passes none --session s.db --name plain"}},
+    {"compare",
+     "measure two configurations interleaved, or compare two recorded runs",
+     declare_compare,
+     {"gradloom compare base plain --session s.db --stored",
+      "gradloom compare model.onnx --dim batch=8 --loss ce:logits,labels --b passes=none --max-seconds 5"}},
+    {"tune",
+     "search the fastest configuration of a job: passes, instances, threads, precision",
+     declare_tune,
+     {"gradloom tune model.onnx --dim batch=8 --loss ce:logits,labels --seconds 5 --session trials.db -o fast.json"}},
+    {"advise",
+     "name what would make a job or a recorded run faster, by how much, and how to prove it",
+     declare_advise,
+     {"gradloom advise model.onnx --dim batch=8 --loss ce:logits,labels", "gradloom advise s.db --run base"}},
+    {"runs",
+     "list, find, name, tag, pin and delete the runs of a session, with its comparisons",
+     declare_runs,
+     {"gradloom runs s.db --filter 'tag:base step<10ms -status:failed'",
+      "gradloom runs s.db --tag last=base,night --note last='fan off' --pin last"}},
+    {"show",
+     "show one run: losses, where its time went, memory, passes",
+     declare_show,
+     {"gradloom show s.db", "gradloom show s.db --run base --group op --limit 10"}},
+    {"trace",
+     "write the timings of a run for Chrome and Perfetto, or as CSV",
+     declare_trace,
+     {"gradloom trace s.db --run base -o trace.json.gz"}},
+    {"report",
+     "write a run as one page to send around: figures, pictures, tables, how to run it again",
+     declare_report,
+     {"gradloom report s.db --run plain --against base -o report.html"}},
+    {"export",
+     "write a run as a recipe that replays anywhere, for other programs, or as a launcher's job",
+     declare_export,
+     {"gradloom export s.db --run base -o base.json",
+      "gradloom export s.db --launch slurm --ranks 8 --local 4"}},
+    {"import",
+     "read what PyTorch's profiler, ONNX Runtime or Nsight Systems wrote into a session",
+     declare_import,
+     {"gradloom import kineto.json --session s.db --name pytorch"}},
     {"recipe",
      "list the settings of a recipe with flags, types and defaults, or make one of DeepSpeed's file",
-     declare_recipe},
-    {"passes", "list the optimization passes and memory planners with their options", declare_passes},
-    {"ops", "list the operators with opsets, gradients and kernels", declare_ops},
-    {"devices", "list the devices that can run training here and why others cannot, or measure them",
-     declare_devices},
-    {"help", "explain a command and its flags", declare_help},
+     declare_recipe,
+     {"gradloom recipe", "gradloom recipe optimizer"}},
+    {"passes",
+     "list the optimization passes and memory planners with their options",
+     declare_passes,
+     {"gradloom passes", "gradloom passes fuse-gelu"}},
+    {"ops", "list the operators with opsets, gradients and kernels", declare_ops, {"gradloom ops"}},
+    {"devices",
+     "list the devices that can run training here and why others cannot, or measure them",
+     declare_devices,
+     {"gradloom devices", "gradloom devices --measure --device cpu"}},
+    {"help",
+     "explain a command and its flags",
+     declare_help,
+     {"gradloom help train", "gradloom help --completion bash", "gradloom help --man"}},
 };
 
 // In usage lines an argument is NAME, [NAME] or [NAME...].
@@ -144,6 +197,13 @@ Status check_command(const std::string& name) {
   return Error{Errc::usage, unknown_name("command", name, known)};
 }
 
+std::string examples_text(const CommandDef& def) {
+  std::string text;
+  for (const char* example : def.examples)
+    if (example != nullptr) text += std::string(text.empty() ? "Examples:\n  " : "\n  ") + example;
+  return text;
+}
+
 CommandLine::CommandLine(bool& json)
     : app(std::make_unique<CLI::App>(
           "Gradloom: profiler and optimization workbench for neural-network training graphs")) {
@@ -158,6 +218,7 @@ CommandLine::CommandLine(bool& json)
     sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     sub->add_flag("--json", json, "one JSON object (or one per line) on stdout");
     const CommandRun declared = def.declare(*sub);
+    sub->footer(examples_text(def));
     sub->callback([this, declared] { run = declared; });
   }
 }

@@ -2,6 +2,7 @@
 // from these rows.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -43,10 +44,15 @@ struct CommandDef {
   const char* name;
   const char* summary;
   CommandRun (*declare)(CLI::App& app);  // adds flags; the returned function runs with what was parsed
+  std::array<const char*, 3>
+      examples{};  // command lines that a shell takes; a test runs them (tests/app/examples_test.cpp)
 };
 std::span<const CommandDef> all_commands();
 // Errc::usage, with the commands that there are and the nearest, when the name is of none.
 Status check_command(const std::string& name);
+
+// "Examples:" and their lines; empty where there are none.
+std::string examples_text(const CommandDef& def);
 
 // All commands as one parser.
 struct CommandLine {
