@@ -71,13 +71,21 @@ std::string bash_cases(const std::map<std::string, std::vector<std::string>>& pa
 
 constexpr const char* kBashBegin =
     R"(# Completion of gradloom for bash, made by: gradloom help --completion bash
+_gradloom_add() { # what compgen finds, a line each
+  local line
+  while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen "$@")
+}
 _gradloom() {
-  local cur=${COMP_WORDS[COMP_CWORD]} command='' flag='' prev='' words='' list='' files='' endings='' folders='' flags='' i
+  local cur=${COMP_WORDS[COMP_CWORD]} command='' prev='' words='' list='' files='' endings='' folders='' flags='' value='' ending
   COMPREPLY=()
   if [ "$COMP_CWORD" -gt 1 ]; then command=${COMP_WORDS[1]}; fi
   prev=${COMP_WORDS[COMP_CWORD-1]}
   # bash parts words at = and : itself: --flag=value, tokens:FILE.
-  case $cur in =) cur='' prev=${COMP_WORDS[COMP_CWORD-1]} ;; :) cur='' prev=: ;; *) if [ "$prev" = = ]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi ;; esac
+  case $cur in
+    =) cur='' ;;
+    :) cur='' prev=: ;;
+    *) if [ "$prev" = = ]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi ;;
+  esac
 )";
 
 constexpr const char* kBashEnd = R"(  if [ "$prev" = : ]; then files=1 endings='' words=''; fi
@@ -85,21 +93,18 @@ constexpr const char* kBashEnd = R"(  if [ "$prev" = : ]; then files=1 endings='
     local before='' last=$cur sign=''
     case $cur in *,*) before=${cur%,*}, last=${cur##*,} ;; esac
     case $last in -*) sign=- last=${last#-} ;; esac
-    COMPREPLY=($(compgen -P "$before$sign" -W "$words" -- "$last"))
+    _gradloom_add -P "$before$sign" -W "$words" -- "$last"
     compopt -o nospace 2>/dev/null
     return 0
   fi
   if [ -n "$words" ]; then
-    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+    _gradloom_add -W "$words" -- "$cur"
     case ${COMPREPLY[*]} in *[:=]) if [ ${#COMPREPLY[@]} -eq 1 ]; then compopt -o nospace 2>/dev/null; fi ;; esac
   fi
   if [ -n "$files$folders" ]; then
     compopt -o filenames 2>/dev/null
-    local IFS=$'\n'
-    COMPREPLY+=($(compgen -d -- "$cur"))
-    if [ -n "$files" ] && [ -z "$endings" ]; then COMPREPLY=($(compgen -f -- "$cur")); fi
-    IFS=' '
-    for i in $endings; do IFS=$'\n' COMPREPLY+=($(IFS=$'\n'; compgen -f -X "!*.$i" -- "$cur")); IFS=' '; done
+    if [ -n "$files" ] && [ -z "$endings" ]; then _gradloom_add -f -- "$cur"; else _gradloom_add -d -- "$cur"; fi
+    for ending in $endings; do _gradloom_add -f -X "!*.$ending" -- "$cur"; done
   fi
   return 0
 }
@@ -146,8 +151,7 @@ std::string bash_completion() {
       arguments[bash_hints(command.arguments.front().hints)].push_back(command.name);
   }
   std::string script = kBashBegin;
-  script +=
-      "  local value=''\n  case $command:$prev in\n" + bash_cases(flag_cases(commands), "    ") + "  esac\n";
+  script += "  case $command:$prev in\n" + bash_cases(flag_cases(commands), "    ") + "  esac\n";
   script +=
       "  if [ -z \"$value\" ]; then\n  case $command in\n    '') words=" +
       quoted(names + " --help --version") + " ;;\n" + bash_cases(arguments, "    ") +

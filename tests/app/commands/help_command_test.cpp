@@ -17,7 +17,7 @@ class HelpCommand : public Commands {
   void SetUp() override {
     std::ofstream(path("gradloom.bash")) << run({"help", "--completion", "bash"}).out;
     fs::create_directory(path("work"));
-    for (const char* name : {"a.onnx", "b.db", "c.json", "tokens.bin"})
+    for (const char* name : {"a.onnx", "[a].onnx", "b.db", "c.json", "tokens.bin"})
       std::ofstream(path("work/") + name) << "x";
     fs::create_directory(path("work/sub"));
   }
@@ -88,9 +88,10 @@ TEST_F(HelpCommand, BashCompletesValues) {
 
 TEST_F(HelpCommand, BashCompletesFiles) {
   using Words = std::set<std::string>;
-  EXPECT_EQ(offered({"gradloom", "inspect", ""}), (Words{"a.onnx", "sub"}));
-  EXPECT_EQ(offered({"gradloom", "open", ""}), (Words{"a.onnx", "b.db", "c.json", "sub"}));
-  EXPECT_EQ(offered({"gradloom", "show", ""}), (Words{"a.onnx", "b.db", "c.json", "sub", "tokens.bin"}))
+  EXPECT_EQ(offered({"gradloom", "inspect", ""}), (Words{"[a].onnx", "a.onnx", "sub"}));
+  EXPECT_EQ(offered({"gradloom", "open", ""}), (Words{"[a].onnx", "a.onnx", "b.db", "c.json", "sub"}));
+  EXPECT_EQ(offered({"gradloom", "show", ""}),
+            (Words{"[a].onnx", "a.onnx", "b.db", "c.json", "sub", "tokens.bin"}))
       << "a session may be called anything";
   EXPECT_EQ(offered({"gradloom", "train", "--checkpoint", ""}), Words{"sub"});
   EXPECT_EQ(offered({"gradloom", "train", "--export-onnx", "a"}), Words{"a.onnx"});
