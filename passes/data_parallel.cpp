@@ -60,7 +60,8 @@ class DataParallel final : public Pass {
     return graph.nodes[bucket.nodes[0]].op == &reduce_gradients_op();
   }
 
-  // Of one type, and run as often; what a state holds next is replaced where it is, which background work cannot do.
+  // Of one type, and run as often; what a state holds next is replaced where it is, which background work cannot do. What forward
+  // and backward pass wait for in their midst (sync-batchnorm) stays there.
   Result<std::vector<Bucket>> fill_buckets(Rewriter& rw) const {
     const Graph& graph = rw.graph();
     const std::vector<NodeId> order = TRY(topological_order(graph));
@@ -70,7 +71,8 @@ class DataParallel final : public Pass {
     std::vector<NodeId> exchanges;
     for (const NodeId id : order)
       if ((graph.nodes[id].op == &all_reduce_op() || graph.nodes[id].op == &reduce_gradients_op()) &&
-          graph.nodes[id].inputs.size() == 1 && maker(id) != kNone)
+          graph.nodes[id].origin.phase == Phase::optimizer && graph.nodes[id].inputs.size() == 1 &&
+          maker(id) != kNone)
         exchanges.push_back(id);
     std::stable_sort(exchanges.begin(), exchanges.end(),
                      [&](NodeId a, NodeId b) { return place[maker(a)] < place[maker(b)]; });

@@ -1,6 +1,7 @@
 // Trainings on several processes of this machine, started by --ranks.
 #include <dirent.h>
 
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -99,6 +100,7 @@ class Ranks : public Commands {
   }
 
   void expect_one_checkpoint(const char* passes);
+  void expect_one_large_batch(int ranks, const Words& more, double largest);
   // Within ten seconds.
   static bool ends(pid_t process) {
     for (int i = 0; i < 100; ++i) {
@@ -203,6 +205,58 @@ TEST_F(Ranks, KeepGradientsApart) {
   expect_zero_equal("bert-tiny", "2",
                     {"--optimizer", "adamw{lr=1e-3}", "--precision", "f16", "--loss-scale",
                      "dynamic{initial=1e9,interval=1}", "--clip-norm", "0.5"});
+}
+
+// Batches of 4 of each of so many ranks against one rank with all of them in one batch: losses, parameters, running statistics.
+void Ranks::expect_one_large_batch(int ranks, const Words& more, double largest) {
+  constexpr std::int64_t kBatch = 4, kSteps = 3, kPixels = 64;
+  const auto arrays = [&](std::int64_t batch) {
+    const std::int64_t count = kSteps * ranks * kBatch / batch;
+    std::vector<double> pixels;
+    std::vector<std::int64_t> labels;
+    for (std::int64_t i = 0; i < count * batch; ++i) {
+      labels.push_back(i * 7 % 10);
+      for (std::int64_t k = 0; k < kPixels; ++k)
+        pixels.push_back(std::sin(static_cast<double>(i * kPixels + k)) * (1 + static_cast<double>(i % 5)));
+    }
+    Tensor all_labels(DType::i64, {count, batch});
+    std::memcpy(all_labels.mutable_data(), labels.data(), all_labels.bytes());
+    return std::map<std::string, Tensor>{
+        {"image", Tensor::from_f64(DType::f64, {count, batch, 1, 8, 8}, pixels)}, {"labels", all_labels}};
+  };
+  const auto train = [&](int n, const char* saved) {
+    const std::int64_t batch = n == 1 ? kBatch * ranks : kBatch;
+    EXPECT_TRUE(write_npz(path("data.npz"), arrays(batch)).ok());
+    return run(with({"train", model("cnn-digits") + "/model.onnx", "--dim", "batch=" + std::to_string(batch),
+                     "--steps", "3", "--precision", "f64", "--threads", "1", "--ranks", std::to_string(n),
+                     "--data", "npz:" + path("data.npz"), "--save-params", path(saved), "--json"},
+                    more));
+  };
+  const Outcome alone = train(1, "a.npz"), together = train(ranks, "b.npz");
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  ASSERT_EQ(together.code, 0) << together.err;
+  const Words a_losses = losses(alone), b_losses = losses(together);
+  ASSERT_EQ(a_losses.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(std::stod(a_losses[i]), std::stod(b_losses[i]), largest) << i;
+  const auto a = parameters("a.npz"), b = parameters("b.npz");
+  ASSERT_EQ(a.size(), b.size());
+  bool running = false;
+  for (const auto& [key, x] : a) {
+    running = running || key.find("running_var") != std::string::npos;
+    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), largest) << key;
+  }
+  EXPECT_TRUE(running);
+}
+
+TEST_F(Ranks, NormalizeByTheBatchOfAll) {
+  const Words sgd{"--optimizer", "sgd{lr=0.1,momentum=0.9}", "--passes"};
+  for (const char* passes :
+       {"sync-batchnorm", "default,sync-batchnorm", "default,zero{stage=2},sync-batchnorm"})
+    for (const int ranks : {2, 3}) {
+      SCOPED_TRACE(passes);
+      expect_one_large_batch(ranks, with(sgd, {passes}), 1e-10);
+    }
 }
 
 TEST_F(Ranks, CombineGradientsByAdasum) {
