@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
+#include "app/rank_peaks.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/ops/collectives/adasum.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "engine/plan/streams.h"
 #include "engine/ranks/world.h"
-#include "passes/zero.h"
 
 namespace gradloom {
 namespace {
@@ -92,8 +92,10 @@ std::vector<Moment> events_of(const Prepared& prepared) {
     const PlanStep& step = c.plan.steps[i];
     const Node& node = graph.nodes[step.node];
     Moment event;
-    if (node.op == &all_reduce_begin_op()) {
-      event = {Moment::begin, 0, bytes_of(graph, node), 0};
+    if (node.op == &all_reduce_begin_op() || node.op == &reduce_gradients_op()) {
+      const int ways =
+          node.op == &all_reduce_begin_op() ? 1 : 2;  // a gradient goes to its owner, and not back
+      event = {Moment::begin, 0, bytes_of(graph, node) / ways, 0};
       begun[node.outputs.back()] = events.size();
     } else if (node.op == &all_reduce_wait_op()) {
       event = {Moment::wait, 0, 0, begun.at(node.inputs[0])};
@@ -102,7 +104,9 @@ std::vector<Moment> events_of(const Prepared& prepared) {
     } else if (node.op == &all_reduce_adasum_op()) {
       event = {Moment::adasum, 0, bytes_of(graph, node), 0};
     } else if (node.op == &share_parameters_op()) {
-      event = {Moment::exchange, 0, bytes_of(graph, node) / 2, 0};  // each goes one way
+      double bytes = 0;
+      for (const ValueId out : node.outputs) bytes += static_cast<double>(byte_size(graph.type(out)));
+      event = {Moment::exchange, 0, bytes / 2, 0};  // each goes one way
     } else {
       event.ns = ns[i];
       if (step.micro) event.ns *= repeats;
@@ -137,45 +141,6 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, const C
   }
   row.step_ns = now;
   return row;
-}
-
-// What the optimizer remembers of each parameter, in the order in which pass zero shares it out.
-std::vector<std::int64_t> state_bytes(const TrainGraph& train) {
-  const Graph& graph = train.graph;
-  std::map<ValueId, std::int64_t> bytes;
-  for (const TrainState& state : train.states) {
-    if (state.parameter.empty() || !state.remembered || state.name == kAverage) continue;
-    const ValueId value = find_value(graph, state.value);
-    if (value != kNone)
-      bytes[find_value(graph, state.parameter)] += static_cast<std::int64_t>(byte_size(graph.type(value)));
-  }
-  std::vector<std::int64_t> list;
-  for (const auto& [parameter, of_parameter] : bytes) list.push_back(of_parameter);
-  return list;
-}
-
-// Of the states of each rank.
-std::vector<std::int64_t> shares_of(const std::vector<std::int64_t>& bytes, std::int64_t ranks) {
-  std::vector<std::int64_t> shares(static_cast<std::size_t>(ranks), 0);
-  const std::vector<std::int64_t> owners = zero_owners(bytes, ranks);
-  for (std::size_t i = 0; i < bytes.size(); ++i) shares[static_cast<std::size_t>(owners[i])] += bytes[i];
-  return shares;
-}
-
-void add_peaks(const Prepared& prepared, std::vector<ScalingRow>& rows) {
-  const Compiled& c = prepared.compiled;
-  const std::vector<std::int64_t> bytes = state_bytes(c.train);
-  const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-  const bool apart = std::any_of(c.plan.steps.begin(), c.plan.steps.end(), [&](const PlanStep& step) {
-    return c.train.graph.nodes[step.node].op == &share_parameters_op();
-  });
-  const std::int64_t kept =
-      apart ? shares_of(bytes, prepared.recipe.ranks)[0] : total;  // the plan is rank 0's
-  for (ScalingRow& row : rows) {
-    const std::vector<std::int64_t> shares = shares_of(bytes, row.ranks);
-    row.peak_bytes = c.plan.peak_bytes() - kept + total;
-    row.zero_peak_bytes = row.peak_bytes - total + *std::max_element(shares.begin(), shares.end());
-  }
 }
 
 std::string bend_text(const std::vector<ScalingRow>& rows) {
@@ -225,7 +190,8 @@ RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
     row.efficiency = row.step_ns > 0 ? scaling.rows.front().step_ns / row.step_ns : 1;
   }
   scaling.bend = bend_text(scaling.rows);
-  add_peaks(prepared, scaling.rows);
+  const PeakPrediction peaks(prepared);
+  for (ScalingRow& row : scaling.rows) row.peaks = peaks.of(row.ranks);
   return scaling;
 }
 
@@ -237,8 +203,9 @@ Json scaling_json(const RankScaling& scaling) {
                     {"exchange_ns", row.exchange_ns},
                     {"exposed_ns", row.exposed_ns},
                     {"efficiency", row.efficiency},
-                    {"peak_bytes", row.peak_bytes},
-                    {"zero_peak_bytes", row.zero_peak_bytes}});
+                    {"peak_bytes", row.peaks.whole_bytes},
+                    {"zero_peak_bytes", row.peaks.zero_bytes},
+                    {"zero2_peak_bytes", row.peaks.zero2_bytes}});
   return {{"exchanges_per_step", scaling.exchanges},
           {"exchanged_bytes", scaling.bytes},
           {"kernel_times", scaling.measured ? "measured" : "estimated"},
@@ -265,12 +232,13 @@ void print_scaling(const Output& out, const RankScaling& scaling, const Prepared
   for (const ScalingRow& row : scaling.rows)
     rows.push_back({row.ranks == recipe.ranks ? "*" : "", std::to_string(row.ranks),
                     duration_text(row.step_ns), time_text(row.exchange_ns), time_text(row.exposed_ns),
-                    percent_text(row.efficiency), bytes_text(static_cast<double>(row.peak_bytes)),
-                    bytes_text(static_cast<double>(row.zero_peak_bytes))});
+                    percent_text(row.efficiency), bytes_text(static_cast<double>(row.peaks.whole_bytes)),
+                    bytes_text(static_cast<double>(row.peaks.zero_bytes)),
+                    bytes_text(static_cast<double>(row.peaks.zero2_bytes))});
   out.text("");
-  out.text(table_text(
-      {"", "ranks", "predicted step", "exchanges", "not hidden", "efficiency", "peak of a rank", "with zero"},
-      rows, {0}));
+  out.text(table_text({"", "ranks", "predicted step", "exchanges", "not hidden", "efficiency",
+                       "peak of a rank", "with zero", "zero{stage=2}"},
+                      rows, {0}));
   if (!scaling.bend.empty()) out.text(scaling.bend);
 }
 

@@ -3,7 +3,7 @@
 //
 // An exchange of B bytes on N ranks, L to a machine, is predicted as engine/ranks/world.h makes it: 2 L (N - L) / N B bytes leave a
 // machine over its link, 2 L (L - 1) / N B move inside, at the same time; then come two latencies, half a microsecond for each of the
-// 2 (N - 1) messages, and the sum of B bytes at 4 GB/s. Exchanges are made one after the other; those that the plan begins in the
+// 2 (N - 1) messages, and the sum of B bytes at 4 GB/s. What goes one way alone (zero) counts as half. Exchanges are made one after the other; those that the plan begins in the
 // background cost a step only what their wait is longer than the kernels before it. Every rank has as many samples as now.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "app/job.h"
 #include "app/output.h"
+#include "app/rank_peaks.h"
 
 namespace gradloom {
 
@@ -31,8 +32,7 @@ struct ScalingRow {
   std::int64_t ranks = 1;
   double step_ns = 0, exchange_ns = 0, exposed_ns = 0;  // exposed: that kernels wait for exchanges
   double efficiency = 1;                                // samples per second against as many single ranks
-  // Of the rank that has most: as every rank keeps all of the optimizer's states, and with pass zero.
-  std::int64_t peak_bytes = 0, zero_peak_bytes = 0;
+  RankPeaks peaks;
 };
 struct RankScaling {
   std::int64_t exchanges = 0;    // in a step

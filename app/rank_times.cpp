@@ -12,6 +12,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/adasum.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "engine/ranks/world.h"
 
@@ -129,7 +130,7 @@ std::vector<ExchangeRow> RankTimes::own_exchanges(const StepResult& result) cons
   for (const bool background : {false, true}) {
     const auto exchanges = [&](const OpDef* op) {
       return background
-                 ? op == &all_reduce_begin_op()
+                 ? op == &all_reduce_begin_op() || op == &reduce_gradients_op()
                  : op == &all_reduce_op() || op == &all_reduce_adasum_op() || op == &share_parameters_op();
     };
     auto next = made.begin();

@@ -6,6 +6,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/adasum.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/training/optimizer_inputs.h"
 #include "passes/pass.h"
 
@@ -23,6 +24,8 @@ class Adasum final : public Pass {
     std::map<DType, std::vector<NodeId>> exchanges;
     for (const NodeId id : TRY(topological_order(graph))) {
       const Node& node = graph.nodes[id];
+      if (node.op == &reduce_gradients_op())
+        return Error{Errc::usage, "AdaSum needs every gradient on all ranks: zero{stage=1}, not stage=2"};
       if (node.op != &all_reduce_op() || node.inputs.size() != 1 || !is_gradient(rw, node.outputs[0]))
         continue;
       const std::int64_t ranks = node.attrs.integer("ranks");

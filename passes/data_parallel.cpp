@@ -7,6 +7,7 @@
 
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/reduce_gradients.h"
 #include "passes/pass.h"
 
 namespace gradloom {
@@ -15,8 +16,9 @@ namespace {
 constexpr const char* kRule = "bucket";
 
 struct Bucket {
-  std::vector<NodeId> nodes;  // that make the mean of one tensor each, in the order in which these are ready
-  std::int64_t rank = 0;      // in the schedule, of what makes the last of them
+  // That make the mean of one tensor each, for all ranks or for its owner, in the order in which these are ready.
+  std::vector<NodeId> nodes;
+  std::int64_t rank = 0;  // in the schedule, of what makes the last of them
   std::int64_t bytes = 0;
   bool in_background = false;
 };
@@ -38,19 +40,28 @@ class DataParallel final : public Pass {
       Bucket& bucket = buckets[i];
       std::erase_if(bucket.nodes, [&](NodeId id) { return !rw.allowed(kRule, id); });
       if (bucket.nodes.empty() || (bucket.nodes.size() == 1 && !bucket.in_background)) continue;
-      if (!bucket.in_background) {
+      if (bucket.in_background) {
+        const std::int64_t rank = bucket.rank;
+        next_begun = TRY(spread(rw, bucket, next_begun, next_rank));
+        next_rank = rank;
+      } else if (reduces(rw.graph(), bucket)) {
+        bucket.rank = rw.graph().nodes[bucket.nodes[0]].rank;
+        TRY(spread(rw, bucket, kNone, 0));
+      } else {
         TRY(merge(rw, bucket));
-        continue;
       }
-      const std::int64_t rank = bucket.rank;
-      next_begun = TRY(spread(rw, bucket, next_begun, next_rank));
-      next_rank = rank;
     }
     return {};
   }
 
  private:
-  // Of one type, and run as often; what a state holds next is replaced where it is, which background work cannot do.
+  // Each goes to its owner alone.
+  static bool reduces(const Graph& graph, const Bucket& bucket) {
+    return graph.nodes[bucket.nodes[0]].op == &reduce_gradients_op();
+  }
+
+  // Of one type, and run as often; what a state holds next is replaced where it is, which background work cannot do. What forward
+  // and backward pass wait for in their midst (sync-batchnorm) stays there.
   Result<std::vector<Bucket>> fill_buckets(Rewriter& rw) const {
     const Graph& graph = rw.graph();
     const std::vector<NodeId> order = TRY(topological_order(graph));
@@ -59,7 +70,9 @@ class DataParallel final : public Pass {
     const auto maker = [&](NodeId id) { return graph.values[graph.nodes[id].inputs[0]].producer; };
     std::vector<NodeId> exchanges;
     for (const NodeId id : order)
-      if (graph.nodes[id].op == &all_reduce_op() && graph.nodes[id].inputs.size() == 1 && maker(id) != kNone)
+      if ((graph.nodes[id].op == &all_reduce_op() || graph.nodes[id].op == &reduce_gradients_op()) &&
+          graph.nodes[id].origin.phase == Phase::optimizer && graph.nodes[id].inputs.size() == 1 &&
+          maker(id) != kNone)
         exchanges.push_back(id);
     std::stable_sort(exchanges.begin(), exchanges.end(),
                      [&](NodeId a, NodeId b) { return place[maker(a)] < place[maker(b)]; });
@@ -72,7 +85,7 @@ class DataParallel final : public Pass {
                                         [&](const Update& u) { return u.next == node.outputs[0]; });
       const bool background = overlap_ && !of_state;
       const std::string key = dtype_name(graph.type(node.inputs[0]).dtype) +
-                              std::string(of_state ? " state" : "") +
+                              std::string(of_state ? " state" : "") + " " + node.op->name +
                               (made_by.op->has(kAccumulates) ? " once" : "");
       const auto [at, fresh] = open.try_emplace(key, buckets.size());
       if (fresh) buckets.push_back({.in_background = background});
@@ -112,18 +125,56 @@ class DataParallel final : public Pass {
     for (std::size_t i = 0; i < old.size(); ++i) rw.replace(old[i], means[i]);
   }
 
+  // What was added behind a gradient's way to its owner: `done`, and at the owner `result`.
+  struct Behind {
+    ValueId done = kNone, result = kNone;
+  };
+  static std::vector<Behind> behind(const Rewriter& rw, const Bucket& bucket, std::vector<NodeId>& nodes) {
+    std::vector<Behind> all;
+    for (const NodeId id : bucket.nodes) {
+      Behind of_one;
+      for (const ValueId out : rw.graph().nodes[id].outputs)
+        for (const Use& use : rw.uses(out)) {
+          const Node& reader = rw.graph().nodes[use.node];
+          if (reader.op == &all_reduce_wait_op()) of_one.done = reader.outputs[0];
+          if (reader.op == &all_reduce_result_op()) of_one.result = reader.outputs[0];
+          nodes.push_back(use.node);
+        }
+      all.push_back(of_one);
+    }
+    return all;
+  }
+
+  // The node that begins a bucket's exchange: its results, and the workspace.
+  static Result<std::vector<ValueId>> begin(GraphBuilder& b, const Bucket& bucket) {
+    const Graph& graph = b.graph();
+    const Node first = graph.nodes[bucket.nodes[0]];
+    Attrs attrs = first.attrs;
+    std::size_t results = bucket.nodes.size();
+    const char* name = "bucket/AllReduceBegin";
+    if (reduces(graph, bucket)) {
+      std::vector<std::int64_t> owners;
+      for (const NodeId id : bucket.nodes) owners.push_back(graph.nodes[id].attrs.integers("owners")[0]);
+      results = static_cast<std::size_t>(std::count(owners.begin(), owners.end(), attrs.integer("rank")));
+      attrs.set("owners", owners);
+      name = "bucket/ReduceGradients";
+    }
+    const OpDef& op = reduces(graph, bucket) ? reduce_gradients_op() : all_reduce_begin_op();
+    const BuildScope early(b, {b.context().origin, bucket.rank, b.context().name_prefix});
+    return b.add(op, inputs_of(graph, bucket), std::move(attrs), static_cast<int>(results) + 1, {},
+                 b.unique_name(name));
+  }
+
   // `next_begun`: of the bucket that is ready after this one, or kNone; returns the same of this one.
   static Result<ValueId> spread(Rewriter& rw, const Bucket& bucket, ValueId next_begun,
                                 std::int64_t next_rank) {
     const std::vector<ValueId> inputs = inputs_of(rw.graph(), bucket);
-    const Node first = rw.graph().nodes[bucket.nodes[0]];
-    GraphBuilder& b = rw.begin(kRule, bucket.nodes[0], bucket.nodes);
-    std::vector<ValueId> means;
-    {
-      const BuildScope early(b, {b.context().origin, bucket.rank, b.context().name_prefix});
-      means = TRY(b.add(all_reduce_begin_op(), inputs, first.attrs, static_cast<int>(inputs.size()) + 1, {},
-                        b.unique_name("bucket/AllReduceBegin")));
-    }
+    const bool to_owners = reduces(rw.graph(), bucket);
+    const std::int64_t last_rank = rw.graph().nodes[bucket.nodes[0]].rank;
+    std::vector<NodeId> replaced = bucket.nodes;
+    const std::vector<Behind> old = to_owners ? behind(rw, bucket, replaced) : std::vector<Behind>();
+    GraphBuilder& b = rw.begin(kRule, bucket.nodes[0], replaced);
+    std::vector<ValueId> means = TRY(begin(b, bucket));
     const ValueId workspace = means.back();
     means.pop_back();
     std::vector<ValueId> kept{workspace};
@@ -131,13 +182,18 @@ class DataParallel final : public Pass {
     kept.insert(kept.end(), means.begin(), means.end());
     if (next_begun != kNone) kept.push_back(next_begun);
     const BuildScope later(
-        b, {b.context().origin, next_begun == kNone ? first.rank : next_rank, b.context().name_prefix});
+        b, {b.context().origin, next_begun == kNone ? last_rank : next_rank, b.context().name_prefix});
     const ValueId done =
         TRY(b.add(all_reduce_wait_op(), kept, {}, 1, {}, b.unique_name("bucket/AllReduceWait")))[0];
     for (ValueId& mean : means)
       mean = TRY(b.add(all_reduce_result_op(), {mean, done}, {}, 1, {}, b.unique_name("bucket/result")))[0];
-    replace_results(rw, bucket, means);
-    rw.commit(said(bucket) + ", in the background");
+    auto mean = means.begin();
+    for (const Behind& of_one : old) {
+      rw.replace(of_one.done, done);
+      if (of_one.result != kNone) rw.replace(of_one.result, *mean++);
+    }
+    if (!to_owners) replace_results(rw, bucket, means);
+    rw.commit(said(bucket) + (bucket.in_background ? ", in the background" : ""));
     return workspace;
   }
 
@@ -179,7 +235,8 @@ const PassDef data_parallel_pass = {
     .doc =
         "With several ranks, the means of gradients over the ranks are made together until bucket_mb megabytes are full, in the order in "
         "which gradients are complete, and with overlap in the background: a piece is waited for when the next one has begun, the last "
-        "ones before the updates. The sums keep their order, so loss and gradients keep their bits. One rank has nothing to exchange.",
+        "ones before the updates. The sums keep their order, so loss and gradients keep their bits. What zero{stage=2} sends to one rank alone goes "
+        "in pieces of its own. One rank has nothing to exchange.",
     .phase = PassPhase::post_gradient,
     .make = [] { return std::unique_ptr<Pass>(new DataParallel); },
     .example = example,

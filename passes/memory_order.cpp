@@ -11,6 +11,8 @@
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/reduce_gradients.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "engine/plan/plan.h"
 #include "passes/min_cut.h"
 #include "passes/pass.h"
@@ -239,8 +241,12 @@ class MemoryOrder final : public Pass {
         {.help = "orders that lower the peak by less are not worth another plan", .min = 0.01, .max = 100});
   }
 
+  // Behind ShareParameters every rank has a plan of its own, and the same exchanges in it.
   static auto begins_exchange(const Graph& graph) {
-    return [&graph](NodeId id) { return graph.nodes[id].op == &all_reduce_begin_op(); };
+    return [&graph](NodeId id) {
+      const OpDef* const op = graph.nodes[id].op;
+      return op == &all_reduce_begin_op() || op == &reduce_gradients_op() || op == &share_parameters_op();
+    };
   }
 
   Status run(Rewriter& rw) const override { return run_for(kernels::Target::cpu, rw); }

@@ -48,7 +48,7 @@ constexpr KeyReason kReasons[] = {
     {"/data_efficiency", "batches come in the order of the data"},
     {"/data_types", "gradients are summed in f32"},
     {"/dataloader_drop_last", "batches are whole here"},
-    {"/disable_allgather", "ranks exchange gradients alone"},
+    {"/disable_allgather", "parameters that one rank updates go to all, each as it is"},
     {"/dump_state", "gradloom show and the recipe hold the state"},
     {"/eigenvalue", "nothing of the kind"},
     {"/elasticity", "the number of ranks stays"},
@@ -86,14 +86,14 @@ constexpr KeyReason kReasons[] = {
     {"/bf16/bf16_master_weights_and_grads", "precision bf16{weights=low} is nearest"},
     {"/bf16/bf16_optimizer_states", "the option eight_bit_states of optimizers is nearest"},
     {"/torch_autocast/lower_precision_safe_modules", "precision has lists of operators: full and low"},
-    {"/zero_optimization/allgather_partitions", "ranks exchange gradients alone"},
-    {"/zero_optimization/allgather_bucket_size", "ranks exchange gradients alone"},
+    {"/zero_optimization/allgather_partitions", "parameters that one rank updates go to all, each as it is"},
+    {"/zero_optimization/allgather_bucket_size", "parameters that one rank updates go to all, each as it is"},
     {"/zero_optimization/contiguous_gradients", "gradients have their planned place"},
-    {"/zero_optimization/reduce_scatter", "a mean is a reduce-scatter and an all-gather"},
+    {"/zero_optimization/reduce_scatter", "a gradient goes to the rank that owns it, or its parts to all"},
     {"/zero_optimization/offload_optimizer", "the optimizer's state stays with its parameter"},
     {"/zero_optimization/offload_param", "parameters stay on the device"},
     {"/zero_optimization/cpu_offload", "the optimizer's state stays with its parameter"},
-    {"/zero_optimization/round_robin_gradients", "every rank keeps all gradients"},
+    {"/zero_optimization/round_robin_gradients", "the largest parameters are shared out first"},
 };
 
 std::string why_not(const std::string& path, const json& value) {
@@ -156,6 +156,12 @@ std::string option_of(const RecipePass& pass, const std::string& name) {
   for (const FieldRow& row : list_fields([&](FieldVisitor& v) { made->fields(v); }))
     if (row.name == name) return row.value;
   return "";
+}
+
+std::int64_t zero_stage(const Recipe& recipe) {
+  for (const RecipePass& pass : recipe.passes)
+    if (pass.name == kZeroPass) return std::strtoll(option_of(pass, "stage").c_str(), nullptr, 10);
+  return 0;
 }
 
 void set_option(RecipePass& pass, const std::string& name, const std::string& value) {

@@ -25,6 +25,7 @@ std::string loss_scale_text(const LossScaleSpec& spec);
 
 double gradient_bytes(const Recipe& recipe);  // of an element of a gradient
 std::string option_of(const RecipePass& pass, const std::string& name);
+std::int64_t zero_stage(const Recipe& recipe);  // 0: without pass zero
 void set_option(RecipePass& pass, const std::string& name, const std::string& value);
 // a / b, in 15 digits where these give back b.
 double rounded_quotient(double a, double b);

@@ -495,26 +495,20 @@ class DeepSpeedReader {
   }
 
   Status set_stage(std::int64_t stage) {
-    constexpr const char* kPath = "/zero_optimization/stage";
-    if (stage > 1)
-      note(kPath, std::to_string(stage),
-           stage == 2 ? "every rank keeps the gradients of all parameters here"
-                      : "every rank keeps all parameters and gradients here");
-    if (stage != 1) return {};
-    const PassDef* const zero = find_pass(kZeroPass);
-    if (zero == nullptr) {
-      note(kPath, "1", "every rank keeps the optimizer's state of all parameters here");
-      return {};
+    if (stage == 0) return {};
+    if (stage > 2)
+      note("/zero_optimization/stage", std::to_string(stage),
+           "every rank keeps all parameters here: taken as stage 2");
+    const PassDef& zero = *find_pass(kZeroPass);
+    const auto is_zero = [](const RecipePass& pass) { return pass.name == kZeroPass; };
+    if (std::none_of(recipe_.passes.begin(), recipe_.passes.end(), is_zero)) {
+      Pipeline pipeline = TRY(recipe_pipeline(recipe_));
+      const auto at = place_of(pipeline, zero, TRY(recipe_rules(recipe_)));
+      pipeline.passes.insert(at, TRY(configure_pass(zero)));
+      set_pipeline(recipe_, pipeline);
     }
-    Pipeline pipeline = TRY(recipe_pipeline(recipe_));
-    const Rules rules = TRY(recipe_rules(recipe_));
-    const bool there = std::any_of(pipeline.passes.begin(), pipeline.passes.end(),
-                                   [&](const PassConfig& pass) { return pass.def == zero; });
-    if (there) return {};
-    PassConfig config = TRY(configure_pass(*zero));
-    const auto at = place_of(pipeline, *zero, rules);
-    pipeline.passes.insert(at, std::move(config));
-    set_pipeline(recipe_, pipeline);
+    const auto pass = std::find_if(recipe_.passes.begin(), recipe_.passes.end(), is_zero);
+    set_option(*pass, "stage", stage > 1 ? "2" : "1");
     return {};
   }
 

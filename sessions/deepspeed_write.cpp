@@ -209,10 +209,9 @@ class DeepSpeedWriter {
   // ---- what ranks exchange ----
 
   void write_exchange() {
-    ordered zero = {{"stage", 0}};
+    ordered zero = {{"stage", zero_stage(recipe_)}};
     bool exchanges = false;
     for (const RecipePass& pass : recipe_.passes) {
-      if (pass.name == kZeroPass) zero["stage"] = 1;
       if (pass.name != kBucketPass) continue;
       exchanges = true;
       const double megabytes = std::strtod(option_of(pass, "bucket_mb").c_str(), nullptr);

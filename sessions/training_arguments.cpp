@@ -7,7 +7,7 @@
 #include "engine/train/optimizers.h"
 #include "engine/train/schedules.h"
 #include "passes/precision.h"
-#include "sessions/deepspeed.h"
+#include "sessions/deepspeed_parts.h"
 
 namespace gradloom {
 namespace {
@@ -16,6 +16,20 @@ using ordered = nlohmann::ordered_json;
 using kernels::OptimizerKind;
 
 constexpr std::int64_t kEndless = 1'000'000'000'000;  // steps of a recipe whose epochs alone say when it ends
+
+// FSDP's SHARD_GRAD_OP divides states and gradients, and keeps parameters whole between the passes: ZeRO 2. It is for GPUs.
+bool by_fsdp(const Recipe& recipe) {
+  return recipe.ranks > 1 && zero_stage(recipe) == 2 &&
+         (recipe.device.starts_with("cuda") || recipe.device.starts_with("hip"));
+}
+
+void note_zero(const Recipe& recipe, std::vector<ConversionNote>& notes) {
+  const std::int64_t stage = zero_stage(recipe);
+  if (stage == 0 || by_fsdp(recipe)) return;
+  notes.push_back({"passes", stage == 1 ? "zero" : "zero{stage=2}",
+                   stage == 1 ? "FSDP divides gradients too, as zero{stage=2}: DeepSpeed's file has stage 1"
+                              : "FSDP, which divides states and gradients, is for several GPUs"});
+}
 
 class ArgumentsWriter {
  public:
@@ -36,6 +50,8 @@ class ArgumentsWriter {
     write_evaluation();
     out_["seed"] = recipe_.seed;
     if (recipe_.device == "cpu") out_["use_cpu"] = true;
+    if (by_fsdp(recipe_)) out_["fsdp"] = "shard_grad_op";
+    note_zero(recipe_, notes_);
     note_unsaid(recipe_,
                 {"dims " + std::string(kBatchDim), "optimizer", "schedule", "clip_norm", "accumulate",
                  "precision", "seed", "steps", "epochs", "eval_every", "device"},
@@ -171,8 +187,14 @@ Result<ConvertedFile> accelerate_config_of(const Recipe& recipe, std::int64_t ma
   file.text += std::string("distributed_type: ") +
                (recipe.ranks == 1 ? "\"NO\""
                 : cpu             ? "MULTI_CPU"
+                : by_fsdp(recipe) ? "FSDP"
                                   : "MULTI_GPU") +
                "\n";
+  if (by_fsdp(recipe))
+    file.text +=
+        "fsdp_config:\n  fsdp_version: 1\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+        "  fsdp_auto_wrap_policy: NO_WRAP\n  fsdp_state_dict_type: FULL_STATE_DICT\n";
+  note_zero(recipe, file.notes);
   file.text += "mixed_precision: \"" + mixed + "\"\n";
   file.text += "num_machines: " + std::to_string(machines) +
                "\nnum_processes: " + std::to_string(recipe.ranks) + "\nmachine_rank: 0\n";

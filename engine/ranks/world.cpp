@@ -13,15 +13,15 @@
 #include "engine/base/hash.h"
 #include "engine/base/plugins.h"
 #include "engine/base/text.h"
-#include "engine/ranks/numbers.h"
+#include "engine/ranks/pieces.h"
 #include "kernels/clock.h"
 #include "kernels/signals.h"
 
 namespace gradloom {
 namespace {
 
-// Tags: what is told at the end, and all else.
-constexpr int kEndTag = 1, kDataTag = 2;
+// The tag of what is told at the end.
+constexpr int kEndTag = 1;
 constexpr std::int64_t kMostMessageBytes = std::int64_t{1} << 29;
 
 std::unique_ptr<World>& own_world() {
@@ -48,49 +48,6 @@ Result<const GradloomTransport*> load_transport() {
   return transport;
 }
 
-// Calls f(piece, from, to) for the elements of each piece that are in [begin, end) of them all.
-template <class F>
-void for_pieces(std::span<const World::Piece> pieces, std::int64_t begin, std::int64_t end, const F& f) {
-  std::int64_t at = 0;
-  for (const World::Piece& piece : pieces) {
-    const std::int64_t from = std::max(begin, at) - at, to = std::min(end, at + piece.count) - at;
-    if (from < to) f(piece, from, to);
-    at += piece.count;
-  }
-}
-
-// `parts`: where each rank's elements are.
-template <class T>
-void add_means(std::span<const void* const> parts, void* to, std::int64_t count) {
-  using Wide = decltype(widened(T{}));
-  constexpr std::int64_t kBlock = 1024;  // of sums, in the first cache
-  std::array<Wide, kBlock> sums;
-  const auto ranks = static_cast<Wide>(parts.size());
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - begin);
-    std::fill_n(sums.begin(), n, Wide{0});
-    for (const void* part : parts) {
-      const T* const x = static_cast<const T*>(part) + begin;
-      for (std::int64_t i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] += widened(x[i]) / ranks;
-    }
-    T* const y = static_cast<T*>(to) + begin;
-    for (std::int64_t i = 0; i < n; ++i) set(y[i], sums[static_cast<std::size_t>(i)]);
-  }
-}
-
-void add_means(DType type, std::span<const void* const> parts, void* to, std::int64_t count) {
-  with_type(type, [&]<class T>(T) { add_means<T>(parts, to, count); });
-}
-
-std::int64_t count_of(std::span<const World::Piece> pieces) {
-  std::int64_t count = 0;
-  for (const World::Piece& piece : pieces) count += piece.count;
-  return count;
-}
-
-const char* at(const void* base, std::int64_t bytes) { return static_cast<const char*>(base) + bytes; }
-char* at(void* base, std::int64_t bytes) { return static_cast<char*>(base) + bytes; }
-
 }  // namespace
 
 struct World::End {
@@ -110,16 +67,6 @@ struct World::Request {
   int handle = -1, peer = 0;
   bool done = false, receives = false;
 };
-
-struct World::Range {
-  std::int64_t begin = 0, end = 0;
-};
-
-// The part of `count` elements that is a rank's to add.
-World::Range World::part_of(std::int64_t count, int rank) const {
-  const auto begin = [&](std::int64_t r) { return count / size_ * r + std::min(r, count % size_); };
-  return {begin(rank), begin(rank + 1)};
-}
 
 Result<World*> World::join(const RankPlace& place) {
   CHECK(own_world() == nullptr, "a process joins one world");
@@ -168,9 +115,17 @@ World::~World() {
 }
 
 void World::begin_mean(DType type, std::vector<Piece> pieces, void* workspace) {
+  begin({type, std::move(pieces), {}, workspace});
+}
+
+void World::begin_reduce(DType type, std::vector<Piece> pieces, std::vector<int> owners, void* workspace) {
+  begin({type, std::move(pieces), std::move(owners), workspace});
+}
+
+void World::begin(Exchange exchange) {
   {
     const std::lock_guard lock(mutex_);
-    begun_.push_back({type, std::move(pieces), workspace});
+    begun_.push_back(std::move(exchange));
   }
   if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
   changed_.notify_all();
@@ -184,7 +139,10 @@ void World::work() {
     if (begun_.empty()) return;
     const Exchange& next = begun_.front();  // stays where it is: others are added behind it
     lock.unlock();
-    Status made = recorded(true, [&] { return mean_now(next.type, next.pieces, next.workspace); });
+    Status made = recorded(true, [&] {
+      return next.owners.empty() ? mean_now(next.type, next.pieces, next.workspace)
+                                 : reduce_now(next.type, next.pieces, next.owners, next.workspace);
+    });
     lock.lock();
     if (!made.ok() && background_.ok()) background_ = std::move(made);
     begun_.pop_front();
@@ -347,51 +305,13 @@ void World::receive_range(int from, DType type, std::span<const Piece> pieces, R
   });
 }
 
-std::int64_t World::mean_workspace_bytes(DType type, std::int64_t count, int size) {
-  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
-  const std::int64_t part = count * width <= kSmallBytes ? count : (count + size - 1) / size;
-  return part * width * (size - 1);
-}
-
-// `workspace`: for each other rank its elements of the range that is this one's to add, in the order of the ranks.
-Status World::mean_now(DType type, std::span<const Piece> pieces, void* workspace) {
-  if (!status_.ok()) return status_;
-  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
-  const std::int64_t count = count_of(pieces);
-  const bool small = count * width <= kSmallBytes;
-  const auto range_of = [&](int rank) { return small ? Range{0, count} : part_of(count, rank); };
-  const Range own = range_of(rank_);
-  const std::int64_t length = own.end - own.begin;
-  for (int peer = 0, place = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    char* to = at(workspace, length * width * place++);
-    for_pieces(pieces, own.begin, own.end, [&](const Piece&, std::int64_t begin, std::int64_t end) {
-      receive(peer, kDataTag, to, (end - begin) * width);
-      to = at(to, (end - begin) * width);
-    });
-    send_range(peer, type, pieces, range_of(peer), false);
-  }
-  TRY(wait());
-  std::vector<const void*> from(static_cast<std::size_t>(size_));
-  std::int64_t done = 0;
-  for_pieces(pieces, own.begin, own.end, [&](const Piece& piece, std::int64_t begin, std::int64_t end) {
-    for (int peer = 0, place = 0; peer < size_; ++peer)
-      from[static_cast<std::size_t>(peer)] =
-          peer == rank_ ? at(piece.from, begin * width) : at(workspace, (length * place++ + done) * width);
-    add_means(type, from, at(piece.to, begin * width), end - begin);
-    done += end - begin;
-  });
-  return small ? status_ : spread_sums(type, pieces);
-}
-
-Status World::spread_sums(DType type, std::span<const Piece> pieces) {
-  const std::int64_t count = count_of(pieces);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    receive_range(peer, type, pieces, part_of(count, peer));
-    send_range(peer, type, pieces, part_of(count, rank_), true);
-  }
-  return wait();
+Status World::reduce(DType type, std::span<const Piece> pieces, std::span<const int> owners,
+                     void* workspace) {
+  settle();
+  const std::int64_t start_ns = kernels::now_ns();
+  Status made = recorded(false, [&] { return reduce_now(type, pieces, owners, workspace); });
+  waited_ns_ += kernels::now_ns() - start_ns;
+  return made;
 }
 
 Status World::adasum(DType type, std::span<const Piece> pieces, void* workspace) {
@@ -400,29 +320,6 @@ Status World::adasum(DType type, std::span<const Piece> pieces, void* workspace)
   Status made = recorded(false, [&] { return adasum_now(type, pieces, workspace); });
   waited_ns_ += kernels::now_ns() - start_ns;
   return made;
-}
-
-Status World::adasum_now(DType type, std::span<const Piece> pieces, void* workspace) {
-  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
-  for (const Piece& piece : pieces)
-    if (piece.to != piece.from)
-      std::memcpy(piece.to, piece.from, static_cast<std::size_t>(piece.count * width));
-  for (int distance = 1; distance < size_; distance *= 2) {
-    const int peer = rank_ ^ distance;
-    char* theirs = at(workspace, 0);
-    for (const Piece& piece : pieces) {
-      receive(peer, kDataTag, theirs, piece.count * width);
-      send(peer, kDataTag, piece.to, piece.count * width);
-      theirs = at(theirs, piece.count * width);
-    }
-    TRY(wait());
-    theirs = at(workspace, 0);
-    for (const Piece& piece : pieces) {
-      combine_adasum(type, piece.to, theirs, piece.count, rank_ < peer);
-      theirs = at(theirs, piece.count * width);
-    }
-  }
-  return {};
 }
 
 Status World::share(std::span<const Block> blocks) {

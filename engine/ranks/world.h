@@ -3,13 +3,14 @@
 // What they exchange is added in the order of the ranks, whatever arrives first: the same world gives the same bits on
 // every rank. A mean of gradients is made in two steps, as a reduce-scatter and an all-gather are: each rank sends every
 // other the part that is the other's to add, adds its own part, and sends the sum to all. So N ranks carry 2 (N - 1) / N times
-// the bytes each. What is small goes to every rank whole, in one step.
+// the bytes each. What is small goes to every rank whole, in one step. A gradient that only one rank needs goes to that one alone, and
+// is added there in the same order: half the bytes.
 //
 // A rank that cannot go on says so to all others, with its reason. One that is silent for longer than the limit is named
 // by those that wait for it. In both cases what waits gives up, with the Errc of the rank that ended or Errc::device, and no
 // later exchange waits again.
 //
-// Means that were begun are made by a thread of the world's own, one after the other, while the steps' thread computes; whatever
+// Means that were begun, for all or for their owners, are made by a thread of the world's own, one after the other, while the steps' thread computes; whatever
 // else is exchanged comes after them. Every rank begins and waits in the same order. But for that thread, the one that runs the
 // steps calls.
 #pragma once
@@ -71,6 +72,12 @@ class World {
   static std::int64_t mean_workspace_bytes(DType type, std::int64_t count, int size);
   // The same in the background: pieces and workspace stay as they are until wait_for(workspace).
   void begin_mean(DType type, std::vector<Piece> pieces, void* workspace);
+  // The same sums, of each piece at the rank that owns it alone: `owners`, one for each piece. `to` is read at that rank only.
+  Status reduce(DType type, std::span<const Piece> pieces, std::span<const int> owners, void* workspace);
+  // At `rank`; no more than of the mean of as many elements. `counts`: of each piece.
+  static std::int64_t reduce_workspace_bytes(DType type, std::span<const std::int64_t> counts,
+                                             std::span<const int> owners, int rank, int size);
+  void begin_reduce(DType type, std::vector<Piece> pieces, std::vector<int> owners, void* workspace);
   Status wait_for(const void* workspace);
   // to = AdaSum over the ranks of from, of each piece by itself (Maleki et al. 2020): pairs of ranks, then pairs of pairs, with
   //   adasum(a, b) = (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b
@@ -121,16 +128,22 @@ class World {
  private:
   struct End;      // what a rank says last
   struct Request;  // under way
-  struct Range;
+  struct Range {
+    std::int64_t begin = 0, end = 0;
+  };
   struct Exchange {
     DType type;
     std::vector<Piece> pieces;
+    std::vector<int> owners;  // empty: the mean goes to all
     void* workspace;
   };
   template <class Exchanging>
   Status recorded(bool background, const Exchanging& exchanging);
   Status adasum_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status mean_now(DType type, std::span<const Piece> pieces, void* workspace);
+  Status reduce_now(DType type, std::span<const Piece> pieces, std::span<const int> owners, void* workspace);
+  void begin(Exchange exchange);
+  void add_range(DType type, std::span<const Piece> pieces, Range range, const void* workspace);
   Result<Clock> ask_clock(int peer);
   Status answer_clock();
   void work();
@@ -144,6 +157,7 @@ class World {
   Status check(int code);
   void send_range(int to, DType type, std::span<const Piece> pieces, Range range, bool sums);
   void receive_range(int from, DType type, std::span<const Piece> pieces, Range range);
+  void receive_parts(DType type, std::span<const Piece> pieces, Range range, void* workspace);
   Range part_of(std::int64_t count, int rank) const;
   Status spread_sums(DType type, std::span<const Piece> pieces);
   std::string silent_ranks() const;

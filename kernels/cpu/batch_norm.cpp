@@ -5,6 +5,7 @@
 // One channel is one part: its sums go over the images in order. Channels in blocks: neighbours of one image
 // are one part, their sums go through the workspace [n, c, 2] and are joined in the order of the images; x, y
 // and their gradients may be bf16, all that belongs to a channel is f32 then.
+// Without y: no more than mean and variance of the batch, as saved_mean and saved_inv_std; scale, bias and running ones are not read.
 #include "kernels/cpu/halves.h"
 #include "kernels/cpu/planes.h"
 
@@ -15,13 +16,15 @@ template <class T>
 void normalize_channels(const BatchNormArgs& args) {
   const Planes planes{args.n, args.c * args.spatial, args.spatial};
   const i64 per_channel = args.n * args.spatial, ahead = planes.ahead();
-  const auto at = [](const void* p, i64 c) { return double(static_cast<const T*>(p)[c]); };
+  const auto at = [](const void* p, i64 c) {
+    return p != nullptr ? double(static_cast<const T*>(p)[c]) : 0.0;
+  };
   const auto write = [](void* p, i64 c, double v) {
     if (p != nullptr) static_cast<T*>(p)[c] = T(v);
   };
   parallel_for(args.c, per_channel * args.c * 3, [&](i64 c) {
     const T* const x = static_cast<const T*>(args.x) + c * args.spatial;
-    T* const y = static_cast<T*>(args.y) + c * args.spatial;
+    T* const y = args.y != nullptr ? static_cast<T*>(args.y) + c * args.spatial : const_cast<T*>(x);
     double mean = at(args.running_mean, c), var = at(args.running_var, c);
     if (args.training && per_channel > 0) {
       const auto sum = sums_of<1, T>(planes, [&](i64 i, auto& s) {
@@ -45,8 +48,9 @@ void normalize_channels(const BatchNormArgs& args) {
       write(args.running_mean_out, c, mean);
       write(args.running_var_out, c, var);
     }
-    const double inv_std = 1.0 / sqrt(var + args.epsilon);
     write(args.saved_mean, c, mean);
+    if (args.y == nullptr) return write(args.saved_inv_std, c, var);
+    const double inv_std = 1.0 / sqrt(var + args.epsilon);
     write(args.saved_inv_std, c, inv_std);
     const T center = T(mean), factor = T(inv_std * at(args.scale, c)), shift = T(at(args.bias, c));
     for_elements<T>(planes, [&](i64 i, const auto& zero) {
@@ -154,7 +158,7 @@ void image_moments(const Stored* x, const Neighbours& g, double* pairs) {
 // the numbers of the formula.
 template <class T>
 void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* numbers) {
-  const auto at = [&](const void* p) { return double(static_cast<const T*>(p)[c]); };
+  const auto at = [&](const void* p) { return p != nullptr ? double(static_cast<const T*>(p)[c]) : 0.0; };
   const auto put = [&](void* p, double v) {
     if (p != nullptr) static_cast<T*>(p)[c] = T(v);
   };
@@ -172,10 +176,11 @@ void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* nu
     running_mean = running_mean * args.momentum + mean * (1.0 - args.momentum);
     running_var = running_var * args.momentum + var * args.unbias * (1.0 - args.momentum);
   }
+  put(args.saved_mean, mean);
+  if (args.y == nullptr) return put(args.saved_inv_std, var);
   const double inv_std = 1.0 / sqrt(var + args.epsilon);
   put(args.running_mean_out, running_mean);
   put(args.running_var_out, running_var);
-  put(args.saved_mean, mean);
   put(args.saved_inv_std, inv_std);
   numbers[c] = T(mean);
   numbers[args.c + c] = T(inv_std * at(args.scale));
@@ -196,6 +201,7 @@ void normalize_blocks(const BatchNormArgs& args) {
     });
   }
   parallel_for(args.c, args.n * args.c * 4, [&](i64 c) { finish_channel(args, c, pairs, numbers); });
+  if (args.y == nullptr) return;
   parallel_for(parts, elements, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto center = load_pack<T, L>(numbers + group * L),

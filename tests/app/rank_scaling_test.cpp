@@ -21,8 +21,10 @@ TEST(RankScaling, ReadsLinks) {
   }
 }
 
-std::unique_ptr<Prepared> plan_of(const std::string& model, std::int64_t ranks, const std::string& passes) {
+std::unique_ptr<Prepared> plan_of(const std::string& model, std::int64_t ranks, const std::string& passes,
+                                  double clip_norm = 0) {
   Recipe recipe = model_recipe(model);
+  recipe.clip_norm = clip_norm;
   recipe.data = "synthetic";
   recipe.ranks = ranks;
   auto pipeline = parse_pipeline(passes);
@@ -95,26 +97,56 @@ TEST(RankScaling, TheBackwardPassHidesWhatIsBegunEarly) {
   EXPECT_LT(hidden.rows[1].exposed_ns, 0.7 * hidden.rows[1].exchange_ns);
 }
 
-// What it says of other numbers of ranks is what their plans take.
+// The most that a rank's plan takes.
+std::int64_t planned(const char* model, std::int64_t ranks, const char* passes, const std::string& zero,
+                     double clip_norm) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < (zero.empty() ? 1 : ranks); ++rank) {
+    const auto one =
+        plan_of(model, ranks, passes + (zero.empty() ? "" : zero + std::to_string(rank) + "}"), clip_norm);
+    if (one) most = std::max(most, one->compiled.plan.peak_bytes());
+  }
+  return most;
+}
+
+// What it says of other numbers of ranks is what their plans take, from a plan of each stage.
 TEST(RankScaling, PeaksAreThoseOfThePlans) {
-  const auto prepared = plan_of("gpt-char", 2, "default,zero");
-  ASSERT_TRUE(prepared);
-  const RankScaling scaling = predict_scaling(*prepared, {});
-  ASSERT_EQ(scaling.rows[2].ranks, 4);
-  const auto none = plan_of("gpt-char", 4, "default");
-  const auto near = [&](std::int64_t said, std::int64_t is) {
+  const auto near = [](std::int64_t said, std::int64_t is) {
     EXPECT_NEAR(static_cast<double>(said), static_cast<double>(is), 0.01 * static_cast<double>(is));
   };
-  near(scaling.rows[2].peak_bytes, none->compiled.plan.peak_bytes());
-  std::int64_t most = 0;
-  for (int rank = 0; rank < 4; ++rank) {
-    const auto one = plan_of("gpt-char", 4, "default,zero{rank=" + std::to_string(rank) + "}");
-    ASSERT_TRUE(one);
-    most = std::max(most, one->compiled.plan.peak_bytes());
-  }
-  near(scaling.rows[2].zero_peak_bytes, most);
-  EXPECT_LT(scaling.rows[2].zero_peak_bytes, scaling.rows[1].zero_peak_bytes);
-  EXPECT_LT(scaling.rows[1].zero_peak_bytes, scaling.rows[0].zero_peak_bytes);
+  struct Case {
+    const char *model, *passes;
+    double clip_norm;
+  };
+  for (const Case& c : {Case{"gpt-char", "default", 0}, Case{"bert-tiny", "default", 1},
+                        Case{"mlp", "default,-early-updates", 1},
+                        Case{"mlp", "default,data-parallel{overlap=false}", 0}, Case{"mlp", "none", 1}})
+    for (const char* zero : {"", ",zero", ",zero{stage=2}"}) {
+      SCOPED_TRACE(std::string(c.model) + " " + c.passes + zero);
+      const auto prepared = plan_of(c.model, 2, std::string(c.passes) + zero, c.clip_norm);
+      ASSERT_TRUE(prepared);
+      const std::vector<ScalingRow> rows = predict_scaling(*prepared, {}).rows;
+      for (const std::size_t at : {1, 2}) {
+        near(rows[at].peaks.whole_bytes, planned(c.model, rows[at].ranks, c.passes, "", c.clip_norm));
+        near(rows[at].peaks.zero_bytes,
+             planned(c.model, rows[at].ranks, c.passes, ",zero{rank=", c.clip_norm));
+        near(rows[at].peaks.zero2_bytes,
+             planned(c.model, rows[at].ranks, c.passes, ",zero{stage=2,rank=", c.clip_norm));
+        EXPECT_LT(rows[at].peaks.zero_bytes, rows[at].peaks.whole_bytes);
+        EXPECT_LE(rows[at].peaks.zero2_bytes, rows[at].peaks.zero_bytes);
+      }
+      EXPECT_LT(rows[2].peaks.zero_bytes, rows[1].peaks.zero_bytes);
+    }
+}
+
+// An all-reduce is two ways, and what is shared one: 3 units with stage 1, 2 with stage 2.
+TEST(RankScaling, StageTwoSendsTwoThirds) {
+  const auto whole = plan_of("bert-tiny", 2, "default"), one = plan_of("bert-tiny", 2, "default,zero"),
+             two = plan_of("bert-tiny", 2, "default,zero{stage=2}");
+  ASSERT_TRUE(whole && one && two);
+  const double none = predict_scaling(*whole, {}).bytes;
+  EXPECT_NEAR(predict_scaling(*one, {}).bytes / none, 1.5, 1e-3);
+  EXPECT_NEAR(predict_scaling(*two, {}).bytes / none, 1, 1e-3);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Trainings on several processes of this machine, started by --ranks.
 #include <dirent.h>
 
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -37,21 +38,43 @@ class Ranks : public Commands {
     return read.ok() ? std::move(read).value() : std::map<std::string, Tensor>();
   }
 
-  // What ranks that keep the optimizer's states apart train is what they train without that, bit for bit.
+  // What ranks that keep the optimizer's states apart train, and their gradients too, is what they train without that, bit for bit.
   void expect_zero_equal(const std::string& name, const std::string& ranks, const Words& more) {
     const Words plain = with(more, {"--ranks", ranks, "--save-params"});
     const Outcome whole = run(training(name, with(plain, {path("a.npz")})));
     ASSERT_EQ(whole.code, 0) << whole.err;
-    const Outcome apart = run(training(name, with(plain, {path("b.npz"), "--passes", "default,zero"})));
-    ASSERT_EQ(apart.code, 0) << apart.err;
-    EXPECT_EQ(losses(apart), losses(whole));
-    const auto a = parameters("a.npz"), b = parameters("b.npz");
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [key, x] : a) ASSERT_EQ(std::memcmp(x.data(), b.at(key).data(), x.bytes()), 0) << key;
-    const json bytes = apart.lines().back()["summary"]["rank_peak_bytes"];
-    ASSERT_EQ(std::to_string(bytes.size()), ranks);
-    for (const json& peak : bytes) EXPECT_LT(peak, whole.lines().back()["summary"]["rank_peak_bytes"][0]);
+    const auto summary = [](const Outcome& o) { return o.lines().back()["summary"]; };
+    std::int64_t most = summary(whole)["rank_peak_bytes"][0], sent_one = 0;
+    for (const std::string passes : {"default,zero", "default,zero{stage=2}"}) {
+      const bool one = passes == "default,zero";
+      if (one && std::find(more.begin(), more.end(), kPlainSgd) != more.end()) continue;
+      SCOPED_TRACE(name + " " + passes);
+      const Outcome apart = run(training(name, with(plain, {path("b.npz"), "--passes", passes})));
+      ASSERT_EQ(apart.code, 0) << apart.err;
+      EXPECT_EQ(losses(apart), losses(whole));
+      const auto a = parameters("a.npz"), b = parameters("b.npz");
+      ASSERT_EQ(a.size(), b.size());
+      for (const auto& [key, x] : a) ASSERT_EQ(std::memcmp(x.data(), b.at(key).data(), x.bytes()), 0) << key;
+      const json bytes = summary(apart)["rank_peak_bytes"];
+      ASSERT_EQ(std::to_string(bytes.size()), ranks);
+      if (one) most = 0;
+      for (const json& peak : bytes) {
+        if (one) {
+          EXPECT_LT(peak, summary(whole)["rank_peak_bytes"][0]);
+          most = std::max<std::int64_t>(most, peak);
+        } else {
+          EXPECT_LE(peak, most + kSquaresBytes);
+        }
+      }
+      const std::int64_t sent = summary(apart)["sent_bytes"];
+      if (sent_one > 0) {
+        EXPECT_LT(static_cast<double>(sent), 0.9 * static_cast<double>(sent_one));
+      }
+      sent_one = sent;
+    }
   }
+  static constexpr const char* kPlainSgd = "sgd{lr=0.05}";  // of which there are no states to divide
+  static constexpr std::int64_t kSquaresBytes = 4096;       // of pieces of gradients
 
   // `ranks` ranks against one rank with as many micro-batches: bit for bit, where `largest` is 0.
   void expect_equal(const std::string& name, int ranks, const Words& more, double largest = 0) {
@@ -76,6 +99,8 @@ class Ranks : public Commands {
     }
   }
 
+  void expect_one_checkpoint(const char* passes);
+  void expect_one_large_batch(int ranks, const Words& more, double largest);
   // Within ten seconds.
   static bool ends(pid_t process) {
     for (int i = 0; i < 100; ++i) {
@@ -171,6 +196,69 @@ TEST_F(Ranks, KeepOptimizerStatesApart) {
                     {"--optimizer", "adamw{lr=1e-3}", "--precision", "bf16", "--ema", "0.9"});
 }
 
+TEST_F(Ranks, KeepGradientsApart) {
+  expect_zero_equal("mlp", "4", {"--optimizer", kPlainSgd, "--clip-norm", "0.3"});
+  expect_zero_equal("mlp", "2",
+                    {"--optimizer", "adamw{lr=1e-3}", "--clip-norm", "0.3", "--precision", "f32"});
+  expect_zero_equal("cnn-digits", "3", {"--optimizer", "adamw{lr=1e-3}", "--clip-norm", "0.1"});
+  // A scale that all ranks lower at once, as a step overflows.
+  expect_zero_equal("bert-tiny", "2",
+                    {"--optimizer", "adamw{lr=1e-3}", "--precision", "f16", "--loss-scale",
+                     "dynamic{initial=1e9,interval=1}", "--clip-norm", "0.5"});
+}
+
+// Batches of 4 of each of so many ranks against one rank with all of them in one batch: losses, parameters, running statistics.
+void Ranks::expect_one_large_batch(int ranks, const Words& more, double largest) {
+  constexpr std::int64_t kBatch = 4, kSteps = 3, kPixels = 64;
+  const auto arrays = [&](std::int64_t batch) {
+    const std::int64_t count = kSteps * ranks * kBatch / batch;
+    std::vector<double> pixels;
+    std::vector<std::int64_t> labels;
+    for (std::int64_t i = 0; i < count * batch; ++i) {
+      labels.push_back(i * 7 % 10);
+      for (std::int64_t k = 0; k < kPixels; ++k)
+        pixels.push_back(std::sin(static_cast<double>(i * kPixels + k)) * (1 + static_cast<double>(i % 5)));
+    }
+    Tensor all_labels(DType::i64, {count, batch});
+    std::memcpy(all_labels.mutable_data(), labels.data(), all_labels.bytes());
+    return std::map<std::string, Tensor>{
+        {"image", Tensor::from_f64(DType::f64, {count, batch, 1, 8, 8}, pixels)}, {"labels", all_labels}};
+  };
+  const auto train = [&](int n, const char* saved) {
+    const std::int64_t batch = n == 1 ? kBatch * ranks : kBatch;
+    EXPECT_TRUE(write_npz(path("data.npz"), arrays(batch)).ok());
+    return run(with({"train", model("cnn-digits") + "/model.onnx", "--dim", "batch=" + std::to_string(batch),
+                     "--steps", "3", "--precision", "f64", "--threads", "1", "--ranks", std::to_string(n),
+                     "--data", "npz:" + path("data.npz"), "--save-params", path(saved), "--json"},
+                    more));
+  };
+  const Outcome alone = train(1, "a.npz"), together = train(ranks, "b.npz");
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  ASSERT_EQ(together.code, 0) << together.err;
+  const Words a_losses = losses(alone), b_losses = losses(together);
+  ASSERT_EQ(a_losses.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(std::stod(a_losses[i]), std::stod(b_losses[i]), largest) << i;
+  const auto a = parameters("a.npz"), b = parameters("b.npz");
+  ASSERT_EQ(a.size(), b.size());
+  bool running = false;
+  for (const auto& [key, x] : a) {
+    running = running || key.find("running_var") != std::string::npos;
+    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), largest) << key;
+  }
+  EXPECT_TRUE(running);
+}
+
+TEST_F(Ranks, NormalizeByTheBatchOfAll) {
+  const Words sgd{"--optimizer", "sgd{lr=0.1,momentum=0.9}", "--passes"};
+  for (const char* passes :
+       {"sync-batchnorm", "default,sync-batchnorm", "default,zero{stage=2},sync-batchnorm"})
+    for (const int ranks : {2, 3}) {
+      SCOPED_TRACE(passes);
+      expect_one_large_batch(ranks, with(sgd, {passes}), 1e-10);
+    }
+}
+
 TEST_F(Ranks, CombineGradientsByAdasum) {
   const Outcome mean = run(training("mlp", {"--ranks", "4"})),
                 adasum = run(training("mlp", {"--ranks", "4", "--passes", "adasum"}));
@@ -181,7 +269,13 @@ TEST_F(Ranks, CombineGradientsByAdasum) {
 
 // A checkpoint is that of one rank, whatever each keeps.
 TEST_F(Ranks, WriteOneCheckpointOfStatesThatAreApart) {
-  const Words common{"--optimizer", "adamw{lr=1e-3}"}, apart{"--passes", "default,zero"};
+  expect_one_checkpoint("default,zero");
+  expect_one_checkpoint("default,zero{stage=2}");
+}
+
+void Ranks::expect_one_checkpoint(const char* passes) {
+  for (const char* folder : {"a", "b", "c"}) fs::remove_all(path(folder));
+  const Words common{"--optimizer", "adamw{lr=1e-3}"}, apart{"--passes", passes};
   const Outcome whole = run(training(
       "bert-tiny", with(common, {"--ranks", "2", "--checkpoint", path("a"), "--checkpoint-every", "1"})));
   ASSERT_EQ(whole.code, 0) << whole.err;
@@ -194,6 +288,8 @@ TEST_F(Ranks, WriteOneCheckpointOfStatesThatAreApart) {
               read_file(path(std::string("b/step-00000002/") + file)))
         << file;
   for (const Words& how : {Words{"--ranks", "2", "--passes", "default,zero"},
+                           Words{"--ranks", "2", "--passes", "default,zero{stage=2}"},
+                           Words{"--ranks", "3", "--passes", "default,zero{stage=2}"},
                            Words{"--ranks", "1", "--accumulate", "2", "--passes", "default"}}) {
     fs::remove_all(path("c"));
     fs::copy(path("b"), path("c"), fs::copy_options::recursive);
@@ -259,15 +355,26 @@ TEST_F(Ranks, LeaveTheirTimesInOneSession) {
 
 // Each rank has a plan of its own then: its kernels are told by the names of their nodes.
 TEST_F(Ranks, LeaveTheirTimesWhereTheirPlansDiffer) {
-  const Outcome trained = run(training("mlp", {"--ranks", "2", "--steps", "6", "--optimizer", "adam",
-                                               "--passes", "zero", "--session", path("s.db")}));
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  const json shown = run({"show", path("s.db"), "--json"}).lines().back();
-  ASSERT_EQ(shown["ranks"].size(), 2u);
-  for (const json& rank : shown["ranks"]) {
-    EXPECT_GT(rank["kernels_ns"], 0);
-    EXPECT_GT(rank["exposed_ns"], 0);
-    EXPECT_GT(rank["sent_bytes"], 0);
+  for (const char* passes : {"zero", "zero{stage=2},data-parallel"}) {
+    fs::remove(path("s.db"));
+    const Outcome trained =
+        run(training("mlp", {"--ranks", "2", "--steps", "6", "--optimizer", "adam", "--clip-norm", "1",
+                             "--passes", passes, "--session", path("s.db")}));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const json shown = run({"show", path("s.db"), "--json"}).lines().back();
+    ASSERT_EQ(shown["ranks"].size(), 2u);
+    for (const json& rank : shown["ranks"]) {
+      EXPECT_GT(rank["kernels_ns"], 0);
+      EXPECT_GT(rank["exposed_ns"], 0);
+      EXPECT_GT(rank["sent_bytes"], 0);
+    }
+    ASSERT_EQ(run({"trace", path("s.db"), "-o", path("t.json"), "--json"}).code, 0);
+    std::map<int, int> exchanges;  // by rank
+    for (const json& e : json::parse(read_file(path("t.json")))["traceEvents"])
+      if (e["ph"] == "X" && e["name"] == "exchange") ++exchanges[e["pid"].get<int>()];
+    ASSERT_EQ(exchanges.size(), 2u);
+    EXPECT_EQ(exchanges.begin()->second, exchanges.rbegin()->second);
+    EXPECT_EQ(read_file(path("t.json")).find("ReduceGradients") != std::string::npos, passes[4] == '{');
   }
 }
 

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <set>
 
+#include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "passes/compile.h"
 #include "tests/passes/support.h"
@@ -35,8 +37,10 @@ Graph layers() {
 }
 
 Compiled trained(const std::string& passes, std::int64_t ranks, const char* optimizer = "adamw",
-                 double ema = 0) {
+                 double ema = 0, double clip_norm = 0, std::int64_t accumulate = 1) {
   CompileOptions options;
+  options.train.clip_norm = clip_norm;
+  options.train.accumulate = accumulate;
   options.train.loss = "loss";
   options.train.optimizer = *parse_optimizer(optimizer);
   options.train.ranks = ranks;
@@ -113,6 +117,115 @@ TEST(Zero, AParameterThatIsExceptedStaysOnAllRanks) {
   EXPECT_EQ(updated(c).count("a/m"), 1u);
   ASSERT_NE(sharing(c), nullptr);
   EXPECT_EQ(sharing(c)->inputs.size(), 4u);
+}
+
+// The nodes of an operator in the order in which they run.
+std::vector<const Node*> nodes_of(const Compiled& c, const OpDef& op) {
+  std::vector<const Node*> nodes;
+  for (const PlanStep& step : c.plan.steps)
+    if (c.train.graph.nodes[step.node].op == &op) nodes.push_back(&c.train.graph.nodes[step.node]);
+  return nodes;
+}
+
+const PassReport& report_of(const Compiled& c, const char* pass) {
+  return *std::find_if(c.reports.begin(), c.reports.end(),
+                       [&](const PassReport& report) { return report.name == pass; });
+}
+
+TEST(ZeroTwo, EachGradientIsAtOneRank) {
+  for (const char* rest :
+       {"default,zero{stage=2,rank=", "default,data-parallel{overlap=false},zero{stage=2,rank=",
+        "default,-data-parallel,zero{stage=2,rank=", "zero{stage=2,rank="}) {
+    std::size_t gradients = 0;
+    std::vector<std::vector<std::int64_t>> orders;
+    for (int rank = 0; rank < 3; ++rank) {
+      const Compiled c = trained(rest + std::to_string(rank) + "}", 3, "adamw", 0, 1);
+      std::vector<std::int64_t>& order = orders.emplace_back();
+      std::size_t inputs = 0;
+      for (const Node* node : nodes_of(c, reduce_gradients_op())) {
+        for (const std::int64_t owner : node->attrs.integers("owners")) order.push_back(owner);
+        inputs += node->inputs.size();
+        gradients += node->outputs.size() - 1;
+        EXPECT_EQ(node->attrs.integer("rank"), rank);
+      }
+      EXPECT_EQ(inputs, 5u) << rest << ": every rank sends all";
+      EXPECT_EQ(nodes_of(c, all_reduce_op()).size() + nodes_of(c, all_reduce_begin_op()).size(), 1u)
+          << "of the loss";
+      EXPECT_EQ(nodes_of(c, share_parameters_op()).size(), 2u) << "squares and parameters";
+      EXPECT_EQ(report_of(c, "zero").rejected, 0);
+    }
+    EXPECT_EQ(gradients, 5u) << rest;
+    EXPECT_EQ(orders[0], orders[1]) << "every rank in the same order";
+    EXPECT_EQ(orders[0], orders[2]);
+  }
+}
+
+TEST(ZeroTwo, ExchangesAreInTheSameOrderOnAllRanks) {
+  for (const char* passes : {"default,zero{stage=2,rank=", "zero{stage=2,rank=", "memory-order,zero{rank="}) {
+    std::vector<std::string> orders;
+    for (int rank = 0; rank < 2; ++rank) {
+      const Compiled c = trained(passes + std::to_string(rank) + "}", 2, "adamw", 0.9, 0.5, 2);
+      std::string& order = orders.emplace_back();
+      for (const PlanStep& step : c.plan.steps) {
+        const Node& node = c.train.graph.nodes[step.node];
+        for (const OpDef* op :
+             {&all_reduce_op(), &all_reduce_begin_op(), &reduce_gradients_op(), &share_parameters_op()})
+          if (node.op == op) order += node.name + "\n";
+      }
+    }
+    EXPECT_EQ(orders[0], orders[1]) << passes;
+    EXPECT_NE(orders[0], "");
+  }
+}
+
+TEST(ZeroTwo, GradientsOfOthersTakeNoMemory) {
+  for (const double clip : {0.0, 1.0}) {
+    const Compiled one = trained("default,-early-updates,zero{rank=0}", 2, "adamw", 0, clip),
+                   two = trained("default,-early-updates,zero{stage=2,rank=0}", 2, "adamw", 0, clip);
+    EXPECT_EQ(two.plan.state_bytes, one.plan.state_bytes);
+    EXPECT_LT(two.plan.arena_bytes, one.plan.arena_bytes);
+  }
+}
+
+TEST(ZeroTwo, DividesGradientsWhereNothingIsRemembered) {
+  const Compiled c = trained("default,zero{stage=2,rank=1}", 2, "sgd");
+  ASSERT_NE(sharing(c), nullptr);
+  EXPECT_EQ(nodes_of(c, reduce_gradients_op()).size(), 1u);
+  EXPECT_EQ(updated(c).size(), 5u);
+}
+
+TEST(ZeroTwo, AParameterThatIsExceptedStaysOnAllRanks) {
+  const Compiled c = trained("default,zero{stage=2,rank=1,except=a/Optimizer}", 2, "adamw", 0, 1);
+  EXPECT_EQ(updated(c).count("a/m"), 1u);
+  std::size_t inputs = 0;
+  for (const Node* node : nodes_of(c, reduce_gradients_op())) inputs += node->inputs.size();
+  EXPECT_EQ(inputs, 4u);
+  const auto norms = nodes_of(c, norm_of_squares_op());
+  ASSERT_EQ(norms.size(), 1u);
+  EXPECT_EQ(norms[0]->attrs.integers("from"), (std::vector<std::int64_t>{2, 0, 1, 1, 1}))
+      << "its squares come from this rank";
+}
+
+TEST(ZeroTwo, OneRankIsLeftAlone) {
+  EXPECT_EQ(trained("default,zero{stage=2}", 1).plan.hash, trained("default", 1).plan.hash);
+}
+
+TEST(ZeroTwo, SaysWhyNot) {
+  const Compiled late = trained("data-parallel,zero{stage=2}", 2);
+  EXPECT_NE(why_nots(report_of(late, "zero"))
+                .find("gradients at a/Optimizer: its gradient has no exchange of its own"),
+            std::string::npos)
+      << why_nots(report_of(late, "zero"));
+  EXPECT_TRUE(nodes_of(late, reduce_gradients_op()).empty());
+  EXPECT_NE(sharing(late), nullptr) << "states are divided all the same";
+  CompileOptions options;
+  options.train.loss = "loss";
+  options.train.ranks = 2;
+  options.pipeline = *parse_pipeline("zero{stage=2},adasum");
+  const auto compiled = compile(layers(), options);
+  ASSERT_FALSE(compiled.ok());
+  EXPECT_EQ(compiled.error().code, Errc::usage);
+  EXPECT_NE(compiled.error().message.find("zero{stage=1}"), std::string::npos) << compiled.error().message;
 }
 
 TEST(Zero, SaysWhyNot) {

@@ -308,19 +308,26 @@ TEST(DeepSpeed, PrecisionsAndLossScales) {
   EXPECT_EQ(automatic.precision + " " + automatic.loss_scale, "f16{list=O2} dynamic{interval=7}");
 }
 
-TEST(DeepSpeed, ZeroStagesAreThePassOrListed) {
-  const bool there = find_pass("zero") != nullptr;
+TEST(DeepSpeed, ZeroStagesAreThePass) {
+  const auto passes = [](const FromDeepSpeed& made) { return recipe_pipeline(made.recipe)->text(); };
   for (const char* text : {R"({"zero_optimization": {"stage": 1}})", R"({"zero_optimization": true})"}) {
     const FromDeepSpeed one = read(text);
-    EXPECT_EQ(recipe_pipeline(one.recipe)->text().find("zero") != std::string::npos, there) << text;
-    EXPECT_EQ(lists(one.notes, "/zero_optimization/stage"), !there) << text;
+    EXPECT_NE(passes(one).find(",zero,"), std::string::npos) << text;
+    EXPECT_FALSE(lists(one.notes, "/zero_optimization/stage")) << text;
   }
+  const FromDeepSpeed two = read(R"({"zero_optimization": {"stage": 2}})");
+  EXPECT_NE(passes(two).find(",zero{stage=2},"), std::string::npos);
+  EXPECT_FALSE(lists(two.notes, "/zero_optimization/stage"));
+  EXPECT_NE(deepspeed_from_recipe(two.recipe)->text.find("\"stage\": 2"), std::string::npos);
+  const FromDeepSpeed again = read(R"({"zero_optimization": {"stage": 1}})", {}, two.recipe);
+  EXPECT_NE(passes(again).find(",zero,"), std::string::npos) << "the file's stage counts";
   const FromDeepSpeed three =
       read(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
       "stage3_max_live_parameters": 1e9, "reduce_bucket_size": 7000000}})");
   for (const char* key : {"stage", "offload_optimizer", "stage3_max_live_parameters"})
     EXPECT_TRUE(lists(three.notes, std::string("/zero_optimization/") + key)) << key;
-  EXPECT_NE(recipe_pipeline(three.recipe)->text().find("bucket_mb=28"), std::string::npos);
+  EXPECT_NE(passes(three).find("bucket_mb=28"), std::string::npos);
+  EXPECT_NE(passes(three).find(",zero{stage=2},"), std::string::npos) << "the nearest";
   EXPECT_TRUE(read(R"({"zero_optimization": {"stage": 0}, "gradient_clipping": 0})").notes.empty());
 }
 
@@ -410,6 +417,8 @@ TEST(DeepSpeed, RecipesComeBack) {
        {"precision", "bf16"},
        {"ranks", "3"},
        {"passes", "default,data-parallel{bucket_mb=25}"}},
+      {{"optimizer", "adamw{lr=0.003}"}, {"ranks", "4"}, {"passes", "default,zero"}},
+      {{"optimizer", "sgd{lr=0.003}"}, {"ranks", "4"}, {"passes", "default,zero{stage=2}"}},
       {{"schedule", "one-cycle{warmup=31,total=101,div_factor=25,final_div_factor=1,linear=true}"},
        {"optimizer", "sgd{lr=0.001}"}},
       {{"schedule", "one-cycle{warmup=2,total=100,div_factor=7.3,final_div_factor=1,linear=true}"},

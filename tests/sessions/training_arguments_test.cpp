@@ -135,5 +135,33 @@ TEST(TrainingArguments, AcceleratesFileCountsProcessesOfAllMachines) {
                           [](const auto& note) { return note.where == "optimizer"; }));
 }
 
+TEST(TrainingArguments, ZeroIsFsdpOnGpusOrListed) {
+  const auto with = [](const char* passes, const char* device, std::int64_t ranks) {
+    Recipe recipe = job("adamw");
+    set_pipeline(recipe, *parse_pipeline(passes));
+    recipe.device = device;
+    recipe.ranks = ranks;
+    return recipe;
+  };
+  const auto zero_notes = [](const std::vector<ConversionNote>& notes) {
+    return std::count_if(notes.begin(), notes.end(),
+                         [](const ConversionNote& note) { return note.value.starts_with("zero"); });
+  };
+  const Recipe two = with("default,zero{stage=2}", "cuda:0", 4);
+  EXPECT_EQ(arguments(two)["fsdp"], "shard_grad_op");
+  EXPECT_EQ(zero_notes(training_arguments_of(two)->notes), 0);
+  const std::string file = accelerate_config_of(two, 1)->text;
+  EXPECT_NE(file.find("\ndistributed_type: FSDP\nfsdp_config:\n"), std::string::npos) << file;
+  EXPECT_NE(file.find("\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"), std::string::npos) << file;
+  for (const Recipe& recipe : {with("default,zero", "cuda:0", 4), with("default,zero{stage=2}", "cpu", 4),
+                               with("default,zero{stage=2}", "cuda:0", 1)}) {
+    EXPECT_FALSE(arguments(recipe).contains("fsdp"));
+    EXPECT_EQ(zero_notes(training_arguments_of(recipe)->notes), 1);
+    EXPECT_EQ(zero_notes(accelerate_config_of(recipe, 1)->notes), 1);
+    EXPECT_EQ(accelerate_config_of(recipe, 1)->text.find("FSDP"), std::string::npos);
+  }
+  EXPECT_EQ(zero_notes(training_arguments_of(with("default", "cpu", 2))->notes), 0);
+}
+
 }  // namespace
 }  // namespace gradloom::testing

@@ -16,9 +16,9 @@ Status infer(InferContext& ctx) {
   const std::int64_t ranks = ctx.attrs.integer("ranks", 0);
   const std::vector<std::int64_t> owners = ctx.attrs.integers("owners");
   if (ranks < 1) return infer_error("ranks must be positive");
-  if (owners.size() != ctx.inputs.size() || ctx.outputs.size() != ctx.inputs.size())
-    return infer_error("there is an owner and an output for each input");
-  for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
+  if (owners.empty() || owners.size() > ctx.inputs.size() || ctx.outputs.size() != owners.size())
+    return infer_error("there is an owner and an output for each input that is shared");
+  for (std::size_t i = 0; i < owners.size(); ++i) {
     if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
     if (owners[i] < 0 || owners[i] >= ranks)
       return infer_error("owner " + std::to_string(owners[i]) + " is no rank");
@@ -30,7 +30,7 @@ Status infer(InferContext& ctx) {
 Result<Kernel> prepare(const NodeTypes& types) {
   std::vector<World::Block> blocks;
   const std::vector<std::int64_t> owners = types.attrs.integers("owners");
-  for (std::size_t i = 0; i < types.inputs.size(); ++i)
+  for (std::size_t i = 0; i < owners.size(); ++i)
     blocks.push_back(
         {nullptr, static_cast<std::int64_t>(byte_size(types.inputs[i])), static_cast<int>(owners[i])});
   const auto ranks = static_cast<int>(types.attrs.integer("ranks"));

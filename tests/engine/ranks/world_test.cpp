@@ -95,6 +95,57 @@ TEST(World, MeansAreMadeInTheBackgroundInTheirOrder) {
   });
 }
 
+// Of each tensor at its owner; what others have of it stays as it is.
+void expect_reduced(DType type, int ranks, const std::vector<std::int64_t>& counts,
+                    const std::vector<int>& owners, bool background) {
+  std::vector<std::vector<Tensor>> results(static_cast<std::size_t>(ranks));
+  std::int64_t total = 0;
+  for (const std::int64_t count : counts) total += count;
+  on_ranks(ranks, [&](World& world) {
+    std::vector<Tensor> from, &to = results[static_cast<std::size_t>(world.rank())];
+    std::vector<World::Piece> pieces;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      from.push_back(numbers(type, counts[i], world.rank(), static_cast<int>(i)));
+      to.emplace_back(type, Shape{counts[i]});
+      const bool own = owners[i] == world.rank();
+      pieces.push_back({from.back().data(), own ? to.back().mutable_data() : nullptr, counts[i]});
+    }
+    const std::int64_t bytes = World::reduce_workspace_bytes(type, counts, owners, world.rank(), ranks);
+    EXPECT_LE(bytes, World::mean_workspace_bytes(type, total, ranks));
+    std::vector<char> workspace(static_cast<std::size_t>(bytes) + 1, 77);
+    const std::int64_t sent_before = world.sent_bytes();
+    if (background) {
+      world.begin_reduce(type, pieces, owners, workspace.data());
+      EXPECT_TRUE(world.wait_for(workspace.data()).ok());
+    } else {
+      EXPECT_TRUE(world.reduce(type, pieces, owners, workspace.data()).ok());
+    }
+    EXPECT_EQ(workspace.back(), 77);
+    std::int64_t others = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      if (owners[i] != world.rank()) others += counts[i] * static_cast<std::int64_t>(dtype_bytes(type));
+    EXPECT_EQ(world.sent_bytes() - sent_before, others) << "each goes to its owner, once";
+  });
+  for (int rank = 0; rank < ranks; ++rank)
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const Tensor want = rank == owners[i] ? mean_in_order(type, counts[i], ranks, static_cast<int>(i))
+                                            : Tensor(type, {counts[i]});
+      EXPECT_EQ(std::memcmp(results[static_cast<std::size_t>(rank)][i].data(), want.data(), want.bytes()), 0)
+          << dtype_name(type) << " of " << ranks << " ranks, tensor " << i << " at rank " << rank;
+    }
+}
+
+TEST(World, GradientsAtTheirOwnersHaveTheBitsOfMeans) {
+  for (const DType type : {DType::f32, DType::f64, DType::f16, DType::bf16})
+    for (const int ranks : {2, 3, 5})
+      for (const bool background : {false, true}) {
+        expect_reduced(type, ranks, {1}, {1}, background);
+        expect_reduced(type, ranks, {0, 3, 0}, {0, 1, 0}, background);
+        expect_reduced(type, ranks, {70000}, {ranks - 1}, background);
+        expect_reduced(type, ranks, {5, 40960, 1, 9001}, {1, 0, 0, ranks - 1}, background);
+      }
+}
+
 TEST(World, ARankThatFailsLeavesWhatItBegan) {
   on_ranks(2, [](World& world) {
     std::vector<float> x(100000), workspace(100000);

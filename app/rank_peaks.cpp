@@ -1,0 +1,220 @@
+#include "app/rank_peaks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "engine/ir/op.h"
+#include "engine/ir/views.h"
+#include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/share_parameters.h"
+#include "engine/ops/training/optimizer_inputs.h"
+#include "engine/plan/plan.h"
+#include "engine/ranks/world.h"
+#include "passes/zero.h"
+
+namespace gradloom {
+namespace {
+
+// `bytes` more from step `first` to `last`.
+void add(std::vector<std::int64_t>& changes, std::int32_t first, std::int32_t last, std::int64_t bytes) {
+  if (first > last) return;
+  changes[static_cast<std::size_t>(first)] += bytes;
+  changes[static_cast<std::size_t>(last) + 1] -= bytes;
+}
+
+// The same training where every rank keeps all; nothing: it is that already.
+std::optional<Compiled> without_zero(const Prepared& prepared) {
+  const Compiled& c = prepared.compiled;
+  if (std::none_of(c.plan.steps.begin(), c.plan.steps.end(), [&](const PlanStep& step) {
+        return c.train.graph.nodes[step.node].op == &share_parameters_op();
+      }))
+    return std::nullopt;
+  CompileOptions options = prepared.options;
+  std::erase_if(options.pipeline.passes,
+                [](const PassConfig& pass) { return pass.def == find_pass("zero"); });
+  Result<Compiled> whole = compile(prepared.model.graph, options);
+  if (!whole) return std::nullopt;  // a budget that it does not keep: nearest is the plan at hand
+  return std::move(whole).value();
+}
+
+std::int64_t live_bytes(const std::vector<std::int64_t>& changes) {
+  std::int64_t live = 0, most = 0;
+  for (const std::int64_t change : changes) most = std::max(most, live += change);
+  return most;
+}
+
+std::map<ValueId, std::int32_t> makers(const Compiled& c) {
+  std::map<ValueId, std::int32_t> steps;
+  for (std::size_t i = 0; i < c.plan.steps.size(); ++i)
+    for (const ValueId out : c.train.graph.nodes[c.plan.steps[i].node].outputs)
+      if (out != kNone) steps.emplace(out, static_cast<std::int32_t>(i));
+  return steps;
+}
+
+}  // namespace
+
+PeakPrediction::PeakPrediction(const Prepared& prepared) {
+  const std::optional<Compiled> whole = without_zero(prepared);
+  const Compiled& c = whole ? *whole : prepared.compiled;
+  live_.assign(c.plan.steps.size() + 1, 0);
+  for (const Buffer& buffer : c.plan.buffers)
+    if (buffer.place == Place::arena) add(live_, buffer.first_step, buffer.last_step, buffer.bytes);
+  for (std::size_t i = 0; i < c.plan.steps.size(); ++i) {
+    const auto at = static_cast<std::int32_t>(i);
+    add(live_, at, at, aligned_bytes(c.plan.steps[i].workspace_bytes));
+  }
+  read_states(c);
+  read_exchanges(c);
+  read_gradients(c);
+  const std::int64_t live = live_bytes(live_);
+  if (live > 0) waste_ = static_cast<double>(c.plan.arena_bytes) / static_cast<double>(live);
+  others_bytes_ = c.plan.peak_bytes() - c.plan.arena_bytes;
+  for (const Trained& t : trained_) others_bytes_ -= t.state_bytes;
+}
+
+// What the optimizer remembers.
+void PeakPrediction::read_states(const Compiled& c) {
+  const Graph& graph = c.train.graph;
+  std::map<ValueId, std::int64_t> bytes;
+  for (const std::string& name : c.train.trainable) bytes.emplace(find_value(graph, name), 0);
+  for (const TrainState& state : c.train.states) {
+    if (state.parameter.empty() || !state.remembered || state.name == kAverage) continue;
+    const ValueId value = find_value(graph, state.value);
+    if (value != kNone)
+      bytes[find_value(graph, state.parameter)] += static_cast<std::int64_t>(byte_size(graph.type(value)));
+  }
+  for (const auto& [parameter, of_parameter] : bytes) trained_.push_back({.state_bytes = of_parameter});
+}
+
+void PeakPrediction::read_exchanges(const Compiled& c) {
+  const Graph& graph = c.train.graph;
+  for (std::size_t i = 0; i < c.plan.steps.size(); ++i) {
+    const Node& node = graph.nodes[c.plan.steps[i].node];
+    const bool background = node.op == &all_reduce_begin_op();
+    if (!background && node.op != &all_reduce_op()) continue;
+    Exchange exchange{.type = graph.type(node.inputs[0]).dtype};
+    for (const ValueId in : node.inputs) exchange.count += element_count(graph.type(in).shape);
+    exchange.first = exchange.last = static_cast<std::int32_t>(i);
+    exchange.workspace_bytes = aligned_bytes(c.plan.steps[i].workspace_bytes);
+    if (background) {
+      const Buffer& buffer = c.plan.buffers[static_cast<std::size_t>(c.plan.buffer_of[node.outputs.back()])];
+      exchange.last = buffer.last_step;
+      exchange.workspace_bytes = buffer.bytes;
+    }
+    exchanges_.push_back(exchange);
+  }
+}
+
+void PeakPrediction::read_gradients(const Compiled& c) {
+  using namespace optimizer_inputs;
+  const Graph& graph = c.train.graph;
+  const std::map<ValueId, std::int32_t> made = makers(c);
+  std::map<ValueId, std::size_t> places;
+  for (const std::string& name : c.train.trainable) places.emplace(find_value(graph, name), places.size());
+  std::size_t place = 0;
+  for (auto& [parameter, at] : places) at = place++;
+  std::map<ValueId, std::int32_t> norms;  // the step that reads a gradient for the norm
+  for (std::size_t i = 0; i < c.plan.steps.size(); ++i)
+    if (const Node& node = graph.nodes[c.plan.steps[i].node]; is_op(node, "GlobalNorm"))
+      for (const ValueId in : node.inputs) norms[in] = static_cast<std::int32_t>(i);
+  for (const PlanStep& step : c.plan.steps) {
+    const Node& node = graph.nodes[step.node];
+    const std::size_t n = is_op(node, "Optimizer") ? parameter_count(node.attrs) : 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto at = places.find(node.inputs[kFirst + i]);
+      const ValueId gradient = node.inputs[kFirst + n + i], mean = behind_views(graph, gradient);
+      const NodeId maker = graph.values[mean].producer;
+      if (at == places.end() || maker == kNone) continue;
+      const Node& exchange = graph.nodes[maker];
+      const std::int32_t number = c.plan.buffer_of[mean];
+      if (number < 0 || (exchange.op != &all_reduce_op() && exchange.op != &all_reduce_begin_op())) continue;
+      const Buffer& buffer = c.plan.buffers[static_cast<std::size_t>(number)];
+      Trained& t = trained_[at->second];
+      t.bytes = static_cast<std::int64_t>(byte_size(graph.type(gradient)));
+      t.buffer_bytes = buffer.bytes;
+      t.begun = made.at(mean);
+      t.last = buffer.last_step;
+      t.in_place = buffer.first_step < t.begun;
+      for (std::size_t k = 0; k < exchanges_.size(); ++k)
+        if (exchanges_[k].first == t.begun) t.exchange = k;
+      t.needed = exchanges_[t.exchange].last;
+      if (const auto norm = norms.find(gradient); norm != norms.end())
+        t.needed = std::max(t.needed, norm->second);
+    }
+  }
+}
+
+std::vector<std::int64_t> PeakPrediction::owners(Stage stage, std::int64_t ranks) const {
+  std::vector<std::int64_t> bytes;
+  for (const Trained& t : trained_)
+    bytes.push_back(t.state_bytes + (stage == Stage::gradients ? t.bytes : 0));
+  // Pass zero knows only those that have something to divide.
+  std::vector<std::int64_t> some;
+  for (const std::int64_t b : bytes)
+    if (b > 0) some.push_back(b);
+  const std::vector<std::int64_t> of_some = zero_owners(some, ranks);
+  std::vector<std::int64_t> all;
+  std::size_t next = 0;
+  for (const std::int64_t b : bytes) all.push_back(b > 0 ? of_some[next++] : -1);
+  return all;
+}
+
+// Of gradients that others own.
+void PeakPrediction::add_gradients(Stage stage, const std::vector<std::int64_t>& owners, std::int64_t rank,
+                                   std::vector<std::int64_t>& changes) const {
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    const Trained& t = trained_[i];
+    if (t.bytes == 0 || owners[i] < 0 || owners[i] == rank) continue;
+    const std::int32_t waited = exchanges_[t.exchange].last;
+    const std::int32_t gone = stage == Stage::states ? t.needed + 1 : t.in_place ? waited + 1 : t.begun;
+    add(changes, gone, t.last, -t.buffer_bytes);
+  }
+}
+
+void PeakPrediction::add_workspaces(Stage stage, const std::vector<std::int64_t>& owners, std::int64_t rank,
+                                    std::int64_t ranks, std::vector<std::int64_t>& changes) const {
+  std::vector<std::int64_t> own(exchanges_.size(), 0), reduced(exchanges_.size(), 0);  // elements
+  for (std::size_t i = 0; i < trained_.size() && stage == Stage::gradients; ++i) {
+    const Trained& t = trained_[i];
+    if (t.bytes == 0 || owners[i] < 0) continue;
+    const std::int64_t count = t.bytes / static_cast<std::int64_t>(dtype_bytes(exchanges_[t.exchange].type));
+    reduced[t.exchange] += count;
+    if (owners[i] == rank) own[t.exchange] += count;
+  }
+  for (std::size_t k = 0; k < exchanges_.size(); ++k) {
+    const Exchange& e = exchanges_[k];
+    std::int64_t bytes = World::mean_workspace_bytes(e.type, e.count - reduced[k], static_cast<int>(ranks));
+    if (reduced[k] > 0) {
+      const std::vector<std::int64_t> counts{own[k], reduced[k] - own[k]};
+      const std::vector<int> of{0, 1};
+      bytes = std::max(bytes, World::reduce_workspace_bytes(e.type, counts, of, 0, static_cast<int>(ranks)));
+    }
+    add(changes, e.first, e.last, aligned_bytes(bytes) - e.workspace_bytes);
+  }
+}
+
+std::int64_t PeakPrediction::peak_of(Stage stage, std::int64_t ranks) const {
+  const std::vector<std::int64_t> of =
+      stage == Stage::none ? std::vector<std::int64_t>(trained_.size(), 0) : owners(stage, ranks);
+  std::int64_t most = 0;
+  // Ranks that own nothing are alike: the last of them stands for all.
+  const std::int64_t last = std::min(ranks - 1, static_cast<std::int64_t>(trained_.size()));
+  for (std::int64_t rank = 0; rank <= (stage == Stage::none ? 0 : last); ++rank) {
+    std::vector<std::int64_t> changes = live_;
+    std::int64_t states = 0;
+    for (std::size_t i = 0; i < trained_.size(); ++i)
+      if (stage == Stage::none || of[i] == rank || of[i] < 0) states += trained_[i].state_bytes;
+    if (stage != Stage::none) add_gradients(stage, of, rank, changes);
+    add_workspaces(stage, of, rank, ranks, changes);
+    const double arena = static_cast<double>(live_bytes(changes)) * waste_;
+    most = std::max(most, others_bytes_ + states + static_cast<std::int64_t>(std::ceil(arena)));
+  }
+  return most;
+}
+
+RankPeaks PeakPrediction::of(std::int64_t ranks) const {
+  return {peak_of(Stage::none, ranks), peak_of(Stage::states, ranks), peak_of(Stage::gradients, ranks)};
+}
+
+}  // namespace gradloom
