@@ -280,6 +280,11 @@ Result<std::vector<RecomputeChoice>> memory_curve(const Compiled& compiled, cons
                          recompute_options(options, plan_options(options, *planner), std::move(stop)));
 }
 
+Result<Plan> plan_of_graph(const Graph& graph, const CompileOptions& options) {
+  const PlannerDef* planner = TRY(known_planner(options.planner));
+  return make_plan(graph, plan_options(options, *planner));
+}
+
 StepSpeeds step_speeds(const CompileOptions& options) {
   StepSpeeds speeds;
   if (options.link_bytes_per_ns > 0) speeds.link = options.link_bytes_per_ns;
@@ -365,7 +370,9 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   std::vector<RewriteRecord> removed;
   if (!options.gradients_only) removed = TRY(keep_trained(graph));
   const std::size_t trained_on = live_node_count(graph);
-  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target));
+  if (options.watch) options.watch(graph, kStartStage, PassPhase::pre_gradient, nullptr);
+  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target,
+                 options.watch));
   TRY(check_stop(stop));
 
   const std::size_t forward_nodes = live_node_count(graph);
@@ -385,8 +392,11 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   for (ValueId StepNames::*value : StepNames::kReported)
     if (names.*value != kNone) reported.emplace_back(&(names.*value), output_index(whole, names.*value));
   TRY(check_stop(stop));
+  if (options.watch) options.watch(whole, kAutodiffStage, PassPhase::post_gradient, nullptr);
 
-  TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target));
+  TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target,
+                 options.watch));
+  const std::size_t passes_run = compiled.reports.size();
   if (!options.gradients_only) TRY(check_sites(imported, options, compiled));
   for (const auto& [value, index] : reported) *value = whole.outputs[index];
   for (const GradientOutput& g : gradients)
@@ -395,6 +405,8 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
 
   TRY(plan_memory(options, plan_options(options, *planner),
                   {whole, compiled.plan, compiled.reports, compiled.notes}, std::move(stop)));
+  if (options.watch && compiled.reports.size() > passes_run)  // recompute, offload
+    options.watch(whole, compiled.reports.back().name, PassPhase::post_gradient, nullptr);
   report_pieces(whole, compiled.plan, compiled.reports);
   compiled.compile_ms = static_cast<double>(monotonic_ns() - start_ns) / 1e6;
   return compiled;

@@ -39,7 +39,12 @@ struct CompileOptions {
   // input become outputs (check).
   bool gradients_only = false;
   std::string loss_for_gradients;  // output name; empty: first output
+  GraphWatch watch{};              // of `compile`: sees the graph on its way (stages.h)
 };
+
+// What GraphWatch calls the work of others than passes.
+constexpr const char* kStartStage = "start";  // the forward graph with its loss, as the passes get it
+constexpr const char* kAutodiffStage = "autodiff";
 
 struct Compiled {
   Graph forward;     // after import and loss, before passes
@@ -83,6 +88,9 @@ struct CompiledModule {
 };
 Result<CompiledModule> compile_module(const Graph& imported, const CompileOptions& options,
                                       const ModuleSpec& spec, std::stop_token stop = {});
+
+// A plan of a graph as it stands, by the options' planner: a forward graph has one too.
+Result<Plan> plan_of_graph(const Graph& graph, const CompileOptions& options);
 
 // Speeds by which offload is planned and its times are predicted, for a job of these options.
 StepSpeeds step_speeds(const CompileOptions& options);

@@ -250,7 +250,12 @@ Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Sta
   report.at = run.at;
   report.nodes_before = live_node_count(graph);
   const std::int64_t start_ns = monotonic_ns();
-  Rewriter rw(graph, run.name, run.sites);
+  RewriteWatch watch;
+  if (run.watch)
+    watch = [&run](const Graph& now, const RewriteRecord& record) {
+      run.watch(now, run.name, run.at, &record);
+    };
+  Rewriter rw(graph, run.name, run.sites, std::move(watch));
   if (Status status = body(rw); !status) return with_context(status.error(), "pass " + run.name);
   report.matched = rw.matched_count();
   report.log = rw.take_log();
@@ -266,11 +271,11 @@ Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Sta
 }
 
 Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
-                  kernels::Target target) {
+                  kernels::Target target, const GraphWatch& watch) {
   if (phase == PassPhase::post_gradient) TRY(remove_given_gradients(graph));
   const auto run = [&](const PassConfig& config, std::vector<PassReport>& into) {
     return run_rewrites(
-        graph, {config.def->name, phase, config.sites},
+        graph, {config.def->name, phase, config.sites, true, watch},
         [&](Rewriter& rw) { return config.pass->run_in(phase, target, rw); }, into);
   };
   std::vector<const PassConfig*> cleaning;  // the passes of the group that stand next to each other

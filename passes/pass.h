@@ -97,12 +97,18 @@ struct PassReport {
   std::vector<RewriteRecord> log;
 };
 
+// Looks on while a graph becomes what runs: told after each rewrite of a pass, and after what is no rewrite of one
+// (`record` null), of which `what` is the name then.
+using GraphWatch = std::function<void(const Graph& graph, const std::string& what, PassPhase at,
+                                      const RewriteRecord* record)>;
+
 // What rewrites a graph under a name, as a pass does.
 struct RewriteRun {
   std::string name;
   PassPhase at = PassPhase::post_gradient;
   InstanceChoice sites{};
   bool infer_again = true;  // when verifying a graph that was changed
+  GraphWatch watch{};
 };
 // Runs `body` and verifies what it leaves; its report is appended, told from the rewriter's log.
 Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Status(Rewriter&)>& body,
@@ -110,6 +116,6 @@ Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Sta
 
 // Runs the passes of `phase`, in order, verifying after each; reports are appended. Error names the pass.
 Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
-                  kernels::Target target = kernels::Target::cpu);
+                  kernels::Target target = kernels::Target::cpu, const GraphWatch& watch = {});
 
 }  // namespace gradloom

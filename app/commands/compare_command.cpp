@@ -1,8 +1,10 @@
 // gradloom compare: two configurations run interleaved in one process, or two recorded runs of a session.
 #include <CLI/CLI.hpp>
+#include <optional>
 
 #include "app/commands/commands.h"
 #include "app/compare_jobs.h"
+#include "app/graph_diff_report.h"
 #include "app/recipe_flags.h"
 #include "app/replay.h"
 #include "engine/base/text.h"
@@ -16,7 +18,7 @@ struct Options {
   RecipeFlags recipe;
   std::vector<std::string> sides;
   std::string session, a, b;
-  bool stored = false, fail_if_slower = false, progress = false;
+  bool stored = false, graph = false, fail_if_slower = false, progress = false;
   double max_seconds = 60;
   std::int64_t min_groups = 12;
 };
@@ -87,6 +89,10 @@ CommandRun declare_compare(CLI::App& app) {
                  "session file that holds the runs and in which the comparison is stored");
   app.add_flag("--stored", options->stored,
                "compare the recorded timings of two runs instead of running them again");
+  app.add_flag(
+      "--graph", options->graph,
+      "with --stored: also what the graphs of the runs do differently, by regions of the model, with "
+      "the time of each; of recipes that did not run: plan --diff");
   app.add_flag("--fail-if-slower", options->fail_if_slower, "exit 1 when B is slower");
   app.add_flag("--progress", options->progress,
                "with --json: also a line {\"event\":\"progress\",...} after each measured group");
@@ -108,8 +114,17 @@ CommandRun declare_compare(CLI::App& app) {
     if (o.stored) {
       if (!runs) return Error{Errc::usage, "--stored needs --session FILE and two runs"};
       const RunRecord a = TRY(store->load_run(run_a)), b = TRY(store->load_run(run_b));
-      return report(context, o, TRY(compare_runs(a, b)), store.get(), run_a, run_b);
+      const Comparison comparison = TRY(compare_runs(a, b));
+      std::optional<GraphDifference> difference;
+      if (o.graph) difference = TRY(difference_of(diff_graph_of(a), diff_graph_of(b)));
+      const Status reported = report(context, o, comparison, store.get(), run_a, run_b);
+      if (difference) context.out.object({{"graph_diff", graph_difference_json(*difference)}});
+      if (difference) context.out.text("\n" + graph_difference_text(*difference));
+      return reported;
     }
+    if (o.graph)
+      return Error{Errc::usage,
+                   "--graph needs --stored and two runs; of recipes that did not run, plan --diff tells it"};
     const auto [recipe_a, recipe_b] = TRY(side_recipes(context.out, o, store.get()));
     CompareOptions settings;
     settings.max_seconds = o.max_seconds;

@@ -5,6 +5,7 @@
 #include "app/commands/commands.h"
 #include "app/explain.h"
 #include "app/graph_file.h"
+#include "app/graph_diff_report.h"
 #include "app/job.h"
 #include "app/measured_costs.h"
 #include "app/rank_scaling.h"
@@ -14,6 +15,7 @@
 #include "engine/onnx/export_graph.h"
 #include "engine/ir/op.h"
 #include "engine/plan/streams.h"
+#include "passes/stages.h"
 
 namespace gradloom {
 namespace {
@@ -23,7 +25,7 @@ struct Options {
   bool log = false, kernels = false, dump = false, memory_curve = false, roofline = false;
   std::string on, roofline_group = "kernel";
   std::int64_t limit = 30;
-  std::string explain, export_graph, part = "step";
+  std::string explain, export_graph, part, diff, at;
   std::string link = "25Gb/s,20us", local_link = "10GB/s,2us";
   std::int64_t ranks_per_machine = 0;
   std::size_t boxes = 60;
@@ -83,16 +85,11 @@ struct Offloaded {
   }
 };
 
-// The values with the most bytes among those live where the arena is fullest.
-void print_json(const Output& out, const Prepared& prepared, const std::optional<MeasuredCosts>& costs,
-                const std::optional<RankScaling>& scaling) {
-  const Compiled& c = prepared.compiled;
-  const Plan& p = c.plan;
-  Json passes = Json::array(), kernels = Json::array(), peak = Json::array();
-  for (const PassReport& r : c.reports) passes.push_back(report_json(r));
-  for (const PlanStep& s : p.steps) {
-    const Node& n = c.train.graph.nodes[s.node];
-    const std::string chain = passes_text(c.train.graph, n);
+Json kernels_json(const Graph& graph, const Plan& plan) {
+  Json kernels = Json::array();
+  for (const PlanStep& s : plan.steps) {
+    const Node& n = graph.nodes[s.node];
+    const std::string chain = passes_text(graph, n);
     kernels.push_back({{"node", n.name},
                        {"op", n.op->name},
                        {"kernel", s.kernel},
@@ -105,6 +102,16 @@ void print_json(const Output& out, const Prepared& prepared, const std::optional
     if (s.stream != kComputeStream) kernels.back()["stream"] = s.stream;
     if (!s.waits.empty()) kernels.back()["waits"] = s.waits;
   }
+  return kernels;
+}
+
+// The values with the most bytes among those live where the arena is fullest.
+void print_json(const Output& out, const Prepared& prepared, const std::optional<MeasuredCosts>& costs,
+                const std::optional<RankScaling>& scaling) {
+  const Compiled& c = prepared.compiled;
+  const Plan& p = c.plan;
+  Json passes = Json::array(), peak = Json::array();
+  for (const PassReport& r : c.reports) passes.push_back(report_json(r));
   for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
     peak.push_back({{"value", name}, {"bytes", bytes}});
   Json plan = {{"plan_hash", p.hash},
@@ -124,7 +131,7 @@ void print_json(const Output& out, const Prepared& prepared, const std::optional
                {"live_at_peak", peak},
                {"passes", passes},
                {"removed_by_training", log_json(c.train.removed)},
-               {"kernels", kernels}};
+               {"kernels", kernels_json(c.train.graph, p)}};
   if (costs) plan["costs"] = costs->json();
   if (const Offloaded offloaded(prepared); offloaded.values > 0) plan["offload"] = offloaded.json(p);
   if (scaling) plan["scaling"] = scaling_json(*scaling);
@@ -159,6 +166,32 @@ void print_logs(const Output& out, const Compiled& c) {
   print(PassPhase::post_gradient, " (after autodiff)");
 }
 
+void print_totals(const Output& out, const Graph& graph, const Plan& p) {
+  std::map<std::string, int> by_phase;
+  double flops = 0;
+  for (const PlanStep& s : p.steps) {
+    ++by_phase[phase_name(graph.nodes[s.node].origin.phase)];
+    flops += s.flops;
+  }
+  std::string phases;
+  for (const char* name : {"forward", "loss", "backward", "optimizer"})
+    if (by_phase.count(name))
+      phases += (phases.empty() ? "" : ", ") + std::to_string(by_phase[name]) + " " + name;
+  out.text("kernels      " + std::to_string(p.steps.size()) + " per step (" + phases + "), " +
+           count_text(flops, "FLOP"));
+}
+
+void print_kernels(const Output& out, const Graph& graph, const Plan& p) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PlanStep& s : p.steps) {
+    const Node& n = graph.nodes[s.node];
+    rows.push_back({std::to_string(rows.size()), phase_name(n.origin.phase), escaped(n.name), n.op->name,
+                    s.kernel, count_text(s.flops, "FLOP"), bytes_text(s.bytes_read + s.bytes_written)});
+  }
+  out.text("");
+  out.text(table_text({"#", "phase", "node", "operator", "kernel", "FLOPs", "bytes"}, rows, {1, 2, 3, 4}));
+}
+
 void print_text(const Output& out, const Prepared& prepared, const Options& options,
                 const std::optional<MeasuredCosts>& costs) {
   const Compiled& c = prepared.compiled;
@@ -176,19 +209,8 @@ void print_text(const Output& out, const Prepared& prepared, const Options& opti
   else
     out.text(table_text({"pass", "autodiff", "matched", "why-not", "nodes", "time"}, rows, {1}));
   if (options.log) print_logs(out, c);
-  std::map<std::string, int> by_phase;
-  double flops = 0;
-  for (const PlanStep& s : p.steps) {
-    ++by_phase[phase_name(c.train.graph.nodes[s.node].origin.phase)];
-    flops += s.flops;
-  }
-  std::string phases;
-  for (const char* name : {"forward", "loss", "backward", "optimizer"})
-    if (by_phase.count(name))
-      phases += (phases.empty() ? "" : ", ") + std::to_string(by_phase[name]) + " " + name;
   out.text("");
-  out.text("kernels      " + std::to_string(p.steps.size()) + " per step (" + phases + "), " +
-           count_text(flops, "FLOP"));
+  print_totals(out, c.train.graph, p);
   out.text("peak         " + bytes_text(static_cast<double>(p.peak_bytes())) + " = arena " +
            bytes_text(static_cast<double>(p.arena_bytes)) + " + state " +
            bytes_text(static_cast<double>(p.state_bytes)) + " + inputs " +
@@ -205,15 +227,7 @@ void print_text(const Output& out, const Prepared& prepared, const Options& opti
   out.text("at the peak  " + names);
   if (costs) out.text("costs        " + costs->text());
   out.text("compiled in  " + duration_text(c.compile_ms * 1e6) + ", plan " + p.hash.substr(0, 12));
-  if (!options.kernels) return;
-  rows.clear();
-  for (const PlanStep& s : p.steps) {
-    const Node& n = c.train.graph.nodes[s.node];
-    rows.push_back({std::to_string(rows.size()), phase_name(n.origin.phase), escaped(n.name), n.op->name,
-                    s.kernel, count_text(s.flops, "FLOP"), bytes_text(s.bytes_read + s.bytes_written)});
-  }
-  out.text("");
-  out.text(table_text({"#", "phase", "node", "operator", "kernel", "FLOPs", "bytes"}, rows, {1, 2, 3, 4}));
+  if (options.kernels) print_kernels(out, c.train.graph, p);
 }
 
 // Peak memory against time: what recompute can do for this job.
@@ -259,15 +273,37 @@ Status print_roofline(const Output& out, const Prepared& prepared, const Options
   return {};
 }
 
+DiffGraph diff_graph_of(const Prepared& prepared, const std::string& name) {
+  const Compiled& c = prepared.compiled;
+  std::vector<double> step_ns;
+  if (prepared.options.kernel_ns) step_ns = prepared.options.kernel_ns(c.train.graph, c.plan);
+  return diff_graph_of(c.train.graph, c.plan, name, step_ns);
+}
+
+// The job (A) beside the same with other settings (B).
+Status print_difference(const CommandContext& context, const Prepared& prepared, const std::string& changes) {
+  Recipe other = prepared.recipe;
+  TRY(RecipeFlags::override_with(other, changes));
+  if (other.model != prepared.recipe.model) other.model_hash.clear();
+  const auto changed = prepare(other, context.stop);
+  if (!changed) return with_context(changed.error(), "--diff");
+  const GraphDifference difference =
+      TRY(difference_of(diff_graph_of(prepared, "as given"), diff_graph_of(**changed, changes)));
+  context.out.object({{"graph_diff", graph_difference_json(difference)}});
+  context.out.text(graph_difference_text(difference));
+  return {};
+}
+
 constexpr std::pair<const char*, ExportPart> kParts[] = {
     {"step", ExportPart::step}, {"gradients", ExportPart::gradients}, {"forward", ExportPart::forward}};
 
-Status write_graph(const Output& out, const Compiled& compiled, const Options& options) {
+// `part`: what --part says, or stands for it.
+Status write_graph(const Output& out, const Graph& graph, const Options& options, const std::string& wanted) {
   for (const auto& [name, part] : kParts) {
-    if (options.part != name) continue;
-    const ExportedGraph made = TRY(export_graph(compiled.train.graph, part, options.export_graph));
+    if (wanted != name) continue;
+    const ExportedGraph made = TRY(export_graph(graph, part, options.export_graph));
     out.object({{"exported", options.export_graph},
-                {"part", options.part},
+                {"part", wanted},
                 {"nodes", made.nodes},
                 {"functions", made.functions},
                 {"without_form", made.without_form},
@@ -281,11 +317,77 @@ Status write_graph(const Output& out, const Compiled& compiled, const Options& o
                " named gradloom/keep/.. say what Dropout keeps");
     return {};
   }
-  return Error{Errc::usage, "--part is step, gradients or forward, not '" + escaped(options.part) + "'"};
+  return Error{Errc::usage, "--part is step, gradients or forward, not '" + escaped(wanted) + "'"};
+}
+
+void print_dump(const Output& out, const Graph& graph) {
+  out.object({{"graph", dump(graph)}});
+  out.text(dump(graph));
+}
+
+Json stage_json(const StagedGraph& at) {
+  return {{"pass", at.stage.pass},
+          {"phase", at.stage.at == PassPhase::pre_gradient ? "pre-gradient" : "post-gradient"},
+          {"run", at.stage.run},
+          {"rule", at.stage.rule},
+          {"site", at.stage.site},
+          {"fingerprint", at.stage.fingerprint},
+          {"why", at.stage.why},
+          {"removed", at.record.removed},
+          {"added", at.record.added},
+          {"changed", at.record.changed},
+          {"stage", at.number},
+          {"stages", at.stages},
+          {"nodes", at.stage.nodes}};
+}
+
+std::string stage_text(const StagedGraph& at) {
+  std::string text = "after " + at.stage.pass;
+  if (at.stage.is_rewrite())
+    text += " (" + at.stage.rule + " at " + escaped(at.stage.site) + ": " +
+            std::to_string(at.record.removed.size()) + " -> " +
+            plural_text(static_cast<std::int64_t>(at.record.added.size()), "node") +
+            (at.record.changed.empty() ? "" : ", " + std::to_string(at.record.changed.size()) + " changed") +
+            ")";
+  return text + ", stage " + std::to_string(at.number) + " of " + std::to_string(at.stages) + ": " +
+         plural_text(static_cast<std::int64_t>(at.stage.nodes), "node");
+}
+
+// --at: the graph as it was on its way. Before autodiff it is the forward graph.
+Status print_stage(const CommandContext& context, const Prepared& prepared, const Options& options) {
+  const Output& out = context.out;
+  if (options.log || options.memory_curve || !options.explain.empty() || !options.diff.empty())
+    return Error{Errc::usage, "--at goes with --dump, --export-graph or --kernels"};
+  if (is_viewers_graph(options.export_graph))
+    return Error{Errc::usage, "--at exports an .onnx file, not " + escaped(options.export_graph)};
+  const StagedGraph at = TRY(graph_at(prepared.model.graph, prepared.options, options.at, context.stop));
+  const bool forward = at.stage.at == PassPhase::pre_gradient;
+  if (options.dump) {
+    print_dump(out, at.graph);
+    return {};
+  }
+  if (!options.export_graph.empty()) {
+    if (forward && !options.part.empty() && options.part != "forward")
+      return Error{Errc::usage, "at " + at.stage.pass + " there is the forward graph alone: --part forward"};
+    return write_graph(out, at.graph, options,
+                       !options.part.empty() ? options.part
+                       : forward             ? "forward"
+                                             : "step");
+  }
+  const auto plan = plan_of_graph(at.graph, prepared.options);
+  if (!plan) return with_context(plan.error(), "at this stage");
+  out.object({{"stage", stage_json(at)},
+              {"graph_hash", graph_hash(at.graph)},
+              {"kernels_per_step", plan->steps.size()},
+              {"kernels", kernels_json(at.graph, *plan)}});
+  out.text(stage_text(at));
+  print_totals(out, at.graph, *plan);
+  if (options.kernels) print_kernels(out, at.graph, *plan);
+  return {};
 }
 
 Status write_for_viewers(const CommandContext& context, const Prepared& prepared, const Options& options) {
-  if (options.part != "step") return Error{Errc::usage, "--part is for .onnx files"};
+  if (!options.part.empty()) return Error{Errc::usage, "--part is for .onnx files"};
   const WrittenGraph made =
       TRY(write_viewers_graph(prepared, {options.boxes}, options.export_graph, context.stop));
   context.out.object({{"exported", options.export_graph}, {"nodes", made.nodes}});
@@ -323,6 +425,13 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_option("--explain", options->explain,
                  "the history of a node, an ONNX node or a kernel, by name or glob: every pass that met it");
   app.add_option(
+      "--at", options->at,
+      "the graph as it was right after a pass or one rewrite of it: PASS, PASS#RUN or PASS:SITE (a name, glob or "
+      "fingerprint of --log), start or autodiff; with --dump, --export-graph or --kernels");
+  app.add_option("--diff", options->diff,
+                 "what the graph would do differently with these settings, by regions of the model, e.g. "
+                 "'passes=default,-fuse-gelu'; with --costs also the time of each");
+  app.add_option(
       "--export-graph", options->export_graph,
       "file for the graph after the passes: .onnx (standard operators, functions of them for Gradloom's own) | .json "
       "(Google's Model Explorer) | .svg (the drawing of the window)");
@@ -342,9 +451,9 @@ CommandRun declare_plan(CLI::App& app) {
     const Cluster cluster = TRY(cluster_of(*options));
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
+    if (!options->at.empty()) return print_stage(context, *prepared, *options);
     if (options->dump) {
-      context.out.object({{"graph", dump(prepared->compiled.train.graph)}});
-      context.out.text(dump(prepared->compiled.train.graph));
+      print_dump(context.out, prepared->compiled.train.graph);
       return {};
     }
     if (!options->explain.empty()) {
@@ -356,8 +465,11 @@ CommandRun declare_plan(CLI::App& app) {
       }
       return {};
     }
+    if (!options->diff.empty()) return print_difference(context, *prepared, options->diff);
     if (is_viewers_graph(options->export_graph)) return write_for_viewers(context, *prepared, *options);
-    if (!options->export_graph.empty()) return write_graph(context.out, prepared->compiled, *options);
+    if (!options->export_graph.empty())
+      return write_graph(context.out, prepared->compiled.train.graph, *options,
+                         options->part.empty() ? "step" : options->part);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
     if (options->roofline) return print_roofline(context.out, *prepared, *options);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);

@@ -6,11 +6,12 @@
 
 namespace gradloom {
 
-Rewriter::Rewriter(Graph& graph, std::string pass, InstanceChoice chosen)
+Rewriter::Rewriter(Graph& graph, std::string pass, InstanceChoice chosen, RewriteWatch watch)
     : graph_(graph),
       builder_(graph),
       pass_(std::move(pass)),
       chosen_(std::move(chosen)),
+      watch_(std::move(watch)),
       uses_(uses_of(graph)),
       extra_uses_(graph.values.size(), 0),
       first_own_node_(static_cast<NodeId>(graph.nodes.size())) {
@@ -230,6 +231,7 @@ void Rewriter::commit(const std::string& why) {
   current_ = {};
   replaced_.clear();
   scope_.reset();
+  if (watch_) watch_(graph_, log_.back());
 }
 
 void Rewriter::remove_dead(NodeId id) {

@@ -4,6 +4,7 @@
 // record.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,10 +29,13 @@ struct RewriteRecord {
   std::string fingerprint{};
 };
 
+// Told of each rewrite, when the graph is whole again.
+using RewriteWatch = std::function<void(const Graph& graph, const RewriteRecord& record)>;
+
 class Rewriter {
  public:
   // `chosen`: the instances that the user switched off, or wants alone.
-  Rewriter(Graph& graph, std::string pass, InstanceChoice chosen = {});
+  Rewriter(Graph& graph, std::string pass, InstanceChoice chosen = {}, RewriteWatch watch = {});
   const Graph& graph() const { return graph_; }
   const std::vector<Use>& uses(ValueId id) const { return uses_[id]; }
   std::size_t use_count(ValueId id) const;  // node inputs + graph outputs + updates that read the value
@@ -84,6 +88,7 @@ class Rewriter {
   GraphBuilder builder_;
   std::string pass_;
   InstanceChoice chosen_;
+  RewriteWatch watch_;
   InstanceNamer namer_;
   std::vector<std::vector<Use>> uses_;
   std::vector<int> extra_uses_;
