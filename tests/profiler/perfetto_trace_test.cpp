@@ -84,7 +84,7 @@ class PerfettoReader {
 
  private:
   struct Track {
-    json process, lane;
+    std::int64_t process = 0, lane = -1;  // -1: the process itself
   };
 
   void learn(const json& data) {
@@ -100,13 +100,14 @@ class PerfettoReader {
     EXPECT_NE(uuid, 0);
     EXPECT_EQ(tracks_.count(uuid), 0u);
     if (d.contains("process")) {
-      tracks_[uuid] = {d["process"]["pid"], nullptr};
+      tracks_[uuid] = {number(d["process"], "pid")};
       told_.names[d["process"]["pid"].dump()] = d["process"]["process_name"];
       return;
     }
     tracks_[uuid] = {tracks_.at(number(d, "parent_uuid")).process, number(d, "sibling_order_rank")};
     if (!d.contains("counter"))
-      told_.names[tracks_[uuid].process.dump() + "/" + tracks_[uuid].lane.dump()] = d["name"];
+      told_.names[std::to_string(tracks_[uuid].process) + "/" + std::to_string(tracks_[uuid].lane)] =
+          d["name"];
   }
 
   void add_event(std::int64_t now, const json& e) {

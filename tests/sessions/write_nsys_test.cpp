@@ -130,7 +130,7 @@ TEST_F(WriteNsys, StatisticsByName) {
 
 TEST_F(WriteNsys, HostileContentsAndBadPlaces) {
   TraceDocument d = gpu_document();
-  d.kernels[0].kernel = std::string("'); DROP TABLE StringIds; --\0\xff", 31);
+  d.kernels[0].kernel = std::string("'); DROP TABLE StringIds; --\0\xff", 30);
   d.kernels[1].kernel = "";
   d.kernels[2].scope = std::string(1 << 20, '/');
   d.rows[0].plan_step = 1'000'000;

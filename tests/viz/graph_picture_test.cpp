@@ -64,7 +64,7 @@ std::size_t count(const std::vector<Element>& all, const std::string& name, cons
   }));
 }
 
-std::vector<Element> drawn(std::shared_ptr<GraphModel> model, std::size_t boxes,
+std::vector<Element> drawn(const std::shared_ptr<GraphModel>& model, std::size_t boxes,
                            const std::string& title = "m.onnx") {
   const auto scene = build_scene(model, model->default_collapsed(boxes));
   EXPECT_TRUE(scene.has_value());
