@@ -160,13 +160,16 @@ std::vector<std::int64_t> PeakPrediction::owners(Stage stage, std::int64_t ranks
   return all;
 }
 
-// Of gradients that others own.
 void PeakPrediction::add_gradients(Stage stage, const std::vector<std::int64_t>& owners, std::int64_t rank,
                                    std::vector<std::int64_t>& changes) const {
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     const Trained& t = trained_[i];
-    if (t.bytes == 0 || owners[i] < 0 || owners[i] == rank) continue;
+    if (t.bytes == 0 || owners[i] < 0) continue;
     const std::int32_t waited = exchanges_[t.exchange].last;
+    // What goes to its owner is not made in place.
+    if (owners[i] == rank && stage == Stage::gradients && t.in_place)
+      add(changes, t.begun, waited, t.buffer_bytes);
+    if (owners[i] == rank) continue;
     const std::int32_t gone = stage == Stage::states ? t.needed + 1 : t.in_place ? waited + 1 : t.begun;
     add(changes, gone, t.last, -t.buffer_bytes);
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -27,6 +28,12 @@ constexpr std::int64_t kMostMessageBytes = std::int64_t{1} << 29;
 std::unique_ptr<World>& own_world() {
   static std::unique_ptr<World> world;
   return world;
+}
+
+// torchrun's ranks have an address to meet at, and no launcher that MPI knows.
+std::string torchrun_text(const RankPlace& place) {
+  const bool torchrun = place.source == "RANK" && std::getenv("MASTER_ADDR") != nullptr;
+  return torchrun ? "; torchrun's processes cannot meet (engine/ranks/README.md)" : "";
 }
 
 Result<const GradloomTransport*> load_transport() {
@@ -80,7 +87,7 @@ Result<World*> World::join(const RankPlace& place) {
                                    " of " + std::to_string(place.world) + ", Open MPI says " +
                                    std::to_string(rank) + " of " + std::to_string(size) +
                                    ": start the ranks by mpirun, by srun --mpi=pmix, or by --ranks " +
-                                   std::to_string(place.world) + " alone"};
+                                   std::to_string(place.world) + " alone" + torchrun_text(place)};
   }
   own_world() = std::make_unique<World>(transport, rank, size);
   return own_world().get();

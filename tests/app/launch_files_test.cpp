@@ -258,7 +258,7 @@ TEST_F(LaunchFiles, DeepSpeedsFileBecomesARecipeThatTrains) {
   std::vector<std::string> where;
   const json told = made.lines().back();
   for (const json& note : told["notes"]) where.push_back(note["where"]);
-  EXPECT_EQ(where, (std::vector<std::string>{"/zero_optimization/stage", "/odd\\x1b", "/steps_per_print"}));
+  EXPECT_EQ(where, (std::vector<std::string>{"/odd\\x1b", "/steps_per_print"}));
   const json file = json::parse(read_file(recipe));
   EXPECT_EQ(file["dims"]["batch"], 4);
   EXPECT_EQ(file["accumulate"], 2);
@@ -271,6 +271,7 @@ TEST_F(LaunchFiles, DeepSpeedsFileBecomesARecipeThatTrains) {
   ASSERT_EQ(back.code, 0) << back.err;
   const json theirs = json::parse(read_file(path("back.json")));
   EXPECT_EQ(theirs["train_batch_size"], 16);
+  EXPECT_EQ(theirs["zero_optimization"]["stage"], 2);
   EXPECT_EQ(theirs["optimizer"]["params"]["weight_decay"], 0.0);
   EXPECT_NE(back.out.find("  loss (ce:logits,labels): "), std::string::npos) << back.out;
 }

@@ -133,8 +133,11 @@ TEST(RankScaling, PeaksAreThoseOfThePlans) {
         near(rows[at].peaks.zero2_bytes,
              planned(c.model, rows[at].ranks, c.passes, ",zero{stage=2,rank=", c.clip_norm));
         EXPECT_LT(rows[at].peaks.zero_bytes, rows[at].peaks.whole_bytes);
-        EXPECT_LE(rows[at].peaks.zero2_bytes, rows[at].peaks.zero_bytes);
+        if (std::string(c.passes) != "none") {  // where gradients are averaged in their place
+          EXPECT_LE(rows[at].peaks.zero2_bytes, rows[at].peaks.zero_bytes);
+        }
       }
+      if (std::string(c.model) == "mlp") continue;  // of which one parameter is half
       EXPECT_LT(rows[2].peaks.zero_bytes, rows[1].peaks.zero_bytes);
     }
 }

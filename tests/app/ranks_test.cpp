@@ -63,7 +63,7 @@ class Ranks : public Commands {
           EXPECT_LT(peak, summary(whole)["rank_peak_bytes"][0]);
           most = std::max<std::int64_t>(most, peak);
         } else {
-          EXPECT_LE(peak, most + kSquaresBytes);
+          EXPECT_LE(peak, most + most / 1000 + kSquaresBytes);  // the shares are others
         }
       }
       const std::int64_t sent = summary(apart)["sent_bytes"];
@@ -370,7 +370,8 @@ TEST_F(Ranks, LeaveTheirTimesWhereTheirPlansDiffer) {
     }
     ASSERT_EQ(run({"trace", path("s.db"), "-o", path("t.json"), "--json"}).code, 0);
     std::map<int, int> exchanges;  // by rank
-    for (const json& e : json::parse(read_file(path("t.json")))["traceEvents"])
+    const json trace = json::parse(read_file(path("t.json")));
+    for (const json& e : trace["traceEvents"])
       if (e["ph"] == "X" && e["name"] == "exchange") ++exchanges[e["pid"].get<int>()];
     ASSERT_EQ(exchanges.size(), 2u);
     EXPECT_EQ(exchanges.begin()->second, exchanges.rbegin()->second);
@@ -425,6 +426,10 @@ TEST_F(Ranks, RunWhereTrainingIsAllThereIs) {
   setenv("RANK", "1", 1);
   setenv("WORLD_SIZE", "2", 1);
   expect_error({"train", model("mlp") + "/model.onnx", "--dim", "batch=4"}, 6, "Open MPI says 0 of 1");
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  expect_error({"train", model("mlp") + "/model.onnx", "--dim", "batch=4"}, 6,
+               "torchrun's processes cannot meet");
+  unsetenv("MASTER_ADDR");
   unsetenv("RANK");
   unsetenv("WORLD_SIZE");
 }
