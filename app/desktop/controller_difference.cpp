@@ -55,6 +55,10 @@ void Controller::make_difference() {
   const auto other = side == kOff ? state_.baseline : side == kBefore ? plan_before_ : nullptr;
   const auto after = state_.graphs.after;
   if (side.empty() || !after || !after->plan) return;
+  if (!other && side.compare(0, std::string(kRun).size(), kRun) != 0) {  // of a model that is closed
+    state_.difference = {};
+    return;
+  }
   reader_->post(
       "difference", "comparing graphs",
       [this, side, other, after, session = state_.session_path](std::stop_token) -> Worker::Publish {

@@ -151,6 +151,7 @@ void Controller::plan_baseline() {
                      baseline_key_ = key;
                      state_.baseline = p;
                      state_.graphs.before = graph;
+                     if (!state_.difference.against.empty()) make_difference();
                    };
                  });
 }

@@ -92,7 +92,8 @@ void draw_graph_panel(Ui& ui) {
 
   std::shared_ptr<const GraphSnapshot> graph = s.graphs.at(stage);
   const bool listens = ui.takes_keys(Canvas::graph);
-  if (stage == GraphStage::passes && listens && key_pressed("graph.clear")) {
+  const bool popup = ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel);
+  if (stage == GraphStage::passes && listens && !popup && key_pressed("graph.clear")) {
     end_travel(ui);
     stage = ui.stage;
     graph = s.graphs.at(stage);

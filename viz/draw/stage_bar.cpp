@@ -94,8 +94,7 @@ bool draw_stage_bar(const StageModel& stages, int32_t* step) {
   ImGui::AlignTextToFramePadding();
   const std::string label = stages.label(*step);
   const std::string& why = stages.steps[static_cast<size_t>(*step)].why;
-  text(fit_text(theme().ui, theme().ui->FontSize, label, ImGui::GetContentRegionAvail().x),
-       palette().text);
+  text(fit_text(theme().ui, theme().ui->FontSize, label, ImGui::GetContentRegionAvail().x), palette().text);
   register_item("graph.stage.label", label, label);
   tip(why.empty() ? label : label + "\n" + why);
   return *step != before;
