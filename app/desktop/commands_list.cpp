@@ -85,7 +85,7 @@ void add_view(Ui& ui, std::vector<Command>& list) {
          if (!added.empty()) ui.go_to(added.front());
        },
        [&ui] { return ui.show_diff; }});
-  list.push_back({"graph.passes", "Pass by pass", "View", false,
+  list.push_back({"view.by_pass", "Pass by pass", "View", false,
                   [&ui] { return ui.state().graphs.after != nullptr; },
                   [&ui] {
                     ui.stage = ui.stage == GraphStage::passes ? GraphStage::after : GraphStage::passes;

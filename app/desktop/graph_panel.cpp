@@ -86,7 +86,7 @@ void draw_graph_panel(Ui& ui) {
     ui.stage = stage;
   }
   tip("The graph as imported, the whole training step before passes, what runs, or its way there pass by pass (" +
-      key_label("graph.passes") + ")");
+      key_label("view.by_pass") + ")");
   ImGui::SameLine(0, px(10));
   draw_graph_toolbar(ui.graph, ui.asks);
 
