@@ -41,6 +41,12 @@ class RunCounter {
 
 // Sees the graph after each rewrite and writes down what is other than before.
 class StageRecorder {
+  // Not only at another place of the schedule. What gets other types gets the pass into its origin.
+  static bool is_other(const Node& now, const Node& before) {
+    return now.inputs != before.inputs || now.origin.passes != before.origin.passes ||
+           now.origin.sources != before.origin.sources || !(now.attrs == before.attrs);
+  }
+
  public:
   void see(const Graph& graph, const std::string& what, PassPhase at, const RewriteRecord* record) {
     const auto number = static_cast<std::int32_t>(history_.stages.size());
@@ -54,9 +60,9 @@ class StageRecorder {
         node.alive() ? add(graph, id, number) : remove(id, number);
         (node.alive() ? stage.added : stage.removed).push_back(id);
       } else if (node.alive()) {
-        const bool changed = names_.count(node.name) != 0;
-        if (changed) stage.changed.push_back(id);
-        if (changed || record == nullptr || node.inputs != last_[id].inputs) update(graph, id, number);
+        const bool told = names_.count(node.name) != 0;
+        if (told && is_other(node, last_[id])) stage.changed.push_back(id);
+        if (told || record == nullptr || node.inputs != last_[id].inputs) update(graph, id, number);
       }
     }
     names_.clear();

@@ -87,6 +87,13 @@ void add_view(Ui& ui, std::vector<Command>& list) {
          if (!added.empty()) ui.go_to(added.front());
        },
        [&ui] { return ui.show_diff; }});
+  list.push_back({"view.by_pass", "Pass by pass", "View", false,
+                  [&ui] { return ui.state().graphs.after != nullptr; },
+                  [&ui] {
+                    ui.stage = ui.stage == GraphStage::passes ? GraphStage::after : GraphStage::passes;
+                    ui.panes.show("Graph");
+                  },
+                  [&ui] { return ui.stage == GraphStage::passes; }});
   add_marks(ui, list);
   bool first = true;
   for (const Panel& panel : panels()) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "app/desktop/difference_panel.h"
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
 
@@ -111,9 +112,11 @@ void draw_offer(Ui& ui) {
 void draw_compare_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.has_model() && !s.session) return empty_state("Nothing to compare", "Open a model or a session.");
+  const bool measuring = s.progress.running && s.progress.kind == RunKind::compare;
+  if (!measuring && difference_switch(ui)) return draw_difference(ui);
   draw_history(ui);
   spacer(4);
-  if (s.progress.running && s.progress.kind == RunKind::compare) return draw_progress(ui);
+  if (measuring) return draw_progress(ui);
   if (!s.comparison) return draw_offer(ui);
   const ComparisonView& c = *s.comparison;
   draw_compare_view(c.comparison, find_run(s, c.run_a), find_run(s, c.run_b), ui.compare, ui.asks);

@@ -58,7 +58,11 @@ class Controller {
   std::string run_command() const;  // what Start runs and the window shows
   std::string compare_command(bool stored) const;  // runs A and B of the session
   std::string compare_passes_command() const;      // passes off against the recipe's
-  void find_operators();                           // fills state().operators, once
+  void find_stages();                              // fills state().graphs.passes for the plan as it stands
+  // What the step as it stands can be compared with: "all passes off", "before the last change", "run 3".
+  std::vector<std::string> diff_sides() const;
+  void diff_against(const std::string& side);  // fills state().difference; empty: no more
+  void find_operators();                       // fills state().operators, once
   void find_devices();  // fills state().devices, once: in a child process, as the window calls no device
   void start_run();
   void start_compare(const std::string& command);
@@ -116,6 +120,7 @@ class Controller {
   void plan_baseline();
   void check_data();
   void retime();
+  void make_difference();
   void apply_recipe(Recipe recipe, const std::string& what);
   void session_loaded(std::shared_ptr<const SessionSnapshot> session);
   void spawn(RunKind kind, const std::string& command);
@@ -134,6 +139,7 @@ class Controller {
   std::string marks_folder_, unwritten_marks_;  // path of marks that are not on disk yet; empty: all are
   std::int64_t follow_next_ns_ = 0;             // when the running run is read again
   std::string baseline_key_;
+  std::shared_ptr<const PlanSnapshot> plan_before_;  // the last change
   std::int64_t changes_ = 0;
   std::int64_t wanted_run_ = 0;  // to show once the session is read again; 0: keep, -1: the newest
   std::unique_ptr<Child> child_;

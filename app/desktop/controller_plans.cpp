@@ -3,6 +3,7 @@
 
 #include "app/desktop/controller.h"
 #include "engine/base/text.h"
+#include "passes/stages.h"
 #include "sessions/recipe_settings.h"
 
 namespace gradloom {
@@ -95,9 +96,35 @@ void Controller::replan() {
                  });
 }
 
+// Every graph on the way through the passes: asked for when it is looked at.
+void Controller::find_stages() {
+  const auto after = state_.graphs.after;
+  if (!after || !after->plan || !state_.model || planner_->busy_with("stages")) return;
+  if (state_.graphs.passes && state_.graphs.passes->plan == after->plan) return;
+  planner_->post("stages", "following the passes",
+                 [this, plan = after->plan, model = state_.model,
+                  run = state_.run](std::stop_token stop) -> Worker::Publish {
+                   const auto history = stage_history(model->model.graph, plan->options, stop);
+                   if (!history) return {};  // stopped: the same was planned
+                   StagedModel staged = build_stage_model(*history, plan->plan());
+                   auto graph = std::make_shared<GraphSnapshot>();
+                   graph->model = std::move(staged.model);
+                   graph->stages = std::make_shared<const StageModel>(std::move(staged.stages));
+                   graph->plan = plan;
+                   give_training(graph->model, *plan);
+                   give_times(*graph, run.get());
+                   return [this, graph] {
+                     if (state_.graphs.after && state_.graphs.after->plan == graph->plan)
+                       state_.graphs.passes = graph;
+                   };
+                 });
+}
+
 void Controller::planned(std::shared_ptr<const GraphSnapshot> view,
                          std::shared_ptr<const GraphSnapshot> after, double ms) {
   state_.plan_error.clear();
+  plan_before_ = state_.graphs.after ? state_.graphs.after->plan : nullptr;
+  state_.graphs.passes.reset();
   if (state_.graphs.after)
     state_.change = change_between(*state_.graphs.after, *after, change_what_, ms, ++changes_);
   state_.plan = after->plan;
@@ -108,6 +135,7 @@ void Controller::planned(std::shared_ptr<const GraphSnapshot> view,
   if (state_.run && state_.graphs.after->timed_run != state_.run->record.summary.id) retime();
   plan_baseline();
   check_data();
+  if (!state_.difference.against.empty()) make_difference();
 }
 
 void Controller::plan_baseline() {
@@ -123,6 +151,7 @@ void Controller::plan_baseline() {
                      baseline_key_ = key;
                      state_.baseline = p;
                      state_.graphs.before = graph;
+                     if (!state_.difference.against.empty()) make_difference();
                    };
                  });
 }
@@ -142,14 +171,19 @@ void Controller::retime() {
   refresh_passes();
   const auto graph = state_.graphs.after;
   if (!graph) return;
-  planner_->post("times", "reading times",
-                 [this, graph, run = state_.run](std::stop_token) -> Worker::Publish {
-                   auto timed = std::make_shared<GraphSnapshot>(*graph);
-                   give_times(*timed, run.get());
-                   return [this, graph, timed] {
-                     if (state_.graphs.after == graph) state_.graphs.after = timed;
-                   };
-                 });
+  planner_->post(
+      "times", "reading times",
+      [this, graph, passes = state_.graphs.passes, run = state_.run](std::stop_token) -> Worker::Publish {
+        auto timed = std::make_shared<GraphSnapshot>(*graph);
+        give_times(*timed, run.get());
+        std::shared_ptr<GraphSnapshot> timed_passes;
+        if (passes) timed_passes = std::make_shared<GraphSnapshot>(*passes);
+        if (passes) give_times(*timed_passes, run.get());
+        return [this, graph, timed, passes, timed_passes] {
+          if (state_.graphs.after == graph) state_.graphs.after = timed;
+          if (passes && state_.graphs.passes == passes) state_.graphs.passes = timed_passes;
+        };
+      });
 }
 
 }  // namespace gradloom

@@ -8,6 +8,8 @@
 
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
+#include "viz/draw/keys.h"
+#include "viz/draw/stage_bar.h"
 
 namespace gradloom {
 namespace {
@@ -40,16 +42,42 @@ void draw_chips(Ui& ui) {
   range_chip(ui, "graph.range");
 }
 
+// Pass by pass: the slider, and which step the canvas shows. False: the way through the passes is not known yet.
+bool draw_travel(Ui& ui, const std::shared_ptr<const GraphSnapshot>& graph) {
+  GraphCanvasState::Travel& travel = ui.graph.travel;
+  if (!graph) {
+    ui.app.find_stages();
+    muted("Following the passes\u2026");
+    return false;
+  }
+  const StageModel& stages = *graph->stages;
+  if (travel.stages != graph->stages) {  // the first time, or of another plan: the last step is what runs
+    const bool at_end = !travel.stages || travel.step >= travel.stages->last();
+    travel.stages = graph->stages;
+    travel.step = at_end ? stages.last() : std::min(travel.step, stages.last());
+  }
+  draw_stage_bar(stages, &travel.step);
+  stage_keys(stages, &travel.step, ui.takes_keys(Canvas::graph));
+  return true;
+}
+
+// Back to the step as it runs; the selection stays by name.
+void end_travel(Ui& ui) {
+  ui.stage = GraphStage::after;
+  ui.graph.travel.stages.reset();
+}
+
 }  // namespace
 
 void draw_graph_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.has_model()) return draw_no_model(ui, "No graph", "Open an ONNX model (Ctrl+O).");
   // Without a plan (unsupported operators, no loss yet) the step is not there: the model is.
-  const bool planless = ui.stage != GraphStage::model && !s.graphs.at(ui.stage);
+  const bool planless = ui.stage != GraphStage::model &&
+                        !s.graphs.at(ui.stage == GraphStage::passes ? GraphStage::after : ui.stage);
   GraphStage stage = planless && s.graphs.model ? GraphStage::model : ui.stage;
   int index = static_cast<int>(stage);
-  if (segmented("graph.stage", &index, {"Model", "No passes", "Step"})) {
+  if (segmented("graph.stage", &index, {"Model", "No passes", "Step", "By pass"})) {
     stage = static_cast<GraphStage>(index);
     const std::int32_t box = ui.graph.model ? ui.graph.selected() : -1;
     if (box >= 0 && s.graphs.at(stage))
@@ -57,11 +85,23 @@ void draw_graph_panel(Ui& ui) {
                                          s.graphs.at(stage)->model)});
     ui.stage = stage;
   }
-  tip("The graph as imported, the whole training step before passes, or what runs");
+  tip("The graph as imported, the whole training step before passes, what runs, or its way there pass by pass (" +
+      key_label("view.by_pass") + ")");
   ImGui::SameLine(0, px(10));
   draw_graph_toolbar(ui.graph, ui.asks);
 
-  const std::shared_ptr<const GraphSnapshot> graph = s.graphs.at(stage);
+  std::shared_ptr<const GraphSnapshot> graph = s.graphs.at(stage);
+  const bool listens = ui.takes_keys(Canvas::graph);
+  const bool popup = ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel);
+  if (stage == GraphStage::passes && listens && !popup && key_pressed("graph.clear")) {
+    end_travel(ui);
+    stage = ui.stage;
+    graph = s.graphs.at(stage);
+  }
+  if (stage != GraphStage::passes)
+    ui.graph.travel.stages.reset();
+  else if (!draw_travel(ui, graph))
+    graph = s.graphs.after;
   if (!graph) return empty_state(s.plan_error.empty() ? "Planning\u2026" : "No plan", s.plan_error);
   const std::shared_ptr<const GraphModel> model(graph, &graph->model);
   draw_chips(ui);
@@ -70,7 +110,7 @@ void draw_graph_panel(Ui& ui) {
   ui.drawn(Canvas::graph, ImGui::IsMouseHoveringRect(ui.graph.canvas_min, ui.graph.canvas_max));
   if (ui.place_after && was_there && !ui.graph.builder.busy())
     graph_show_place(ui.graph, *std::exchange(ui.place_after, std::nullopt));
-  graph_keys(ui.graph, ui.asks, ui.takes_keys(Canvas::graph));
+  graph_keys(ui.graph, ui.asks, listens);
   if (ui.graph.busy()) ui.host.animate();
 }
 

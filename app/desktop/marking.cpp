@@ -21,6 +21,21 @@ const std::string& shown_tab(PaneTree& panes) {
   return pane->tabs[static_cast<std::size_t>(pane->active)];
 }
 
+// Of the step as it stands, the right side: what it alone has, and what the other graph has under the same name and
+// otherwise. What only the other has shows in the graphs that have it too.
+void mark_difference(const GraphDifference& difference, GraphMarks& marks) {
+  std::unordered_set<std::string> left, right;
+  for (const DiffRegion& region : difference.regions) {
+    for (const std::int32_t n : region.left)
+      left.insert(difference.left.nodes[static_cast<std::size_t>(n)].name);
+    for (const std::int32_t n : region.right)
+      right.insert(difference.right.nodes[static_cast<std::size_t>(n)].name);
+  }
+  for (const std::string& name : right) (left.count(name) ? marks.changed : marks.added).insert(name);
+  for (const std::string& name : left)
+    if (right.count(name) == 0) marks.removed.insert(name);
+}
+
 }  // namespace
 
 void Ui::drawn(Canvas canvas, bool hovered) {
@@ -43,7 +58,9 @@ bool Ui::takes_keys(Canvas canvas) const {
 void Ui::set_bookmark(int slot) {
   const auto at = graph_place(graph);
   if (!at) return app.notice(NoticeKind::info, "There is no graph to bookmark yet");
-  app.set_bookmark(slot, Bookmark{shown_tab(panes), static_cast<int>(stage), *at});
+  // Which step was shown pass by pass is not kept: the place is one of what runs.
+  const GraphStage kept = stage == GraphStage::passes ? GraphStage::after : stage;
+  app.set_bookmark(slot, Bookmark{shown_tab(panes), static_cast<int>(kept), *at});
 }
 
 void Ui::go_to_bookmark(int slot) {
@@ -143,19 +160,23 @@ void Ui::share_marks() {
   const AppState& s = state();
   if (!s.change) show_diff = false;
   const PlanChange* change = show_diff ? &*s.change : nullptr;
+  const GraphDifference* difference =
+      s.difference.marked && s.difference.plan == s.plan ? s.difference.difference.get() : nullptr;
   GraphMarks marks;
-  if (marks_of != s.marks || filter_of_marks != timeline.filter ||
-      change_of_marks != (change ? change->number : 0)) {
+  // Changes are counted up, differences are somewhere in memory: neither is taken for the other.
+  const auto marked = (change ? change->number : 0) + reinterpret_cast<std::int64_t>(difference);
+  if (marks_of != s.marks || filter_of_marks != timeline.filter || change_of_marks != marked) {
     if (timeline.filter && timeline.filter != filter_of_marks) show_recorded = true;  // a time is of the run
     marks_of = s.marks;
     filter_of_marks = timeline.filter;
-    change_of_marks = change ? change->number : 0;
+    change_of_marks = marked;
     for (const Note& note : s.marks->notes)
       if (!note.node.empty()) marks.noted.insert(note.node);
     if (change) {
       marks.added.insert(change->added_nodes.begin(), change->added_nodes.end());
       marks.removed.insert(change->removed_nodes.begin(), change->removed_nodes.end());
     }
+    if (difference) mark_difference(*difference, marks);
     if (timeline.filter) marks.inside = timeline.filter->nodes;
     graph.marks = std::make_shared<const GraphMarks>(std::move(marks));
     kernels.set_only(timeline.filter ? std::shared_ptr<const std::unordered_set<std::string>>(

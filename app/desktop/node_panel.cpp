@@ -69,19 +69,60 @@ void draw_kernels(Ui& ui, const GraphBox& box) {
   }
 }
 
+// The passes that the selected node went through, in their order. The step of the one that was clicked; -1: none.
+std::int32_t draw_blame(Ui& ui, const GraphBox& box) {
+  const AppState& s = ui.state();
+  if (box.node == kNone || !s.graphs.after || ui.stage == GraphStage::before) return -1;
+  const auto& graph = s.graphs.passes;
+  if (!graph) {
+    ui.app.find_stages();
+    return -1;
+  }
+  const StageModel& stages = *graph->stages;
+  const std::int32_t known = graph->model.find(box.name);
+  if (known < 0) return -1;
+  const std::vector<std::int32_t>& steps = graph->stages->touched[static_cast<std::size_t>(known)];
+  if (steps.empty()) return -1;
+  heading("What passes did to it");
+  std::int32_t clicked = -1;
+  constexpr std::size_t kShown = 40;
+  for (std::size_t i = 0; i < std::min(steps.size(), kShown); ++i) {
+    const StageStep& step = graph->stages->steps[static_cast<std::size_t>(steps[i])];
+    ImGui::PushID(static_cast<int>(i));
+    const bool shown = ui.stage == GraphStage::passes && ui.graph.travel.step == steps[i];
+    const std::string label = graph->stages->blame(known, steps[i]);
+    if (selectable_row(fmt::format("blame.{}.{}", i, step.pass), label, shown)) clicked = steps[i];
+    tip("Show the graph as it was then" + (step.why.empty() ? "" : ": " + escaped(step.why)));
+    ImGui::PopID();
+  }
+  if (steps.size() > kShown) muted(fmt::format("and {} more", steps.size() - kShown));
+  return clicked;
+}
+
+// The graph of all stages, at one of its steps.
+void travel_to(Ui& ui, const std::string& node, std::int32_t step) {
+  ui.graph.travel.stages = ui.state().graphs.passes->stages;
+  ui.graph.travel.step = step;
+  ui.go_to_stage(GraphStage::passes, {node});
+  ui.panes.show("Graph");
+}
+
 }  // namespace
 
 void draw_node_panel(Ui& ui) {
   // In the model the kernels are the answer; in the step the node is one of them,
   // and its siblings follow its own details.
   const bool kernels_first = ui.stage == GraphStage::model;
-  draw_node_panel(ui.graph, ui.asks, [&ui, kernels_first](const GraphBox& box) {
+  std::int32_t step = -1;
+  draw_node_panel(ui.graph, ui.asks, [&ui, &step, kernels_first](const GraphBox& box) {
     draw_node_notes(ui, box.name);
+    step = draw_blame(ui, box);
     if (kernels_first) draw_kernels(ui, box);
   });
   const std::int32_t selected = ui.graph.selected();
   if (!ui.graph.model || selected < 0 || ui.graph.selected_scope >= 0) return;
   const GraphBox box = ui.graph.model->boxes[static_cast<std::size_t>(selected)];
+  if (step >= 0) return travel_to(ui, box.name, step);
   if (!kernels_first) draw_kernels(ui, box);
   if (kernels_first || box.onnx_nodes.empty()) return;
   spacer(4);

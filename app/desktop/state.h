@@ -17,8 +17,10 @@
 #include "app/what_if.h"
 #include "engine/onnx/read/op_table.h"
 #include "sessions/compare.h"
+#include "viz/model/graph_diff.h"
 #include "viz/model/graph_model.h"
 #include "viz/model/pass_model.h"
+#include "viz/model/stage_model.h"
 
 namespace gradloom {
 
@@ -27,17 +29,29 @@ struct GraphSnapshot {
   GraphModel model;
   std::shared_ptr<const PlanSnapshot> plan;  // null: opened for viewing, without costs
   std::int64_t timed_run = 0;                // whose times the boxes carry; 0: none
+  std::shared_ptr<const StageModel> stages;  // of the graph of all stages; else null
 };
 
-// As imported; the whole step before passes; after them.
-enum class GraphStage : std::uint8_t { model, before, after };
+// As imported; the whole step before passes; after them; pass by pass.
+enum class GraphStage : std::uint8_t { model, before, after, passes };
 
 // The graphs of the open model, by stage; null: not made yet.
 struct StageGraphs {
   std::shared_ptr<const GraphSnapshot> model, before, after;
+  std::shared_ptr<const GraphSnapshot> passes;  // of the plan of `after`, once it was asked for
   const std::shared_ptr<const GraphSnapshot>& at(GraphStage stage) const {
-    return stage == GraphStage::model ? model : stage == GraphStage::before ? before : after;
+    const std::shared_ptr<const GraphSnapshot>* const by_stage[] = {&model, &before, &after, &passes};
+    return *by_stage[static_cast<std::size_t>(stage)];
   }
+};
+
+// The step as it stands beside another graph: another recipe's, or as a run had it.
+struct DifferenceView {
+  std::string against;  // one of Controller::diff_sides(); empty: nothing is asked
+  std::shared_ptr<const GraphDifference> difference;  // the other graph is A; null: being made, or `problem`
+  std::string problem;
+  std::shared_ptr<const PlanSnapshot> plan;  // the step that it is of
+  bool marked = false;                       // in the graph
 };
 
 // What the last change of the recipe did, in numbers that need no run.
@@ -155,6 +169,7 @@ struct AppState {
   // 0 and 0 with a comparison: it is of two settings of the recipe, which are no runs.
   std::int64_t run_a = 0, run_b = 0;
   std::optional<ComparisonView> comparison;
+  DifferenceView difference;
   AdviceView advice;
   WhatIfView what_if;
   RunProgress progress;

@@ -87,6 +87,27 @@ void update_marks(GraphCanvasState& state) {
   state.box_marks = state.marks ? marks_of_boxes(*model, *state.marks) : std::vector<uint8_t>();
 }
 
+// What of the scene is there at the step of pass time travel; nothing while the scene is still that of another graph.
+void update_travel(GraphCanvasState& state) {
+  constexpr float kFadeSeconds = 0.25f;
+  GraphCanvasState::Travel& t = state.travel;
+  if (!t.stages || state.scene->model != state.model) {
+    t.shapes = t.before = {};
+    t.scene.reset();
+    t.faded = 1;
+    return;
+  }
+  if (t.scene != state.scene || t.shapes_of != t.step) {
+    StageShapes now = shapes_at(*state.scene, *t.stages, t.step);
+    t.before = t.scene == state.scene ? std::move(t.shapes) : StageShapes();
+    t.faded = t.before.shapes.empty() ? 1.f : 0.f;
+    t.shapes = std::move(now);
+    t.shapes_of = t.step;
+    t.scene = state.scene;
+  }
+  t.faded = std::min(1.f, t.faded + ImGui::GetIO().DeltaTime / kFadeSeconds);
+}
+
 void tooltip(const GraphCanvasState& state) {
   const GraphModel& model = *state.scene->model;
   const auto boxes = static_cast<int32_t>(model.boxes.size());
@@ -257,6 +278,7 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
   if (!state.scene) return;
   if (hovered) ImGui::SetItemUsingMouseWheel();
   update_marks(state);
+  update_travel(state);
   graph_handle_mouse(state, actions, hovered, active);
   list->PushClipRect(state.canvas_min, state.canvas_max, true);
   GraphPainter painter(state, list);

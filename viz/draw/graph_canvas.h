@@ -19,6 +19,7 @@
 #include "viz/draw/actions.h"
 #include "viz/model/graph_marks.h"
 #include "viz/model/scene.h"
+#include "viz/model/stage_model.h"
 
 namespace gradloom {
 
@@ -73,7 +74,22 @@ struct GraphCanvasState {
   std::shared_ptr<const GraphMarks> marked;
   std::shared_ptr<const GraphModel> marked_model;
 
-  bool busy() const { return builder.busy() || !pending_go.empty(); }
+  // Pass time travel: which step of the graph of all stages is shown.
+  struct Travel {
+    std::shared_ptr<const StageModel> stages;  // null: the graph is shown as it is
+    int32_t step = 0;
+    // What is drawn, made when step or scene change; fades from what was before.
+    StageShapes shapes, before;
+    int32_t shapes_of = -1;
+    std::shared_ptr<const GraphScene> scene;
+    float faded = 1;  // 0..1
+  } travel;
+  StageShown shown(int32_t shape) const {
+    return travel.shapes.shapes.empty() ? StageShown::kShown
+                                        : travel.shapes.shapes[static_cast<size_t>(shape)];
+  }
+
+  bool busy() const { return builder.busy() || !pending_go.empty() || travel.faded < 1; }
   int32_t selected() const { return selection.empty() ? -1 : selection.back(); }
 };
 

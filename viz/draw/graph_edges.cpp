@@ -115,7 +115,8 @@ void GraphPainter::edges() {
   const ImU32 base = mix(c.window, c.text_faint, search ? 0.35f : theme().dark ? 0.75f : 0.65f);
   for (uint32_t r = 0; r < scene.layout.routes.size(); ++r) {
     const LayoutRoute& route = scene.layout.routes[r];
-    if (route.kind != LayoutRouteKind::kFlow || !scene.route_bounds[r].overlaps(grown())) continue;
+    if (route.kind != LayoutRouteKind::kFlow || !scene.route_bounds[r].overlaps(grown()) || route_hidden(r))
+      continue;
     stroke(route, base, far ? 1.f : thickness(r), far);
     if (!far && zoom_points() > 0.45f) arrow(route, base);
   }
@@ -126,7 +127,8 @@ void GraphPainter::edge_labels() {
   const Palette& c = palette();
   ImFont* font = canvas_font(std::min(11 * p.k, px(12)));
   for (uint32_t r = 0; r < scene.layout.routes.size(); ++r) {
-    if (!scene.route_labelled[r] || scene.route_value[r] == kNone || !scene.route_bounds[r].overlaps(grown()))
+    if (!scene.route_labelled[r] || scene.route_value[r] == kNone || route_hidden(r) ||
+        !scene.route_bounds[r].overlaps(grown()))
       continue;
     const LayoutRoute& route = scene.layout.routes[r];
     const std::string& shape = model.value_labels[scene.route_value[r]];
@@ -145,6 +147,7 @@ void GraphPainter::edge_labels() {
 void GraphPainter::lit_edges() {
   const Palette& c = palette();
   for (uint32_t r : lit_routes) {
+    if (route_hidden(r)) continue;
     const LayoutRoute& route = scene.layout.routes[r];
     const bool saved = route.kind == LayoutRouteKind::kOverlay && route.src.column == LayoutColumn::kForward;
     const ImU32 color = saved ? c.backward : route.kind == LayoutRouteKind::kOverlay ? c.optimizer : c.accent;
@@ -171,10 +174,14 @@ void GraphPainter::minimap() {
   for (int column = 0; !detailed && column < kLayoutColumns; ++column)
     for (const LayoutBox& part : scene.overview[static_cast<size_t>(column)])
       draw(part, with_alpha(column_color(static_cast<LayoutColumn>(column)), 0.5f));
-  for (const LayoutGroup& group : scene.layout.groups)
-    if (detailed && group.collapsed) draw(group.box, with_alpha(column_color(group.column), 0.5f));
-  for (size_t b = 0; detailed && b < model.boxes.size(); ++b) {
-    if (scene.layout.hidden_in[b] < 0)
+  const auto boxes = static_cast<int32_t>(model.boxes.size());
+  for (size_t g = 0; detailed && g < scene.layout.groups.size(); ++g) {
+    const LayoutGroup& group = scene.layout.groups[g];
+    if (group.collapsed && !hidden(boxes + static_cast<int32_t>(g)))
+      draw(group.box, with_alpha(column_color(group.column), 0.5f));
+  }
+  for (int32_t b = 0; detailed && b < boxes; ++b) {
+    if (scene.layout.hidden_in[b] < 0 && !hidden(b))
       draw(scene.layout.node_boxes[b],
            with_alpha(phase_color(model.boxes[b].phase), search ? (hit[b] ? 1.f : 0.2f) : 0.6f));
   }

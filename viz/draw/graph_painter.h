@@ -27,8 +27,8 @@ struct GraphPainter {
   bool search = false;
   std::vector<bool> hit, chosen;  // boxes: search hits, selection
   size_t registered = 0;
-  // Boxes that a group hides, by group: noted, added, removed, inside the time range.
-  std::vector<std::array<uint32_t, 4>> group_marks;
+  // Boxes that a group hides, by group: noted, added, removed, inside the time range, changed.
+  std::vector<std::array<uint32_t, 5>> group_marks;
   double group_max = 0;  // largest time or bytes of a collapsed scope: scopes have their own scale
 
   GraphPainter(GraphCanvasState& state, ImDrawList* list);
@@ -75,9 +75,14 @@ struct GraphPainter {
                  bool full);
 
   void badges(int32_t b, ImVec2 min, ImVec2 max, bool dim);
-  uint8_t marks(int32_t b) const {
-    return state.box_marks.empty() ? 0 : state.box_marks[static_cast<size_t>(b)];
+  uint8_t marks(int32_t b) const;  // those of the application, and what the step of pass time travel did
+  bool hidden(int32_t shape) const { return state.shown(shape) == StageShown::kHidden; }
+  bool route_hidden(uint32_t r) const {
+    return !state.travel.shapes.routes.empty() && !state.travel.shapes.routes[r];
   }
+  uint32_t nodes_of(const LayoutGroup& group, int32_t shape) const;  // of the column, that are there
+  // What comes and goes fades: a veil over the shape.
+  void veil(int32_t shape, ImVec2 min, ImVec2 max, float rounding);
   void count_group_marks();
   void box_marks(int32_t b, ImVec2 min, ImVec2 max);
   void group_badges(size_t group, ImVec2 min);

@@ -52,8 +52,40 @@ GraphPainter::GraphPainter(GraphCanvasState& s, ImDrawList* l)
   count_group_marks();
 }
 
+uint8_t GraphPainter::marks(int32_t b) const {
+  uint8_t bits = state.box_marks.empty() ? 0 : state.box_marks[static_cast<size_t>(b)];
+  switch (state.shown(b)) {
+    case StageShown::kAdded: bits |= kMarkAdded; break;
+    case StageShown::kGhost: bits |= kMarkRemoved; break;
+    case StageShown::kChanged: bits |= kMarkChanged; break;
+    case StageShown::kHidden:
+    case StageShown::kShown: break;
+  }
+  return bits;
+}
+
+uint32_t GraphPainter::nodes_of(const LayoutGroup& group, int32_t shape) const {
+  const std::vector<uint32_t>& there = state.travel.shapes.group_nodes;
+  return there.empty() ? model.scopes[group.scope].boxes[static_cast<size_t>(group.column)]
+                       : there[static_cast<size_t>(shape) - model.boxes.size()];
+}
+
+void GraphPainter::veil(int32_t shape, ImVec2 min, ImVec2 max, float rounding) {
+  constexpr float kGhost = 0.45f;  // what is left to see of a shape that is gone
+  const auto seen = [&](const StageShapes& at) {
+    if (at.shapes.size() <= static_cast<size_t>(shape)) return 1.f;
+    const StageShown shown = at.shapes[static_cast<size_t>(shape)];
+    return shown == StageShown::kHidden ? 0.f : shown == StageShown::kGhost ? kGhost : 1.f;
+  };
+  const GraphCanvasState::Travel& t = state.travel;
+  if (t.shapes.shapes.empty()) return;
+  const float before = t.before.shapes.empty() ? seen(t.shapes) : seen(t.before), now = seen(t.shapes);
+  const float gone = 1 - (before + (now - before) * t.faded);
+  if (gone > 0.01f) list->AddRectFilled(min, max, with_alpha(palette().window, gone), rounding);
+}
+
 void GraphPainter::count_group_marks() {
-  if (state.box_marks.empty()) return;
+  if (state.box_marks.empty() && state.travel.shapes.shapes.empty()) return;
   group_marks.assign(scene.layout.groups.size(), {});
   for (int32_t b = 0; b < static_cast<int32_t>(model.boxes.size()); ++b) {
     if (scene.layout.hidden_in[b] < 0) continue;
@@ -62,6 +94,7 @@ void GraphPainter::count_group_marks() {
     const uint8_t bits[] = {kMarkNoted, kMarkAdded, kMarkRemoved};
     for (size_t i = 0; i < 3; ++i) group_marks[group][i] += (marks(b) & bits[i]) != 0;
     group_marks[group][3] += (marks(b) & kMarkOutside) == 0;
+    group_marks[group][4] += (marks(b) & kMarkChanged) != 0;
   }
 }
 
@@ -92,8 +125,8 @@ ImU32 GraphPainter::column_color(LayoutColumn column) const {
 void GraphPainter::groups() {
   for (size_t g = 0; g < scene.layout.groups.size(); ++g) {
     const LayoutGroup& group = scene.layout.groups[g];
-    if (!group.box.overlaps(visible)) continue;
     const auto shape = static_cast<int32_t>(model.boxes.size() + g);
+    if (!group.box.overlaps(visible) || hidden(shape)) continue;
     const ImVec2 min = p.screen(group.box.x, group.box.y),
                  max = p.screen(group.box.right(), group.box.bottom());
     if (max.y - min.y < px(2)) {
@@ -177,8 +210,7 @@ void GraphPainter::collapsed_group(const LayoutGroup& group, int32_t shape, ImVe
     list->AddLine({cx - s, mid}, {cx + s, mid}, with_alpha(ink, 0.55f), px(1.2f));
     list->AddLine({cx, mid - s}, {cx, mid + s}, with_alpha(ink, 0.55f), px(1.2f));
     if (two) {
-      std::string detail =
-          fmt::format("{} {}", scope.boxes[column], scope.boxes[column] == 1 ? "node" : "nodes");
+      std::string detail = plural_text(nodes_of(group, shape), "node");
       if (scope.time_ns[column] > 0) {
         detail += " \u00b7 " + model.time_text(scope.time_ns[column]);
       } else if (!scope.timed && scope.flops[column] > 0) {
@@ -189,6 +221,7 @@ void GraphPainter::collapsed_group(const LayoutGroup& group, int32_t shape, ImVe
           fit_text(small, small->FontSize, detail, width));
     }
   }
+  veil(shape, min, max, full ? rounding : 0);
   group_badges(index, min);
   register_group(group, min, max, "collapsed");
 }
@@ -225,7 +258,7 @@ void GraphPainter::nodes() {
   const float height = 44 * p.k;
   for (int32_t b = 0; b < static_cast<int32_t>(model.boxes.size()); ++b) {
     const LayoutBox& box = scene.layout.node_boxes[b];
-    if (scene.layout.hidden_in[b] >= 0 || !box.overlaps(visible)) continue;
+    if (scene.layout.hidden_in[b] >= 0 || !box.overlaps(visible) || hidden(b)) continue;
     const ImVec2 min = p.screen(box.x, box.y), max = p.screen(box.right(), box.bottom());
     bool heated = false;
     ImU32 fill = node_fill(b, &heated);
@@ -236,12 +269,14 @@ void GraphPainter::nodes() {
     if (height < px(kLabelHeight)) {
       ImU32 plain = heated ? fill : mix(palette().window, accent, 0.55f);
       if (dim) plain = mix(plain, palette().window, 0.75f);
+      if (marks(b) & kMarkChanged) plain = palette().warn;
       if (marks(b) & kMarkAdded) plain = palette().good;
       if (marks(b) & kMarkRemoved) plain = palette().bad;
       list->AddRectFilled(min, {std::max(max.x, min.x + 1), std::max(max.y, min.y + 1)}, plain);
       outline(b, min, max, 0);
     } else {
       full_node(b, min, max, fill, accent, heated, dim, height >= px(kFullHeight));
+      veil(b, min, max, std::min(6 * p.k, px(7)));
       box_marks(b, min, max);
     }
     if (++registered <= kMostRegistered) {
@@ -249,6 +284,7 @@ void GraphPainter::nodes() {
       for (const auto& [bit, name] : {std::pair(kMarkNoted, "noted"),
                                       {kMarkAdded, "added"},
                                       {kMarkRemoved, "removed"},
+                                      {kMarkChanged, "changed"},
                                       {kMarkOutside, "outside"}})
         if (marks(b) & bit) what += (what.empty() ? "" : " ") + std::string(name);
       register_rect("node." + model.boxes[b].name, min, max, model.boxes[b].op, what);
@@ -342,25 +378,25 @@ void GraphPainter::note_sign(ImVec2 lower_left) {
                           mix(palette().warn, palette().window, 0.55f));
 }
 
-// The sign says what the colour repeats: + new, - gone.
+// The sign says what the colour repeats: + new, - gone, ~ otherwise.
 void GraphPainter::box_marks(int32_t b, ImVec2 min, ImVec2 max) {
   const uint8_t bits = marks(b);
-  const bool changed = (bits & (kMarkAdded | kMarkRemoved)) != 0;
-  if (changed) {
-    const bool added = (bits & kMarkAdded) != 0;
-    const ImU32 color = added ? palette().good : palette().bad;
+  if ((bits & (kMarkAdded | kMarkRemoved | kMarkChanged)) != 0) {
+    const bool added = (bits & kMarkAdded) != 0, removed = (bits & kMarkRemoved) != 0;
+    const ImU32 color = added ? palette().good : removed ? palette().bad : palette().warn;
     if (!chosen[b]) list->AddRect(min, max, color, std::min(6 * p.k, px(7)), 0, px(2));
-    sign_pill({min.x - px(5), min.y}, added ? "+" : "\u2212", color);
+    sign_pill({min.x - px(5), min.y}, added ? "+" : removed ? "\u2212" : "~", color);
   }
   if (bits & kMarkNoted) note_sign({max.x - 30 * p.k, min.y + px(5)});
 }
 
 void GraphPainter::group_badges(size_t group, ImVec2 min) {
   if (group_marks.empty()) return;
-  const auto& [noted, added, removed, inside] = group_marks[group];
+  const auto& [noted, added, removed, inside, changed] = group_marks[group];
   float x = min.x - px(5);
   if (added > 0) x += sign_pill({x, min.y}, "+" + std::to_string(added), palette().good) + px(3);
   if (removed > 0) x += sign_pill({x, min.y}, "\u2212" + std::to_string(removed), palette().bad) + px(3);
+  if (changed > 0) x += sign_pill({x, min.y}, "~" + std::to_string(changed), palette().warn) + px(3);
   if (noted > 0) note_sign({x + px(2), min.y + px(5)});
 }
 

@@ -89,8 +89,8 @@ void finish_drag(GraphCanvasState& state, Actions& actions) {
     const std::unordered_set<int32_t> known(state.selection.begin(), state.selection.end());
     const LayoutBox area{a.x, a.y, b.x - a.x, b.y - a.y};
     for (int32_t i = 0; i < static_cast<int32_t>(state.scene->model->boxes.size()); ++i) {
-      if (state.scene->layout.hidden_in[i] < 0 && state.scene->layout.node_boxes[i].overlaps(area) &&
-          known.count(i) == 0)
+      if (state.scene->layout.hidden_in[i] < 0 && state.shown(i) != StageShown::kHidden &&
+          state.scene->layout.node_boxes[i].overlaps(area) && known.count(i) == 0)
         state.selection.push_back(i);
     }
   } else if (!moved && state.drag != GraphCanvasState::Drag::kMinimap) {
@@ -128,6 +128,12 @@ void center_on(GraphCanvasState& state, int32_t shape, float min_zoom) {
   state.view.x = box.centre_x();
   state.view.y = box.centre_y();
   state.view.zoom = std::max(state.view.zoom, min_zoom);
+}
+
+// The shape at a point that is there: pass time travel hides some.
+int32_t shape_under(const GraphCanvasState& state, ImVec2 world) {
+  const int32_t shape = state.scene->shape_at(world.x, world.y, 26);
+  return shape >= 0 && state.shown(shape) == StageShown::kHidden ? -1 : shape;
 }
 
 // Space alone, down and up again: held it pans with the mouse.
@@ -301,8 +307,7 @@ void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered,
   const ImGuiIO& io = ImGui::GetIO();
   const ImVec2 world = Projection(state).world(io.MousePos);
   const bool on_map = minimap_rect(state).contains(io.MousePos.x, io.MousePos.y);
-  state.hovered =
-      hovered && !on_map && state.drag == Drag::kIdle ? state.scene->shape_at(world.x, world.y, 26) : -1;
+  state.hovered = hovered && !on_map && state.drag == Drag::kIdle ? shape_under(state, world) : -1;
   if (is_box(state, state.hovered)) actions.hover_node = state.scene->model->boxes[state.hovered].name;
   if (hovered && io.MouseWheel != 0) {
     zoom_at(state, io.MousePos, std::pow(io.KeyCtrl ? 1.04f : io.KeyShift ? 1.6f : 1.18f, io.MouseWheel));
@@ -326,8 +331,7 @@ void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered,
     state.hovered = under;
   }
   if (state.drag != Drag::kIdle && ImGui::IsMouseReleased(0)) {
-    if (state.hovered < 0)
-      state.hovered = hovered && !on_map ? state.scene->shape_at(world.x, world.y, 26) : -1;
+    if (state.hovered < 0) state.hovered = hovered && !on_map ? shape_under(state, world) : -1;
     finish_drag(state, actions);
   }
   if (state.drag == Drag::kMinimap) move_by_minimap(state);
@@ -375,7 +379,8 @@ void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
   const int step = key_pressed("graph.next") ? 1 : key_pressed("graph.previous") ? -1 : 0;
   if (step != 0) {
     const auto n = static_cast<int32_t>(state.model->boxes.size());
-    const int32_t next = current < 0 ? 0 : std::clamp(current + step, 0, n - 1);
+    int32_t next = current < 0 ? 0 : std::clamp(current + step, 0, n - 1);
+    while (next > 0 && next < n - 1 && state.shown(next) == StageShown::kHidden) next += step;
     if (n > 0) graph_go_to(state, state.model->boxes[next].name);
     actions.show_node_panel = true;
   }

@@ -266,6 +266,7 @@ std::vector<std::string> texts_of(const DiffGraph& graph, const std::vector<int3
 }
 
 std::string why_of(const DiffGraph& left, const DiffGraph& right, const DiffRegion& region) {
+  if (region.left.empty() || region.right.empty()) return region.left.empty() ? "only in B" : "only in A";
   for (const auto& [text, why] : {std::pair(&DiffNode::op, "other operators"),
                                   {&DiffNode::types, "other types"},
                                   {&DiffNode::kernel, "other kernels"},
@@ -427,11 +428,11 @@ Result<GraphDifference> difference_of(DiffGraph left, DiffGraph right) {
     add_to(difference.right_sums, region.right_sums);
     timed |= region.is_timed();
   }
-  if (timed)
-    std::stable_sort(difference.regions.begin(), difference.regions.end(),
-                     [](const DiffRegion& a, const DiffRegion& b) {
-                       return std::abs(a.change_ns()) > std::abs(b.change_ns());
-                     });
+  std::stable_sort(difference.regions.begin(), difference.regions.end(),
+                   [timed](const DiffRegion& a, const DiffRegion& b) {
+                     return timed ? std::abs(a.change_ns()) > std::abs(b.change_ns())
+                                  : std::abs(a.change_bytes()) > std::abs(b.change_bytes());
+                   });
   for (size_t l = 0; l < left.nodes.size(); ++l)
     if (pairs.left_is_paired(l)) add_to(difference.left_equal, left.nodes[l]);
   for (size_t r = 0; r < right.nodes.size(); ++r)

@@ -55,17 +55,17 @@ struct DiffRegion {
   std::vector<std::string> onnx_nodes;  // that it stands for, in the order of the left side's schedule
   std::vector<int32_t> left, right;     // nodes of the sides, in the order of their schedules
   std::vector<std::string> left_passes, right_passes;  // that made nodes of this side alone
-  std::string
-      why;  // where no pass tells it: "other types", "other kernels", "other attributes", "other inputs"
+  std::string why;  // where no pass tells it: "only in A", "other types", "other kernels", ..
   DiffSums left_sums, right_sums;
   bool is_timed() const { return left_sums.is_timed() || right_sums.is_timed(); }
   double change_ns() const { return right_sums.time_ns - left_sums.time_ns; }
+  double change_bytes() const { return right_sums.bytes - left_sums.bytes; }
 };
 
 struct GraphDifference {
   DiffGraph left, right;
-  std::vector<DiffRegion>
-      regions;  // largest change of time first where times are known, else as scheduled on the left
+  // The largest change first: of time where times are known, else of bytes.
+  std::vector<DiffRegion> regions;
   DiffSums left_sums, right_sums;    // of all regions
   DiffSums left_equal, right_equal;  // of what is the same
   bool empty() const { return regions.empty(); }

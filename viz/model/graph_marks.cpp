@@ -13,6 +13,7 @@ std::vector<uint8_t> marks_of_boxes(const GraphModel& model, const GraphMarks& m
   set(marks.noted, kMarkNoted);
   set(marks.removed, kMarkRemoved);
   set(marks.added, kMarkAdded);
+  set(marks.changed, kMarkChanged);
   for (uint8_t& box : bits)  // both: a node that became another under the same name
     if (box & kMarkAdded) box &= static_cast<uint8_t>(~kMarkRemoved);
   if (marks.inside) {

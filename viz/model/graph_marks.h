@@ -13,14 +13,21 @@
 namespace gradloom {
 
 struct GraphMarks {
-  std::unordered_set<std::string> noted;           // somebody wrote a note on it
-  std::unordered_set<std::string> added, removed;  // by the change of the plan that is shown
+  std::unordered_set<std::string> noted;  // somebody wrote a note on it
+  // By the change of the plan that is shown, or as another graph does not have it, or has it otherwise.
+  std::unordered_set<std::string> added, removed, changed;
   // Kernels in the marked time range; the rest is dimmed.
   std::optional<std::unordered_set<std::string>> inside;
   bool operator==(const GraphMarks&) const = default;
 };
 
-enum GraphMark : uint8_t { kMarkNoted = 1, kMarkAdded = 2, kMarkRemoved = 4, kMarkOutside = 8 };
+enum GraphMark : uint8_t {
+  kMarkNoted = 1,
+  kMarkAdded = 2,
+  kMarkRemoved = 4,
+  kMarkOutside = 8,
+  kMarkChanged = 16
+};
 // Bits of GraphMark by box; empty when nothing is marked.
 std::vector<uint8_t> marks_of_boxes(const GraphModel& model, const GraphMarks& marks);
 
