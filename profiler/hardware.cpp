@@ -119,6 +119,9 @@ Result<Hardware> parse_hardware(std::string_view text, const std::string& source
   if (const Status read = read_rates(object, h); !read.ok())
     return not_hardware(source, read.error().message);
   std::sort(h.memory.begin(), h.memory.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  // What a launch costs shows in the rates of the smallest: no level is slower than one that holds more.
+  for (std::size_t i = h.memory.size() - 1; i-- > 0;)
+    h.memory[i].bytes_per_ns = std::max(h.memory[i].bytes_per_ns, h.memory[i + 1].bytes_per_ns);
   // What kernels of vectors reach in f32 is what products do: nothing multiplies and adds faster.
   h.vectors = h.product_flops_per_ns("f32");
   for (const auto& [type, rate] : h.products)

@@ -23,7 +23,7 @@ namespace {
 struct Options {
   RecipeFlags recipe;
   bool log = false, kernels = false, dump = false, memory_curve = false, roofline = false;
-  std::string on, roofline_group = "kernel";
+  std::string on, roofline_by = "kernel";
   std::int64_t limit = 30;
   std::string explain, export_graph, part, diff, at;
   std::string link = "25Gb/s,20us", local_link = "10GB/s,2us";
@@ -256,7 +256,7 @@ Status print_memory_curve(const CommandContext& context, const Prepared& prepare
 
 // What each kernel is expected to take on a processor, which need not be here.
 Status print_roofline(const Output& out, const Prepared& prepared, const Options& options) {
-  const RooflineGroup group = TRY(parse_roofline_group(options.roofline_group));
+  const RooflineGroup group = TRY(parse_roofline_group(options.roofline_by));
   const Compiled& compiled = prepared.compiled;
   const RooflineModel model = roofline_of_plan(compiled.train.graph, compiled.plan, prepared.recipe,
                                                TRY(hardware_of_plan(prepared.recipe, options.on)));
@@ -416,7 +416,7 @@ CommandRun declare_plan(CLI::App& app) {
          "wrote; by default what was measured of the device")
       ->needs(roofline);
   app.add_option(
-         "--group", options->roofline_group,
+         "--by", options->roofline_by,
          "with --roofline: sum up by kernel (those that do the same work) | node | op | phase | scope | roof")
       ->needs(roofline);
   app.add_option("--limit", options->limit, "with --roofline: rows to print")

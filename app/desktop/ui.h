@@ -85,7 +85,8 @@ struct WhatIfForm {
   };
   std::string changes;
   std::vector<Faster> faster;
-  int on = 0;  // 0: the same processor; known_hardware() from 1 on
+  int on = 0;        // 0: the same processor; known_hardware() from 1 on
+  TableState table;  // of the answer
 };
 
 enum class Canvas : std::uint8_t { graph, timeline, icicle };

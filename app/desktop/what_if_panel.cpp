@@ -125,7 +125,7 @@ void legend() {
   muted("grey: launches and waiting");
 }
 
-void draw_ops(const WhatIfView& w) {
+void draw_ops(const WhatIfView& w, TableState& state) {
   double most = 1;
   for (const WhatIfPart& p : w.ops) most = std::max(most, std::abs(p.after_ns - p.before_ns));
   TableRows rows;
@@ -144,11 +144,10 @@ void draw_ops(const WhatIfView& w) {
       cell_bar(std::abs(change) / most, change < 0 ? palette().good : palette().bad,
                format_change(change, Unit::kNs));
   };
-  static TableState state;
   draw_table(
       "whatif.ops",
       {{"Operator"}, {"Kernels", 100, true}, {"Now", 90, true}, {"Then", 90, true}, {"Change", 150, true}},
-      rows, state);
+      rows, state, std::max(px(180), ImGui::GetContentRegionAvail().y));
 }
 
 void draw_answer(Ui& ui) {
@@ -173,7 +172,7 @@ void draw_answer(Ui& ui) {
   muted(fmt::format("Peak {} \u2192 {}", bytes_text(static_cast<double>(w.before_peak_bytes)),
                     bytes_text(static_cast<double>(w.after_peak_bytes))));
   spacer(4);
-  draw_ops(w);
+  draw_ops(w, ui.what_if.table);
 }
 
 }  // namespace

@@ -43,6 +43,17 @@ TEST(Hardware, AMeasuredOneServesSmallKernelsFromItsCaches) {
   EXPECT_DOUBLE_EQ(h->launch_ns, 500);
 }
 
+TEST(Hardware, NoCacheIsSlowerThanWhatHoldsMore) {
+  const auto h = parse_hardware(
+      R"({"memory":[{"bytes":100,"bytes_per_second":1e9},{"bytes":1000,"bytes_per_second":3e9},)"
+      R"({"bytes":10000,"bytes_per_second":2e9}],"products":[{"type":"f32","flops_per_second":1e9}]})",
+      "x");
+  ASSERT_TRUE(h.ok());
+  EXPECT_DOUBLE_EQ(h->bytes_per_ns(100), 3);
+  EXPECT_DOUBLE_EQ(h->bytes_per_ns(5000), 3);
+  EXPECT_DOUBLE_EQ(h->bytes_per_ns(10000), 2);
+}
+
 TEST(Hardware, IsFoundByFileToo) {
   const auto path = std::filesystem::temp_directory_path() / "gradloom-hardware.json";
   std::ofstream(path) << kMeasured;

@@ -19,6 +19,8 @@ namespace {
 constexpr RooflineGroup kGroups[] = {RooflineGroup::node, RooflineGroup::op, RooflineGroup::scope,
                                      RooflineGroup::roof};
 
+constexpr double kShown = 1e-3;  // parts of a step that decide what the axes show
+
 double shown_ns(const RooflineModel& m, const RooflineRow& row) {
   return m.timed() ? row.time_ns : row.expected_ns;
 }
@@ -101,7 +103,7 @@ void draw_roofs(const Plot& plot, const Roofs& roofs) {
     plot.list->AddLine({plot.to_x(from), y}, {plot.max.x, y}, color, px(1.5f));
     if (y - above < px(14)) continue;  // two roofs that are nearly one have one label
     above = y;
-    label_at(plot, {plot.max.x, y + px(2)}, color, at->second + " " + count_text(at->first, "FLOP/s"));
+    label_at(plot, {plot.max.x, y - px(15)}, color, at->second + " " + count_text(at->first, "FLOP/s"));
   }
   for (const double rate : roofs.slopes) {
     const double x0 = plot.x.min, x1 = std::min(plot.x.max, highest / rate);
@@ -158,16 +160,17 @@ void join_partners(const RooflineModel& m, const Plot& plot, const RooflineRow& 
 
 void draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Actions& actions) {
   Extent x, y;
+  const double whole = m.timed() ? m.sum.time_ns : m.sum.expected_ns;
   for (const RooflineRow& row : m.rows)
-    if (const double rate = shown_rate(m, row); !std::isnan(rate)) {
+    if (const double rate = shown_rate(m, row); !std::isnan(rate) && shown_ns(m, row) > kShown * whole) {
       x.take(row.intensity());
       y.take(rate);
     }
   if (x.high <= 0) return muted("No kernel computes anything.");
   const Roofs roofs = roofs_of(m);
   for (const auto& [rate, _] : roofs.level) y.take(rate);
-  const Axis across{x.low / 2, x.high * 4, true, Unit::kPlain}, up{y.low / 2, y.high * 2, true, Unit::kFlop};
-  const Plot plot = begin_plot("roofline.plot", size, across, up, "FLOP per byte", &state.view);
+  const Axis across{x.low / 2, x.high * 4, true, Unit::kPlain}, up{y.low / 2, y.high * 3, true, Unit::kFlop};
+  const Plot plot = begin_plot("roofline.plot", size, across, up, "FLOP/s by FLOP per byte", &state.view);
   draw_roofs(plot, roofs);
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   const RooflineRow* hovered = nullptr;
@@ -268,7 +271,7 @@ void draw_roofline_view(const RooflineModel& model, RooflineViewState& state, Ac
   summary(model);
   spacer(4);
   const ImVec2 space = ImGui::GetContentRegionAvail();
-  const float table = std::clamp(space.y * 0.4f, px(120), px(340));
+  const float table = std::clamp(space.y * 0.33f, px(110), px(340));
   draw_plot(model, state, {space.x, std::max(px(140), space.y - table - px(24))}, actions);
   tell_movers(model);
   draw_rows(model, state, actions);
