@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <algorithm>
 
 #include "engine/base/file.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
+#include "engine/device/device.h"
 #include "engine/device/kernel_cache.h"
 #include "profiler/environment.h"
 
@@ -30,6 +31,11 @@ std::optional<Hardware> remembered(const std::string& hardware) {
   if (!known) return std::nullopt;
   known->name = hardware;
   return *known;
+}
+
+Error unknown_speed(const Recipe& recipe) {
+  return {Errc::usage, "nothing is known of the speed of " + escaped(recipe.device) +
+                           ": measure it (gradloom devices --measure), or name another processor with --on"};
 }
 
 Json row_json(const RooflineRow& row) {
@@ -74,11 +80,14 @@ Result<Hardware> hardware_of_run(const RunRecord& run, const std::string& on) {
 
 Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on) {
   if (!on.empty()) return find_hardware(on);
+  const std::vector<DeviceInfo> devices = list_devices();
+  const bool here = std::any_of(devices.begin(), devices.end(), [&](const DeviceInfo& device) {
+    return device.id == recipe.device && device.available;
+  });
+  if (!here) return unknown_speed(recipe);
   if (auto known = remembered(hardware_text_here(recipe.device, static_cast<int>(recipe.threads))))
     return *known;
-  return Error{Errc::usage,
-               "nothing is known of the speed of " + escaped(recipe.device) +
-                   ": measure it (gradloom devices --measure), or name another processor with --on"};
+  return unknown_speed(recipe);
 }
 
 RooflineModel roofline_of_run(const RunRecord& run, const Hardware& hardware) {

@@ -396,16 +396,7 @@ Status write_for_viewers(const CommandContext& context, const Prepared& prepared
   return {};
 }
 
-}  // namespace
-
-CommandRun declare_plan(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  options->recipe.declare(app);
-  app.add_flag("--log", options->log, "list every match of every pass, and why a pass did not match");
-  app.add_flag("--kernels", options->kernels, "list the kernels in order");
-  app.add_flag("--dump", options->dump, "print the final graph as text");
-  app.add_flag("--memory-curve", options->memory_curve,
-               "peak memory against predicted time for what --memory-budget can choose");
+void declare_roofline(CLI::App& app, const std::shared_ptr<Options>& options) {
   auto* const roofline = app.add_flag(
       "--roofline", options->roofline,
       "what each kernel is expected to take on a processor, from its FLOPs and bytes and what the processor "
@@ -422,6 +413,19 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_option("--limit", options->limit, "with --roofline: rows to print")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
       ->needs(roofline);
+}
+
+}  // namespace
+
+CommandRun declare_plan(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  options->recipe.declare(app);
+  app.add_flag("--log", options->log, "list every match of every pass, and why a pass did not match");
+  app.add_flag("--kernels", options->kernels, "list the kernels in order");
+  app.add_flag("--dump", options->dump, "print the final graph as text");
+  app.add_flag("--memory-curve", options->memory_curve,
+               "peak memory against predicted time for what --memory-budget can choose");
+  declare_roofline(app, options);
   app.add_option("--explain", options->explain,
                  "the history of a node, an ONNX node or a kernel, by name or glob: every pass that met it");
   app.add_option(

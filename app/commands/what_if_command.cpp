@@ -58,7 +58,7 @@ CommandRun declare_what_if(CLI::App& app) {
   options->recipe.declare(app, false);
   app.add_option("--run", options->run, "of a session: number or name of a run, or last");
   app.add_option("--b", options->changes,
-                 "settings that would be different, as compare takes them: 'precision=bf16;dim.batch=16'");
+                 "settings that would be different, as compare takes them: 'precision=bf16;dim=batch=16'");
   app.add_option(
       "--speed", options->speed_ups,
       "what would be faster, and how many times: op:GLOB=2 | kernel:GLOB=2 | node:GLOB=2 | scope:GLOB=2 | "

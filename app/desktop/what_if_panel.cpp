@@ -52,8 +52,8 @@ void draw_form(Ui& ui) {
   const AppState& s = ui.state();
   WhatIfForm& form = ui.what_if;
   field_label("Settings that would be different",
-              "as compare takes them: precision=bf16;dim.batch=16;passes=default,-fuse-gelu");
-  committed_text(ui, "whatif.changes", "precision=bf16;dim.batch=16", &form.changes);
+              "as compare takes them: precision=bf16;dim=batch=16;passes=default,-fuse-gelu");
+  committed_text(ui, "whatif.changes", "precision=bf16;dim=batch=16", &form.changes);
   field_label("What would be faster");
   for (std::size_t i = 0; i < form.faster.size(); ++i)
     if (faster_row(ui, i, form.faster[i])) {

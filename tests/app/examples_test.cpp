@@ -59,7 +59,8 @@ TEST_F(Examples, AShellRunsThem) {
       const Outcome o = shell(line);
       EXPECT_EQ(o.code, 0) << line << "\n" << o.err;
     }
-  for (const char* made : {"s.db", "base.json", "fast.json", "trace.json.gz", "report.html", "graph.png"})
+  for (const char* made : {"s.db", "base.json", "fast.json", "trace.pftrace", "trace.sqlite", "graph.svg",
+                           "report.html", "graph.png"})
     EXPECT_TRUE(fs::exists(path("work/") + made)) << made;
 }
 

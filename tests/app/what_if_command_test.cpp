@@ -58,7 +58,7 @@ TEST_F(WhatIfCommand, OtherSettingsAreCompiledAndTold) {
   const json same = answer(session, {"--b", "seed=7"});
   EXPECT_NEAR(same["ratio"]["value"], 1, 1e-6) << "the same kernels";
   EXPECT_NEAR(same["measured"], 1, 1e-9);
-  const json larger = answer(session, {"--b", "dim.batch=64"});
+  const json larger = answer(session, {"--b", "dim=batch=64"});
   EXPECT_GT(larger["samples"], 1);
   EXPECT_GT(larger["predicted_ns"], same["predicted_ns"]);
   EXPECT_GT(larger["predicted_peak_bytes"], larger["plan_peak_bytes"]);

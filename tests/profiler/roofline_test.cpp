@@ -81,6 +81,7 @@ TEST(Roofline, ProductsFillProcessorsTileByTile) {
   Hardware h = hardware();
   h.processors = 100;
   h.launch_ns = 0;
+  h.memory = {{0, 1e9}};
   const auto part = [&](double rows, double columns, double inner, double batch = 1,
                         bool own_weights = true) {
     const double flops = 2 * batch * rows * columns * inner;
@@ -92,12 +93,11 @@ TEST(Roofline, ProductsFillProcessorsTileByTile) {
     return flops / 4000 / bound.expected_ns;
   };
   EXPECT_NEAR(part(256 * 10, 128 * 10, 4096), 1, 1e-9);  // one full wave
-  EXPECT_NEAR(part(256 * 10, 128 * 11, 4096), 110. / 200,
   EXPECT_LT(part(256 * 10, 128 * 11, 4096), 1);
   EXPECT_NEAR(part(256 * 100, 128 * 100, 4096), 1, 1e-9);
   // A long inner dimension is split: 25 tiles for 100 processors.
   EXPECT_NEAR(part(256 * 5, 128 * 5, 4096), 0.95, 1e-9);
-  EXPECT_LT(part(256 * 5, 128 * 5, 256), 0.6);
+  EXPECT_NEAR(part(256 * 5, 128 * 5, 256), 0.8, 1e-9);  // a short one is not, but smaller tiles fill them
   // One weight for a batch of thin products makes one large product of them.
   EXPECT_GT(part(16, 1280, 4096, 160, false), 0.9);
   EXPECT_LT(part(16, 1280, 4096, 160, true), 0.5);
