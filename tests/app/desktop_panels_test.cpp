@@ -30,7 +30,8 @@ TEST(DesktopPanels, TheDefaultLayoutHoldsEveryPanelOnce) {
 
 // As a window of November 2026 wrote it into its settings, arranged by its user.
 constexpr const char* kSaved =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph|Kernels*|Icicle|Memory|Compare|Advice,v0.500(Node*,Timeline*)),"
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph|Kernels*|Icicle|Memory|Compare|Advice|What if,v0.500(Node*,"
+    "Timeline*|Roofline)),"
     "h0.500(Run*,Curve*|Runs|Notes)))";
 
 TEST(DesktopPanels, ASavedLayoutIsReadAsItIs) { EXPECT_EQ(panes_from(kSaved).to_text(), kSaved); }
@@ -43,7 +44,8 @@ TEST(DesktopPanels, ASavedLayoutWithoutAPanelGetsItAndKeepsTheRest) {
   EXPECT_EQ(sorted_tabs(tree), sorted_tabs(default_panes()));
   EXPECT_EQ(
       tree.to_text(),
-      "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph|Kernels*|Icicle|Memory,v0.500(Node*,Timeline*|Compare|Advice)),"
+      "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph|Kernels*|Icicle|Memory,v0.500(Node*,Timeline*|Compare|Advice|What "
+      "if|Roofline)),"
       "h0.500(Run*,Curve*|Runs|Notes)))");
 }
 

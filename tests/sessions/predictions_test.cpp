@@ -11,13 +11,13 @@ class Predictions : public SessionTest {};
 
 TEST_F(Predictions, AreKeptInOrder) {
   KeptPrediction first{.question = "precision=bf16",
-                             .plan_hash = "p1",
-                             .hardware = "a processor",
-                             .step_ns = 3e6,
-                             .predicted_ns = 2e6,
-                             .low_ns = 1.5e6,
-                             .high_ns = 2.5e6,
-                             .recipe_json = "{}"};
+                       .plan_hash = "p1",
+                       .hardware = "a processor",
+                       .step_ns = 3e6,
+                       .predicted_ns = 2e6,
+                       .low_ns = 1.5e6,
+                       .high_ns = 2.5e6,
+                       .recipe_json = "{}"};
   KeptPrediction second = first;
   second.question = "op:MatMul 2x";
   second.plan_hash.clear();
