@@ -28,6 +28,8 @@ constexpr Selector kSelectors[] = {
 constexpr double kLeastFactor = 1e-3, kMostFactor = 1e6;
 // What is told from roofs alone lies within these of it.
 constexpr double kRoofLow = 0.7, kRoofHigh = 1.5;
+// By which the median step of one run differs from that of another of the same plan, on a quiet machine.
+constexpr double kRunToRun = 0.05;
 
 const Selector& selector_of(SpeedUp::Of of) {
   return *std::find_if(std::begin(kSelectors), std::end(kSelectors),
@@ -135,8 +137,8 @@ Status Answerer::settle() {
   answer_.known = gain.known;
   const auto step = [&](double gain_ns) { return std::max(0.0, answer_.before_ns - gain_ns) * c.samples; };
   answer_.after_ns = step(gain.ns);
-  answer_.low_ns = step(gain.high_ns);
-  answer_.high_ns = step(gain.low_ns);
+  answer_.low_ns = (1 - kRunToRun) * step(gain.high_ns);
+  answer_.high_ns = (1 + kRunToRun) * step(gain.low_ns);
   answer_.after_peak_bytes = c.peak_bytes;
   answer_.recipe = c.recipe;
   answer_.plan_hash = c.plan_hash;
@@ -292,6 +294,12 @@ Result<WhatIfAnswer> what_if(const Recipe& job, const RunRecord* run, const What
     if (up.of == SpeedUp::Of::link && changed.ranks <= 1)
       return Error{Errc::usage, "--speed link: one rank has no link (ranks=N among the settings)"};
   }
+  Recipe changed = job;
+  TRY(RecipeFlags::override_with(changed, question.changes));
+  if (changed.threads != job.threads)
+    return Error{Errc::usage,
+                 "kernels on another number of threads cannot be told from these: compare --b "
+                 "threads=N measures them"};
   const auto subject = TRY(Subject::of(job, run, options, stop));
   return Answerer(*subject, question, std::move(stop)).run();
 }

@@ -1,5 +1,5 @@
 // gradloom what-if: how long a step would take with other settings, with kernels that were faster, on another processor, on
-// several ranks. Nothing of it is run: the job's kernels have times (app/advice/subject.h), and what would be different is
+// several ranks. Another number of threads cannot be told. Nothing of it is run: the job's kernels have times (app/advice/subject.h), and what would be different is
 // predicted from them.
 //
 // Settings: the changed job is compiled, and its kernels are told by app/advice/prediction.h with their range. Kernels that are

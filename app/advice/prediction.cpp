@@ -138,6 +138,17 @@ double Predictor::scaled(const KernelInfo& kernel, const KernelInfo& from) const
   return fixed + (ns - fixed) * least_ns(kernel, narrower) / before;
 }
 
+// More work takes no less time than before, and at the best reaches the roofs; less work may be done as badly as before. `told`: by
+// scaled().
+std::pair<double, double> Predictor::scaled_range(const KernelInfo& kernel, const KernelInfo& from,
+                                                  double told) const {
+  constexpr double kMore = 1.15, kLess = 0.7;
+  const double before = model_.ns(from);
+  const double least = least_ns(kernel, width_of(kernel.types) / width_of(from.types));
+  if (told >= before) return {std::min(told, std::max(before, least)), kMore * told};
+  return {std::min(told, least), std::max(told, std::min(before, told / kLess))};
+}
+
 // Rows of tokens are computed by the kernel that they are named after (engine/ops/padding/packed_rows.h).
 Predictor::Told Predictor::told(const KernelInfo& kernel) const {
   if (model_.knows(kernel)) return {model_.ns(kernel), ToldBy::measured};
@@ -167,6 +178,7 @@ Gain Predictor::gain(const std::vector<KernelInfo>& changed, double samples) con
     kind.kernel = &kernel;
   }
   double gone = 0, come = 0, scaled_from = 0, scaled_to = 0, estimated = 0;
+  double less = 0, longer = 0;  // by which scaled ones may take
   for (const auto& [_, kind] : kinds) {
     const Told one = told(*kind.kernel);
     const double more = (kind.after - kind.before) * one.ns;
@@ -178,15 +190,17 @@ Gain Predictor::gain(const std::vector<KernelInfo>& changed, double samples) con
     scaled_to += more;
     const KernelInfo& from = *by_node_.at(kind.kernel->node);
     scaled_from += model_.ns(from) * (kind.after - kind.before) * samples;
+    const auto [low, high] = scaled_range(*kind.kernel, from, one.ns);
+    less += (one.ns - low) * (kind.after - kind.before);
+    longer += (high - one.ns) * (kind.after - kind.before);
   }
   const double launches =
       launch_ns_ * (static_cast<double>(job_.size()) - static_cast<double>(changed.size()) / samples);
   Gain gain;
   gain.ns = gone - come - scaled_to - estimated + launches;
   const double measured_error = kMeasuredError * (std::max(0.0, gone - scaled_from) + come);
-  const double scaled_error = std::abs(scaled_from - scaled_to) / 2;
-  gain.low_ns = gain.ns - measured_error - scaled_error - estimated * (most_factor_ - 1);
-  gain.high_ns = gain.ns + measured_error + scaled_error + estimated * (1 - least_factor_);
+  gain.low_ns = gain.ns - measured_error - longer - estimated * (most_factor_ - 1);
+  gain.high_ns = gain.ns + measured_error + less + estimated * (1 - least_factor_);
   const double differs = gone + come + scaled_to + estimated;
   gain.known = differs > 0 ? 1 - (scaled_to + estimated) / differs : 1;
   return gain;

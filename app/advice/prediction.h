@@ -5,8 +5,8 @@
 // whatever its size, and the rest by the roofline of its work, of which a type of half the width is half. Others are told by
 // the cost model (profiler/cost_model.h).
 //
-// The range: times that were measured hold within kMeasuredError; what is scaled gains between half and one and a half
-// times what is told; what the cost model tells lies where it was right for four kernels in five when the kernels of each
+// The range: times that were measured hold within kMeasuredError; what is scaled may reach the roofs, or be as much worse as
+// scaled_range says; what the cost model tells lies where it was right for four kernels in five when the kernels of each
 // name were predicted from all others. It is asked for what a kernel takes beyond the fixed part of a launch: small kernels would
 // tell it a rate that no large one has.
 #pragma once
@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "profiler/cost_model.h"
@@ -59,6 +60,7 @@ class Predictor {
   };
   Told told(const KernelInfo& kernel) const;
   double scaled(const KernelInfo& kernel, const KernelInfo& from) const;
+  std::pair<double, double> scaled_range(const KernelInfo& kernel, const KernelInfo& from, double told) const;
   double least_ns(const KernelInfo& kernel, double width) const;  // of its work; `width`: of a FLOP
   void learn_errors();
 

@@ -139,6 +139,7 @@ TEST_F(WhatIfCommand, BadQuestionsAreOneLine) {
            {{"--speed", "colour:red=2"}, "none of what can be faster"},
            {{"--speed", "link=2"}, "one rank has no link"},
            {{"--b", "passes=nothing"}, "nothing"},
+           {{"--b", "threads=1"}, "another number of threads"},
            {{"--on", "h300"}, "h200"},
            {{"--b", "seed=2", "--link", "fast"}, "fast"}}) {
     std::vector<std::string> all = {"what-if", session, "--forget"};
