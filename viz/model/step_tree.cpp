@@ -19,6 +19,9 @@ namespace {
 // Deeper scopes, and those beyond so many nodes, are cut: names come from files of strangers.
 constexpr size_t kMostLevels = 24, kMostNodes = 250'000;
 
+// Operators that ranks exchange with. As globs of the search language.
+constexpr const char* kExchanges[] = {"AllReduce*", "ShareParameters", "ReduceGradients"};
+
 // A node before anything is folded.
 struct Raw {
   std::string label;
@@ -312,7 +315,8 @@ class TreeBuilder {
 }  // namespace
 
 StepPart step_part(const KernelInfo& kernel) {
-  if (kernel.op.starts_with("AllReduce") || kernel.op == "ShareParameters") return StepPart::kExchange;
+  for (const char* exchange : kExchanges)
+    if (glob_match(exchange, kernel.op)) return StepPart::kExchange;
   for (size_t p = 0; p < kStepParts; ++p)
     if (kernel.phase == kStepPartNames[p]) return static_cast<StepPart>(p);
   return StepPart::kOther;
@@ -453,7 +457,8 @@ std::string kernel_query(const StepTree& tree, int32_t node) {
   }
   const bool exchanges = tree.nodes.front().part_ns[static_cast<size_t>(StepPart::kExchange)] > 0;
   if (scope.empty() && tree.by == TreeBy::kPhase && exchanges && !query.empty())
-    query += " -op:AllReduce* -op:ShareParameters";  // they have a phase, too
+    for (const char* exchange : kExchanges)
+      query += fmt::format(" -op:{}", exchange);  // they have a phase, too
   if (scope.empty()) return query;
   // All that begins so, but for the siblings that do: h.1 is not h.11.
   const std::string pattern = around + scope + "*";
