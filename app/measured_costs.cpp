@@ -27,11 +27,6 @@ std::string row_of(const RunRecord& run, const char* name) {
   return at == run.environment.end() ? "" : at->second;
 }
 
-bool has_times(const RunRecord& run) {
-  return std::any_of(run.kernels.begin(), run.kernels.end(),
-                     [](const KernelRow& kernel) { return kernel.samples > 0; });
-}
-
 bool same_job(const Recipe& recipe, const RunSummary& run) {
   return run.model_hash == recipe.model_hash && run.device == recipe.device &&
          run.precision == recipe.precision;
@@ -50,7 +45,7 @@ Status check_named_run(const Recipe& recipe, const RunRecord& run, const std::st
     if (has != needs)
       return refuse("was measured with " + std::string(what) + " " + escaped(has) + ", the job has " +
                     escaped(needs));
-  if (!has_times(run)) return refuse("has no times of kernels (--profile sampled or all takes them)");
+  if (!run.has_times()) return refuse("has no times of kernels (--profile sampled or all takes them)");
   return {};
 }
 
@@ -61,7 +56,7 @@ Result<RunRecord> newest_run(const Recipe& recipe, Store& store) {
   for (const RunSummary& summary : runs) {
     if (!same_job(recipe, summary)) continue;
     auto run = store.load_run(summary.id);
-    if (run && row_of(*run, "hardware") == hardware && has_times(*run)) return run;
+    if (run && row_of(*run, "hardware") == hardware && run->has_times()) return run;
   }
   return Error{Errc::usage, "--costs: no run of " + escaped(store.path()) +
                                 " has times of kernels of this model on " + escaped(recipe.device) + " in " +

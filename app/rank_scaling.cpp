@@ -170,6 +170,10 @@ Result<Link> parse_link(const std::string& text) {
   return link;
 }
 
+double predict_exposed_ns(const Prepared& prepared, const Cluster& cluster) {
+  return row_of(events_of(prepared), prepared.recipe.ranks, cluster).exposed_ns;
+}
+
 RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
   RankScaling scaling;
   const std::vector<Moment> events = events_of(prepared);

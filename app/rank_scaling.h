@@ -43,6 +43,8 @@ struct RankScaling {
 };
 // REQUIRES a plan of at least two ranks.
 RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster);
+// That kernels of the plan wait for its exchanges, with the ranks that it has.
+double predict_exposed_ns(const Prepared& prepared, const Cluster& cluster);
 
 Json scaling_json(const RankScaling& scaling);
 void print_scaling(const Output& out, const RankScaling& scaling, const Prepared& prepared,

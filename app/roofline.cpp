@@ -2,12 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "engine/base/file.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
-#include "engine/device/device.h"
 #include "engine/device/kernel_cache.h"
 #include "profiler/environment.h"
 
@@ -31,11 +28,6 @@ std::optional<Hardware> remembered(const std::string& hardware) {
   if (!known) return std::nullopt;
   known->name = hardware;
   return *known;
-}
-
-Error unknown_speed(const Recipe& recipe) {
-  return {Errc::usage, "nothing is known of the speed of " + escaped(recipe.device) +
-                           ": measure it (gradloom devices --measure), or name another processor with --on"};
 }
 
 Json row_json(const RooflineRow& row) {
@@ -78,16 +70,20 @@ Result<Hardware> hardware_of_run(const RunRecord& run, const std::string& on) {
   return best_of_kernels(run.kernels, run.summary.precision, hardware);
 }
 
-Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on) {
+Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on,
+                                  const std::vector<DeviceInfo>& devices) {
   if (!on.empty()) return find_hardware(on);
-  const std::vector<DeviceInfo> devices = list_devices();
-  const bool here = std::any_of(devices.begin(), devices.end(), [&](const DeviceInfo& device) {
-    return device.id == recipe.device && device.available;
-  });
-  if (!here) return unknown_speed(recipe);
-  if (auto known = remembered(hardware_text_here(recipe.device, static_cast<int>(recipe.threads))))
-    return *known;
-  return unknown_speed(recipe);
+  for (const DeviceInfo& device : devices)
+    if (device.id == recipe.device && device.available)
+      if (auto known = remembered(hardware_text_with(device, static_cast<int>(recipe.threads))))
+        return *known;
+  return Error{Errc::usage,
+               "nothing is known of the speed of " + escaped(recipe.device) +
+                   ": measure it (gradloom devices --measure), or name another processor with --on"};
+}
+
+Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on) {
+  return hardware_of_plan(recipe, on, on.empty() ? list_devices() : std::vector<DeviceInfo>());
 }
 
 RooflineModel roofline_of_run(const RunRecord& run, const Hardware& hardware) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "app/output.h"
+#include "engine/device/device.h"
 #include "sessions/recipe.h"
 #include "viz/model/roofline_model.h"
 
@@ -16,8 +17,11 @@ Status remember_hardware(const std::string& hardware, const std::string& json);
 // The roofs over a recorded run: those that `on` names, else what was measured of its processor, else the best that its own
 // kernels reached. Errors: find_hardware's.
 Result<Hardware> hardware_of_run(const RunRecord& run, const std::string& on);
-// Over a plan: those that `on` names, else what was measured of the device. Errc::usage: nothing is known of it.
-Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on);
+// Over a plan: those that `on` names, else what was measured of the device, which is looked for among `devices`. Errc::usage:
+// nothing is known of it.
+Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on,
+                                  const std::vector<DeviceInfo>& devices);
+Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on);  // asks the devices
 
 RooflineModel roofline_of_run(const RunRecord& run, const Hardware& hardware);
 RooflineModel roofline_of_plan(const Graph& graph, const Plan& plan, const Recipe& recipe,

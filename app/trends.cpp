@@ -118,37 +118,42 @@ class TrendFinder {
   }
 
  private:
-  Result<RunRecord> load(const TrendRun& run) {
-    if (stop_.stop_requested()) return Error{Errc::interrupted, "interrupted"};
-    return stores_.at(run.session)->load_run(run.run.id);
+  Result<std::vector<RunRecord>> load(const Trend& trend, std::size_t from, std::size_t to) {
+    std::vector<RunRecord> runs;
+    for (std::size_t i = from; i < to; ++i) {
+      if (stop_.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+      runs.push_back(TRY(stores_.at(trend.runs[i].session)->load_run(trend.runs[i].run.id)));
+    }
+    return runs;
+  }
+
+  // Adds the mean of what kernels take in these runs.
+  static void add_means(const std::vector<RunRecord>& runs, double TrendKernel::*ns,
+                        std::map<std::string, TrendKernel>& kernels) {
+    const auto timed =
+        std::count_if(runs.begin(), runs.end(), [](const RunRecord& r) { return r.has_times(); });
+    for (const RunRecord& run : runs) {
+      if (!run.has_times()) continue;
+      for (const KernelRow& row : run.kernels) {
+        TrendKernel& kernel = kernels[row.info.node];
+        kernel.node = row.info.node;
+        kernel.phase = row.info.phase;
+        kernel.*ns += static_cast<double>(row.step_ns) / static_cast<double>(timed);
+      }
+    }
   }
 
   Result<TrendChange> explain(const Trend& trend, const ChangePoint& point) {
     TrendChange change{point};
-    const RunRecord before = TRY(load(trend.runs[point.at - 1])), after = TRY(load(trend.runs[point.at]));
-    change.settings = differences(flat_settings(before), flat_settings(after));
-    change.machine = differences(machine_rows(before), machine_rows(after));
+    const std::vector<RunRecord> before =
+                                     TRY(load(trend, point.at - std::min(point.at, kRunsBeside), point.at)),
+                                 after = TRY(load(trend, point.at,
+                                                  std::min(point.at + kRunsBeside, trend.runs.size())));
+    change.settings = differences(flat_settings(before.back()), flat_settings(after.front()));
+    change.machine = differences(machine_rows(before.back()), machine_rows(after.front()));
     std::map<std::string, TrendKernel> kernels;
-    const auto add = [&](std::size_t from, std::size_t to, bool is_after) -> Status {
-      std::vector<RunRecord> timed;
-      for (std::size_t i = from; i < to; ++i) {
-        RunRecord run = TRY(load(trend.runs[i]));
-        const bool has_times = std::any_of(run.kernels.begin(), run.kernels.end(),
-                                           [](const KernelRow& k) { return k.samples > 0; });
-        if (has_times) timed.push_back(std::move(run));
-      }
-      for (const RunRecord& run : timed)
-        for (const KernelRow& row : run.kernels) {
-          TrendKernel& kernel = kernels[row.info.node];
-          kernel.node = row.info.node;
-          kernel.phase = row.info.phase;
-          (is_after ? kernel.after_ns : kernel.before_ns) +=
-              static_cast<double>(row.step_ns) / static_cast<double>(timed.size());
-        }
-      return {};
-    };
-    TRY(add(point.at - std::min(point.at, kRunsBeside), point.at, false));
-    TRY(add(point.at, std::min(point.at + kRunsBeside, trend.runs.size()), true));
+    add_means(before, &TrendKernel::before_ns, kernels);
+    add_means(after, &TrendKernel::after_ns, kernels);
     for (const auto& [_, kernel] : kernels) change.kernels.push_back(kernel);
     std::stable_sort(change.kernels.begin(), change.kernels.end(), [](const auto& a, const auto& b) {
       return std::abs(a.after_ns - a.before_ns) > std::abs(b.after_ns - b.before_ns);

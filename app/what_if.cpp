@@ -126,9 +126,9 @@ Status Answerer::settle() {
   if (question_.on && is_gpu(*question_.on) && !on_gpu)
     changes += std::string(changes.empty() ? "" : ";") + "device=cuda:0";
   if (!changes.empty()) {
-    // Subject leaves impossible changes out; here they are what was asked for.
-    TRY(changed_job(subject_.recipe(), changes, stop_));
     changed_ = TRY(subject_.changed(changes));
+    // The work of the job itself, or an impossible change: that is what was asked for, and why.
+    if (changed_ == nullptr) TRY(changed_job(subject_.recipe(), changes, stop_));
   }
   const Candidate& c = changed();
   Gain gain;
@@ -193,10 +193,7 @@ Result<double> Answerer::exposed(const Recipe& of, const Cluster& cluster) const
   if (of.ranks <= 1) return 0.0;
   Recipe recipe = of;
   if (recipe.kernel_times.empty()) recipe.kernel_times = subject_.predictor().model().times();
-  const auto prepared = TRY(prepare(recipe, stop_));
-  for (const ScalingRow& row : predict_scaling(*prepared, cluster).rows)
-    if (row.ranks == recipe.ranks) return row.exposed_ns;
-  return 0.0;
+  return predict_exposed_ns(*TRY(prepare(recipe, stop_)), cluster);
 }
 
 Status Answerer::add_ranks() {
@@ -326,9 +323,9 @@ Result<std::vector<PredictionScore>> score_predictions(Store& store) {
       const KeptPrediction& p = score.prediction;
       if (p.plan_hash.empty() || run.plan_hash != p.plan_hash || run.started_utc < p.created_utc) continue;
       if (run.median_step_ns <= 0) continue;
-      const RunRecord record = TRY(store.load_run(run.id));
-      const auto hardware = record.environment.find("hardware");
-      if (hardware == record.environment.end() || hardware->second != p.hardware) continue;
+      const auto environment = TRY(store.environment(run.id));
+      const auto hardware = environment.find("hardware");
+      if (hardware == environment.end() || hardware->second != p.hardware) continue;
       score.run = run.id;
       score.measured_ns = static_cast<double>(run.median_step_ns);
       break;

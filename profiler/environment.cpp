@@ -243,12 +243,17 @@ std::string hardware_text(const Environment& e) {
                      e.threads == 1 ? "" : "s", e.isa);
 }
 
-std::string hardware_text_here(const std::string& id, int threads) {
+std::string hardware_text_with(const DeviceInfo& device, int threads) {
   Environment environment = read_environment();
   if (threads > 0) environment.threads = threads;
-  for (const DeviceInfo& device : list_devices())
-    if (device.id == id && device.queued) environment.gpu.emplace().info = device;
+  if (device.queued) environment.gpu.emplace().info = device;
   return hardware_text(environment);
+}
+
+std::string hardware_text_here(const std::string& id, int threads) {
+  for (const DeviceInfo& device : list_devices())
+    if (device.id == id) return hardware_text_with(device, threads);
+  return hardware_text_with({}, threads);
 }
 
 }  // namespace gradloom

@@ -48,7 +48,9 @@ std::map<std::string, std::string> environment_rows(const Environment& environme
 std::string gpu_disturbances(const std::map<std::string, std::string>& rows);
 std::string hardware_text(const Environment& environment);  // "AMD EPYC 9654, 2 threads, x86-64-v4", a GPU's
                                                             // name before it: recipes compare it
-// The same of a device of this machine; threads: 0: as many as kernels use now.
+// The same with one of this machine's devices; threads: 0: as many as kernels use now.
+std::string hardware_text_with(const DeviceInfo& device, int threads = 0);
+// With the device of that id, for which all are asked.
 std::string hardware_text_here(const std::string& device, int threads = 0);
 
 }  // namespace gradloom

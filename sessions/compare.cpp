@@ -421,13 +421,7 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
     }
     if (times[side].empty()) return Error{Errc::bad_input, name(*runs[side]) + " has no steps"};
     for (const KernelRow& row : runs[side]->kernels) {
-      const std::int64_t launches =
-          row.samples > 0 && row.total_ns > 0 && row.step_ns > 0
-              ? std::max<std::int64_t>(
-                    1, std::llround(static_cast<double>(row.samples) * static_cast<double>(row.step_ns) /
-                                    static_cast<double>(row.total_ns)))
-              : 1;
-      kernels[side].push_back({&row.info, launches, {static_cast<double>(row.step_ns)}});
+      kernels[side].push_back({&row.info, row.launches(), {static_cast<double>(row.step_ns)}});
     }
   }
   result.ratio = bootstrap_ratio(times[0], times[1]);

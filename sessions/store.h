@@ -139,8 +139,9 @@ struct RunSummary {
 struct KernelRow {
   KernelInfo info;
   std::int64_t samples = 0, median_ns = 0, min_ns = 0, total_ns = 0;
-  std::int64_t step_ns = 0;  // per optimizer step: total over the timed steps / their number
-  double share = 0;          // of all kernels' total
+  std::int64_t step_ns = 0;       // per optimizer step: total over the timed steps / their number
+  double share = 0;               // of all kernels' total
+  std::int64_t launches() const;  // of an optimizer step; 1 where nothing was timed
 };
 
 // What one stream of a GPU, or the host, did of one kind: per timed step.
@@ -178,6 +179,7 @@ struct RunRecord {
   std::vector<StreamRow> streams;  // GPU runs; from timed steps
   std::optional<LoopShares> loop;  // recorded loops
   std::vector<RankShares> ranks;   // of several
+  bool has_times() const;          // of kernels
 };
 
 struct StoredComparison {

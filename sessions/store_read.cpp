@@ -289,6 +289,17 @@ Result<std::int64_t> Store::find_run(const std::string& text) {
   });
 }
 
+std::int64_t KernelRow::launches() const {
+  if (samples <= 0 || total_ns <= 0 || step_ns <= 0) return 1;
+  const double per_step =
+      static_cast<double>(samples) * static_cast<double>(step_ns) / static_cast<double>(total_ns);
+  return std::max<std::int64_t>(1, std::llround(per_step));
+}
+
+bool RunRecord::has_times() const {
+  return std::any_of(kernels.begin(), kernels.end(), [](const KernelRow& k) { return k.samples > 0; });
+}
+
 Result<RunSummary> Store::summary(std::int64_t run) {
   return impl_->on_snapshot([&]() -> Result<RunSummary> {
     const std::string table = TRY(impl_->damaged_table(run, true));

@@ -11,6 +11,7 @@
 #include "kernels/prepared/bf16.h"
 #include "profiler/environment.h"
 #include "sessions/find_model.h"
+#include "sessions/read_nsys.h"
 
 namespace gradloom {
 namespace {
@@ -144,11 +145,28 @@ Result<Advice> advise(const Recipe& job, const RunRecord* run, const AdviceOptio
   return advice;
 }
 
-Result<Recipe> recorded_job(const RunRecord& run, const std::string& session) {
+Result<std::optional<RunRecord>> asked_run(const std::string& subject, const std::string& run) {
+  if (!is_sqlite_file(subject)) return std::optional<RunRecord>();
+  const auto store = TRY(Store::open(subject, StoreMode::read));
+  return std::optional(TRY(store->load_run(TRY(store->find_run(run)))));
+}
+
+std::function<Result<TimedKernels>(const Recipe&)> time_some_steps(std::stop_token stop) {
+  constexpr std::int64_t kSteps = 6;
+  constexpr double kMostSeconds = 10;
+  return [stop = std::move(stop)](const Recipe& recipe) {
+    const std::int64_t start_ns = monotonic_ns();
+    const auto slow = [&] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9 > kMostSeconds; };
+    return time_kernels(recipe, kSteps, slow, stop);
+  };
+}
+
+Result<Recipe> recorded_job(const RunRecord& run, const std::string& session, std::string* note) {
   Recipe job = TRY(recipe_of(run));
   job.expect.reset();
   const FoundModel model = find_model(run, session);
   if (model.state != FoundModel::State::none) job.model = model.path;
+  if (note != nullptr) *note = model_note(model, run);
   return job;
 }
 

@@ -71,8 +71,12 @@ using TellAdvice = std::function<void(const AdviceProgress&)>;
 // the job is timed. Errors: what makes the job impossible; Errc::usage: no times, and none may be made.
 Result<Advice> advise(const Recipe& job, const RunRecord* run, const AdviceOptions& options,
                       std::stop_token stop, const TellAdvice& tell);
-// The job of a run, whose model is where find_model finds it. Errors: recipe_of's.
-Result<Recipe> recorded_job(const RunRecord& run, const std::string& session);
+// What a command is asked about: the run of a session, or none where `subject` is no session.
+Result<std::optional<RunRecord>> asked_run(const std::string& subject, const std::string& run);
+// The job of a run, whose model is where find_model finds it; `note`: what model_note tells of that. Errors: recipe_of's.
+Result<Recipe> recorded_job(const RunRecord& run, const std::string& session, std::string* note = nullptr);
+// Some steps of a job, in ten seconds at most: AdviceOptions::time where steps may be made.
+std::function<Result<TimedKernels>(const Recipe&)> time_some_steps(std::stop_token stop);
 // Of a run of a session, a recorded loop or not, on this machine; no step is made.
 Result<Advice> advise_run(const RunRecord& run, const std::string& session, AdviceOptions options,
                           std::stop_token stop);

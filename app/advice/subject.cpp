@@ -29,11 +29,6 @@ double step_ns_of(const Candidate& candidate, const TimedKernels& timed) {
   return sum;
 }
 
-bool has_times(const RunRecord& run) {
-  return std::any_of(run.kernels.begin(), run.kernels.end(),
-                     [](const KernelRow& k) { return k.samples > 0; });
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Subject>> Subject::of(const Recipe& job, const RunRecord* run,
@@ -47,7 +42,7 @@ Result<std::unique_ptr<Subject>> Subject::of(const Recipe& job, const RunRecord*
 }
 
 Status Subject::learn(const RunRecord* run) {
-  if (run != nullptr && has_times(*run)) {
+  if (run != nullptr && run->has_times()) {
     std::vector<KernelTime> times;
     double kernels_ns = 0;
     for (const KernelRow& row : run->kernels) {

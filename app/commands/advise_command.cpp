@@ -5,8 +5,6 @@
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
-#include "sessions/find_model.h"
-#include "sessions/read_nsys.h"
 
 namespace gradloom {
 namespace {
@@ -17,9 +15,6 @@ struct Options {
   double least_percent = 1, seconds = 20;
   bool all = false, no_steps = false, progress = false;
 };
-
-constexpr std::int64_t kTimedSteps = 6;
-constexpr double kMostJobSeconds = 10;  // for the timed steps of one configuration
 
 Status report(const CommandContext& context, const Advice& advice, double least_share) {
   for (const std::string& note : advice.notes) context.out.note(escaped(note));
@@ -50,29 +45,20 @@ CommandRun declare_advise(CLI::App& app) {
     AdviceOptions settings;
     settings.least_share = o.all ? 0 : o.least_percent / 100;
     settings.seconds = o.seconds;
-    std::optional<RunRecord> run;
+    const std::optional<RunRecord> run = TRY(asked_run(o.subject, o.run));
     Recipe recorded;
-    if (is_sqlite_file(o.subject)) {
-      const auto store = TRY(Store::open(o.subject, StoreMode::read));
-      run = TRY(store->load_run(TRY(store->find_run(o.run))));
+    if (run) {
       if (run->summary.is_loop())
         return report(context, advise_loop(*run, o.subject, settings), settings.least_share);
-      recorded = TRY(recorded_job(*run, o.subject));
-      const std::string note = model_note(find_model(*run, o.subject), *run);
+      std::string note;
+      recorded = TRY(recorded_job(*run, o.subject, &note));
       if (!note.empty()) context.out.note(note);
     } else {
       o.recipe.set_model(o.subject);
     }
     const Recipe job = TRY(o.recipe.resolve(run ? &recorded : nullptr));
     settings.machine = machine_of(job);
-    if (!run && job.costs.empty() && !o.no_steps)
-      settings.time = [&](const Recipe& recipe) {
-        const std::int64_t start_ns = monotonic_ns();
-        const auto slow = [&] {
-          return static_cast<double>(monotonic_ns() - start_ns) * 1e-9 > kMostJobSeconds;
-        };
-        return time_kernels(recipe, kTimedSteps, slow, context.stop);
-      };
+    if (!run && job.costs.empty() && !o.no_steps) settings.time = time_some_steps(context.stop);
     const auto tell = [&](const AdviceProgress& p) {
       context.out.progress("advise", p.fraction, p.what);
       if (o.progress) context.out.object({{"event", "progress"}, {"fraction", p.fraction}, {"what", p.what}});

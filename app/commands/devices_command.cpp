@@ -57,7 +57,7 @@ Status measure_one(const DeviceInfo& device, CommandContext& context) {
       }));
   context.out.progress_done();
   const Json found = speeds_json(device, speeds);
-  TRY(remember_hardware(hardware_text_here(device.id), found.dump()));
+  TRY(remember_hardware(hardware_text_with(device), found.dump()));
   context.out.object(found);
   std::vector<std::vector<std::string>> rows;
   for (const MemorySpeed& m : speeds.memory)

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "app/advice/advice.h"
 #include "app/commands/commands.h"
 #include "app/conversion_notes.h"
 #include "app/graph_file.h"
@@ -169,10 +170,9 @@ Status export_graph_file(const ExportOptions& options, const RunRecord& run, Com
   if (!is_viewers_graph(options.graph))
     return Error{Errc::usage,
                  "--graph writes .json (Model Explorer) or .svg; plan --export-graph writes .onnx"};
-  Recipe recipe = TRY(recipe_of(run));
-  const FoundModel model = find_model(run, options.session);
-  if (model.state != FoundModel::State::none) recipe.model = model.path;
-  if (const std::string note = model_note(model, run); !note.empty()) context.out.note(note);
+  std::string note;
+  const Recipe recipe = TRY(recorded_job(run, options.session, &note));
+  if (!note.empty()) context.out.note(note);
   const auto prepared = TRY(prepare(recipe, context.stop));
   const WrittenGraph made =
       TRY(write_viewers_graph(*prepared, {options.boxes, &run}, options.graph, context.stop));

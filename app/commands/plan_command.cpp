@@ -4,16 +4,16 @@
 
 #include "app/commands/commands.h"
 #include "app/explain.h"
-#include "app/graph_file.h"
 #include "app/graph_diff_report.h"
+#include "app/graph_file.h"
 #include "app/job.h"
 #include "app/measured_costs.h"
 #include "app/rank_scaling.h"
 #include "app/recipe_flags.h"
 #include "app/roofline.h"
 #include "engine/base/text.h"
-#include "engine/onnx/export_graph.h"
 #include "engine/ir/op.h"
+#include "engine/onnx/export_graph.h"
 #include "engine/plan/streams.h"
 #include "passes/stages.h"
 

@@ -3,11 +3,8 @@
 
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
-#include "app/timed_kernels.h"
 #include "app/what_if.h"
 #include "engine/base/text.h"
-#include "sessions/find_model.h"
-#include "sessions/read_nsys.h"
 
 namespace gradloom {
 namespace {
@@ -20,9 +17,6 @@ struct WhatIfOptions {
   std::vector<std::string> speed_ups;
   bool scores = false, forget = false;
 };
-
-constexpr std::int64_t kTimedSteps = 6;
-constexpr double kMostSeconds = 10;
 
 Result<WhatIf> question_of(const WhatIfOptions& o) {
   WhatIf question;
@@ -86,32 +80,23 @@ CommandRun declare_what_if(CLI::App& app) {
     if (o.scores) return show_scores(o.subject, context.out);
     const WhatIf question = TRY(question_of(o));
     AdviceOptions settings;
-    std::optional<RunRecord> run;
+    const std::optional<RunRecord> run = TRY(asked_run(o.subject, o.run));
     Recipe recorded;
-    if (is_sqlite_file(o.subject)) {
-      const auto store = TRY(Store::open(o.subject, StoreMode::read));
-      run = TRY(store->load_run(TRY(store->find_run(o.run))));
+    if (run) {
       if (!run->summary.has_recipe())
         return Error{Errc::usage, "run " + std::to_string(run->summary.id) + " is " +
                                       run->summary.kind_text() +
                                       ": what would change in it cannot be planned"};
-      recorded = TRY(recorded_job(*run, o.subject));
+      std::string note;
+      recorded = TRY(recorded_job(*run, o.subject, &note));
       if (o.session.empty()) o.session = o.subject;
-      if (const std::string note = model_note(find_model(*run, o.subject), *run); !note.empty())
-        context.out.note(note);
+      if (!note.empty()) context.out.note(note);
     } else {
       o.recipe.set_model(o.subject);
     }
     const Recipe job = TRY(o.recipe.resolve(run ? &recorded : nullptr));
     settings.machine = machine_of(job);
-    if (!run && job.costs.empty())
-      settings.time = [&](const Recipe& recipe) {
-        const std::int64_t start_ns = monotonic_ns();
-        const auto slow = [&] {
-          return static_cast<double>(monotonic_ns() - start_ns) * 1e-9 > kMostSeconds;
-        };
-        return time_kernels(recipe, kTimedSteps, slow, context.stop);
-      };
+    if (!run && job.costs.empty()) settings.time = time_some_steps(context.stop);
     const WhatIfAnswer answer = TRY(what_if(job, run ? &*run : nullptr, question, settings, context.stop));
     context.out.object(answer_json(question, answer));
     context.out.text(answer_text(question, answer));

@@ -20,11 +20,12 @@ std::string chosen(int on) { return on == 0 ? "" : known_hardware()[static_cast<
 void make_model(RooflineState& state, const AppState& s) {
   state.source = source_of(s);
   state.made_on = state.on;
+  state.made_of = s.devices.size();
   state.model.reset();
   state.error.clear();
   state.view.of = nullptr;
   const auto hardware = s.run ? hardware_of_run(s.run->record, chosen(state.on))
-                              : hardware_of_plan(s.plan->recipe, chosen(state.on));
+                              : hardware_of_plan(s.plan->recipe, chosen(state.on), s.devices);
   if (!hardware) {
     state.error = hardware.error().message;
     return;
@@ -65,8 +66,10 @@ void draw_roofline_panel(Ui& ui) {
     ui.roofline.source = nullptr;  // what is measured counts at once
     return empty_state("Measuring this machine", "Memory by how much kernels touch, products by type.");
   }
+  ui.app.find_devices();
   RooflineState& state = ui.roofline;
-  if (state.source != source_of(s) || state.on != state.made_on) make_model(state, s);
+  if (state.source != source_of(s) || state.on != state.made_on || state.made_of != s.devices.size())
+    make_model(state, s);
   choose_hardware(ui);
   spacer(2);
   if (!state.model) return empty_state("No roofs", state.error);

@@ -176,6 +176,7 @@ std::vector<DeviceInfo> read_devices(const std::vector<std::string>& lines) {
     d.available = root.value("available", false);
     d.why_not = root.value("why_not", "");
     d.detail = root.value("detail", "");
+    d.queued = d.id != "cpu";
     devices.push_back(std::move(d));
   }
   return devices;

@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kOf[] = {"op", "scope", "node", "phase", "launch"};
 const std::vector<std::string> kOfNames = {"Operator", "Scope", "Node", "Phase", "Launches"};
 constexpr int kLaunch = 4;
+constexpr const char* kPhases[] = {"forward", "loss", "backward", "optimizer"};
 
 std::string flags_of(const WhatIfForm& form) {
   std::string flags;
@@ -92,7 +93,7 @@ void step_bar(const char* id, const std::string& label, const std::vector<WhatIf
     list->AddRectFilled({x, min.y}, {to, min.y + height}, color);
     x = to;
   };
-  for (const char* name : {"forward", "loss", "backward", "optimizer"})
+  for (const char* name : kPhases)
     for (const WhatIfPart& p : phases)
       if (p.name == name)
         part(after ? p.after_ns : p.before_ns, mix(palette().panel, phase_color(p.name), 0.75f));
@@ -117,7 +118,7 @@ double kernels_of(const std::vector<WhatIfPart>& phases, bool after) {
 }
 
 void legend() {
-  for (const char* name : {"forward", "loss", "backward", "optimizer"}) {
+  for (const char* name : kPhases) {
     badge(name, phase_color(std::string(name)));
     ImGui::SameLine(0, px(6));
   }

@@ -23,12 +23,6 @@ void add(RooflineRow& sum, const RooflineRow& row) {
   sum.bytes += row.bytes;
 }
 
-double launches_of(const KernelRow& kernel) {
-  if (kernel.samples <= 0 || kernel.total_ns <= 0 || kernel.step_ns <= 0) return 1;
-  return std::max(1.0, std::round(static_cast<double>(kernel.samples) * static_cast<double>(kernel.step_ns) /
-                                  static_cast<double>(kernel.total_ns)));
-}
-
 RooflineRow row_of(const KernelRow& kernel, const KernelBound& bound, double launches) {
   RooflineRow row;
   row.name = kernel.info.node;
@@ -59,7 +53,7 @@ RooflineModel roofline_of(const std::vector<KernelRow>& kernels, const Hardware&
   model.precision = precision;
   model.sum.count = 0;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
-    const double count = i < launches.size() ? launches[i] : launches_of(kernels[i]);
+    const double count = i < launches.size() ? launches[i] : static_cast<double>(kernels[i].launches());
     model.rows.push_back(row_of(kernels[i], kernel_bound(hardware, kernels[i].info, precision), count));
     const RooflineRow& row = model.rows.back();
     add(model.sum, row);
