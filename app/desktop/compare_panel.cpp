@@ -12,13 +12,6 @@
 namespace gradloom {
 namespace {
 
-const RunSummary* find_run(const AppState& s, std::int64_t id) {
-  if (!s.session || id == 0) return nullptr;
-  const auto it = std::find_if(s.session->runs.begin(), s.session->runs.end(),
-                               [&](const RunSummary& r) { return r.id == id; });
-  return it == s.session->runs.end() ? nullptr : &*it;
-}
-
 // "passes=none against passes=default: SAME 1.00\u00d7, 2026-11-23 14:05"
 std::string label_of(const StoredComparison& c) {
   const auto side = [](std::int64_t run, const std::string& name) {

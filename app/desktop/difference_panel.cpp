@@ -18,22 +18,18 @@ namespace {
 
 // The nodes of a region in the graph that is shown, else in the first that has any of them.
 void select_region(Ui& ui, const GraphDifference& d, const DiffRegion& region) {
-  for (const GraphStage at : {ui.stage, GraphStage::after, GraphStage::before}) {
-    const auto& graph = ui.state().graphs.at(at);
-    if (!graph) continue;
+  const bool any = ui.select_first([&](const GraphModel& model) {
     std::vector<std::string> names;
     const auto add = [&](const DiffGraph& side, const std::vector<std::int32_t>& nodes) {
       for (const std::int32_t n : nodes)
-        if (const std::string& name = side.nodes[static_cast<std::size_t>(n)].name;
-            graph->model.find(name) >= 0)
+        if (const std::string& name = side.nodes[static_cast<std::size_t>(n)].name; model.find(name) >= 0)
           names.push_back(name);
     };
     add(d.right, region.right);
     if (names.empty()) add(d.left, region.left);
-    if (names.empty()) continue;
-    ui.go_to_stage(at, names);
-    return ui.panes.show("Graph");
-  }
+    return names;
+  });
+  if (any) return ui.panes.show("Graph");
   ui.app.notice(NoticeKind::info, "No node of this region is in a graph that can be shown");
 }
 

@@ -38,14 +38,12 @@ void select_in_views(Ui& ui, const std::vector<std::int32_t>& selection) {
   const std::vector<std::string> nodes = selected_nodes(ui, selection);
   if (nodes.empty()) return;
   ui.kernel_table.wanted = nodes.back();
-  for (const GraphStage at : {ui.stage, GraphStage::after, GraphStage::before, GraphStage::model}) {
-    const auto& snapshot = ui.state().graphs.at(at);
-    if (!snapshot) continue;
+  ui.select_first([&](const GraphModel& model) {
     std::vector<std::string> known;
     for (const std::string& node : nodes)
-      if (snapshot->model.find(node) >= 0) known.push_back(node);
-    if (!known.empty()) return ui.go_to_stage(at, known);
-  }
+      if (model.find(node) >= 0) known.push_back(node);
+    return known;
+  });
 }
 
 void answer(Ui& ui, const IcicleEvents& events) {

@@ -14,13 +14,6 @@ namespace {
 
 using What = RunEditor::What;
 
-const RunSummary* find_run(const Ui& ui, std::int64_t id) {
-  if (!ui.state().session) return nullptr;
-  const auto& runs = ui.state().session->runs;
-  const auto at = std::find_if(runs.begin(), runs.end(), [id](const RunSummary& r) { return r.id == id; });
-  return at == runs.end() ? nullptr : &*at;
-}
-
 std::string label_of(const RunSummary& r) {
   return fmt::format("run {}{}", r.id, r.name.empty() ? "" : " (" + escaped(r.name) + ")");
 }
@@ -64,7 +57,7 @@ std::vector<std::string> flags_of(const RunEditor& editor, const RunSummary& r) 
 }
 
 void finish(Ui& ui, bool keep) {
-  if (const RunSummary* r = find_run(ui, ui.run_editor.run); keep && r != nullptr)
+  if (const RunSummary* r = find_run(ui.state(), ui.run_editor.run); keep && r != nullptr)
     if (const std::vector<std::string> flags = flags_of(ui.run_editor, *r); !flags.empty())
       ui.app.change_runs(flags);
   ui.run_editor = {};
@@ -90,7 +83,7 @@ bool dialog_body(RunEditor& editor, const RunSummary& r, float width) {
 }  // namespace
 
 void Ui::edit_run(RunEditor::What what, std::int64_t run) {
-  const RunSummary* r = find_run(*this, run);
+  const RunSummary* r = find_run(state(), run);
   if (r == nullptr) return;
   run_editor = {what, true, run,
                 what == What::name   ? r->name
@@ -101,7 +94,7 @@ void Ui::edit_run(RunEditor::What what, std::int64_t run) {
 
 void draw_run_menu(Ui& ui) {
   if (!ImGui::BeginPopup("runs-menu")) return;
-  const RunSummary* r = find_run(ui, ui.menu_run);
+  const RunSummary* r = find_run(ui.state(), ui.menu_run);
   if (r == nullptr) {
     ImGui::CloseCurrentPopup();
     return ImGui::EndPopup();
@@ -133,7 +126,7 @@ void draw_run_name(Ui& ui) {
 void draw_run_editor(Ui& ui) {
   RunEditor& editor = ui.run_editor;
   if (editor.what == What::nothing || editor.what == What::name) return;
-  const RunSummary* r = find_run(ui, editor.run);
+  const RunSummary* r = find_run(ui.state(), editor.run);
   if (editor.just_opened) ImGui::OpenPopup("Run");
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y * 0.3f}, ImGuiCond_Always, {0.5f, 0});

@@ -10,6 +10,14 @@
 #include "viz/model/run_search.h"
 
 namespace gradloom {
+
+const RunSummary* find_run(const AppState& s, std::int64_t id) {
+  if (!s.session) return nullptr;
+  const auto& runs = s.session->runs;
+  const auto at = std::find_if(runs.begin(), runs.end(), [id](const RunSummary& r) { return r.id == id; });
+  return at == runs.end() ? nullptr : &*at;
+}
+
 namespace {
 
 std::string passes_label(const RunSummary& r) {

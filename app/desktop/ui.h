@@ -71,6 +71,7 @@ struct RooflineState {
   int on = 0;                    // the run's own processor, or one of known_hardware() from 1 on
   const void* source = nullptr;  // snapshot the model was made of, with:
   int made_on = -1;
+  std::size_t made_of = 0;  // devices that were known
   std::shared_ptr<const RooflineModel> model;
   std::string error;  // why there is none
   RooflineViewState view;
@@ -154,6 +155,9 @@ struct Ui {
   // Selects what a row of a comparison stands for, in the shown stage or the first that has any of it;
   // `show`: and brings the graph to the front.
   void select_row(const ComparedRow& row, bool show);
+  // The first stage, the shown one before all, that has any of what `nodes_of` names in it: its nodes are
+  // selected. False: none has.
+  bool select_first(const std::function<std::vector<std::string>(const GraphModel&)>& nodes_of);
   // Shows another stage and selects nodes of it.
   void go_to_stage(GraphStage at, const std::vector<std::string>& nodes);
   void do_command(const std::string& id);
@@ -229,6 +233,7 @@ void field_label(const std::string& label, const std::string& help = {});
 void field_problem(const FieldProblems& problems, const std::string& key);
 // A dropdown of suggestions beside a text field; returns the chosen one or -1.
 int suggestions(const std::string& id, const std::vector<std::string>& choices);
+const RunSummary* find_run(const AppState& s, std::int64_t id);  // of the session; null: there is none
 bool run_fits_plan(const AppState& s);  // the shown run was recorded with the very plan that stands
 // Says that a time range filters the view, with an x to end it; nothing while none does.
 void range_chip(Ui& ui, const char* id);

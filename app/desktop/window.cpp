@@ -51,17 +51,26 @@ void Ui::go_to(const std::string& node) {
   app.notice(NoticeKind::info, "'" + node + "' is in none of the graphs any more");
 }
 
-void Ui::select_row(const ComparedRow& row, bool show) {
-  for (GraphStage at : {stage, GraphStage::after, GraphStage::before, GraphStage::model}) {
+bool Ui::select_first(const std::function<std::vector<std::string>(const GraphModel&)>& nodes_of) {
+  for (const GraphStage at : {stage, GraphStage::after, GraphStage::before, GraphStage::model}) {
     const auto& snapshot = state().graphs.at(at);
     if (!snapshot) continue;
-    std::vector<std::string> names;
-    for (const std::int32_t box : boxes_of_row(snapshot->model, row))
-      names.push_back(snapshot->model.boxes[static_cast<std::size_t>(box)].name);
+    const std::vector<std::string> names = nodes_of(snapshot->model);
     if (names.empty()) continue;
     go_to_stage(at, names);
-    return panes.show(show ? "Graph" : "Node");
+    return true;
   }
+  return false;
+}
+
+void Ui::select_row(const ComparedRow& row, bool show) {
+  const bool any = select_first([&](const GraphModel& model) {
+    std::vector<std::string> names;
+    for (const std::int32_t box : boxes_of_row(model, row))
+      names.push_back(model.boxes[static_cast<std::size_t>(box)].name);
+    return names;
+  });
+  if (any) return panes.show(show ? "Graph" : "Node");
   app.notice(NoticeKind::info, "No node of the open model is in this row");
 }
 

@@ -15,19 +15,9 @@ namespace {
 
 // Planned, measured and lower bound side by side, on as few lines as have room for them.
 void summary(const MemoryModel& m) {
-  const float gap = ImGui::GetContentRegionAvail().x < px(800) ? px(14) : px(26);
   bool first = true;
-  auto number = [&](const char* id, const char* label, const std::string& value, ImU32 color) {
-    const auto width = [](ImFont* font, const std::string& s) {
-      return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.c_str()).x;
-    };
-    if (!std::exchange(first, false))
-      flow(std::max(width(theme().small, label), width(theme().bold, value)), gap);
-    ImGui::BeginGroup();
-    muted(label);
-    text(value, color, theme().bold);
-    ImGui::EndGroup();
-    register_item(id, label, value);
+  const auto number = [&](const char* id, const char* label, const std::string& value, ImU32 color) {
+    figure(id, label, value, color, std::exchange(first, false));
   };
   auto bytes = [](int64_t b) { return format_value(static_cast<double>(b), Unit::kBytes); };
   number("memory.peak", "Planned peak", bytes(m.total_bytes()), palette().text);

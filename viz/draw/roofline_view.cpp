@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
@@ -32,15 +33,8 @@ double shown_rate(const RooflineModel& m, const RooflineRow& row) {
 
 void summary(const RooflineModel& m) {
   bool first = true;
-  const auto number = [&](const char* id, const char* label, const std::string& value, ImU32 color) {
-    if (!first) ImGui::SameLine(0, px(26));
-    first = false;
-    ImGui::BeginGroup();
-    muted(label);
-    text(value, color, theme().bold);
-    ImGui::EndGroup();
-    register_item(id, label, value);
-  };
+  const auto number = [&](const std::string& id, const std::string& label, const std::string& value,
+                          ImU32 color) { figure(id, label, value, color, std::exchange(first, false)); };
   if (m.timed()) {
     number("roofline.time", "Kernels of a step", duration_text(m.sum.time_ns), palette().text);
     number("roofline.least", "At least", duration_text(m.sum.least_ns), palette().accent);

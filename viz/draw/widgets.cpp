@@ -317,6 +317,19 @@ void flow(float width, float gap) {
   if (ImGui::GetContentRegionAvail().x < width) ImGui::NewLine();
 }
 
+void figure(std::string_view id, std::string_view label, std::string_view value, ImU32 color, bool first) {
+  const float gap = ImGui::GetContentRegionAvail().x < px(800) ? px(14) : px(26);
+  const auto width = [](ImFont* font, std::string_view s) {
+    return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.data(), s.data() + s.size()).x;
+  };
+  if (!first) flow(std::max(width(theme().small, label), width(theme().bold, value)), gap);
+  ImGui::BeginGroup();
+  muted(label);
+  text(value, color, theme().bold);
+  ImGui::EndGroup();
+  register_item(id, label, value);
+}
+
 float button_width(std::string_view label) {
   return ImGui::CalcTextSize(label.data(), label.data() + label.size()).x +
          2 * ImGui::GetStyle().FramePadding.x;

@@ -50,6 +50,8 @@ bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_
 float chip_width(std::string_view label);
 // ImGui::SameLine before something so wide; the next line where this one has no room for it.
 void flow(float width, float gap);
+// A number below its label, beside what the line has already (`first`: nothing) where there is room for it.
+void figure(std::string_view id, std::string_view label, std::string_view value, ImU32 color, bool first);
 float button_width(std::string_view label);
 void tip(std::string_view s);  // tooltip of the last item
 void progress(std::string_view id, float fraction, std::string_view label);

@@ -16,12 +16,6 @@ namespace {
 
 constexpr double kLeastCommon = 0.2;  // of the ONNX nodes, or of the nodes, of the smaller graph
 
-std::string joined(const std::vector<std::string>& parts, const char* separator) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
-  return text;
-}
-
 // What must be the same of two nodes, without where they come from.
 std::string signature(const DiffNode& node, bool whole) {
   std::string text = node.op + '\n' + node.phase + '\n' + node.kernel + '\n' + node.types;
@@ -32,7 +26,7 @@ std::string signature(const DiffNode& node, bool whole) {
 std::string provenance(const DiffNode& node) {
   std::vector<std::string> names = node.onnx_nodes;
   std::sort(names.begin(), names.end());
-  return joined(names, "\n");
+  return fmt::to_string(fmt::join(names, "\n"));
 }
 
 // Takes the first of each list, in the order of the schedule.

@@ -23,9 +23,20 @@ Result<Images> images_of(const Attrs& attrs, const Shape& shape) {
   return images;
 }
 
-// What the CPU's kernels take as it is: bf16 only in blocks.
-Status require_type(const NodeTypes& types, const Images& images) {
-  return require_kernel_type(types.target, types.inputs[0].dtype, images.block > 1);
+// Of both kernels, without what they read and write. The CPU's take as it is: bf16 only in blocks.
+template <class Args>
+Result<Args> layout_of(const NodeTypes& types, const Type& x) {
+  const Images images = TRY(images_of(types.attrs, x.shape));
+  TRY(require_kernel_type(types.target, types.inputs[0].dtype, images.block > 1));
+  Args layout{};
+  layout.block = images.block;
+  layout.dtype = x.dtype;
+  layout.parameters = types.outputs[0].dtype;
+  layout.training = true;
+  layout.n = images.n;
+  layout.c = images.c;
+  layout.spatial = images.spatial;
+  return layout;
 }
 
 // ---- BatchMoments -----------------------------------------------------------------------------------------
@@ -38,16 +49,7 @@ Status infer_moments(InferContext& ctx) {
 }
 
 Result<Kernel> prepare_moments(const NodeTypes& types) {
-  const Images images = TRY(images_of(types.attrs, types.inputs[0].shape));
-  TRY(require_type(types, images));
-  kernels::BatchNormArgs layout{};
-  layout.block = images.block;
-  layout.dtype = types.inputs[0].dtype;
-  layout.parameters = types.outputs[0].dtype;
-  layout.training = true;
-  layout.n = images.n;
-  layout.c = images.c;
-  layout.spatial = images.spatial;
+  const auto layout = TRY(layout_of<kernels::BatchNormArgs>(types, types.inputs[0]));
   return Kernel{"batch_moments", kernels::workspace_bytes(types.target, layout),
                 [layout](const LaunchArgs& args) {
                   kernels::BatchNormArgs a = layout;
@@ -70,16 +72,7 @@ Status infer_sums(InferContext& ctx) {
 }
 
 Result<Kernel> prepare_sums(const NodeTypes& types) {
-  const Images images = TRY(images_of(types.attrs, types.inputs[1].shape));
-  TRY(require_type(types, images));
-  kernels::BatchNormGradArgs layout{};
-  layout.block = images.block;
-  layout.dtype = types.inputs[1].dtype;
-  layout.parameters = types.outputs[0].dtype;
-  layout.training = true;
-  layout.n = images.n;
-  layout.c = images.c;
-  layout.spatial = images.spatial;
+  const auto layout = TRY(layout_of<kernels::BatchNormGradArgs>(types, types.inputs[1]));
   return Kernel{"batch_grad_sums", kernels::workspace_bytes(types.target, layout),
                 [layout](const LaunchArgs& args) {
                   kernels::BatchNormGradArgs a = layout;
