@@ -78,7 +78,6 @@ std::int32_t draw_blame(Ui& ui, const GraphBox& box) {
     ui.app.find_stages();
     return -1;
   }
-  const StageModel& stages = *graph->stages;
   const std::int32_t known = graph->model.find(box.name);
   if (known < 0) return -1;
   const std::vector<std::int32_t>& steps = graph->stages->touched[static_cast<std::size_t>(known)];
