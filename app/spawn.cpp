@@ -9,10 +9,14 @@ extern char** environ;
 
 namespace gradloom {
 
-int spawn(const std::string& program, std::vector<std::string> words, int out, int err, pid_t& process) {
+int spawn(const std::string& program, std::vector<std::string> words, int out, int err, pid_t& process,
+          int in) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (in >= 0)
+    posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+  else
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   if (out >= 0) posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
   if (err >= 0) posix_spawn_file_actions_adddup2(&files, err, STDERR_FILENO);
   posix_spawnattr_t attributes;

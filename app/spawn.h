@@ -8,9 +8,10 @@
 
 namespace gradloom {
 
-// In a process group of its own, so that Ctrl-C in the terminal is this process's to pass on; with nothing to read, no signal
+// In a process group of its own, so that Ctrl-C in the terminal is this process's to pass on; with no signal
 // blocked, and none ignored that asks for an end. `program`: a path, or a name to look for; `words`: its command line, the
-// name first; `out`, `err`: descriptors that become its stdout and stderr, -1: ours. Returns 0, or the errno.
-int spawn(const std::string& program, std::vector<std::string> words, int out, int err, pid_t& process);
+// name first; `out`, `err`: descriptors that become its stdout and stderr, -1: ours; `in`: its stdin, -1: nothing. Returns 0, or the errno.
+int spawn(const std::string& program, std::vector<std::string> words, int out, int err, pid_t& process,
+          int in = -1);
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
+#include "app/remote/address.h"
 #ifdef GRADLOOM_DESKTOP
 #include "app/desktop/open.h"
 #include "app/desktop/suggest.h"
@@ -13,7 +14,7 @@ namespace {
 
 struct Options {
   RecipeFlags recipe;
-  std::string path, session, script, screenshot, size, theme;
+  std::string path, session, script, screenshot, size, theme, remote_program;
   double scale = 0;
   bool headless = false;
 };
@@ -37,7 +38,12 @@ Status open_with(const Options& o, CommandContext& context) {
     return Error{Errc::usage, "--script and --screenshot need --headless"};
   TRY(o.recipe.load_ops());
   const FileKind kind = file_kind(o.path);
-  if (o.path.empty() ? o.recipe.given("recipe") : kind == FileKind::model || kind == FileKind::unknown) {
+  if (!o.remote_program.empty()) options.remote_program = o.remote_program;
+  if (is_remote(o.path)) {
+    TRY(parse_remote(o.path));
+    options.path = o.path;
+  } else if (o.path.empty() ? o.recipe.given("recipe")
+                            : kind == FileKind::model || kind == FileKind::unknown) {
     RecipeFlags flags = o.recipe;
     flags.set_model(o.path);
     Recipe recipe = TRY(flags.resolve());
@@ -56,7 +62,9 @@ Status open_with(const Options& o, CommandContext& context) {
 
 CommandRun declare_open(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->path, "ONNX model, session (.db) or recipe (.json)");
+  app.add_option(
+      "FILE", options->path,
+      "ONNX model, session (.db) or recipe (.json), or a session of another machine: ssh://[user@]host[:port]/path");
   options->recipe.declare(app, false);
   app.add_option("--session", options->session, "session file in which runs are recorded");
   app.add_flag("--headless", options->headless, "draw without a display, through EGL");
@@ -66,6 +74,8 @@ CommandRun declare_open(CLI::App& app) {
   app.add_option("--theme", options->theme, "dark or light")->check(CLI::IsMember({"dark", "light"}));
   app.add_option("--scale", options->scale, "size of text and controls; 0 takes the display's")
       ->check(CLI::Range(0.0, 4.0));
+  app.add_option("--remote-program", options->remote_program,
+                 "with ssh://: gradloom at the far end, where it is not in the path");
   return [options]([[maybe_unused]] CommandContext& context) -> Status {
 #ifdef GRADLOOM_DESKTOP
     return open_with(*options, context);

@@ -26,7 +26,7 @@ struct Options {
   std::string on, roofline_by = "kernel";
   std::int64_t limit = 30;
   std::string explain, export_graph, part, diff, at;
-  std::string link = "25Gb/s,20us", local_link = "10GB/s,2us";
+  std::string link = kUsualLink, local_link = kUsualLocalLink;
   std::int64_t ranks_per_machine = 0;
   std::size_t boxes = 60;
 };

@@ -75,6 +75,7 @@ void Controller::opening_failed(const Error& error) {
 void Controller::tick() {
   planner_->drain();
   reader_->drain();
+  read_remote();
   read_child();
   list_devices();
   end_run_changes();
@@ -83,7 +84,8 @@ void Controller::tick() {
 
 bool Controller::busy() const {
   return planner_->busy() || reader_->busy() || child_ != nullptr || devices_child_ != nullptr ||
-         !run_changes_.empty();
+         !run_changes_.empty() ||
+         (state_.remote && !state_.remote->arrived && state_.remote->problem.empty());
 }
 
 bool Controller::planning() const { return planner_->busy_with("plan") || planner_->busy_with("model"); }
@@ -95,6 +97,8 @@ std::string Controller::running_job() const {
 
 void Controller::open(const std::string& path) {
   state_.open_failed.reset();
+  if (is_remote(path)) return open_remote(path);
+  leave_remote();
   FileKind kind = file_kind(path);
   if (kind == FileKind::session) return open_session(path);
   if (kind == FileKind::recipe) {
@@ -146,7 +150,7 @@ void Controller::load_model_of(Recipe recipe, bool keep_history, const std::stri
           }
           if (!keep_history) {
             history_.clear();
-            add_recent(state_.settings, used.model);
+            if (!remote_) add_recent(state_.settings, used.model);
           }
           model_loaded(used, m);
           if (keep_history) return;
@@ -195,6 +199,7 @@ void Controller::close_model() {
   planner_->cancel("plan");
   planner_->cancel("baseline");
   write_marks();
+  leave_remote();
   Settings settings = std::move(state_.settings);
   AppState fresh;  // what is about the program and not about the model stays
   fresh.settings = std::move(settings);

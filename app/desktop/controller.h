@@ -12,6 +12,7 @@
 #include "app/desktop/history.h"
 #include "app/desktop/state.h"
 #include "app/desktop/worker.h"
+#include "app/remote/remote_session.h"
 
 namespace gradloom {
 
@@ -30,7 +31,11 @@ class Controller {
 
   void open(const std::string& path);                                     // by its kind
   void open_recipe(Recipe recipe, const std::string& session_path = {});  // and its model
-  void open_session(const std::string& path);
+  // `called`: as it is remembered among the recent files, when that is not its path.
+  void open_session(const std::string& path, const std::string& called = {});
+  void open_remote(
+      const std::string& address);  // ssh://..: a session of another machine, on which runs run then
+  void set_remote_program(const std::string& program) { remote_program_ = program; }
   void locate_model(const std::string& path);  // where state().without_model's model is now
   void close_model();
   void reload_session();
@@ -56,6 +61,8 @@ class Controller {
   std::map<std::string, std::string> problems()
       const;                        // by field, see field_problems; "plan" and "data" from background checks
   std::string run_command() const;  // what Start runs and the window shows
+  std::string as_typed(
+      const std::string& command) const;  // in a terminal of this machine: by ssh where it runs elsewhere
   std::string compare_command(bool stored) const;  // runs A and B of the session
   std::string compare_passes_command() const;      // passes off against the recipe's
   void find_stages();                              // fills state().graphs.passes for the plan as it stands
@@ -71,6 +78,10 @@ class Controller {
   std::string what_if_command(
       const std::string& flags) const;  // of the shown run, else of the recipe as it stands
   void start_what_if(const std::string& flags);
+  // "gradloom plan .. --ranks N ..", and what it says in state().scaling: made in the background, once for a question, a
+  // plan and a shown run.
+  std::string scaling_command(const ScalingQuestion& question) const;
+  void find_scaling(const ScalingQuestion& question);
   void measure_devices();  // what they reach: the roofs of the roofline
   // Which runs are A and B (0: not chosen). Shows their comparison when the session has one.
   void choose_sides(std::int64_t run_a, std::int64_t run_b);
@@ -123,6 +134,9 @@ class Controller {
   void make_difference();
   void apply_recipe(Recipe recipe, const std::string& what);
   void session_loaded(std::shared_ptr<const SessionSnapshot> session);
+  Result<std::unique_ptr<Child>> start_child(const std::vector<std::string>& arguments);
+  void read_remote();
+  void leave_remote();
   void spawn(RunKind kind, const std::string& command);
   void read_child();
   void child_ended();
@@ -133,7 +147,9 @@ class Controller {
   void resume(std::shared_ptr<const ResumeFrom> from);
 
   AppState state_;
-  std::string program_, change_what_;
+  std::string program_, change_what_, remote_program_ = "gradloom";
+  std::unique_ptr<RemoteSession> remote_;
+  std::int64_t remote_states_ = 0;  // that were read
   std::function<void()> notify_;
   History<Snapshot> history_{100};
   std::string marks_folder_, unwritten_marks_;  // path of marks that are not on disk yet; empty: all are

@@ -157,7 +157,7 @@ void Controller::plan_baseline() {
 }
 
 void Controller::check_data() {
-  if (!state_.plan) return;
+  if (!state_.plan || remote_) return;  // the data of another machine is looked at there
   auto plan = std::make_shared<PlanSnapshot>();
   plan->recipe = state_.recipe;
   plan->inputs = state_.plan->inputs;

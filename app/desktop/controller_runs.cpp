@@ -40,8 +40,8 @@ void Controller::set_session(const std::string& path) {
   reload_session();
 }
 
-void Controller::open_session(const std::string& path) {
-  reader_->post("session", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
+void Controller::open_session(const std::string& path, const std::string& called) {
+  reader_->post("session", "reading " + path, [this, path, called](std::stop_token) -> Worker::Publish {
     auto session = load_session_snapshot(path);
     if (!session) return [this, error = session.error()] { opening_failed(error); };
     // The newest run says which model to open; of another profiler's, the newest of ours beside it.
@@ -63,8 +63,8 @@ void Controller::open_session(const std::string& path) {
         }
       }
     }
-    return [this, path, recipe, missing, s = std::move(session).value()] {
-      add_recent(state_.settings, path);
+    return [this, path, called, recipe, missing, s = std::move(session).value()] {
+      add_recent(state_.settings, called.empty() ? path : called);
       state_.session_path = path;
       state_.run.reset();
       state_.run_a = state_.run_b = 0;
@@ -130,7 +130,10 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
   const std::int64_t wanted =
       wanted_run_ == -1 || !state_.run ? (of_model.empty() ? 0 : of_model[0]) : wanted_run_;
   wanted_run_ = 0;
-  if (wanted != 0) show_run(wanted);
+  if (wanted != 0 && remote_ && !known(wanted))
+    wanted_run_ = wanted;  // it is on its way
+  else if (wanted != 0)
+    show_run(wanted);
 }
 
 void Controller::choose_sides(std::int64_t run_a, std::int64_t run_b) {
@@ -330,7 +333,7 @@ void Controller::spawn(RunKind kind, const std::string& command) {
     if (!folder.empty()) std::filesystem::create_directories(folder, error);
     return [this, arguments, folder, error] {
       auto child = error ? Result<std::unique_ptr<Child>>(Error{Errc::io, folder + ": " + error.message()})
-                         : Child::start(program_, arguments, notify_);
+                         : start_child(arguments);
       if (child) {
         child_ = std::move(child).value();
         return;
@@ -345,7 +348,7 @@ void Controller::spawn(RunKind kind, const std::string& command) {
 
 void Controller::find_devices() {
   if (std::exchange(devices_asked_, true)) return;
-  auto child = Child::start(program_, {"devices", "--json"}, notify_);
+  auto child = start_child({"devices", "--json"});
   if (child) devices_child_ = std::move(child).value();
 }
 
@@ -384,7 +387,7 @@ void Controller::end_run_changes() {
   while (!run_changes_.empty() && !run_changes_child_) {
     auto words = split_command_line(run_changes_.front());
     if (words) words->push_back("--json");
-    auto child = words ? Child::start(program_, {words->begin() + 1, words->end()}, notify_)
+    auto child = words ? start_child({words->begin() + 1, words->end()})
                        : Result<std::unique_ptr<Child>>(words.error());
     if (child) {
       run_changes_child_ = std::move(child).value();

@@ -85,6 +85,7 @@ Status open_window(const OpenOptions& options, std::stop_token stop) {
     host->close();
     host->wake();
   });
+  controller.set_remote_program(options.remote_program);
   open_first(controller, options);
   const auto draw = [&window] { window.draw(); };
   if (!options.headless) {

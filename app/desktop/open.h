@@ -11,7 +11,8 @@
 namespace gradloom {
 
 struct OpenOptions {
-  std::string path;                // session or recipe to open; empty: none
+  std::string path;  // session, here or there, or recipe to open; empty: none
+  std::string remote_program = "gradloom";
   std::optional<Recipe> recipe;    // or a model with its settings
   std::string session;             // to record into
   std::string script, screenshot;  // headless: commands to follow; the last frame as PNG

@@ -352,16 +352,18 @@ void draw_run_panel(Ui& ui) {
   ImGui::AlignTextToFramePadding();
   text("Record into", palette().text_dim, theme().small);
   ImGui::SameLine(0, px(8));
-  std::string session = s.session_path;
+  std::string session = s.remote ? s.remote->address : s.session_path;
+  ImGui::BeginDisabled(s.remote.has_value());
   if (committed_text(ui, "run.session", "session file", &session,
                      ImGui::GetContentRegionAvail().x - ImGui::GetFrameHeight() - px(10)))
     ui.app.set_session(session);
   ImGui::SameLine(0, px(4));
   if (button("run.session.browse", "\u2026", ButtonKind::kPlain, "Choose a file", ImGui::GetFrameHeight()))
     show_dialog(ui, DialogPurpose::session);
+  ImGui::EndDisabled();
   field_problem(problems, "session");
   ImGui::Dummy({0, px(1)});
-  if (code_line("run.command", ui.app.run_command()))
+  if (code_line("run.command", ui.app.as_typed(ui.app.run_command())))
     ui.app.notice(NoticeKind::info, "The command line was copied");
   ImGui::Unindent(px(5));
   ImGui::PopStyleVar();

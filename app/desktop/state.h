@@ -14,6 +14,7 @@
 #include "app/desktop/marks.h"
 #include "app/desktop/settings.h"
 #include "app/desktop/snapshots.h"
+#include "app/rank_scaling.h"
 #include "app/what_if.h"
 #include "engine/onnx/read/op_table.h"
 #include "sessions/compare.h"
@@ -113,6 +114,29 @@ struct WhatIfView {
   std::vector<WhatIfPart> phases, ops;
 };
 
+// What more ranks are predicted to do for the step as it stands.
+struct ScalingQuestion {
+  std::string link = kUsualLink, local_link = kUsualLocalLink;  // as --link and --local-link take them
+  std::int64_t ranks_per_machine = 8;                           // 0: all are on one
+  bool operator==(const ScalingQuestion&) const = default;
+};
+struct ScalingView {
+  ScalingQuestion question;
+  std::shared_ptr<const PlanSnapshot> plan;    // it is of; null: nothing was asked
+  std::int64_t run = 0;                        // whose times it has; 0: none
+  std::shared_ptr<const RankScaling> scaling;  // null: being made, or `problem`
+  std::int64_t ranks = 0;                      // of the plan that was predicted from
+  std::string times, problem;                  // where times of kernels come from; why there is no prediction
+};
+
+// The session of another machine that is shown: what runs, runs there.
+struct RemoteView {
+  std::string address;   // ssh://..
+  double fraction = 0;   // of what arrives now
+  bool arrived = false;  // a whole state of the session is here
+  std::string problem;   // why the connection is gone; empty: it stands
+};
+
 // What training keeps to go on from, and what it goes on from.
 struct HeldCheckpoint {
   std::int64_t step = 0;
@@ -161,6 +185,7 @@ struct AppState {
   // The recipe of the shown session's newest run when its model is not where it was; no model is open then.
   std::optional<Recipe> without_model;
 
+  std::optional<RemoteView> remote;  // where the session comes from; none: it is of this machine
   // What is recorded.
   std::string session_path;
   std::shared_ptr<const SessionSnapshot> session;
@@ -172,6 +197,7 @@ struct AppState {
   DifferenceView difference;
   AdviceView advice;
   WhatIfView what_if;
+  ScalingView scaling;
   RunProgress progress;
 
   std::optional<Error> open_failed;  // why what was opened last could not be

@@ -90,6 +90,13 @@ struct WhatIfForm {
   TableState table;  // of the answer
 };
 
+// The scaling tab: the cluster, and which curve is shown.
+struct ScalingForm {
+  ScalingQuestion question;  // as it is typed
+  int curve = 0;             // efficiency, step, peak
+  TableState table;
+};
+
 enum class Canvas : std::uint8_t { graph, timeline, icicle };
 constexpr int kCanvases = 3;
 
@@ -124,6 +131,7 @@ struct Ui {
   MemoryViewState memory;
   RooflineState roofline;
   WhatIfForm what_if;
+  ScalingForm scaling;
   PassPanelState passes;
   CompareViewState compare;
   LossPlotState loss_plot;
@@ -202,6 +210,7 @@ void draw_compare_panel(Ui& ui);
 void draw_advice_panel(Ui& ui);
 void draw_roofline_panel(Ui& ui);
 void draw_what_if_panel(Ui& ui);
+void draw_scaling_panel(Ui& ui);
 void draw_notes_panel(Ui& ui);
 // What stands where a model would be shown: that none is open, or that the session's is
 // not found and where it was.

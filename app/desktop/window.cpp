@@ -247,6 +247,10 @@ void Window::draw_status() {
   } else {
     segments.push_back({"status.model", "nothing open"});
   }
+  if (s.remote)
+    segments.push_back({"status.remote",
+                        s.remote->problem.empty() ? s.remote->address : s.remote->address + ", not connected",
+                        s.remote->problem.empty() ? p.accent : p.bad});
   const RunProgress& r = s.progress;
   StatusSegment last{"status.busy", "Ready", p.text_faint};
   if (r.running)
@@ -256,6 +260,9 @@ void Window::draw_status() {
             : r.kind == RunKind::what_if ? "predicting\u2026"
             : r.kind == RunKind::measure ? "measuring this machine\u2026"
                                          : "comparing\u2026",
+            p.accent};
+  else if (s.remote && !s.remote->arrived && s.remote->problem.empty())
+    last = {"status.busy", fmt::format("reading the far end, {}\u2026", percent_text(s.remote->fraction)),
             p.accent};
   else if (busy())
     last = {"status.busy", app_.running_job().empty() ? "laying out\u2026" : app_.running_job() + "\u2026",

@@ -1,4 +1,4 @@
-// The window's roofline and what-if tabs, and what the child's lines make of them.
+// The window's roofline, what-if and scaling tabs, and what the child's lines make of them.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -77,6 +77,41 @@ TEST_F(DesktopWhatIf, AQuestionIsAskedAndAnswered) {
             0)
       << error_;
   EXPECT_GT(std::filesystem::file_size(picture("desktop_what_if_test.png")), 20000u);
+}
+
+TEST_F(DesktopWhatIf, MoreRanksArePredictedForTheStepAsItStands) {
+  ASSERT_EQ(open(job(),
+                 "size 1280 720\n"
+                 "wait idle\n"
+                 "click tab.Scaling\n"
+                 "wait until scaling.sent\n"
+                 "expect scaling.rows.1\n"
+                 "expect scaling.rows.1024\n"
+                 "expect scaling.times \"estimates*\"\n"
+                 "click run.start\n"
+                 "wait until run.outcome\n"
+                 "wait idle\n"
+                 "expect scaling.times \"*run 1\"\n"
+                 "click scaling.link\n"
+                 "type 1Mb/s\n"
+                 "key enter\n"
+                 "wait idle\n"
+                 "expect scaling.good \"8 ranks\"\n"
+                 "wait 400\n"
+                 "screenshot " +
+                     picture("desktop_scaling_test.png") +
+                     "\n"
+                     "click \"scaling.curve/Peak of a rank\"\n"
+                     "wait 2\n"
+                     "expect scaling.plot\n"
+                     "click scaling.link\n"
+                     "type fast\n"
+                     "key enter\n"
+                     "wait idle\n"
+                     "absent scaling.rows.1\n"),
+            0)
+      << error_;
+  EXPECT_GT(std::filesystem::file_size(picture("desktop_scaling_test.png")), 20000u);
 }
 
 TEST(RunEvents, AnswersAreReadAsTheyAreSaid) {

@@ -1,0 +1,83 @@
+// The controller's prediction for more ranks: the recipe as it stands is compiled for several, in the background.
+#include <algorithm>
+#include <utility>
+
+#include "app/desktop/controller.h"
+#include "app/recipe_flags.h"
+#include "app/recorded_run.h"
+
+namespace gradloom {
+namespace {
+
+// The recipe for several ranks. Kernels take the times of `run` (0: none) where the recipe names none itself.
+Recipe for_ranks(Recipe recipe, const std::string& session, std::int64_t run) {
+  recipe.ranks = std::max<std::int64_t>(2, recipe.ranks);
+  if (recipe.costs.empty() && run > 0) recipe.costs = session + "#" + std::to_string(run);
+  return recipe;
+}
+
+std::int64_t timed_run(const AppState& s) {
+  const bool timed = s.run && s.run->record.summary.has_recipe() && s.run->record.has_times();
+  return timed ? s.run->record.summary.id : 0;
+}
+
+// The run may be of another model or precision: then its times count for nothing here.
+Result<std::unique_ptr<Prepared>> prepare_for_ranks(const Recipe& recipe, const std::string& session,
+                                                    std::int64_t* run, std::stop_token stop) {
+  if (*run > 0) {
+    auto timed = prepare(for_ranks(recipe, session, *run), stop);
+    if (timed) return timed;
+    *run = 0;
+  }
+  return prepare(for_ranks(recipe, session, 0), stop);
+}
+
+}  // namespace
+
+std::string Controller::scaling_command(const ScalingQuestion& question) const {
+  const std::string train = "gradloom train ";
+  const Recipe recipe = for_ranks(state_.recipe, state_.session_path, timed_run(state_));
+  return "gradloom plan " + command_line(recipe, {}).substr(train.size()) + " --link " +
+         shell_quoted(question.link) + " --local-link " + shell_quoted(question.local_link) + " --local " +
+         std::to_string(question.ranks_per_machine);
+}
+
+void Controller::find_scaling(const ScalingQuestion& question) {
+  const std::int64_t run = timed_run(state_);
+  ScalingView& view = state_.scaling;
+  if (!state_.plan || (view.plan == state_.plan && view.question == question && view.run == run)) return;
+  view.question = question;
+  view.plan = state_.plan;
+  view.run = run;
+  planner_->post("scaling", "planning for more ranks",
+                 [this, asked = view, recipe = state_.recipe,
+                  session = state_.session_path](std::stop_token stop) -> Worker::Publish {
+                   ScalingView made = asked;
+                   made.scaling.reset();
+                   made.problem.clear();
+                   const auto predict = [&]() -> Status {
+                     const Cluster cluster{TRY(parse_link(asked.question.link)),
+                                           TRY(parse_link(asked.question.local_link)),
+                                           asked.question.ranks_per_machine};
+                     std::int64_t times = asked.run;
+                     const auto prepared = TRY(prepare_for_ranks(recipe, session, &times, stop));
+                     made.scaling = std::make_shared<const RankScaling>(predict_scaling(*prepared, cluster));
+                     made.ranks = prepared->recipe.ranks;
+                     made.times = !made.scaling->measured ? "estimates: run a few steps to have measured ones"
+                                  : times > 0             ? "measured in run " + std::to_string(times)
+                                                          : "measured: " + prepared->recipe.costs;
+                     return {};
+                   };
+                   if (const Status status = predict(); !status) {
+                     if (stop.stop_requested()) return {};
+                     made.problem = status.error().message;
+                   }
+                   return [this, made = std::move(made)]() mutable {
+                     const ScalingView& now = state_.scaling;
+                     if (now.plan == made.plan && now.question == made.question && now.run == made.run)
+                       state_.scaling = std::move(made);
+                   };
+                 });
+}
+
+}  // namespace gradloom

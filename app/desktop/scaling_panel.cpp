@@ -1,0 +1,184 @@
+// The scaling tab: what the step as it stands is predicted to do on 1 to 1,024 ranks of a described cluster: how long it takes, how
+// much of the exchanges the backward pass hides, what a rank holds.
+#include <fmt/format.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "app/desktop/ui.h"
+#include "engine/base/parse_number.h"
+#include "engine/base/text.h"
+#include "engine/ops/collectives/all_reduce.h"
+
+namespace gradloom {
+namespace {
+
+enum Curve { kEfficiency, kStep, kPeak };
+constexpr double kWorthIt = 0.9, kPoor = 0.7;  // efficiencies that are told apart by colour
+
+ImU32 efficiency_color(double efficiency) {
+  return efficiency >= kWorthIt ? palette().good : efficiency >= kPoor ? palette().warn : palette().bad;
+}
+
+bool field(Ui& ui, const char* id, const char* label, const char* help, const char* hint,
+           std::string* value) {
+  ImGui::BeginGroup();
+  field_label(label, help);
+  const bool changed = committed_text(ui, id, hint, value, px(140));
+  ImGui::EndGroup();
+  return changed;
+}
+
+void draw_cluster(Ui& ui) {
+  ScalingQuestion& question = ui.scaling.question;
+  field(ui, "scaling.link", "Between machines",
+        "what a machine's link to the others carries, and its latency", kUsualLink, &question.link);
+  ImGui::SameLine(0, px(12));
+  field(ui, "scaling.local-link", "Inside one", "the same between ranks of one machine", kUsualLocalLink,
+        &question.local_link);
+  ImGui::SameLine(0, px(12));
+  std::string local = std::to_string(question.ranks_per_machine);
+  if (field(ui, "scaling.local", "Ranks of a machine", "0: all are on one", "8", &local))
+    if (const auto number = parse_number<std::int64_t>(local); number && *number >= 0)
+      question.ranks_per_machine = std::min<std::int64_t>(*number, 1024);
+}
+
+void draw_summary(const ScalingView& view) {
+  const RankScaling& s = *view.scaling;
+  figure("scaling.sent", fmt::format("A rank of {} sends a step", view.ranks),
+         bytes_text(exchanged_bytes(s.bytes, view.ranks)), palette().text, true);
+  figure("scaling.exchanges", "Exchanges", std::to_string(s.exchanges), palette().text, false);
+  std::int64_t good = 1;
+  for (const ScalingRow& row : s.rows)
+    if (row.efficiency >= kWorthIt) good = std::max(good, row.ranks);
+  figure("scaling.good", "Above 90 % up to", plural_text(good, "rank"),
+         good > 1 ? palette().good : palette().warn, false);
+  figure("scaling.last", fmt::format("Samples per second of {} ranks", s.rows.back().ranks),
+         fmt::format("{:.3g}\u00d7", s.rows.back().efficiency * static_cast<double>(s.rows.back().ranks)),
+         palette().text, false);
+  const std::string said = s.bend.empty() ? "Efficiency stays above 90 %." : "Efficiency is " + s.bend + ".";
+  wrapped(said, s.bend.empty() ? palette().good : palette().warn);
+  register_item("scaling.bend", said, s.bend);
+  muted("Times of kernels are " + view.times + ".");
+  register_item("scaling.times", view.times, view.times);
+}
+
+struct Line {
+  std::string name;
+  ImU32 color;
+  std::vector<double> y;
+};
+
+std::vector<Line> lines_of(const RankScaling& s, int curve) {
+  const auto line = [&](const char* name, ImU32 color, auto value) {
+    Line made{name, color, {}};
+    for (const ScalingRow& row : s.rows) made.y.push_back(static_cast<double>(value(row)));
+    return made;
+  };
+  if (curve == kEfficiency)
+    return {line("Efficiency", palette().accent, [](const ScalingRow& r) { return 100 * r.efficiency; })};
+  if (curve == kStep)
+    return {line("Step", palette().accent, [](const ScalingRow& r) { return r.step_ns; }),
+            line("Exchanges", palette().text_dim, [](const ScalingRow& r) { return r.exchange_ns; }),
+            line("Not hidden", palette().bad, [](const ScalingRow& r) { return r.exposed_ns; })};
+  return {line("Without zero", palette().accent, [](const ScalingRow& r) { return r.peaks.whole_bytes; }),
+          line("zero", category_color(1), [](const ScalingRow& r) { return r.peaks.zero_bytes; }),
+          line("zero{stage=2}", category_color(2), [](const ScalingRow& r) { return r.peaks.zero2_bytes; })};
+}
+
+void draw_legend(const std::vector<Line>& lines) {
+  for (const Line& line : lines) {
+    ImGui::SameLine(0, px(12));
+    ImGui::AlignTextToFramePadding();
+    text("\u25cf", line.color, theme().small);
+    ImGui::SameLine(0, px(4));
+    muted(line.name);
+  }
+}
+
+void draw_curve(Ui& ui, const RankScaling& s, float height) {
+  constexpr Unit kUnits[] = {Unit::kPercent, Unit::kNs, Unit::kBytes};
+  const int curve = ui.scaling.curve;
+  const std::vector<Line> lines = lines_of(s, curve);
+  segmented("scaling.curve", &ui.scaling.curve, {"Efficiency", "Step", "Peak of a rank"});
+  if (lines.size() > 1) draw_legend(lines);
+  std::vector<double> ranks;
+  for (const ScalingRow& row : s.rows) ranks.push_back(static_cast<double>(row.ranks));
+  double most = 0;
+  for (const Line& line : lines) most = std::max(most, *std::max_element(line.y.begin(), line.y.end()));
+  const Plot plot =
+      begin_plot("scaling.plot", {ImGui::GetContentRegionAvail().x, height},
+                 {0.9, ranks.back() * 1.15, true, Unit::kCount},
+                 Axis::fit(0, curve == kEfficiency ? 100 : most, kUnits[curve], false, true), "ranks");
+  if (curve == kEfficiency) plot_rule(plot, 100 * kWorthIt, palette().text_faint, "90 %");
+  std::string said;
+  int at = -1;
+  for (const Line& line : lines) {
+    plot_line(plot, ranks, line.y, line.color);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      plot.list->AddCircleFilled({plot.to_x(ranks[i]), plot.to_y(line.y[i])}, px(3), line.color);
+    if (const int hovered = plot_hover(plot, ranks, line.y, line.color); hovered >= 0) {
+      at = hovered;
+      said += fmt::format("\n{}  {}", line.name,
+                          format_value(line.y[static_cast<std::size_t>(hovered)], kUnits[curve]));
+    }
+  }
+  end_plot(plot);
+  if (at >= 0)
+    ImGui::SetTooltip("%s%s", plural_text(s.rows[static_cast<std::size_t>(at)].ranks, "rank").c_str(),
+                      said.c_str());
+}
+
+void draw_rows(Ui& ui, const ScalingView& view) {
+  const std::vector<ScalingRow>& all = view.scaling->rows;
+  TableRows rows;
+  rows.sortable = false;
+  rows.count = static_cast<int>(all.size());
+  rows.id = [&](int r) { return std::to_string(all[static_cast<std::size_t>(r)].ranks); };
+  rows.value = [&](int r) { return duration_text(all[static_cast<std::size_t>(r)].step_ns); };
+  const auto time_cell = [](double ns) { number_cell(ns > 0 ? duration_text(ns) : "\u2013"); };
+  rows.cell = [&](int r, int c) {
+    const ScalingRow& row = all[static_cast<std::size_t>(r)];
+    const std::int64_t peaks[] = {row.peaks.whole_bytes, row.peaks.zero_bytes, row.peaks.zero2_bytes};
+    if (c == 0) number_cell(std::to_string(row.ranks));
+    if (c == 1) time_cell(row.step_ns);
+    if (c == 2) time_cell(row.exchange_ns);
+    if (c == 3) time_cell(row.exposed_ns);
+    if (c == 4)
+      cell_bar(std::min(1.0, row.efficiency), efficiency_color(row.efficiency), percent_text(row.efficiency));
+    if (c >= 5) number_cell(bytes_text(static_cast<double>(peaks[c - 5])));
+  };
+  draw_table("scaling.rows",
+             {{"Ranks", 70, true},
+              {"Step", 100, true},
+              {"Exchanges", 100, true},
+              {"Not hidden", 100, true, false, "what kernels wait for exchanges"},
+              {"Efficiency", 0, false, false, "samples per second against as many single ranks"},
+              {"Peak of a rank", 110, true, false, "memory of the rank that has most"},
+              {"with zero", 100, true, false, "optimizer states shared out", 1},
+              {"stage 2", 100, true, false, "and gradients", 1}},
+             rows, ui.scaling.table, std::max(px(110), ImGui::GetContentRegionAvail().y - px(70)));
+}
+
+}  // namespace
+
+void draw_scaling_panel(Ui& ui) {
+  const AppState& s = ui.state();
+  if (!s.plan)
+    return empty_state("Nothing to predict", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
+  draw_cluster(ui);
+  ui.app.find_scaling(ui.scaling.question);
+  const ScalingView& view = s.scaling;
+  spacer(4);
+  if (!view.problem.empty()) return empty_state("No prediction", view.problem);
+  if (!view.scaling) return empty_state("Planning for more ranks", "The step is compiled for several.");
+  draw_summary(view);
+  spacer(4);
+  const float left = ImGui::GetContentRegionAvail().y;
+  draw_curve(ui, *view.scaling, std::clamp(left * 0.4f, px(90), px(280)));
+  draw_rows(ui, view);
+  code_line("scaling.command", ui.app.as_typed(ui.app.scaling_command(ui.scaling.question)));
+}
+
+}  // namespace gradloom
