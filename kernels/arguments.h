@@ -7,6 +7,7 @@
 // x cols for anything normalized or reduced over its last axes; outer x n x inner when the axis is inside.
 #pragma once
 
+#include "kernels/arguments/attention.h"
 #include "kernels/arguments/elements.h"
 #include "kernels/arguments/images.h"
 #include "kernels/arguments/indices.h"
@@ -37,7 +38,8 @@ std::size_t workspace_bytes(Target target, const NllLossArgs& args);
 std::size_t workspace_bytes(Target target, const SoftmaxCrossEntropyArgs& args);
 std::size_t workspace_bytes(Target target, const OptimizerArgs& args);
 std::size_t workspace_bytes(Target target, const GlobalNormArgs& args);
-std::size_t workspace_bytes(Target target, const ConvolutionArgs& args);  // gpu
-std::size_t workspace_bytes(Target target, const GemmArgs& args);         // gpu
+std::size_t workspace_bytes(Target target, const ConvolutionArgs& args);         // gpu
+std::size_t workspace_bytes(Target target, const GemmArgs& args);                // gpu
+std::size_t workspace_bytes(Target target, const FlashAttentionGradArgs& args);  // gpu
 
 }  // namespace gradloom::kernels

@@ -16,6 +16,9 @@ enum class KernelId : std::uint32_t {
 #undef GRADLOOM_ID
 };
 const char* kernel_name(KernelId id);
+constexpr bool is_flash_attention(KernelId id) {
+  return id == KernelId::flash_attention || id == KernelId::flash_attention_grad;
+}
 
 enum class LibraryKernelId : std::uint32_t {
 #define GRADLOOM_ID(name, Args) name,

@@ -94,5 +94,6 @@ std::size_t workspace_bytes(Target target, const GlobalNormArgs& args) {
 
 std::size_t workspace_bytes(Target, const ConvolutionArgs& args) { return gpu::workspace_bytes(args); }
 std::size_t workspace_bytes(Target, const GemmArgs& args) { return gpu::workspace_bytes(args); }
+std::size_t workspace_bytes(Target, const FlashAttentionGradArgs& args) { return gpu::workspace_bytes(args); }
 
 }  // namespace gradloom::kernels

@@ -35,13 +35,15 @@ namespace host {
 
 using Size = decltype(sizeof(0));
 
-enum class Wait : unsigned char { barrier, shuffle_xor, shuffle_down, shuffle, ballot };
+enum class Wait : unsigned char { barrier, shuffle_xor, shuffle_down, shuffle, ballot, gather };
 
 // Where in the source a thread waits.
 struct Place {
   const char* file;
   int line;
 };
+
+constexpr Size kGatherBytes = 64;
 
 // What the running thread sees, and how it reaches the executor: a table, because compiled modules share no
 // symbols with it.
@@ -52,6 +54,8 @@ struct Machine {
   // Gives `bytes` (at most 16) of this lane to the warp; `out` gets those of lane `lane`
   // (ballot: an 8-byte mask).
   void (*exchange)(Wait, const void* in, void* out, Size bytes, int lane, Place) = nullptr;
+  // Gives `bytes` (at most kGatherBytes) of this lane; returns those of all lanes, one after another, until the next wait.
+  const void* (*gather)(const void* in, Size bytes, Place) = nullptr;
 };
 #ifdef GRADLOOM_GPU_MODULE  // a file compiled at run time: whoever loads it sets the pointer
 extern "C" {
@@ -102,6 +106,14 @@ GRADLOOM_DEVICE T shuffle(T v, int lane, int line = __builtin_LINE(), const char
 GRADLOOM_DEVICE unsigned long long ballot(bool p, int line = __builtin_LINE(),
                                           const char* file = __builtin_FILE()) {
   return host::exchange<unsigned long long>(host::Wait::ballot, p ? 1 : 0, 0, {file, line});
+}
+
+// What all lanes give, by lane, until this one waits again: for what other devices have an instruction for (mma.h).
+template <class T>
+GRADLOOM_DEVICE const T* gather(const T& v, int line = __builtin_LINE(),
+                                const char* file = __builtin_FILE()) {
+  static_assert(sizeof(T) <= host::kGatherBytes && __is_trivially_copyable(T));
+  return static_cast<const T*>(host::gradloom_gpu_machine->gather(&v, sizeof(T), {file, line}));
 }
 
 template <class T>

@@ -68,6 +68,13 @@ std::size_t workspace_bytes(const ConvolutionArgs& args) {
   return product_bytes(product_cut(s.groups, p.rows, p.cols, p.depth, s.dtype), s.groups, p.rows, p.cols,
                        s.dtype);
 }
+// Maximum, reciprocal of the sum, and slope of every row.
+std::size_t workspace_bytes(const FlashAttentionGradArgs& args) {
+  const FlashAttentionArgs& a = args.forward;
+  std::int64_t rows = a.rows;
+  for (int d = 0; d < a.batch_rank; ++d) rows *= a.batch_dims[d];
+  return std::size_t(3 * rows) * sizeof(float);
+}
 std::size_t workspace_bytes(const GemmArgs& args) {
   std::int64_t batches = 1;
   for (int d = 0; d < args.batch_rank; ++d) batches *= args.batch_dims[d];

@@ -156,5 +156,6 @@ std::size_t workspace_bytes(const OptimizerArgs& args);
 std::size_t workspace_bytes(const GlobalNormArgs& args);
 std::size_t workspace_bytes(const ConvolutionArgs& args);
 std::size_t workspace_bytes(const GemmArgs& args);
+std::size_t workspace_bytes(const FlashAttentionGradArgs& args);
 
 }  // namespace gradloom::kernels::gpu

@@ -1,23 +1,26 @@
-// Attention in half types on a GPU, by its own sequence of kernels over several blocks of queries: scores, probabilities and
-// the sums of dK and dV over the blocks are f32, so that the errors are those of the operands' and results' rounding.
+// Attention in half types on a GPU: by our own kernels of one piece, and, of heads that these do not take, by the sequence of
+// kernels over several blocks of queries. Scores, probabilities and the sums of dK and dV are f32 in both, so that the errors are
+// those of the operands' and results' rounding.
 #include <cmath>
 #include <random>
+#include <tuple>
 
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
 #include "engine/run/executor.h"
+#include "kernels/arguments.h"
 #include "passes/planners.h"
 #include "tests/app/host_gpu_support.h"
 
 namespace gradloom {
 namespace {
 
-constexpr std::int64_t kRows = 512, kColumns = 16;  // causal: 8 blocks of 64 rows
+constexpr std::int64_t kRows = 512;  // causal: 8 blocks of 64 rows
 
-std::vector<double> numbers(std::uint32_t seed, double size) {
+std::vector<double> numbers(std::uint32_t seed, double size, std::int64_t columns) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, size);
-  std::vector<double> values(kRows * kColumns);
+  std::vector<double> values(static_cast<std::size_t>(kRows * columns));
   for (double& value : values) value = normal(random);
   return values;
 }
@@ -30,14 +33,17 @@ Tensor future() {
 }
 
 // y, dq, dk, dv as f64, of operands that were rounded to `operands` and are computed with in `type`.
-std::vector<Tensor> attention(DType operands, DType type, const std::string& device_id) {
+std::vector<Tensor> attention(DType operands, DType type, std::int64_t columns,
+                              const std::string& device_id) {
   Graph graph;
   GraphBuilder b(graph);
-  const Type rows{type, {1, kRows, kColumns}};
+  const Type rows{type, {1, kRows, columns}};
   std::vector<ValueId> inputs;  // dy, q, k, v; scores have a spread of about 2
   for (const char* name : {"dy", "q", "k", "v"}) inputs.push_back(b.input(name, rows));
   const ValueId mask = b.constant(future());
-  Attrs attrs = {{"scale", 0.25}, {"mask", std::string("block")}, {"fill", -1e30}};
+  Attrs attrs = {{"scale", 1 / std::sqrt(static_cast<double>(columns))},
+                 {"mask", std::string("block")},
+                 {"fill", -1e30}};
   const std::vector<ValueId> forward = {inputs[1], inputs[2], inputs[3], mask};
   std::vector<ValueId> backward = {inputs[0]};
   backward.insert(backward.end(), forward.begin(), forward.end());
@@ -56,7 +62,7 @@ std::vector<Tensor> attention(DType operands, DType type, const std::string& dev
   EXPECT_TRUE(executor.ok()) << executor.error().message;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor exact =
-        Tensor::from_f64(DType::f64, rows.shape, numbers(std::uint32_t(i) + 1, i == 1 ? 2 : 1));
+        Tensor::from_f64(DType::f64, rows.shape, numbers(std::uint32_t(i) + 1, i == 1 ? 2 : 1, columns));
     EXPECT_TRUE((*executor)->feed(inputs[i], exact.cast(operands).cast(type)).ok());
   }
   EXPECT_TRUE((*executor)->run_forward().ok());
@@ -75,15 +81,15 @@ double error(const Tensor& got, const Tensor& exact) {
   return std::sqrt(differences / squares);
 }
 
-class HalfAttention : public ::testing::TestWithParam<DType> {};
+class HalfAttention : public ::testing::TestWithParam<std::tuple<DType, std::int64_t>> {};
 
 TEST_P(HalfAttention, HasTheErrorsOfRoundingAlone) {
   REQUIRE_HOST_GPU();
-  const DType half = GetParam();
-  // Of one rounding; the sequence rounds operands of products (probabilities, their slopes) and results.
+  const auto [half, columns] = GetParam();
+  // Of one rounding; operands of products (probabilities, their slopes) and results are rounded.
   const double rounding = half == DType::bf16 ? std::ldexp(1, -9) : std::ldexp(1, -12);
-  const std::vector<Tensor> got = attention(half, half, "host-gpu"),
-                            exact = attention(half, DType::f64, "cpu");
+  const std::vector<Tensor> got = attention(half, half, columns, "host-gpu"),
+                            exact = attention(half, DType::f64, columns, "cpu");
   const char* const names[] = {"y", "dq", "dk", "dv"};
   for (std::size_t i = 0; i < got.size(); ++i) {
     // 1.2 to 1.3; with scores and sums in the half type 3.1 to 3.5.
@@ -92,8 +98,13 @@ TEST_P(HalfAttention, HasTheErrorsOfRoundingAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, HalfAttention, ::testing::Values(DType::bf16, DType::f16),
-                         [](const auto& type) { return std::string(dtype_name(type.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, HalfAttention,
+                         ::testing::Combine(::testing::Values(DType::bf16, DType::f16),
+                                            ::testing::Values(std::int64_t{16}, kernels::kFlashColumns + 8)),
+                         [](const auto& of) {
+                           return std::string(dtype_name(std::get<0>(of.param))) + "_" +
+                                  std::to_string(std::get<1>(of.param)) + "_columns";
+                         });
 
 }  // namespace
 }  // namespace gradloom

@@ -177,36 +177,45 @@ INSTANTIATE_TEST_SUITE_P(Models, HostGpuF16, ::testing::Values("mlp", "cnn-digit
 // Mixed precision: the losses of f32 within what 16 bits round away, parameters in f32, and the same plan on
 // the CPU. The two round different sums, so they are as near to each other as the type is to f32. f16 has
 // three bits more than bf16; with this loss scale no step is skipped.
-class HostGpuMixed : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
-
-TEST_P(HostGpuMixed, TrainsIn16Bits) {
-  REQUIRE_HOST_GPU();
+std::unique_ptr<Job> expect_mixed(const char* model, const std::string& precision,
+                                  const std::string& passes) {
   constexpr std::int64_t kSteps = 10;
-  const auto [model, precision] = GetParam();
-  const double coarse = std::string(precision) == "f16" ? 0.125 : 1;
-  Recipe recipe = recipe_for(model, "default", "cpu");
+  const double coarse = precision == "f16" ? 0.125 : 1;
+  Recipe recipe = recipe_for(model, passes, "cpu");
   const std::vector<double> f32 = losses(recipe, kSteps);
   set_precision(recipe, precision);
   recipe.loss_scale = "dynamic{initial=4096}";
   const std::vector<double> cpu = losses(recipe, kSteps);
   recipe.device = "host-gpu";
-  const auto job = make_job(recipe);
-  ASSERT_NE(job, nullptr);
-  ASSERT_EQ(cpu.size(), f32.size());
+  auto job = make_job(recipe);
+  EXPECT_NE(job, nullptr);
+  EXPECT_EQ(cpu.size(), f32.size());
+  if (job == nullptr || cpu.size() != f32.size()) return nullptr;
   double worst = 0, apart = 0;
   for (std::int64_t step = 1; step <= kSteps; ++step) {
     const auto result = job->step(step);
-    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_TRUE(result.ok()) << result.error().message;
+    if (!result.ok()) return nullptr;
     EXPECT_EQ(result->skipped, 0);
     const double want = f32[static_cast<std::size_t>(step) - 1], loss = result->loss;
     worst = std::max(worst, std::fabs(loss - want) / std::fabs(want));
     apart = std::max(apart, std::fabs(loss - cpu[static_cast<std::size_t>(step) - 1]) / std::fabs(want));
   }
-  RecordProperty("worst_against_f32", std::to_string(worst));
-  RecordProperty("worst_against_cpu", std::to_string(apart));
+  ::testing::Test::RecordProperty("worst_against_f32", std::to_string(worst));
+  ::testing::Test::RecordProperty("worst_against_cpu", std::to_string(apart));
   EXPECT_LT(worst, 5e-2 * coarse);
   EXPECT_GT(worst, 1e-6 * coarse) << "was anything computed in 16 bits?";
   EXPECT_LT(apart, 2e-2 * coarse);
+  return job;
+}
+
+class HostGpuMixed : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(HostGpuMixed, TrainsIn16Bits) {
+  REQUIRE_HOST_GPU();
+  const auto [model, precision] = GetParam();
+  const auto job = expect_mixed(model, precision, "default");
+  ASSERT_NE(job, nullptr);
   const auto parameters = job->parameters();
   ASSERT_TRUE(parameters.ok());
   for (const auto& [name, value] : *parameters) EXPECT_EQ(value.dtype(), DType::f32) << name;
@@ -214,6 +223,31 @@ TEST_P(HostGpuMixed, TrainsIn16Bits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, HostGpuMixed,
                          ::testing::Combine(::testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                                            ::testing::Values("bf16", "f16")),
+                         [](const auto& test) {
+                           return test_name(std::string(std::get<0>(test.param)) + "_" +
+                                            std::get<1>(test.param));
+                         });
+
+// The same with attention by our own kernels of one piece, which each step tells.
+class HostGpuAttention : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(HostGpuAttention, TrainsIn16Bits) {
+  REQUIRE_HOST_GPU();
+  const auto [model, precision] = GetParam();
+  const auto job = expect_mixed(model, precision, "default,fuse-attention{min_keys=1}");
+  ASSERT_NE(job, nullptr);
+  std::map<std::string, int> ours;
+  for (const Implementations& of_step : job->implementations())
+    for (const Implementation& used : of_step)
+      if (used.detail == kernels::kFlashAttentionName) ++ours[used.kernel];
+  const int layers = std::string_view(model) == "gpt-char" ? 4 : 2;
+  EXPECT_EQ(ours["flash_attention"], layers);
+  EXPECT_EQ(ours["flash_attention_grad"], layers);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HostGpuAttention,
+                         ::testing::Combine(::testing::Values("bert-tiny", "gpt-char"),
                                             ::testing::Values("bf16", "f16")),
                          [](const auto& test) {
                            return test_name(std::string(std::get<0>(test.param)) + "_" +

@@ -1,7 +1,9 @@
 // FusedAttention (ours): y = softmax(mask(scale q k^T)) v without the probabilities in memory, and its
-// gradient row, which computes them again. Rows of queries are taken in blocks, whose scores fit a small
-// workspace; keys that a known mask hides from all rows of a block are left out, which halves a causal
-// attention. (The idea of keeping no probabilities: Rabe and Staats 2021, Dao et al. 2022.)
+// gradient row, which computes them again. On GPUs, of half types, a library of the device is asked first
+// (library_calls.h), and what it does not take is done by our own kernels of one piece (flash_calls.h). All else, the CPU's,
+// f32 and heads of more than 256 columns, is a sequence of kernels: rows of queries are taken in blocks, whose scores fit
+// a small workspace; keys that a known mask hides from all rows of a block are left out, which halves a causal attention.
+// (The idea of keeping no probabilities: Rabe and Staats 2021, Dao et al. 2022.)
 //   q' = transpose(q, perm_q) [batch.., rows, d], k' = transpose(k, perm_k) [batch.., keys, d], v' = transpose(v, perm_v)
 //   [batch.., keys, e], y = transpose(y', perm_y), y' [batch.., rows, e]; absent: identity. Batch dims are equal.
 //   mask, broadcast to [batch.., rows, keys]: mode "add": is added to the scores; "keep" (bool): where false the score is `fill`;
@@ -17,6 +19,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/ops/attention/flash_calls.h"
 #include "engine/ops/attention/library_calls.h"
 #include "engine/ops/attention/query_blocks.h"
 #include "engine/ops/attention/samples.h"
@@ -276,14 +279,21 @@ void lay_out(Plan& p, const NodeTypes& types, bool backward) {
   p.at.products = take(p.product_bytes);
 }
 
-Result<Plan> plan_of(const NodeTypes& types, bool backward) {
+Result<Attention> checked_attention(const NodeTypes& types, bool backward) {
   const std::size_t first = backward ? 1 : 0;
-  Plan p;
-  p.a = TRY(attention_of(types, first, backward ? types.inputs[0].shape : types.outputs[0].shape));
-  const Attention& a = p.a;
+  Attention a = TRY(attention_of(types, first, backward ? types.inputs[0].shape : types.outputs[0].shape));
   if (a.batch.size() + 2 > static_cast<std::size_t>(kernels::kEwMaxRank))
     return no_kernel("no kernel for more than 8 dims");
   if (a.keys == 0 || a.d == 0) return no_kernel("attention over nothing");
+  return a;
+}
+
+// The sequence of kernels.
+Result<Plan> plan_of(const NodeTypes& types, Attention attention, bool backward) {
+  const std::size_t first = backward ? 1 : 0;
+  Plan p;
+  p.a = std::move(attention);
+  const Attention& a = p.a;
   const Tensor* known = a.mask == Mask::none ? nullptr : types.constants[first + 3];
   const Ints strides = a.mask == Mask::none ? Ints{} : mask_strides(a, types.inputs[first + 3].shape);
   Schedule schedule = schedule_of(a, known);
@@ -383,9 +393,15 @@ std::byte* part(const LaunchArgs& args, std::size_t at) {
 Result<Kernel> prepare(const NodeTypes& types) {
   TRY(require_type(types));
   if (element_count(types.outputs[0].shape) == 0) return no_work("attention");
-  const auto p = std::make_shared<const Plan>(TRY(plan_of(types, false)));
-  const auto library = LibraryCalls::of(types, 0, p->a, false);
-  const std::size_t bytes = std::max(p->at.bytes, library ? library->workspace_bytes() : 0);
+  const Attention attended = TRY(checked_attention(types, false));
+  const auto library = LibraryCalls::of(types, 0, attended, false);
+  const std::size_t library_bytes = library ? library->workspace_bytes() : 0;
+  if (const auto flash = FlashCalls::of(types, 0, attended))
+    return Kernel{"attention", library_bytes, [library, flash](const LaunchArgs& args) {
+                    if (!library || !library->attention(args)) flash->attention(args);
+                  }};
+  const auto p = std::make_shared<const Plan>(TRY(plan_of(types, attended, false)));
+  const std::size_t bytes = std::max(p->at.bytes, library_bytes);
   return kernel_of("attention", bytes, *p, [p, library](const LaunchArgs& args) {
     const Attention& a = p->a;
     if (library && library->attention(args)) return;
@@ -403,11 +419,18 @@ Result<Kernel> prepare(const NodeTypes& types) {
 Result<Kernel> prepare_grad(const NodeTypes& types) {
   TRY(require_type(types));
   if (element_count(types.inputs[0].shape) == 0) return no_work("attention gradient");
-  const auto p = std::make_shared<const Plan>(TRY(plan_of(types, true)));
+  const Attention attended = TRY(checked_attention(types, true));
+  const auto library = LibraryCalls::of(types, 1, attended, true);
+  const std::size_t library_bytes = library ? library->workspace_bytes() : 0;
+  if (const auto flash = FlashCalls::of(types, 1, attended))
+    return Kernel{"attention gradient", std::max(library_bytes, flash->grad_workspace_bytes()),
+                  [library, flash](const LaunchArgs& args) {
+                    if (!library || !library->attention_grad(args)) flash->attention_grad(args);
+                  }};
+  const auto p = std::make_shared<const Plan>(TRY(plan_of(types, attended, true)));
   const std::int64_t k_count = element_count(types.inputs[2].shape),
                      v_count = element_count(types.inputs[3].shape);
-  const auto library = LibraryCalls::of(types, 1, p->a, true);
-  const std::size_t bytes = std::max(p->at.bytes, library ? library->workspace_bytes() : 0);
+  const std::size_t bytes = std::max(p->at.bytes, library_bytes);
   return kernel_of("attention gradient", bytes, *p, [p, library, k_count, v_count](const LaunchArgs& args) {
     const Attention& a = p->a;
     if (library && library->attention_grad(args)) return;

@@ -93,13 +93,21 @@ std::vector<std::int64_t> mask_strides(const Attention& a, const Shape& mask) {
   return strides;
 }
 
-bool hides_the_future_only(const Attention& a, const Tensor& known) {
+Reach reach_of(const Attention& a, const Tensor& known) {
   const std::vector<Row> rows = rows_of(a, known, false);
+  Reach reach{1, true};
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    reach.keys = std::max(reach.keys, rows[r].end - static_cast<std::int64_t>(r));
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    const std::int64_t end = std::min(static_cast<std::int64_t>(r) + 1, a.keys);
-    if (rows[r].blind || rows[r].end != end || rows[r].first_masked < end) return false;
+    const std::int64_t end = std::min(static_cast<std::int64_t>(r) + reach.keys, a.keys);
+    reach.all = reach.all && !rows[r].blind && rows[r].end == end && rows[r].first_masked >= end;
   }
-  return true;
+  return reach;
+}
+
+bool hides_the_future_only(const Attention& a, const Tensor& known) {
+  const Reach reach = reach_of(a, known);
+  return reach.all && reach.keys == 1;
 }
 
 bool hides_all_of_a_row(const Attention& a, const Tensor& known) {

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "kernels/arguments/attention.h"
 
 namespace gradloom::attention {
 
-enum class Mask : std::uint8_t { none, add, keep, block };
+using Mask = kernels::AttentionMask;
 
 // A tensor as the products see it: strides of [batch.., row, column].
 struct View {
@@ -50,6 +51,13 @@ struct Schedule {
 // hides from all rows of a block are left out: hidden scores are -1e9 or less (of f16 -3e4),
 // their probability is 0 beside any other.
 Schedule schedule_of(const Attention& a, const Tensor* known);
+
+// What a known mask lets rows see, in every part of the batch.
+struct Reach {
+  std::int64_t keys;  // row r sees no key from r + keys on
+  bool all;           // row r sees every key before, and the mask does nothing else
+};
+Reach reach_of(const Attention& a, const Tensor& known);
 
 // Whether the mask hides from row r the keys after the r-th, in every part of the
 // batch, and does nothing else.

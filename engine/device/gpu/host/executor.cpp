@@ -4,6 +4,7 @@
 #include <boost/context/protected_fixedsize_stack.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -24,7 +25,8 @@ constexpr unsigned char kGuardByte = 0xA5, kUnwritten = 0xFF;  // every float of
 
 void barrier(Place place);
 void exchange(Wait wait, const void* in, void* out, Size bytes, int lane, Place place);
-Machine the_machine{.barrier = barrier, .exchange = exchange};
+const void* gather(const void* in, Size bytes, Place place);
+Machine the_machine{.barrier = barrier, .exchange = exchange, .gather = gather};
 
 const char* wait_name(Wait wait) {
   switch (wait) {
@@ -33,6 +35,7 @@ const char* wait_name(Wait wait) {
     case Wait::shuffle_down: return "shuffle_down";
     case Wait::shuffle: return "shuffle";
     case Wait::ballot: return "ballot";
+    case Wait::gather: return "gather";
   }
   return "";
 }
@@ -105,6 +108,8 @@ struct Thread {
   int lane = 0;  // of a warp function: its argument
   Worker* worker = nullptr;
   alignas(16) unsigned char in[16] = {}, out[16] = {};
+  const void* given = nullptr;  // to gather
+  std::size_t given_bytes = 0;
 };
 
 // Unwinds the threads of a block that has failed, back to their worker. The only exception of ours; it never
@@ -118,6 +123,7 @@ class Executor {
   std::optional<Fault> run(const Launch& launch, ThreadOrder order);
 
   void wait(Wait wait, Place place, int lane, const void* in, void* out, std::size_t bytes);
+  const void* gather(const void* in, std::size_t bytes, Place place);
 
  private:
   void run_block(const KernelSymbol& symbol);
@@ -127,6 +133,7 @@ class Executor {
   bool release_warp(unsigned warp);
   bool release_barrier();
   void exchange_lanes(unsigned first);
+  void gather_lanes(unsigned first);
   void report_missing(unsigned first, unsigned last, unsigned waiting);
   void check_lane(Wait wait, Place place, int lane);
   void fail(unsigned thread, const std::string& what);
@@ -154,6 +161,7 @@ class Executor {
   unsigned next_ = 0, count_ = 0, returned_ = 0, current_ = 0;
   std::vector<Thread> threads_{kMaxThreads};
   std::optional<Fault> fault_;
+  alignas(16) std::array<unsigned char, kGatherBytes * std::size_t(kWarp)> gathered_{};  // of the latest warp
 };
 
 Executor& executor() {
@@ -312,6 +320,7 @@ void Executor::report_missing(unsigned first, unsigned last, unsigned waiting) {
 }
 
 void Executor::exchange_lanes(unsigned first) {
+  if (threads_[first].wait == Wait::gather) return gather_lanes(first);
   unsigned long long mask = 0;  // of ballot
   for (unsigned lane = 0; lane < unsigned(kWarp); ++lane)
     mask |= static_cast<unsigned long long>(threads_[first + lane].in[0] != 0) << lane;
@@ -327,6 +336,25 @@ void Executor::exchange_lanes(unsigned first) {
       std::memcpy(thread.out, threads_[first + from].in, sizeof thread.out);
     thread.state = Thread::ready;
   }
+}
+
+void Executor::gather_lanes(unsigned first) {
+  unsigned char* to = gathered_.data();
+  for (unsigned lane = 0; lane < unsigned(kWarp); ++lane) {
+    Thread& thread = threads_[first + lane];
+    std::memcpy(to, thread.given, thread.given_bytes);
+    to += thread.given_bytes;
+    thread.state = Thread::ready;
+  }
+}
+
+// Called by the running thread. What it returns stays while the lanes of its warp go on, one after another: they can give
+// more only where all wait again.
+const void* Executor::gather(const void* in, std::size_t bytes, Place place) {
+  threads_[current_].given = in;
+  threads_[current_].given_bytes = bytes;
+  wait(Wait::gather, place, 0, nullptr, nullptr, 0);
+  return gathered_.data();
 }
 
 // Called by the running thread.
@@ -436,6 +464,8 @@ void barrier(Place place) { executor().wait(Wait::barrier, place, 0, nullptr, nu
 void exchange(Wait wait, const void* in, void* out, Size bytes, int lane, Place place) {
   executor().wait(wait, place, lane, in, out, bytes);
 }
+
+const void* gather(const void* in, Size bytes, Place place) { return executor().gather(in, bytes, place); }
 
 }  // namespace
 

@@ -188,6 +188,7 @@ GpuStatus run_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_i
   const GemmArgs* const product = product_of(kernel_id, args, args_bytes);
   const auto problem = product != nullptr ? product_problem(*product) : std::nullopt;
   if (product != nullptr && !problem) copy_text(told.detail, "there is one way to compute it");
+  if (is_flash_attention(KernelId(kernel_id))) copy_text(told.detail, kFlashAttentionName);
   if (!problem) return launch_kernel(context, stream, kernel_id, args, args_bytes);
   if (const GpuStatus wanted = context->faults.call("library"); wanted != GPU_OK) {
     copy_text(told.detail,

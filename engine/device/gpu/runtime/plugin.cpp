@@ -204,6 +204,7 @@ GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, cons
   trap_when_due(on);
   context->used.clear();
   context->answer = {};
+  if (is_flash_attention(KernelId(kernel_id))) context->answer.text = kFlashAttentionName;
   if (run_by_library(context, kernel_id, args, args_bytes, on))
     return check(context, GPU(GetLastError)(), name);
   if (!queue_kernel(kernel_id, args, args_bytes, on))

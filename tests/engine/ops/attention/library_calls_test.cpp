@@ -1,5 +1,5 @@
 // Attention by a library of the device: where all of it is more than the library's memory, in calls that cover each
-// head of each image once.
+// head of each image once. What it does not take, by our own kernel.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -20,12 +20,13 @@ using kernels::AttentionArgs, kernels::AttentionGradArgs;
 // What a library was offered. The addresses are never read.
 struct Library {
   std::vector<AttentionGradArgs> calls;
-  std::size_t takes = SIZE_MAX;  // so many calls
-  std::size_t own_kernels = 0;   // launched instead
+  std::size_t takes = SIZE_MAX;                // so many calls
+  std::vector<kernels::KernelId> own_kernels;  // launched instead
+  std::size_t workspace_bytes = 0;
 };
 
-void queue(void* to, kernels::KernelId, const void*, std::size_t) {
-  ++static_cast<Library*>(to)->own_kernels;
+void queue(void* to, kernels::KernelId id, const void*, std::size_t) {
+  static_cast<Library*>(to)->own_kernels.push_back(id);
 }
 bool offer(void* to, kernels::LibraryKernelId id, const void* args, std::size_t bytes) {
   auto& library = *static_cast<Library*>(to);
@@ -39,18 +40,21 @@ bool offer(void* to, kernels::LibraryKernelId id, const void* args, std::size_t 
 struct Attended {
   std::int64_t batch, heads, rows, d;
   Shape mask{};  // of what is added; empty: none
+  double dropout = 0;
+  DType dtype = DType::bf16;
 };
 
 NodeTypes types_of(const Attended& a) {
-  const Type whole{DType::bf16, {a.batch, a.heads, a.rows, a.d}};
+  const Type whole{a.dtype, {a.batch, a.heads, a.rows, a.d}};
   NodeTypes types;
   types.target = kernels::Target::gpu;
   types.dnn_library = true;
   types.inputs.assign(4, whole);
   types.outputs.assign(3, whole);
+  if (a.dropout > 0) types.attrs.set("dropout", a.dropout);
   if (!a.mask.empty()) {
     types.attrs.set("mask", std::string("add"));
-    types.inputs.push_back({DType::bf16, a.mask});
+    types.inputs.push_back({a.dtype, a.mask});
   }
   types.input_present.assign(types.inputs.size(), true);
   types.output_present.assign(3, true);
@@ -66,6 +70,7 @@ Library run(const Attended& a, std::size_t takes = SIZE_MAX) {
   auto kernel = prepare_kernel(op_by_name("FusedAttentionGrad"), types_of(a));
   EXPECT_TRUE(kernel.ok()) << kernel.error().message;
   Library library{.takes = takes};
+  library.workspace_bytes = kernel->workspace_bytes;
   const void* const inputs[] = {place(0), place(1), place(2), place(3), a.mask.empty() ? nullptr : place(4)};
   void* const outputs[] = {place(5), place(6), place(7)};
   const kernels::Launcher launcher(queue, &library, offer);
@@ -110,7 +115,7 @@ std::map<std::pair<std::int64_t, std::int64_t>, int> covered(const Library& libr
 void expect_all_once(const Attended& a, std::size_t calls) {
   const Library library = run(a);
   EXPECT_EQ(library.calls.size(), calls);
-  EXPECT_EQ(library.own_kernels, 0u);
+  EXPECT_TRUE(library.own_kernels.empty());
   const auto times = covered(library, a);
   EXPECT_EQ(times.size(), static_cast<std::size_t>(a.batch * a.heads));
   for (const auto& [at, count] : times) {
@@ -133,16 +138,37 @@ TEST(LibraryCalls, TakeTheirPartOfTheMask) {
   expect_all_once({2, 20, 4096, 64, {2, 20, 1, 4096}}, 6);
 }
 
-TEST(LibraryCalls, GiveWayToOurKernelsWhereOneIsRefused) {
+const std::vector<kernels::KernelId> kOurs{kernels::KernelId::flash_attention_grad};
+
+TEST(LibraryCalls, GiveWayToOurKernelWhereOneIsRefused) {
   const Library library = run({64, 12, 1024, 64}, 3);
   EXPECT_EQ(library.calls.size(), 3u);
-  EXPECT_GT(library.own_kernels, 0u);
+  EXPECT_EQ(library.own_kernels, kOurs);
 }
 
+// Ours needs three numbers a row.
 TEST(LibraryCalls, AreNotOfferedWhereOneHeadIsTooMuch) {
   const Library library = run({1, 1, 16384, 64});
   EXPECT_TRUE(library.calls.empty());
-  EXPECT_GT(library.own_kernels, 0u);
+  EXPECT_EQ(library.own_kernels, kOurs);
+  EXPECT_EQ(library.workspace_bytes, 16384u * 12);
+}
+
+TEST(LibraryCalls, AreNotOfferedDropout) {
+  const Library library = run({64, 12, 1024, 64, {}, 0.1});
+  EXPECT_TRUE(library.calls.empty());
+  EXPECT_EQ(library.own_kernels, kOurs);
+  EXPECT_EQ(library.workspace_bytes, 64u * 12 * 1024 * 12);
+}
+
+// The sequence of kernels, whose scores lie in the workspace.
+TEST(LibraryCalls, LeaveToTheSequenceWhatOurKernelDoesNotTake) {
+  for (const Attended& a : {Attended{1, 1, 64, 264, {}, 0.1}, Attended{1, 1, 64, 64, {}, 0, DType::f32}}) {
+    const Library library = run(a);
+    EXPECT_TRUE(library.calls.empty());
+    EXPECT_GT(library.own_kernels.size(), 5u);
+    EXPECT_GT(library.workspace_bytes, 64u * 64 * 4);
+  }
 }
 
 }  // namespace

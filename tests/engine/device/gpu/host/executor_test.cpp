@@ -106,6 +106,36 @@ TEST(HostExecutor, WarpFunctions) {
   }
 }
 
+struct Given {
+  int lane, twice[3];
+};
+
+// The second time from lanes that changed what they gave.
+__global__ void gather_sums(int* out) {
+  const int thread = int(threadIdx.x), lane = thread % kWarp;
+  Given given{lane, {2 * thread, 0, 1}};
+  for (int round = 0; round < 2; ++round) {
+    const Given* const all = gather(given);
+    int sum = 0;
+    for (int other = 0; other < kWarp; ++other)
+      sum += all[other].lane == other ? all[other].twice[0] + all[other].twice[2] : 1000000;
+    out[2 * thread + round] = sum;
+    given.twice[2] = 5;
+  }
+}
+
+TEST(HostExecutor, LanesSeeWhatAllGive) {
+  const Results results = on_device([&](Device& device) {
+    int* out = device.out<int>("out", 2 * 2 * kLanes);
+    device.launch([&](Stream stream) { launch(stream, gather_sums, 1, 2 * kLanes, 0, out); });
+  });
+  const auto out = results.get<int>("out");
+  for (int t = 0; t < 2 * kWarp; ++t)
+    for (int round = 0; round < 2; ++round)
+      EXPECT_EQ(out[std::size_t(2 * t + round)],
+                kWarp * (kWarp - 1) + t / kWarp * 2 * kWarp * kWarp + kWarp * (round == 0 ? 1 : 5));
+}
+
 __global__ void reverse_through_shared(const double* in, double* out) {
   auto* shared = dynamic_shared<double>();
   shared[threadIdx.x] = in[threadIdx.x];
@@ -286,6 +316,17 @@ TEST(HostExecutor, WarpFunctionThatNotAllLanesReach) {
       {"kernel test::half_warp_shuffles, block (0, 0, 0), thread (" + half +
            ", 0, 0): shuffle_xor at executor_test.cpp:",
        "by " + half + " of the " + std::to_string(kLanes) + " threads of the warp; this one has returned"});
+}
+
+__global__ void half_warp_gathers(int* out) {
+  if (int(threadIdx.x) % kWarp < kWarp / 2) out[threadIdx.x] = gather(int(threadIdx.x))[0];
+}
+
+TEST(HostExecutor, GatherThatNotAllLanesReach) {
+  std::vector<int> out(kLanes);
+  expect_parts(fault_of([&](Stream stream) { launch(stream, half_warp_gathers, 1, kLanes, 0, out.data()); }),
+               {"thread (" + std::to_string(kLanes / 2) + ", 0, 0): gather at executor_test.cpp:",
+                "this one has returned"});
 }
 
 __global__ void ballot_against_barrier(int* out) {

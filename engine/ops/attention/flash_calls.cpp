@@ -1,0 +1,83 @@
+#include "engine/ops/attention/flash_calls.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/launcher.h"
+
+namespace gradloom::attention {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+// Strides of [batch.., row, column].
+void set_strides(const Ints& strides, std::int64_t (&batch)[kernels::kEwMaxRank], std::int64_t& row,
+                 std::int64_t& column) {
+  std::copy(strides.begin(), strides.end() - 2, batch);
+  row = strides[strides.size() - 2];
+  column = strides.back();
+}
+
+}  // namespace
+
+std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t first, const Attention& a) {
+  if (!kernels::computes_halves(types.target) ||
+      !kernels::takes_flash_attention(a.dtype, a.rows, a.keys, a.d, a.e))
+    return std::nullopt;
+  FlashCalls calls;
+  kernels::FlashAttentionArgs& f = calls.form_;
+  f.dtype = a.dtype;
+  f.batch_rank = static_cast<int>(a.batch.size());
+  std::copy(a.batch.begin(), a.batch.end(), f.batch_dims);
+  f.rows = a.rows;
+  f.keys = f.reach = a.keys;
+  f.d = a.d;
+  f.e = a.e;
+  set_strides(a.q.strides, f.q_batch, f.q_row, f.q_col);
+  set_strides(a.k.strides, f.k_batch, f.k_row, f.k_col);
+  set_strides(a.v.strides, f.v_batch, f.v_row, f.v_col);
+  set_strides(a.y.strides, f.y_batch, f.y_row, f.y_col);
+  f.scale = a.scale;
+  f.mask_mode = a.mask;
+  f.fill = a.fill;
+  f.safe = a.safe;
+  f.dropout = a.dropout;
+  f.key = a.random_key;
+  if (a.mask == Mask::none) return calls;
+  set_strides(mask_strides(a, types.inputs[first + 3].shape), f.mask_batch, f.mask_row, f.mask_col);
+  if (const Tensor* const known = types.constants[first + 3]) {
+    const Reach reach = reach_of(a, *known);
+    f.reach = std::min(reach.keys, a.keys);
+    if (reach.all) f.mask_mode = Mask::none;
+  }
+  return calls;
+}
+
+std::size_t FlashCalls::grad_workspace_bytes() const {
+  kernels::FlashAttentionGradArgs grad{};
+  grad.forward = form_;
+  return kernels::workspace_bytes(kernels::Target::gpu, grad);
+}
+
+kernels::FlashAttentionArgs FlashCalls::form(const LaunchArgs& args, const void* const* inputs) const {
+  kernels::FlashAttentionArgs f = form_;
+  f.q = inputs[0];
+  f.k = inputs[1];
+  f.v = inputs[2];
+  if (f.mask_mode != Mask::none) f.mask = inputs[3];
+  if (f.dropout > 0) f.random = args.random;
+  return f;
+}
+
+void FlashCalls::attention(const LaunchArgs& args) const {
+  kernels::FlashAttentionArgs f = form(args, args.inputs);
+  f.y = args.outputs[0];
+  args.on.flash_attention(f);
+}
+
+void FlashCalls::attention_grad(const LaunchArgs& args) const {
+  args.on.flash_attention_grad({form(args, args.inputs + 1), args.inputs[0], args.outputs[0], args.outputs[1],
+                                args.outputs[2], args.workspace});
+}
+
+}  // namespace gradloom::attention

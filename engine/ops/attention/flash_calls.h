@@ -1,0 +1,29 @@
+// Attention by our own kernels of one piece (kernels/gpu/attention.cu): on GPUs, of half types.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "engine/ir/op.h"
+#include "engine/ops/attention/query_blocks.h"
+#include "kernels/arguments.h"
+
+namespace gradloom::attention {
+
+class FlashCalls {
+ public:
+  // Nothing where the kernels do not take it: other types, heads of more columns than a warp holds. `first`: which input q is.
+  static std::optional<FlashCalls> of(const NodeTypes& types, std::size_t first, const Attention& a);
+  std::size_t grad_workspace_bytes() const;
+  // Inputs and outputs of FusedAttention, of FusedAttentionGrad.
+  void attention(const LaunchArgs& args) const;
+  void attention_grad(const LaunchArgs& args) const;
+
+ private:
+  // inputs: q, k, v, mask.
+  kernels::FlashAttentionArgs form(const LaunchArgs& args, const void* const* inputs) const;
+
+  kernels::FlashAttentionArgs form_{};  // without addresses
+};
+
+}  // namespace gradloom::attention

@@ -1,0 +1,203 @@
+// What the passes of attention share: rows in shared memory, the mask and the dropout of a tile of scores.
+#pragma once
+
+#include <initializer_list>
+
+#include "kernels/gpu/kernels.h"
+#include "kernels/gpu/mma.h"
+#include "kernels/gpu/rows.h"
+
+namespace gradloom::kernels::gpu {
+
+constexpr float kLog2E = 1.44269504f;
+
+// Elements from one row of shared memory to the next: an odd number of 16 bytes, so that the eight rows of a matrix that
+// ldmatrix reads lie in different banks.
+template <int D>
+constexpr int kPitch = D + 8;
+
+// A matrix in memory, [rows, columns]; packs: its rows begin at 16-byte boundaries and are whole packs.
+template <class T>
+struct Matrix {
+  T* at;
+  i64 row_step, column_step;
+  int rows, columns;
+  bool packs;
+};
+
+constexpr GRADLOOM_HD int whole_tiles(int n) { return (n + kTile - 1) / kTile; }
+
+// `count` rows from row `first` on; rows past the end, and columns up to a whole tile, are 0. There after wait_copies() and a barrier.
+template <class T, int D>
+GRADLOOM_DEVICE void load_rows(T* to, const Matrix<const T>& from, int first, int count) {
+  constexpr int kPacks = D / Pack<T>::kCount;
+  const int columns = whole_tiles(from.columns) * kTile;
+  for (int i = int(threadIdx.x); i < count * kPacks; i += int(blockDim.x)) {
+    const int row = first + i / kPacks, column = i % kPacks * Pack<T>::kCount;
+    if (column >= columns) continue;
+    T* const pack_at = to + i / kPacks * kPitch<D> + column;
+    const T* const line = from.at + i64(row) * from.row_step;
+    if (from.packs && row < from.rows && column < from.columns) {
+      copy_pack(pack_at, line + column);
+      continue;
+    }
+    Pack<T> pack;
+    for (int j = 0; j < Pack<T>::kCount; ++j)
+      pack.v[j] = row < from.rows && column + j < from.columns ? line[(column + j) * from.column_step] : T{0};
+    store_pack(pack_at, pack);
+  }
+}
+
+// The rows back, of columns `begin` to `end`; at: of row `first` and column `begin`.
+template <class T, int D>
+GRADLOOM_DEVICE void store_rows(const T* at, const Matrix<T>& to, int first, int count, int begin, int end) {
+  constexpr int kPacks = D / Pack<T>::kCount;
+  if (end > to.columns) end = to.columns;
+  for (int i = int(threadIdx.x); i < count * kPacks; i += int(blockDim.x)) {
+    const int row = first + i / kPacks, column = begin + i % kPacks * Pack<T>::kCount;
+    if (row >= to.rows || column >= end) continue;
+    const Pack<T> pack = load_pack(at + i / kPacks * kPitch<D> + column - begin);
+    T* const line = to.at + i64(row) * to.row_step;
+    if (to.packs) {
+      store_pack(line + column, pack);
+      continue;
+    }
+    for (int j = 0; j < Pack<T>::kCount && column + j < end; ++j)
+      line[(column + j) * to.column_step] = pack.v[j];
+  }
+}
+
+inline i64 batch_parts(const FlashAttentionArgs& a) {
+  i64 parts = 1;
+  for (int d = 0; d < a.batch_rank; ++d) parts *= a.batch_dims[d];
+  return parts;
+}
+
+// Whether every row of all operands is of whole packs at 16-byte boundaries.
+template <class T>
+bool whole_packs(const FlashAttentionArgs& a) {
+  constexpr i64 kCount = Pack<T>::kCount;
+  bool whole = packable<T>(a.d, a.q, a.k) && packable<T>(a.e, a.v, a.y);
+  for (const i64 column : {a.q_col, a.k_col, a.v_col, a.y_col}) whole = whole && column == 1;
+  for (const i64 row : {a.q_row, a.k_row, a.v_row, a.y_row}) whole = whole && row % kCount == 0;
+  for (int d = 0; d < a.batch_rank; ++d)
+    for (const i64 step : {a.q_batch[d], a.k_batch[d], a.v_batch[d], a.y_batch[d]})
+      whole = whole && step % kCount == 0;
+  return whole;
+}
+
+// Where one part of the batch begins, in elements.
+struct BatchPart {
+  i64 number, q = 0, k = 0, v = 0, y = 0, mask = 0;
+  GRADLOOM_DEVICE BatchPart(const FlashAttentionArgs& a, i64 part) : number(part) {
+    for (int d = a.batch_rank - 1; d >= 0; --d) {
+      const i64 i = part % a.batch_dims[d];
+      part /= a.batch_dims[d];
+      q += i * a.q_batch[d];
+      k += i * a.k_batch[d];
+      v += i * a.v_batch[d];
+      y += i * a.y_batch[d];
+      mask += i * a.mask_batch[d];
+    }
+  }
+};
+
+// What the mask makes of a score.
+template <class T>
+class ScoreMask {
+ public:
+  GRADLOOM_DEVICE ScoreMask(const FlashAttentionArgs& a, const BatchPart& part)
+      : mode_(a.mask_mode),
+        values_(static_cast<const T*>(a.mask) + part.mask),
+        flags_(static_cast<const unsigned char*>(a.mask) + part.mask),
+        row_step_(a.mask_row),
+        column_step_(a.mask_col),
+        rows_(int(a.rows)),
+        keys_(int(a.keys)),
+        reach_(int(a.reach)),
+        fill_(float(a.fill)) {}
+
+  // Whether it does anything to scores of a tile.
+  GRADLOOM_DEVICE bool touches(int row, int key) const {
+    return mode_ != AttentionMask::none || key + kTile > keys_ || key + kTile > row + reach_;
+  }
+  // *replaced: the score does not depend on q and k.
+  GRADLOOM_DEVICE float operator()(float score, int row, int key, bool* replaced) const {
+    *replaced = false;
+    if (key >= keys_ || key >= row + reach_) return -infinity<float>();
+    if (mode_ == AttentionMask::none || row >= rows_) return score;
+    const i64 at = row * row_step_ + key * column_step_;
+    if (mode_ == AttentionMask::add) return score + to_float(values_[at]);
+    *replaced = (flags_[at] != 0) == (mode_ == AttentionMask::block);
+    return *replaced ? fill_ : score;
+  }
+
+ private:
+  AttentionMask mode_;
+  const T* values_;
+  const unsigned char* flags_;
+  i64 row_step_, column_step_;
+  int rows_, keys_, reach_;
+  float fill_;
+};
+
+// Which probabilities dropout keeps.
+class Dropping {
+ public:
+  GRADLOOM_DEVICE Dropping(const FlashAttentionArgs& a, const BatchPart& part)
+      : active(a.dropout > 0),
+        ratio_(float(a.dropout)),
+        keys_(a.keys),
+        first_(part.number * a.rows * a.keys) {
+    if (!active) return;
+    stream_ = a.random->seed ^ a.key;
+    step_ = a.random->step;
+  }
+  bool active;
+  GRADLOOM_DEVICE float scale() const { return active ? 1.0f / (1.0f - ratio_) : 1.0f; }
+
+  // Bit i: of this lane's element i of the tile of scores at (row, key); turned: keys are its rows. All lanes of the
+  // warp must take part. Where rows are whole blocks of four numbers, each of the tile's 64 blocks is computed by one lane.
+  template <bool turned>
+  GRADLOOM_DEVICE unsigned kept(int row, int key) const {
+    const int lane = lane_number();
+    unsigned bits = 0;
+    if (keys_ % 4 != 0) {
+      for (int i = 0; i < kTileElements; ++i) {
+        const int r = tile_row(lane, i), c = tile_column(lane, i);
+        const i64 at = first_ + (row + (turned ? c : r)) * keys_ + key + (turned ? r : c);
+        bits |= (of_block(at / 4) >> at % 4 & 1u) << i;
+      }
+      return bits;
+    }
+    unsigned own = 0;
+    for (int b = 0; b < 64 / kWarp; ++b) {
+      const int block = lane + b * kWarp;
+      own |= of_block((first_ + (row + block / 4) * keys_ + key) / 4 + block % 4) << 4 * b;
+    }
+#pragma unroll
+    for (int i = 0; i < kTileElements; ++i) {
+      const int r = tile_row(lane, i), c = tile_column(lane, i);
+      const int block = (turned ? c : r) * 4 + (turned ? r : c) / 4;
+      const unsigned theirs = shuffle(own, block % kWarp);
+      bits |= (theirs >> (block / kWarp * 4 + (turned ? r : c) % 4) & 1u) << i;
+    }
+    return bits;
+  }
+
+ private:
+  // Of the four numbers of a block.
+  GRADLOOM_DEVICE unsigned of_block(i64 block) const {
+    const PhiloxWords words = philox_block((unsigned long long)(block), stream_, step_);
+    unsigned bits = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) bits |= (philox_uniform(words.word[j]) >= ratio_ ? 1u : 0u) << j;
+    return bits;
+  }
+
+  float ratio_;
+  i64 keys_, first_;
+  unsigned long long stream_ = 0, step_ = 0;
+};
+
+}  // namespace gradloom::kernels::gpu
