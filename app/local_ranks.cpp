@@ -1,29 +1,26 @@
 #include "app/local_ranks.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
-#include <regex>
+#include <sstream>
 #include <vector>
 
-#include "app/spawn.h"
+#include "app/mpirun.h"
+#include "app/rank_processes.h"
 #include "engine/base/plugins.h"
+#include "engine/base/text.h"
 
 namespace gradloom {
 namespace {
 
-// The words of this process's command line.
-std::vector<std::string> own_words() {
+// This process's command line.
+std::vector<std::string> own_command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   std::vector<std::string> words;
@@ -32,121 +29,33 @@ std::vector<std::string> own_words() {
     words.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
-  return words;
-}
-
-std::vector<std::string> words_of_mpirun(std::int64_t ranks) {
   const std::string path = program_path(), program = path.empty() ? "gradloom" : path;
-  // More ranks than processors are allowed; ranks are not bound, since they divide the processors themselves; no other
-  // machine is asked, so no ssh is looked for.
-  std::vector<std::string> words{"mpirun",
-                                 "--oversubscribe",
-                                 "--bind-to",
-                                 "none",
-                                 "--mca",
-                                 "plm",
-                                 "isolated",
-                                 "--mca",
-                                 "odls_base_sigkill_timeout",
-                                 "3",
-                                 "-n",
-                                 std::to_string(ranks),
-                                 program};
-  if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
-  const std::vector<std::string> own = own_words();
-  words.insert(words.end(), own.begin() + std::min<std::ptrdiff_t>(1, std::ssize(own)), own.end());
+  words.resize(std::max<std::size_t>(words.size(), 1));
+  words[0] = program;
   return words;
 }
 
-// mpirun's own words, between lines of dashes, say what a rank's end was; the rest is the ranks'.
-class MpirunErrors {
- public:
-  // Passes on what the ranks say.
-  void take(std::string_view bytes) {
-    text_ += bytes;
-    for (std::size_t end = 0; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1))
-      line(text_.substr(0, end));
-  }
-  void finish() {
-    if (!text_.empty()) line(text_);
-    text_.clear();
-  }
-  const std::string& cause() const { return cause_; }  // of the first rank that a signal ended; ""
-  const std::string& told() const { return told_; }    // mpirun's last words
-
- private:
-  void line(const std::string& text) {
-    if (text.size() > 20 && text.find_first_not_of('-') == std::string::npos) {
-      quoted_ = !quoted_;
-      return;
-    }
-    if (!quoted_) {
-      std::fprintf(stderr, "%s\n", text.c_str());
-      return;
-    }
-    static const std::regex ended(R"(process rank (\d+) .* exited on (signal \d+ \([^)]*\)))");
-    std::smatch match;
-    if (cause_.empty() && std::regex_search(text, match, ended))
-      cause_ = "rank " + match[1].str() + " was ended by " + match[2].str();
-    if (!text.empty()) told_ += (told_.empty() ? "" : " ") + text;
-  }
-
-  std::string text_, cause_, told_;
-  bool quoted_ = false;
-};
-
-struct Child {
-  pid_t id = -1;
-  int errors = -1;
-};
-
-Result<Child> start_mpirun(std::int64_t ranks) {
-  std::array<int, 2> pipe{};
-  if (pipe2(pipe.data(), O_CLOEXEC) != 0)
-    return Error{Errc::device, std::string("a pipe: ") + std::strerror(errno)};
-  Child child{.errors = pipe[0]};
-  // What mpirun has to say of its own is an error of ours; what the ranks print is theirs.
-  const int code = spawn("mpirun", words_of_mpirun(ranks), -1, pipe[1], child.id);
-  close(pipe[1]);
-  if (code == 0) return child;
-  close(pipe[0]);
-  return Error{Errc::device, std::string("mpirun: ") + std::strerror(code) +
-                                 " (--ranks starts ranks by Open MPI, package openmpi-bin)"};
+bool is_on_path(const std::string& program) {
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+  return false;
 }
 
-// The ranks, as mpirun's children, hear a signal that mpirun itself would take for an order to end them.
-void stop_children(pid_t mpirun) {
-  const std::string id = std::to_string(mpirun);
-  std::ifstream file("/proc/" + id + "/task/" + id + "/children");
-  bool any = false;
-  for (pid_t child = 0; file >> child; any = true) kill(child, SIGTERM);
-  if (!any) kill(mpirun, SIGTERM);
+// Whether mpirun starts local ranks, where both it and its plugin are there: Open MPI's shared memory carries two to three times what
+// the sockets of one machine do. GRADLOOM_TRANSPORT says it, "mpi" or "tcp".
+Result<bool> by_mpirun() {
+  const char* const said = std::getenv("GRADLOOM_TRANSPORT");
+  const std::string name = said == nullptr ? "" : said;
+  if (name == "mpi" || name == "tcp") return name == "mpi";
+  if (!name.empty())
+    return Error{Errc::usage,
+                 "GRADLOOM_TRANSPORT=" + escaped(name) + " in the environment: expected mpi or tcp"};
+  return is_on_path("mpirun") && find_plugin("mpi").ok();
 }
 
-// Until it has ended: its exit status as waitpid tells it.
-int wait_for(const Child& child, MpirunErrors& errors, CommandContext& context) {
-  std::array<char, 4096> bytes{};
-  bool told = false;
-  for (bool open = true; open;) {
-    pollfd waits{child.errors, POLLIN, 0};
-    if (poll(&waits, 1, 100) > 0) {
-      const ssize_t count = read(child.errors, bytes.data(), bytes.size());
-      if (count > 0) errors.take({bytes.data(), static_cast<std::size_t>(count)});
-      open = count > 0 || (count < 0 && errno == EINTR);
-    }
-    if (context.stop.stop_requested() && !told) {
-      stop_children(child.id);
-      told = true;
-    }
-  }
-  errors.finish();
-  int status = 0;
-  while (waitpid(child.id, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-
-// mpirun waits for seconds before it ends once a rank's exit code is not 0, so ranks end with 0: rank 0 writes the common error,
+// mpirun waits for seconds before it ends once a rank's exit code is not 0, so local ranks end with 0: rank 0 writes the common error,
 // code and text, to this file.
 constexpr const char* kEndFile = "GRADLOOM_RANKS_END";
 
@@ -194,22 +103,22 @@ bool end_as_local_rank(int rank, const Error& error) {
 
 Status start_local_ranks(std::int64_t ranks, CommandContext& context) {
   const Finishing finishing(context);  // the ranks have something to keep
+  const bool mpi = TRY(by_mpirun());
   const EndFile end_file;
   setenv(kEndFile, end_file.path().c_str(), 1);
-  const Child child = TRY(start_mpirun(ranks));
-  MpirunErrors errors;
-  const int status = wait_for(child, errors, context);
-  close(child.errors);
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  // A rank that a signal ended interrupts the others.
-  if (const auto told = end_file.error(); told && (told->code != Errc::interrupted || errors.cause().empty()))
-    return *told;
-  if (!errors.cause().empty()) return Error{Errc::device, errors.cause()};
-  if (code == 0) return {};
-  if (code <= static_cast<int>(Errc::numeric))
-    return Error{static_cast<Errc>(code), ""};  // told before they met
-  return Error{Errc::device, "mpirun ended with exit code " + std::to_string(code) +
-                                 (errors.told().empty() ? "" : ": " + errors.told())};
+  const LocalEnd end = TRY(mpi ? run_by_mpirun(ranks, own_command(), context.stop)
+                               : run_by_themselves(ranks, own_command(), context.stop,
+                                                   [&] { return end_file.error().has_value(); }));
+  const std::optional<Error> told = end_file.error();
+  // A rank that a signal ended interrupts mpirun's others, and is missed by ours.
+  if (!end.cause.empty() && (!mpi || !told || told->code == Errc::interrupted))
+    return Error{Errc::device, end.cause};
+  if (told) return *told;
+  if (end.code == 0) return {};
+  if (end.code <= static_cast<int>(Errc::numeric) || end.code == static_cast<int>(Errc::interrupted))
+    return Error{static_cast<Errc>(end.code), ""};  // told before they met
+  return Error{Errc::device, std::string(mpi ? "mpirun" : "a rank") + " ended with exit code " +
+                                 std::to_string(end.code) + (end.told.empty() ? "" : ": " + end.told)};
 }
 
 }  // namespace gradloom

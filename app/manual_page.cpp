@@ -90,7 +90,13 @@ std::string manual_page() {
       entry(bold("OMP_NUM_THREADS"), "number of CPU threads where --threads says none") +
       entry(bold("GRADLOOM_ISA"),
             "x86-64 level whose kernels run: v2, v3 or v4; by default the best that the processor has") +
-      entry(bold("GRADLOOM_PLUGINS"), "folder in which the plugins of GPUs and MPI are looked for first") +
+      entry(bold("GRADLOOM_PLUGINS"), "folder in which the plugins of GPUs and ranks are looked for first") +
+      entry(bold("GRADLOOM_TRANSPORT"),
+            "what carries bytes between the ranks that --ranks starts: mpi or tcp") +
+      entry(bold("GRADLOOM_PORT"),
+            "port at which ranks that RANK and MASTER_ADDR name meet, instead of MASTER_PORT + 1") +
+      entry(bold("GRADLOOM_WORLD_ID"),
+            "any text, the same for the ranks of a training: others are sent away") +
       ".SH FILES\n" +
       entry("\\fI$XDG_CONFIG_HOME/gradloom/settings.json\\fR",
             "what the window remembers (by default below ~/.config)") +

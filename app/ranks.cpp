@@ -33,7 +33,7 @@ void make_silent(TrainRequest& request, CommandContext& context) {
   context.out.set_quiet(true);
 }
 
-// Open MPI kills ranks a second after it asked them to end, ours three (app/local_ranks.cpp).
+// Open MPI kills ranks a second after it asked them to end, ours three (app/mpirun.cpp).
 constexpr std::chrono::milliseconds kPatience{500}, kLocalPatience{1500};
 
 using LeaveWorld = std::function<Status(const Status& mine)>;
@@ -41,8 +41,7 @@ using LeaveWorld = std::function<Status(const Status& mine)>;
 // Meets the other ranks; `work` leaves them.
 Status run_as(const RankPlace& place, std::chrono::milliseconds silence, CommandContext& context,
               const std::function<Status(World&, const LeaveWorld&)>& work) {
-  World& world = *TRY(World::join(place));
-  world.set_limit(silence);
+  World& world = *TRY(World::join(place, silence, context.stop));
   world.set_stop(context.stop, is_local_rank() ? kLocalPatience : kPatience);
   const LeaveWorld leave = [&](const Status& mine) { return world.leave(mine); };
   Status ended;
@@ -64,15 +63,18 @@ Status train_as(const RankPlace& place, TrainRequest request, std::chrono::milli
   if (request.recipe.ranks > 1 && request.recipe.ranks != place.world && place.rank == 0)
     context.out.note("the launcher has started " + std::to_string(place.world) + " ranks, not " +
                      std::to_string(request.recipe.ranks));
-  request.recipe.ranks = place.world;
-  request.recipe.threads = threads_of(request.recipe, place);
-  return run_as(place, silence, context, [&](World&, const LeaveWorld& leave) {
-    if (place.rank > 0) make_silent(request, context);
-    return train(std::move(request), context, leave);
-  });
+  become_rank(place, request, context);
+  return run_as(place, silence, context,
+                [&](World&, const LeaveWorld& leave) { return train(std::move(request), context, leave); });
 }
 
 }  // namespace
+
+void become_rank(const RankPlace& place, TrainRequest& request, CommandContext& context) {
+  request.recipe.ranks = place.world;
+  request.recipe.threads = threads_of(request.recipe, place);
+  if (place.rank > 0) make_silent(request, context);
+}
 
 Status train_on_ranks(TrainRequest request, std::chrono::milliseconds silence, CommandContext& context,
                       const TrainOne& train) {

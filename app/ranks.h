@@ -17,8 +17,11 @@ namespace gradloom {
 using EndOfTraining = std::function<Status(const Status&)>;
 using TrainOne = std::function<Status(TrainRequest, CommandContext&, const EndOfTraining& end)>;
 
+// What a training is as one of several: the recipe's number of ranks, its threads, and what rank 0 does for all.
+void become_rank(const RankPlace& place, TrainRequest& request, CommandContext& context);
+
 // Trains as the rank that a launcher made this process (engine/ranks/place.h), or starts the ranks that the recipe asks for on
-// this machine, by mpirun, and waits for them; with one rank just trains. Rank 0 alone prints and writes files. The end is the
+// this machine and waits for them; with one rank just trains. Rank 0 alone prints and writes files. The end is the
 // same on every rank: the error of the rank that had it.
 // `silence`: how long a rank may say nothing.
 Status train_on_ranks(TrainRequest request, std::chrono::milliseconds silence, CommandContext& context,

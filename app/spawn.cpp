@@ -5,20 +5,40 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string_view>
+
 extern char** environ;
 
 namespace gradloom {
 
-int spawn(const std::string& program, std::vector<std::string> words, int out, int err, pid_t& process,
-          int in) {
+namespace {
+
+std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=')); }
+
+std::vector<char*> environment_with(std::vector<std::string>& variables) {
+  std::vector<char*> all;
+  for (std::string& one : variables) all.push_back(one.data());
+  for (char** own = environ; *own != nullptr; ++own)
+    if (std::none_of(variables.begin(), variables.end(),
+                     [&](const std::string& one) { return name_of(one) == name_of(*own); }))
+      all.push_back(*own);
+  all.push_back(nullptr);
+  return all;
+}
+
+}  // namespace
+
+int spawn(const std::string& program, std::vector<std::string> words, const SpawnStreams& streams,
+          pid_t& process, std::vector<std::string> variables) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  if (in >= 0)
-    posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+  if (streams.in >= 0)
+    posix_spawn_file_actions_adddup2(&files, streams.in, STDIN_FILENO);
   else
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  if (out >= 0) posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
-  if (err >= 0) posix_spawn_file_actions_adddup2(&files, err, STDERR_FILENO);
+  if (streams.out >= 0) posix_spawn_file_actions_adddup2(&files, streams.out, STDOUT_FILENO);
+  if (streams.err >= 0) posix_spawn_file_actions_adddup2(&files, streams.err, STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -35,7 +55,8 @@ int spawn(const std::string& program, std::vector<std::string> words, int out, i
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  const int failure = posix_spawnp(&process, program.c_str(), &files, &attributes, argv.data(), environ);
+  const int failure = posix_spawnp(&process, program.c_str(), &files, &attributes, argv.data(),
+                                   environment_with(variables).data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   return failure;

@@ -8,10 +8,15 @@
 
 namespace gradloom {
 
+// Descriptors that become the program's; -1: nothing to read, our outputs.
+struct SpawnStreams {
+  int in = -1, out = -1, err = -1;
+};
+
 // In a process group of its own, so that Ctrl-C in the terminal is this process's to pass on; with no signal
 // blocked, and none ignored that asks for an end. `program`: a path, or a name to look for; `words`: its command line, the
-// name first; `out`, `err`: descriptors that become its stdout and stderr, -1: ours; `in`: its stdin, -1: nothing. Returns 0, or the errno.
-int spawn(const std::string& program, std::vector<std::string> words, int out, int err, pid_t& process,
-          int in = -1);
+// name first; `variables`: "NAME=value" of its environment, instead of ours of that name. Returns 0, or the errno.
+int spawn(const std::string& program, std::vector<std::string> words, const SpawnStreams& streams,
+          pid_t& process, std::vector<std::string> variables = {});
 
 }  // namespace gradloom

@@ -102,7 +102,8 @@ def run_torch(name, options, foreach):
 
 def answer(options, *words):
     """The JSON lines of a command of ours."""
-    done = subprocess.run([options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, **({"GRADLOOM_TRANSPORT": options.transport} if options.transport else {})}
+    done = subprocess.run([options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     if done.returncode:
         sys.exit(f"{words[0]}: {done.stderr}")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -150,6 +151,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--passes", default="default")
+    parser.add_argument("--transport", choices=("mpi", "tcp"), help="what carries bytes between our ranks; by default what --ranks takes")
     parser.add_argument("--predict", action="store_true", help="compare with what plan --ranks predicts, instead of PyTorch")
     parser.add_argument("--python", default=sys.executable, help="the Python that has the PyTorch to compare with")
     parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"))

@@ -22,7 +22,7 @@ CommandRun declare_train(CLI::App& app) {
   app.add_flag("--paced", options->paced,
                "run the number of steps read from each line of stdin and report their time (for benchmarks)");
   app.add_option("--rank-timeout", options->silence_s,
-                 "with several ranks, seconds that one may be silent before the others end")
+                 "with several ranks, seconds that one may be missing or silent before the others end")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
   return [options](CommandContext& context) -> Status {

@@ -150,7 +150,7 @@ Result<std::unique_ptr<Child>> Child::start(const std::string& program,
   std::vector<std::string> words{"gradloom"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   pid_t process = -1;
-  const int failure = spawn(program, std::move(words), out[1], err[1], process);
+  const int failure = spawn(program, std::move(words), {.out = out[1], .err = err[1]}, process);
   close(out[1]);
   close(err[1]);
   if (failure != 0) {

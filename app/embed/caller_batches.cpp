@@ -5,8 +5,8 @@
 
 namespace gradloom {
 
-Status CallerBatches::bring(std::int64_t first, std::int64_t count, const std::vector<InputSpec>& inputs,
-                            const std::vector<const void*>& pointers) {
+Status CallerBatches::bring(std::int64_t first, std::int64_t apart, std::int64_t count,
+                            const std::vector<InputSpec>& inputs, const std::vector<const void*>& pointers) {
   const std::size_t wanted = inputs.size() * static_cast<std::size_t>(count);
   if (pointers.size() != wanted)
     return Error{Errc::usage, "a step takes " + std::to_string(wanted) + " arrays (" +
@@ -22,14 +22,16 @@ Status CallerBatches::bring(std::int64_t first, std::int64_t count, const std::v
     batches[i / inputs.size()][input.name] = TRY(accept_contents(there, input));
   }
   first_ = first;
+  apart_ = apart;
   batches_ = std::move(batches);
   return {};
 }
 
 Result<std::map<std::string, Tensor>> CallerBatches::batch(std::int64_t i) const {
-  if (i < first_ || i - first_ >= static_cast<std::int64_t>(batches_.size()))
+  const std::int64_t place = (i - first_) / apart_;
+  if (i < first_ || (i - first_) % apart_ != 0 || place >= static_cast<std::int64_t>(batches_.size()))
     return Error{Errc::usage, "batch " + std::to_string(i) + " is the caller's, who has not brought it"};
-  return batches_[static_cast<std::size_t>(i - first_)];
+  return batches_[static_cast<std::size_t>(place)];
 }
 
 }  // namespace gradloom

@@ -7,6 +7,7 @@
 
 #include "app/commands/commands.h"
 #include "app/embed/border.h"
+#include "app/embed/stop_flag.h"
 #include "app/parse_words.h"
 #include "engine/base/text.h"
 
@@ -36,25 +37,6 @@ Result<const Row*> command_called(const std::string& name) {
   return Error{Errc::usage, unknown_name("command", name, known)};
 }
 
-// Asks for a stop once another thread has set the caller's flag.
-class Watch {
- public:
-  Watch(const std::int32_t* flag, std::stop_source stop) {
-    if (flag == nullptr) return;
-    thread_ = std::jthread([flag, stop = std::move(stop)](const std::stop_token& over) mutable {
-      std::atomic_ref<std::int32_t> set(*const_cast<std::int32_t*>(flag));  // which is only read
-      for (; !over.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(10)))
-        if (set.load(std::memory_order_relaxed) != 0) {
-          stop.request_stop();
-          return;
-        }
-    });
-  }
-
- private:
-  std::jthread thread_;
-};
-
 Status run_command(const std::vector<std::string>& words, const gradloom_callbacks& callbacks,
                    const std::int32_t* stop) {
   if (words.empty()) return Error{Errc::usage, "a command is needed: the first of `words`"};
@@ -70,7 +52,7 @@ Status run_command(const std::vector<std::string>& words, const gradloom_callbac
   std::stop_source source;
   std::atomic<int> finishing{0};
   CommandContext context{out, source.get_token(), finishing};
-  const Watch watch(stop, source);
+  const embed::StopFlag watched(stop, source);
   return run(context);
 }
 

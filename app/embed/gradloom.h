@@ -37,7 +37,7 @@ extern "C" {
 
 /* Raised when something is added (minor) or when what is here changes (major). */
 #define GRADLOOM_API_MAJOR 1
-#define GRADLOOM_API_MINOR 3
+#define GRADLOOM_API_MINOR 4
 
 enum {
   GRADLOOM_OK = 0,
@@ -238,6 +238,22 @@ int gradloom_recorder_begin_step(gradloom_recorder* recorder, int64_t start_ns);
 int gradloom_recorder_end_step(gradloom_recorder* recorder, int64_t end_ns, double loss, double lr);
 /* Something that is worth knowing of the run ("optimizer", "AdamW"), for the table environment, as loop.NAME. */
 int gradloom_recorder_tell(gradloom_recorder* recorder, const char* name, const char* value);
+
+/* ---- ranks ------------------------------------------------------------------------------------------------------------ */
+
+/* Makes the process one rank of several, as the environment says that a launcher has set (torchrun, mpirun, srun, Azure ML, or by
+ * hand: engine/ranks/place.h), and meets the others. Without a launcher it is the only rank. Nothing else of this library
+ * looks for ranks. Jobs that are opened afterwards are of all: every rank opens the same ones, and makes the same steps, each
+ * with batches of its own, whose gradients are averaged; losses are means over the ranks; rank 0 alone writes sessions and files. Parameters are those of
+ * the rank's own model: the ranks must begin with the same (gradloom_ranks_share). A second call tells the same again. `limit_s`:
+ * seconds for the others to come, and that one may be silent later. `stop`: may be null; once another thread has made it other
+ * than 0 the meeting ends: GRADLOOM_INTERRUPTED. `rank`, `world` may be null. Errors: GRADLOOM_DEVICE: they do not come; GRADLOOM_USAGE: the environment is no place. */
+int gradloom_ranks_join(double limit_s, const int32_t* stop, int* rank, int* world);
+/* What rank 0 has there goes to all others. Every rank calls it, with as many bytes. The only rank keeps what it has. */
+int gradloom_ranks_share(void* data, int64_t bytes);
+/* Before the process ends, once its jobs are closed: tells the others how its steps ended, and waits until they do, too. Returns
+ * the code of a rank whose training failed. */
+int gradloom_ranks_leave(void);
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------------- */
 

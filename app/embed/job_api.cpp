@@ -5,7 +5,9 @@
 
 #include "app/embed/border.h"
 #include "app/embed/caller_batches.h"
+#include "app/embed/joined_ranks.h"
 #include "app/parse_words.h"
+#include "app/ranks.h"
 #include "app/train_flags.h"
 #include "engine/base/text.h"
 
@@ -88,6 +90,7 @@ Status open_job(const std::vector<std::string>& words, const gradloom_callbacks*
   auto job = std::make_unique<gradloom_job>();
   listen(*job, callbacks);
   job->request = TRY(read_words(words));
+  if (const auto place = embed::joined_place()) become_rank(*place, job->request, job->context);
   Recipe& recipe = job->request.recipe;
   std::unique_ptr<CallerBatches> batches;
   if (recipe.data == kCallerData) {
@@ -111,7 +114,7 @@ Status make_step(gradloom_job& job, double* loss) {
     return Error{Errc::usage,
                  "all " + std::to_string(job.run->last_step()) + " steps are made (--steps N makes more)"};
   const Result<bool> made = job.run->advance();
-  if (!made) return job.steps = made.error();
+  if (!made) return job.steps = embed::as_end_of_rank(made.error());
   if (!*made)
     return Error{Errc::usage, "held-out data have ended the training after step " +
                                   std::to_string(job.run->last_step()) + " (--early-stop)"};
@@ -124,7 +127,7 @@ Status run_all(gradloom_job& job) {
   const std::int64_t steps = job.run->job().recipe().steps;
   while (job.run->left()) {
     const Result<bool> made = job.run->advance();
-    if (!made) return job.steps = made.error();
+    if (!made) return job.steps = embed::as_end_of_rank(made.error());
     if (!*made) return {};
     const auto progress = job.callbacks.progress;
     if (progress != nullptr &&
@@ -175,9 +178,10 @@ Status step_on(gradloom_job& job, int sizes, int count, const void* const* input
     return Error{Errc::usage, "the job has data of its own (--data caller takes the caller's)"};
   if (count > 0) TRY(embed::given(inputs, "inputs"));
   Job& of = job.run->job();
+  const std::optional<RankPlace> place = embed::joined_place();
   const std::shared_ptr<const JobPlan> plan = sizes == 0 ? nullptr : TRY(plan_of(job, sizes));
-  TRY(job.batches->bring(of.first_batch(job.run->last_step() + 1), of.options().train.accumulate,
-                         plan ? plan->inputs : of.inputs(),
+  TRY(job.batches->bring(of.first_batch(job.run->last_step() + 1) + (place ? place->rank : 0),
+                         of.recipe().ranks, of.options().train.accumulate, plan ? plan->inputs : of.inputs(),
                          std::vector<const void*>(inputs, inputs + std::max(count, 0))));
   of.use(plan);
   return make_step(job, loss);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes Gradloom's wheel: the package, libgradloom.so and the libraries it needs; one file for every Python from 3.9.
+"""Writes Gradloom's wheel: the package, libgradloom.so, its plugin for ranks and the libraries it needs; one file for every Python from 3.9.
 
     make_wheel.py VERSION LIBRARY FOLDER [WHERE=FILE ..]
 
-LIBRARY becomes gradloom/libgradloom.so. WHERE is lib or lib/fallback, where the library's RPATH looks. The tag says what the library
+LIBRARY becomes gradloom/libgradloom.so. WHERE is lib or lib/fallback, where the library's RPATH looks, or ".", beside it. The tag says what the library
 needs: x86-64 Linux with glibc 2.36. Equal inputs give equal bytes. Prints the wheel's path. ./dev wheel calls this.
 """
 
@@ -65,7 +65,7 @@ def main(version, library, folder, *libraries):
         copy("gradloom/libgradloom.so", library, 0o755)
         for pair in libraries:
             where, source = pair.split("=", 1)
-            copy(f"gradloom/{where}/{os.path.basename(source)}", source, 0o755)
+            copy(os.path.normpath(f"gradloom/{where}/{os.path.basename(source)}"), source, 0o755)
         write(f"{info}/METADATA", METADATA.format(version=version).encode())
         write(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: gradloom\nRoot-Is-Purelib: false\nTag: {TAG}\n".encode())
         write(f"{info}/top_level.txt", b"gradloom\n")

@@ -142,8 +142,8 @@ Result<std::unique_ptr<RemoteSession>> RemoteSession::start(const RemoteAddress&
   auto impl = std::make_unique<Impl>(folder);
   if (!impl->in.open() || !impl->out.open() || !impl->err.open())
     return Error{Errc::io, std::string("a pipe for ssh: ") + std::strerror(errno)};
-  const int failure = spawn("ssh", ssh_words(address, {"serve", address.path}), impl->out.ends[1],
-                            impl->err.ends[1], impl->process, impl->in.ends[0]);
+  const int failure = spawn("ssh", ssh_words(address, {"serve", address.path}),
+                            {impl->in.ends[0], impl->out.ends[1], impl->err.ends[1]}, impl->process);
   if (failure != 0) return Error{Errc::io, std::string("ssh cannot be started: ") + std::strerror(failure)};
   impl->in.close_end(0);
   impl->out.close_end(1);

@@ -1,5 +1,6 @@
 #include "engine/base/plugins.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -14,18 +15,28 @@ std::string program_path() {
 
 namespace {
 
-std::string program_folder() {
-  const std::string path = program_path();
-  return path.empty() ? "." : path.substr(0, path.rfind('/'));
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+// Of the program or shared library that this function is part of.
+std::string own_folder() {
+  Dl_info own{};
+  return dladdr(reinterpret_cast<void*>(&own_folder), &own) == 0 || own.dli_fname == nullptr
+             ? "."
+             : folder_of(own.dli_fname);
 }
 
 }  // namespace
 
 Result<std::string> find_plugin(const std::string& kind) {
-  const std::string name = "libgradloom_" + kind + ".so", own = program_folder();
+  const std::string name = "libgradloom_" + kind + ".so", program = folder_of(program_path()),
+                    own = own_folder();
   std::vector<std::string> folders;
   if (const char* set = std::getenv("GRADLOOM_PLUGINS")) folders.push_back(set);
-  folders.insert(folders.end(), {own, own + "/lib", own + "/../lib/gradloom"});
+  folders.insert(folders.end(),
+                 {program, program + "/lib", program + "/../lib/gradloom", own, own + "/gradloom"});
   for (const std::string& folder : folders)
     if (access((folder + "/" + name).c_str(), R_OK) == 0) return folder + "/" + name;
   return Error{Errc::device, name + " is not beside the program"};

@@ -9,8 +9,8 @@ namespace gradloom {
 
 std::string program_path();  // the file of this process's program; "": it is not known
 
-// The plugin of this kind ("cuda", "hip", "hostgpu", "mpi"): in $GRADLOOM_PLUGINS, beside the program, in
-// ../lib/gradloom. Errc::device: none of these has it.
+// The plugin of this kind ("cuda", "hip", "hostgpu", "mpi", "tcp"): in $GRADLOOM_PLUGINS; beside the program, in its
+// lib and ../lib/gradloom; beside libgradloom.so, where that is what runs, and in its folder gradloom. Errc::device: none of these has it.
 Result<std::string> find_plugin(const std::string& kind);
 
 }  // namespace gradloom

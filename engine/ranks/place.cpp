@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "engine/base/hash.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 
@@ -18,7 +19,7 @@ constexpr std::array<Launcher, 3> kLaunchers = {{
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 }};
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostRanks = 1 << 20, kMostPorts = 65535;
 
 // Slurm writes "4(x2)": 4 on each of 2 machines.
 std::string_view before_bracket(std::string_view text) { return text.substr(0, text.find_first_of("(,")); }
@@ -39,6 +40,29 @@ bool is_set(const ReadVariable& variable, const char* name) {
   return text != nullptr && *text != 0;
 }
 
+std::string text_of(const ReadVariable& variable, const char* name) {
+  return is_set(variable, name) ? variable(name) : "";
+}
+
+// Of ranks that RANK numbers; LOCAL_WORLD_SIZE, or an address that other machines do not have, says that there is one machine.
+Result<std::optional<MeetingPlace>> meeting_place(const ReadVariable& variable, const RankPlace& rank) {
+  MeetingPlace place;
+  place.address = text_of(variable, "MASTER_ADDR");
+  if (place.address.empty()) return std::optional<MeetingPlace>();
+  const int master = TRY(number(variable, "MASTER_PORT", 1, kMostPorts - 1, 0));
+  place.port = TRY(number(variable, "GRADLOOM_PORT", 1, kMostPorts, master + 1));
+  if (master == 0 && !is_set(variable, "GRADLOOM_PORT"))
+    return Error{Errc::usage,
+                 "MASTER_ADDR in the environment without MASTER_PORT: at which port do the ranks meet?"};
+  std::string id = text_of(variable, "GRADLOOM_WORLD_ID");
+  if (id.empty())
+    id = text_of(variable, "TORCHELASTIC_RUN_ID") + " " + text_of(variable, "TORCHELASTIC_RESTART_COUNT");
+  place.world_id = hash_hex(id);
+  place.one_machine = place.address.rfind("127.", 0) == 0 || place.address == "::1" ||
+                      (is_set(variable, "LOCAL_WORLD_SIZE") && rank.local_world == rank.world);
+  return std::optional(place);
+}
+
 }  // namespace
 
 Result<std::optional<RankPlace>> rank_place(const ReadVariable& variable) {
@@ -52,6 +76,7 @@ Result<std::optional<RankPlace>> rank_place(const ReadVariable& variable) {
     place.local_rank =
         TRY(number(variable, launcher.local_rank, 0, place.local_world - 1, place.rank % place.local_world));
     if (place.world == 1) return std::optional<RankPlace>();
+    if (&launcher == &kLaunchers.front()) place.meeting = TRY(meeting_place(variable, place));
     return std::optional(place);
   }
   return std::optional<RankPlace>();

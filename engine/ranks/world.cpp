@@ -1,6 +1,5 @@
 #include "engine/ranks/world.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -12,9 +11,9 @@
 #include <utility>
 
 #include "engine/base/hash.h"
-#include "engine/base/plugins.h"
 #include "engine/base/text.h"
 #include "engine/ranks/pieces.h"
+#include "engine/ranks/transport_plugin.h"
 #include "kernels/clock.h"
 #include "kernels/signals.h"
 
@@ -30,31 +29,6 @@ std::unique_ptr<World>& own_world() {
   return world;
 }
 
-// torchrun's ranks have an address to meet at, and no launcher that MPI knows.
-std::string torchrun_text(const RankPlace& place) {
-  const bool torchrun = place.source == "RANK" && std::getenv("MASTER_ADDR") != nullptr;
-  return torchrun ? "; torchrun's processes cannot meet (engine/ranks/README.md)" : "";
-}
-
-Result<const GradloomTransport*> load_transport() {
-  const Result<std::string> path = find_plugin("mpi");
-  if (!path)
-    return Error{Errc::device,
-                 path.error().message +
-                     ": several ranks need Open MPI (packages libopenmpi-dev and openmpi-bin when "
-                     "Gradloom is built)"};
-  void* const library = dlopen(path->c_str(), RTLD_NOW | RTLD_GLOBAL);  // Open MPI's own plugins look for it
-  if (library == nullptr) {
-    const char* const why = dlerror();
-    return Error{Errc::device, "cannot load the plugin: " + escaped(why != nullptr ? why : *path)};
-  }
-  const auto entry = reinterpret_cast<GradloomTransportFn>(dlsym(library, GRADLOOM_TRANSPORT_ENTRY));
-  const GradloomTransport* const transport = entry == nullptr ? nullptr : entry();
-  if (transport == nullptr || transport->version != GRADLOOM_TRANSPORT_VERSION)
-    return Error{Errc::device, escaped(*path) + " is of another version of Gradloom"};
-  return transport;
-}
-
 }  // namespace
 
 struct World::End {
@@ -63,7 +37,7 @@ struct World::End {
   std::int32_t of_another = 0;  // the rank gave up because of another one
   std::array<char, kTextBytes> text{};
   int request = -1;  // of this side alone, like what follows
-  bool heard = false;
+  bool heard = false, gone = false;
   Status status() const {
     return code == 0 ? Status() : Status(Error{static_cast<Errc>(code), std::string(text.data())});
   }
@@ -75,21 +49,47 @@ struct World::Request {
   bool done = false, receives = false;
 };
 
-Result<World*> World::join(const RankPlace& place) {
-  CHECK(own_world() == nullptr, "a process joins one world");
-  const GradloomTransport& transport = *TRY(load_transport());
+Result<World*> World::join(const RankPlace& place, std::chrono::milliseconds limit,
+                           const std::stop_token& stop) {
+  if (own_world() != nullptr) return Error{Errc::usage, "this process has met other ranks already"};
+  const GradloomTransport& transport = *TRY(load_transport(place.meeting ? "tcp" : "mpi"));
+  const MeetingPlace none, &where = place.meeting ? *place.meeting : none;
+  const auto stopped = [](void* user) {
+    return static_cast<const std::stop_token*>(user)->stop_requested() ? 1 : 0;
+  };
+  std::stop_token own_stop = stop;
+  const GradloomMeeting meeting{place.rank,
+                                place.world,
+                                where.address.c_str(),
+                                where.port,
+                                where.one_machine ? 1 : 0,
+                                where.world_id.c_str(),
+                                std::chrono::nanoseconds(limit).count(),
+                                stopped,
+                                &own_stop};
   int rank = 0, size = 1;
-  if (const int code = transport.join(&rank, &size))
-    return Error{Errc::device, std::string("Open MPI does not start: ") + escaped(transport.message(code))};
+  void* self = nullptr;
+  const int code = transport.join(&meeting, &self, &rank, &size);
+  const auto refuse = [&](Errc errc, const std::string& text) {
+    transport.close(self);
+    return Error{errc, text};
+  };
+  if (code == GRADLOOM_TRANSPORT_STOPPED)
+    return refuse(Errc::interrupted, "interrupted while other ranks were waited for");
+  if (code != 0)
+    return refuse(Errc::device, (place.meeting ? "" : "Open MPI does not start: ") +
+                                    escaped(transport.message(self, code)));
   if (rank != place.rank || size != place.world) {
-    if (size == 1) transport.leave();
-    return Error{Errc::device, place.source + " in the environment says rank " + std::to_string(place.rank) +
-                                   " of " + std::to_string(place.world) + ", Open MPI says " +
-                                   std::to_string(rank) + " of " + std::to_string(size) +
-                                   ": start the ranks by mpirun, by srun --mpi=pmix, or by --ranks " +
-                                   std::to_string(place.world) + " alone" + torchrun_text(place)};
+    if (size == 1) transport.leave(self);
+    return refuse(Errc::device,
+                  place.source + " in the environment says rank " + std::to_string(place.rank) + " of " +
+                      std::to_string(place.world) + ", Open MPI says " + std::to_string(rank) + " of " +
+                      std::to_string(size) + ": start the ranks by mpirun, by srun --mpi=pmix, by --ranks " +
+                      std::to_string(place.world) +
+                      " alone, or set MASTER_ADDR and MASTER_PORT, where they meet without MPI");
   }
-  own_world() = std::make_unique<World>(transport, rank, size);
+  own_world() = std::make_unique<World>(transport, self, rank, size);
+  own_world()->set_limit(limit);
   return own_world().get();
 }
 
@@ -103,11 +103,11 @@ Status World::recorded(bool background, const Exchanging& exchanging) {
   return {};
 }
 
-World::World(const GradloomTransport& transport, int rank, int size)
-    : transport_(transport), rank_(rank), size_(size), ends_(static_cast<std::size_t>(size)) {
+World::World(const GradloomTransport& transport, void* self, int rank, int size)
+    : transport_(transport), self_(self), rank_(rank), size_(size), ends_(static_cast<std::size_t>(size)) {
   for (int peer = 0; peer < size_; ++peer) {
     End& end = ends_[static_cast<std::size_t>(peer)];
-    if (peer != rank_) (void)check(transport_.receive(&end, End::kBytes, peer, kEndTag, &end.request));
+    if (peer != rank_) (void)check(transport_.receive(self_, &end, End::kBytes, peer, kEndTag, &end.request));
   }
 }
 
@@ -119,6 +119,7 @@ World::~World() {
   }
   changed_.notify_all();
   if (worker_.joinable()) worker_.join();
+  transport_.close(self_);
 }
 
 void World::begin_mean(DType type, std::vector<Piece> pieces, void* workspace) {
@@ -186,7 +187,8 @@ std::vector<World::Exchanged> World::take_recorded() { return std::exchange(reco
 
 Status World::check(int code) {
   if (code != 0 && status_.ok())
-    status_ = Error{Errc::device, std::string("Open MPI: ") + escaped(transport_.message(code))};
+    status_ =
+        Error{Errc::device, std::string(transport_.name) + ": " + escaped(transport_.message(self_, code))};
   return status_;
 }
 
@@ -199,7 +201,7 @@ void World::send(int to, int tag, const void* bytes, std::int64_t count) {
   for (std::int64_t begin = 0; begin < count && status_.ok(); begin += kMostMessageBytes) {
     Request request{.peer = to};
     const std::int64_t length = std::min(kMostMessageBytes, count - begin);
-    if (check(transport_.send(at(bytes, begin), length, to, tag, &request.handle)).ok())
+    if (check(transport_.send(self_, at(bytes, begin), length, to, tag, &request.handle)).ok())
       requests_.push_back(request);
     sent_bytes_ += length;
   }
@@ -209,30 +211,47 @@ void World::receive(int from, int tag, void* bytes, std::int64_t count) {
   for (std::int64_t begin = 0; begin < count && status_.ok(); begin += kMostMessageBytes) {
     Request request{.peer = from, .receives = true};
     const std::int64_t length = std::min(kMostMessageBytes, count - begin);
-    if (check(transport_.receive(at(bytes, begin), length, from, tag, &request.handle)).ok())
+    if (check(transport_.receive(self_, at(bytes, begin), length, from, tag, &request.handle)).ok())
       requests_.push_back(request);
   }
 }
 
-// Looks once at everything that is under way. True: something was done.
+// Looks once at everything that is under way. True: something was done, or moves.
 bool World::progress() {
   bool any = false;
   for (Request& request : requests_) {
     if (request.done) continue;
     int done = 0;
-    if (!check(transport_.test(request.handle, &done)).ok()) return any;
-    request.done = done != 0;
+    const int code = transport_.test(self_, request.handle, &done);
+    request.done = done != 0 || code != 0;
     any = any || request.done;
+    if (code == GRADLOOM_TRANSPORT_GONE)
+      miss(request.peer);
+    else if (!check(code).ok())
+      return any;
   }
-  return any;
+  const std::int64_t before = std::exchange(carried_bytes_, transport_.carried(self_));
+  return any || before != carried_bytes_;
+}
+
+// A peer whose process has ended: it may have said why.
+void World::miss(int peer) {
+  if (left_) return;
+  hear_ends();
+  const End& end = ends_[static_cast<std::size_t>(peer)];
+  (void)give_up(end.heard
+                    ? error_of(peer)
+                    : Error{Errc::device, "rank " + std::to_string(peer) + " has ended without a word"});
 }
 
 void World::hear_ends() {
   for (int peer = 0; peer < size_; ++peer) {
     End& end = ends_[static_cast<std::size_t>(peer)];
-    if (peer == rank_ || end.heard || end.request < 0) continue;
+    if (peer == rank_ || end.heard || end.gone || end.request < 0) continue;
     int done = 0;
-    if (!check(transport_.test(end.request, &done)).ok()) return;
+    const int code = transport_.test(self_, end.request, &done);
+    end.gone = code == GRADLOOM_TRANSPORT_GONE;
+    if (!end.gone && !check(code).ok()) return;
     end.heard = done != 0;
     end.text.back() = 0;
   }
@@ -439,12 +458,13 @@ Status World::leave(const Status& mine) {
   }
   status_ = {};
   requests_.clear();
+  transport_.drop(self_, kDataTag);  // of exchanges that were given up
   for (int peer = 0; peer < size_; ++peer)
     if (peer != rank_) send(peer, kEndTag, &own, End::kBytes);
   const std::int64_t start_ns = kernels::now_ns(),
                      limit_ns = mine.ok() ? std::chrono::nanoseconds(limit_).count() : 5'000'000'000;
   const auto all_heard = [&] {
-    return std::all_of(ends_.begin(), ends_.end(), [](const End& end) { return end.heard; });
+    return std::all_of(ends_.begin(), ends_.end(), [](const End& end) { return end.heard || end.gone; });
   };
   const auto all_sent = [&] {
     return std::all_of(requests_.begin(), requests_.end(), [](const Request& r) { return r.done; });
@@ -454,7 +474,7 @@ Status World::leave(const Status& mine) {
     hear_ends();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
-  if (status_.ok() && all_heard() && all_sent()) (void)check(transport_.leave());
+  if (status_.ok() && all_heard() && all_sent()) (void)check(transport_.leave(self_));
   return common_end(mine);
 }
 
@@ -472,7 +492,8 @@ Status World::common_end(const Status& mine) const {
     }
   }
   if (first == nullptr) return mine;
-  for (const End& end : ends_) same = same && end.heard && end.code == first->code && end.text == first->text;
+  for (const End& end : ends_)
+    same = same && (!end.heard || (end.code == first->code && end.text == first->text));
   const Error error = first->status().error();
   return same ? error : error_of(rank);
 }

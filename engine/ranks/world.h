@@ -37,12 +37,14 @@ namespace gradloom {
 
 class World {
  public:
-  // Connects this process with the other ranks, by the plugin of Open MPI. Once in a process; it stays until leave().
-  // Errors: Errc::device (no plugin, MPI says another rank than the environment).
-  static Result<World*> join(const RankPlace& place);
+  // Connects this process with the other ranks, by the plugin of TCP where they have a place to meet, else by that of Open MPI. Once in
+  // a process; it stays until leave(). `limit`: how long to wait for them, and the limit from then on; `stop`: of this alone.
+  // Errors: Errc::device (no plugin, ranks that do not come, MPI says another rank than the environment), Errc::interrupted, Errc::usage (it has joined).
+  static Result<World*> join(const RankPlace& place, std::chrono::milliseconds limit,
+                             const std::stop_token& stop);
   static World* current();  // null: this process is the only rank
-  // Of a transport that is ready (tests).
-  World(const GradloomTransport& transport, int rank, int size);
+  // Of a transport that is ready; `self`: what its join() has made.
+  World(const GradloomTransport& transport, void* self, int rank, int size);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World();
@@ -153,6 +155,7 @@ class World {
   Status wait();
   bool progress();
   void hear_ends();
+  void miss(int peer);
   Status give_up(Error error);
   Status check(int code);
   void send_range(int to, DType type, std::span<const Piece> pieces, Range range, bool sums);
@@ -165,13 +168,14 @@ class World {
   Status common_end(const Status& mine) const;
 
   const GradloomTransport& transport_;
+  void* const self_;
   const int rank_, size_;
   std::chrono::milliseconds limit_{600'000}, patience_{500};
   std::stop_token stop_;
   Status status_;
   std::vector<Request> requests_;
   std::vector<End> ends_;  // of each rank
-  std::int64_t sent_bytes_ = 0, waited_ns_ = 0;
+  std::int64_t sent_bytes_ = 0, waited_ns_ = 0, carried_bytes_ = 0;
   bool left_ = false, recording_ = false;
   std::vector<Exchanged> recorded_;
   // The thread of its own, and what it has to do; all under the mutex but abandoned_.

@@ -1,43 +1,14 @@
 // Trainings on several processes of this machine, started by --ranks.
-#include <dirent.h>
-
 #include <cmath>
 #include <cstring>
-#include <set>
 
-#include "engine/base/npz.h"
-#include "tests/app/command_fixture.h"
+#include "tests/app/ranks_fixture.h"
 
 namespace gradloom {
 namespace {
 
-using Words = std::vector<std::string>;
-
-class Ranks : public Commands {
+class Ranks : public RanksFixture {
  protected:
-  static Words with(Words words, const Words& more) {
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  // Two steps of a model; f64 unless `more` says something else.
-  static Words training(const std::string& name, const Words& more) {
-    return with({"train", model(name) + "/model.onnx", "--dim", "batch=4", "--steps", "3", "--precision",
-                 "f64", "--threads", "1", "--json"},
-                more);
-  }
-  // The losses of the steps, as they are written.
-  static Words losses(const Outcome& o) {
-    Words all;
-    for (const json& line : o.lines())
-      if (line.contains("step") && line.contains("loss")) all.push_back(line["loss"].dump());
-    return all;
-  }
-  std::map<std::string, Tensor> parameters(const std::string& name) const {
-    auto read = read_npz(path(name));
-    EXPECT_TRUE(read.ok()) << read.error().message;
-    return read.ok() ? std::move(read).value() : std::map<std::string, Tensor>();
-  }
-
   // What ranks that keep the optimizer's states apart train, and their gradients too, is what they train without that, bit for bit.
   void expect_zero_equal(const std::string& name, const std::string& ranks, const Words& more) {
     const Words plain = with(more, {"--ranks", ranks, "--save-params"});
@@ -101,42 +72,6 @@ class Ranks : public Commands {
 
   void expect_one_checkpoint(const char* passes);
   void expect_one_large_batch(int ranks, const Words& more, double largest);
-  // Within ten seconds.
-  static bool ends(pid_t process) {
-    for (int i = 0; i < 100; ++i) {
-      const std::string status = read_file("/proc/" + std::to_string(process) + "/stat");
-      if (status.empty() || status.find(") Z ") != std::string::npos) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    return false;
-  }
-  // A long training on two ranks whose second one gets a signal; `ranks`: their processes.
-  Outcome signalled(int signal_number, std::set<pid_t>& ranks, const Words& more) {
-    const pid_t child = start(training("gpt-char", with({"--ranks", "2", "--steps", "100000"}, more)));
-    EXPECT_TRUE(wait_for("stdout", "\"step\":2"));
-    ranks = rank_processes(child);
-    EXPECT_EQ(ranks.size(), 2u);
-    kill(ranks.size() == 2 ? *ranks.rbegin() : child, ranks.size() == 2 ? signal_number : SIGTERM);
-    return wait(child);
-  }
-  // The processes of the ranks.
-  static std::set<pid_t> rank_processes(pid_t started) {
-    std::set<pid_t> found;
-    for (const pid_t mpirun : children(started))
-      for (const pid_t rank : children(mpirun)) found.insert(rank);
-    return found;
-  }
-  static std::vector<pid_t> children(pid_t process) {
-    const std::string id = std::to_string(process);
-    std::vector<pid_t> all;
-    // Of the thread that started them.
-    std::error_code code;
-    for (const auto& task : fs::directory_iterator("/proc/" + id + "/task", code)) {
-      std::ifstream file(task.path() / "children");
-      for (pid_t child = 0; file >> child;) all.push_back(child);
-    }
-    return all;
-  }
 };
 
 TEST_F(Ranks, TrainAsOneRankWithTheirBatches) {
@@ -379,7 +314,14 @@ TEST_F(Ranks, LeaveTheirTimesWhereTheirPlansDiffer) {
   }
 }
 
-TEST_F(Ranks, ARankThatIsKilledIsNamed) {
+// Over each transport that starts local ranks.
+class RanksOver : public Ranks, public testing::WithParamInterface<const char*> {
+  EnvironmentVariable transport_{"GRADLOOM_TRANSPORT", GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Transport, RanksOver, testing::Values("mpi", "tcp"),
+                         [](const auto& over) { return std::string(over.param); });
+
+TEST_P(RanksOver, ARankThatIsKilledIsNamed) {
   std::set<pid_t> ranks;
   const Outcome o = signalled(SIGKILL, ranks, {"--session", path("s.db"), "--name", "killed"});
   EXPECT_EQ(o.code, 6);
@@ -389,7 +331,7 @@ TEST_F(Ranks, ARankThatIsKilledIsNamed) {
   EXPECT_NE(runs.out.find("killed"), std::string::npos) << "the session has what was done";
 }
 
-TEST_F(Ranks, ARankThatHangsIsNamed) {
+TEST_P(RanksOver, ARankThatHangsIsNamed) {
   std::set<pid_t> ranks;
   const Outcome o = signalled(SIGSTOP, ranks, {"--rank-timeout", "1"});
   EXPECT_EQ(o.code, 6);
@@ -397,13 +339,27 @@ TEST_F(Ranks, ARankThatHangsIsNamed) {
   for (const pid_t rank : ranks) EXPECT_TRUE(ends(rank)) << "none is left";
 }
 
-TEST_F(Ranks, StopTogether) {
+TEST_P(RanksOver, StopTogether) {
   const pid_t child = start(training("gpt-char", {"--ranks", "2", "--steps", "100000"}));
   ASSERT_TRUE(wait_for("stdout", "\"step\":2"));
   kill(child, SIGINT);
   const Outcome o = wait(child);
   EXPECT_EQ(o.code, 130) << o.err;
   EXPECT_NE(o.err.find("interrupted after step"), std::string::npos) << o.err;
+}
+
+TEST_F(Ranks, StartWithoutMpirun) {
+  const std::string path_before = std::getenv("PATH") != nullptr ? std::getenv("PATH") : "";
+  const Outcome by_mpirun = run(training("mlp", {"--ranks", "3"}));
+  setenv("PATH", folder_.path().c_str(), 1);
+  const Outcome alone = run(training("mlp", {"--ranks", "3"}));
+  setenv("PATH", path_before.c_str(), 1);
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(losses(alone).size(), 3u);
+  EXPECT_EQ(losses(alone), losses(by_mpirun));
+  const EnvironmentVariable transport("GRADLOOM_TRANSPORT", "pigeon");
+  expect_error(training("mlp", {"--ranks", "2"}), 2,
+               "GRADLOOM_TRANSPORT=pigeon in the environment: expected mpi or tcp");
 }
 
 TEST_F(Ranks, MeasureWhatTheyReachWithEachOther) {
@@ -423,15 +379,13 @@ TEST_F(Ranks, RunWhereTrainingIsAllThereIs) {
   expect_error(
       {"compare", model("mlp") + "/model.onnx", "--dim", "batch=4", "--ranks", "2", "--b", "passes=none"}, 2,
       "only train and replay run on several ranks");
-  setenv("RANK", "1", 1);
-  setenv("WORLD_SIZE", "2", 1);
-  expect_error({"train", model("mlp") + "/model.onnx", "--dim", "batch=4"}, 6, "Open MPI says 0 of 1");
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  expect_error({"train", model("mlp") + "/model.onnx", "--dim", "batch=4"}, 6,
-               "torchrun's processes cannot meet");
-  unsetenv("MASTER_ADDR");
-  unsetenv("RANK");
-  unsetenv("WORLD_SIZE");
+  expect_error({"train", model("mlp") + "/model.onnx", "--dim", "batch=4", "--ranks", "2", "--paced"}, 2,
+               "--paced runs on one rank");
+  const EnvironmentVariable rank("RANK", "1"), world("WORLD_SIZE", "2");
+  const Words words{"train", model("mlp") + "/model.onnx", "--dim", "batch=4"};
+  expect_error(words, 6, "Open MPI says 0 of 1: start the ranks by mpirun");
+  const EnvironmentVariable address("MASTER_ADDR", "127.0.0.1");
+  expect_error(words, 2, "MASTER_ADDR in the environment without MASTER_PORT");
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ done
 
 dpkg-deb -x "$package" "$at/root"
 usr=$at/root/usr
-for file in lib/gradloom/libgradloom_mpi.so lib/libgradloom.so lib/libgradloom.so.1 include/gradloom.h include/gradloom_op.h lib/pkgconfig/gradloom.pc \
+for file in lib/gradloom/libgradloom_mpi.so lib/gradloom/libgradloom_tcp.so lib/libgradloom.so lib/libgradloom.so.1 include/gradloom.h include/gradloom_op.h lib/pkgconfig/gradloom.pc \
   lib/cmake/gradloom/gradloomConfig.cmake share/applications/gradloom.desktop share/icons/hicolor/scalable/apps/gradloom.svg \
   share/mime/packages/gradloom.xml share/man/man1/gradloom.1.gz share/bash-completion/completions/gradloom \
   share/zsh/vendor-completions/_gradloom share/fish/vendor_completions.d/gradloom.fish share/doc/gradloom/copyright; do
@@ -43,9 +43,9 @@ if ldd "$usr/bin/gradloom" | grep -q libglfw; then
   [ "$(stat -c %s "$at/window.png")" -gt 10000 ] || fail "an empty picture"
 fi
 # Ranks load the plugin that lies in ../lib/gradloom.
-if command -v mpirun >/dev/null; then
-  gradloom devices --measure --ranks 2 --threads 1 >"$at/ranks" 2>&1 || fail "two ranks: $(cat "$at/ranks")"
-fi
+for transport in tcp $(! command -v mpirun >/dev/null || echo mpi); do
+  GRADLOOM_TRANSPORT=$transport gradloom devices --measure --ranks 2 --threads 1 >"$at/ranks" 2>&1 || fail "two ranks, $transport: $(cat "$at/ranks")"
+done
 
 if command -v desktop-file-validate >/dev/null; then desktop-file-validate "$usr/share/applications/gradloom.desktop" || fail "the desktop entry"; fi
 if command -v update-mime-database >/dev/null; then

@@ -9,7 +9,7 @@ import ctypes
 import os
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 API_MAJOR = 1
 _POLL = 0.001  # seconds
@@ -146,6 +146,9 @@ _SIGNATURES: Sequence[Tuple[str, Sequence[Any]]] = (
     ("recorder_begin_step", (ctypes.c_void_p, ctypes.c_int64)),
     ("recorder_end_step", (ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double)),
     ("recorder_tell", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)),
+    ("ranks_join", (ctypes.c_double, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int))),
+    ("ranks_share", (ctypes.c_void_p, ctypes.c_int64)),
+    ("ranks_leave", ()),
     ("job_open", (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Callbacks), _POINTERS)),
     ("job_close", (ctypes.c_void_p,)),
     ("job_sizes", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int))),
@@ -299,6 +302,19 @@ def _words(words: Sequence[str]) -> Any:
 def pointers(addresses: Sequence[Optional[int]]) -> Any:
     """An array of void*; None and 0 are null."""
     return (ctypes.c_void_p * len(addresses))(*addresses)
+
+
+def interruptible(run: Callable[[], None], stop: ctypes.c_int32) -> None:
+    """Runs a call that goes on until it is done or `stop` is not 0, which a Ctrl-C makes it."""
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+    except BaseException:
+        stop.value = 1
+        thread.join()
+        raise
 
 
 _lock = threading.Lock()

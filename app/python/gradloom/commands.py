@@ -13,11 +13,10 @@ import ctypes
 import json
 import os
 import tempfile
-import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import plots
-from ._library import JSON, LOG, NOTE, PROGRESS, Callbacks, library
+from ._library import JSON, LOG, NOTE, PROGRESS, Callbacks, interruptible, library
 from .session import Rows
 
 
@@ -115,15 +114,7 @@ def _run(words: Sequence[str], hear: Optional[Callable[[Dict[str, Any]], None]] 
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.1)
-    except BaseException:
-        stop.value = 1
-        thread.join()
-        raise
+    interruptible(run, stop)
     answered = bool(objects) and "error" not in objects[-1]
     if failed and not (answered and getattr(failed[0], "code", 0) == 1):
         raise failed[0]

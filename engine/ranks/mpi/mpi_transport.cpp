@@ -24,7 +24,8 @@ struct Requests {
   }
 } requests;
 
-int join(int* rank, int* world) {
+int join(const GradloomMeeting*, void** self, int* rank, int* world) {
+  *self = &requests;
   int level = 0;
   if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level)) return code;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -33,7 +34,7 @@ int join(int* rank, int* world) {
   return MPI_Comm_size(MPI_COMM_WORLD, world);
 }
 
-int send(const void* bytes, std::int64_t count, int to, int tag, int* request) {
+int send(void*, const void* bytes, std::int64_t count, int to, int tag, int* request) {
   if (count > INT_MAX) return MPI_ERR_COUNT;
   MPI_Request made = MPI_REQUEST_NULL;
   const int code = MPI_Isend(bytes, static_cast<int>(count), MPI_BYTE, to, tag, MPI_COMM_WORLD, &made);
@@ -41,7 +42,7 @@ int send(const void* bytes, std::int64_t count, int to, int tag, int* request) {
   return code;
 }
 
-int receive(void* bytes, std::int64_t count, int from, int tag, int* request) {
+int receive(void*, void* bytes, std::int64_t count, int from, int tag, int* request) {
   if (count > INT_MAX) return MPI_ERR_COUNT;
   MPI_Request made = MPI_REQUEST_NULL;
   const int code = MPI_Irecv(bytes, static_cast<int>(count), MPI_BYTE, from, tag, MPI_COMM_WORLD, &made);
@@ -49,23 +50,32 @@ int receive(void* bytes, std::int64_t count, int from, int tag, int* request) {
   return code;
 }
 
-int test(int request, int* done) {
+int test(void*, int request, int* done) {
   MPI_Status status;
   const int code = MPI_Test(&requests.all[static_cast<std::size_t>(request)], done, &status);
   if (code == MPI_SUCCESS && *done != 0) requests.unused.push_back(request);
   return code;
 }
 
-int leave() { return MPI_Finalize(); }
+// MPI tells nothing of what is under way.
+std::int64_t carried(void*) { return 0; }
 
-const char* message(int code) {
+// It keeps what nobody receives.
+void drop(void*, int) {}
+
+int leave(void*) { return MPI_Finalize(); }
+
+void close(void*) {}  // MPI lives as long as the process
+
+const char* message(void*, int code) {
   static std::array<char, MPI_MAX_ERROR_STRING> text;
   int length = 0;
   if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) return "unknown error of MPI";
   return text.data();
 }
 
-constexpr GradloomTransport kTransport{GRADLOOM_TRANSPORT_VERSION, join, send, receive, test, leave, message};
+constexpr GradloomTransport kTransport{
+    GRADLOOM_TRANSPORT_VERSION, "Open MPI", join, send, receive, test, carried, drop, leave, close, message};
 
 }  // namespace
 

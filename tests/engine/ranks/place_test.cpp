@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 
 namespace gradloom {
@@ -66,6 +67,50 @@ TEST(RankPlace, IsReadFromEveryLauncher) {
   }
 }
 
+TEST(RankPlace, SaysWhereRanksMeetWithoutMpi) {
+  const auto meeting = [](Variables more) {
+    more.insert({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
+    const auto place = place_in(more);
+    EXPECT_TRUE(place.ok()) << place.error().message;
+    return place.ok() ? (*place)->meeting : std::nullopt;
+  };
+  const Variables there{{"MASTER_ADDR", "node-0"}, {"MASTER_PORT", "29500"}};
+  const auto with = [&](Variables more) {
+    more.insert(there.begin(), there.end());
+    return meeting(more);
+  };
+  ASSERT_TRUE(meeting(there));
+  EXPECT_EQ(meeting(there)->address, "node-0");
+  EXPECT_EQ(meeting(there)->port, 29501) << "PyTorch's launcher itself listens at MASTER_PORT";
+  EXPECT_EQ(with({{"GRADLOOM_PORT", "4000"}})->port, 4000);
+  EXPECT_EQ(meeting({{"MASTER_ADDR", "node-0"}, {"GRADLOOM_PORT", "4000"}})->port, 4000);
+  EXPECT_FALSE(meeting({})) << "by MPI";
+  EXPECT_FALSE(meeting({{"MASTER_PORT", "29500"}}));
+
+  EXPECT_FALSE(meeting(there)->one_machine);
+  EXPECT_TRUE(with({{"LOCAL_WORLD_SIZE", "2"}})->one_machine);
+  EXPECT_FALSE(with({{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}})->one_machine);
+  EXPECT_TRUE(meeting({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}})->one_machine);
+  EXPECT_FALSE(meeting({{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "1"}})->one_machine)
+      << "PyTorchJob calls rank 0's machine so, on that machine";
+
+  EXPECT_EQ(with({{"GRADLOOM_WORLD_ID", "a"}})->world_id, with({{"GRADLOOM_WORLD_ID", "a"}})->world_id);
+  std::set<std::string> ids{meeting(there)->world_id};
+  for (const Variables& other :
+       {Variables{{"GRADLOOM_WORLD_ID", "a"}}, Variables{{"GRADLOOM_WORLD_ID", "b"}},
+        Variables{{"TORCHELASTIC_RUN_ID", "a"}},
+        Variables{{"TORCHELASTIC_RUN_ID", "a"}, {"TORCHELASTIC_RESTART_COUNT", "1"}}})
+    EXPECT_TRUE(ids.insert(with(other)->world_id).second);
+  for (const std::string& id : ids) EXPECT_EQ(id.size(), 32u);
+
+  const auto by_mpi = place_in({{"OMPI_COMM_WORLD_RANK", "1"},
+                                {"OMPI_COMM_WORLD_SIZE", "2"},
+                                {"MASTER_ADDR", "node-0"},
+                                {"MASTER_PORT", "29500"}});
+  ASSERT_TRUE(by_mpi.ok());
+  EXPECT_FALSE((*by_mpi)->meeting);
+}
+
 TEST(RankPlace, IsNoneWithoutAWorld) {
   for (const Variables& variables : {
            Variables{},
@@ -85,6 +130,16 @@ TEST(RankPlace, RefusesWhatIsNoPlace) {
            std::pair{Variables{{"RANK", "2"}, {"WORLD_SIZE", "2"}}, "RANK=2"},
            std::pair{Variables{{"RANK", "-1"}, {"WORLD_SIZE", "2"}}, "RANK=-1"},
            std::pair{Variables{{"RANK", "0"}, {"WORLD_SIZE", "two"}}, "WORLD_SIZE=two"},
+           std::pair{Variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node-0"}},
+                     "MASTER_ADDR in the environment without MASTER_PORT"},
+           std::pair{
+               Variables{
+                   {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node-0"}, {"MASTER_PORT", "65535"}},
+               "MASTER_PORT=65535"},
+           std::pair{
+               Variables{
+                   {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node-0"}, {"GRADLOOM_PORT", "x"}},
+               "GRADLOOM_PORT=x"},
            std::pair{Variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1\x1b"}},
                      "LOCAL_RANK=1\\x1b"},
        }) {

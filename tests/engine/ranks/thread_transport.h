@@ -70,16 +70,20 @@ inline int test(int own_rank, int request, int* done) {
 template <int rank>
 constexpr GradloomTransport transport_of() {
   return {GRADLOOM_TRANSPORT_VERSION,
-          [](int*, int*) { return 0; },
-          [](const void* bytes, std::int64_t count, int to, int tag, int* request) {
+          "threads",
+          [](const GradloomMeeting*, void**, int*, int*) { return 0; },
+          [](void*, const void* bytes, std::int64_t count, int to, int tag, int* request) {
             return send(rank, bytes, count, to, tag, request);
           },
-          [](void* bytes, std::int64_t count, int from, int tag, int* request) {
+          [](void*, void* bytes, std::int64_t count, int from, int tag, int* request) {
             return receive(rank, bytes, count, from, tag, request);
           },
-          [](int request, int* done) { return test(rank, request, done); },
-          [] { return 0; },
-          [](int) { return "a message of another length"; }};
+          [](void*, int request, int* done) { return test(rank, request, done); },
+          [](void*) { return std::int64_t{0}; },
+          [](void*, int) {},
+          [](void*) { return 0; },
+          [](void*) {},
+          [](void*, int) { return "a message of another length"; }};
 }
 inline constexpr std::array kTransports = {transport_of<0>(), transport_of<1>(), transport_of<2>(),
                                            transport_of<3>(), transport_of<4>()};
@@ -91,7 +95,7 @@ inline void on_ranks(int size, const std::function<void(World&)>& f) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([=] {
-      World world(kTransports[static_cast<std::size_t>(rank)], rank, size);
+      World world(kTransports[static_cast<std::size_t>(rank)], nullptr, rank, size);
       f(world);
     });
   for (std::thread& thread : threads) thread.join();

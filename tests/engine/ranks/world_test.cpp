@@ -3,14 +3,30 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <latch>
 #include <random>
 
+#include "tests/engine/ranks/tcp_worlds.h"
 #include "tests/engine/ranks/thread_transport.h"
 
 namespace gradloom {
 namespace {
 
-using thread_transport::on_ranks;
+// The ranks are threads of this process, which exchange over queues or over sockets.
+using OnRanks = void (*)(int size, const std::function<void(World&)>& f);
+OnRanks on_ranks = nullptr;
+
+class Worlds : public testing::TestWithParam<OnRanks> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == tcp_worlds::on_ranks && !tcp_worlds::are_here()) GTEST_SKIP() << "built without Asio";
+    on_ranks = GetParam();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Over, Worlds, testing::Values(thread_transport::on_ranks, tcp_worlds::on_ranks),
+                         [](const auto& over) {
+                           return over.param == tcp_worlds::on_ranks ? "Tcp" : "Threads";
+                         });
 
 // Rank r's numbers of a tensor.
 Tensor numbers(DType type, std::int64_t count, int rank, int tensor) {
@@ -66,7 +82,7 @@ void expect_means(DType type, int ranks, const std::vector<std::int64_t>& counts
     }
 }
 
-TEST(World, MeansHaveTheBitsOfASumInOrder) {
+TEST_P(Worlds, MeansHaveTheBitsOfASumInOrder) {
   const std::vector<std::vector<std::int64_t>> all{{1}, {0, 3, 0}, {70000}, {5, 4096, 1, 9001}, {2048, 2048}};
   for (const DType type : {DType::f32, DType::f64, DType::f16, DType::bf16})
     for (const int ranks : {2, 3, 5})
@@ -74,7 +90,7 @@ TEST(World, MeansHaveTheBitsOfASumInOrder) {
         for (const bool in_place : {false, true}) expect_means(type, ranks, counts, in_place);
 }
 
-TEST(World, MeansAreMadeInTheBackgroundInTheirOrder) {
+TEST_P(Worlds, MeansAreMadeInTheBackgroundInTheirOrder) {
   on_ranks(3, [](World& world) {
     constexpr std::int64_t n = 30000;
     std::vector<Tensor> x, workspaces;
@@ -135,7 +151,7 @@ void expect_reduced(DType type, int ranks, const std::vector<std::int64_t>& coun
     }
 }
 
-TEST(World, GradientsAtTheirOwnersHaveTheBitsOfMeans) {
+TEST_P(Worlds, GradientsAtTheirOwnersHaveTheBitsOfMeans) {
   for (const DType type : {DType::f32, DType::f64, DType::f16, DType::bf16})
     for (const int ranks : {2, 3, 5})
       for (const bool background : {false, true}) {
@@ -146,7 +162,7 @@ TEST(World, GradientsAtTheirOwnersHaveTheBitsOfMeans) {
       }
 }
 
-TEST(World, ARankThatFailsLeavesWhatItBegan) {
+TEST_P(Worlds, ARankThatFailsLeavesWhatItBegan) {
   on_ranks(2, [](World& world) {
     std::vector<float> x(100000), workspace(100000);
     if (world.rank() == 0) world.begin_mean(DType::f32, {{x.data(), x.data(), 100000}}, workspace.data());
@@ -155,7 +171,7 @@ TEST(World, ARankThatFailsLeavesWhatItBegan) {
   });
 }
 
-TEST(World, ExchangesNumbers) {
+TEST_P(Worlds, ExchangesNumbers) {
   on_ranks(4, [](World& world) {
     const auto all = world.exchange(10 * world.rank());
     ASSERT_TRUE(all.ok());
@@ -214,7 +230,7 @@ void expect_adasum(DType type, int ranks, bool in_place, double tolerance) {
   }
 }
 
-TEST(World, AdasumIsThatOfThePaper) {
+TEST_P(Worlds, AdasumIsThatOfThePaper) {
   for (const int ranks : {1, 2, 4}) {
     expect_adasum(DType::f64, ranks, true, 1e-12);
     expect_adasum(DType::f32, ranks, false, 1e-5);
@@ -230,7 +246,7 @@ TEST(World, AdasumIsThatOfThePaper) {
   });
 }
 
-TEST(World, SharesWhatEachRankHas) {
+TEST_P(Worlds, SharesWhatEachRankHas) {
   on_ranks(3, [](World& world) {
     std::vector<std::vector<float>> x;
     std::vector<World::Block> blocks;
@@ -246,7 +262,7 @@ TEST(World, SharesWhatEachRankHas) {
   });
 }
 
-TEST(World, GathersBytesOfAnyLengthAtTheFirstRank) {
+TEST_P(Worlds, GathersBytesOfAnyLengthAtTheFirstRank) {
   on_ranks(4, [](World& world) {
     const World::Bytes mine(static_cast<std::size_t>(3 * world.rank()), std::byte(world.rank()));
     const auto all = world.gather(mine);
@@ -261,7 +277,7 @@ TEST(World, GathersBytesOfAnyLengthAtTheFirstRank) {
   });
 }
 
-TEST(World, ClocksOfOtherMachinesAreAsked) {
+TEST_P(Worlds, ClocksOfOtherMachinesAreAsked) {
   on_ranks(3, [](World& world) {
     const auto clocks = world.clocks(world.rank() == 2 ? "there" : "here");
     ASSERT_TRUE(clocks.ok());
@@ -280,7 +296,7 @@ TEST(World, ClocksOfOtherMachinesAreAsked) {
   });
 }
 
-TEST(World, MeansAreRecordedWhereThatIsAskedFor) {
+TEST_P(Worlds, MeansAreRecordedWhereThatIsAskedFor) {
   on_ranks(2, [](World& world) {
     std::vector<float> x(100000), workspace(100000);
     const World::Piece all{x.data(), x.data(), 100000}, few{x.data(), x.data(), 10};
@@ -308,7 +324,7 @@ Status wait_for_a_mean(World& world) {
   return world.mean(DType::f32, {&piece, 1}, workspace.data());
 }
 
-TEST(World, ARankThatEndsIsHeardByThoseThatWait) {
+TEST_P(Worlds, ARankThatEndsIsHeardByThoseThatWait) {
   std::array<Status, 3> ends;
   on_ranks(3, [&](World& world) {
     const Status own = world.rank() == 1 ? Status(Error{Errc::bad_input, "its batch cannot be read"})
@@ -327,33 +343,48 @@ TEST(World, ARankThatEndsIsHeardByThoseThatWait) {
   }
 }
 
-TEST(World, ASilentRankIsNamed) {
+TEST(TcpWorld, ARankWhoseProcessEndsIsNamedAtOnce) {
+  if (!tcp_worlds::are_here()) GTEST_SKIP() << "built without Asio";
+  tcp_worlds::on_ranks(3, [](World& world) {
+    if (world.rank() == 2) return;  // as the system ends its connections
+    const Status waited = wait_for_a_mean(world);
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(waited.error().code, Errc::device);
+    EXPECT_EQ(waited.error().message, "rank 2 has ended without a word");
+    const Status end = world.leave(waited);
+    ASSERT_FALSE(end.ok());
+    EXPECT_EQ(end.error().message, "rank 2 has ended without a word");
+  });
+}
+
+TEST_P(Worlds, ASilentRankIsNamed) {
+  std::latch over(2);
   on_ranks(3, [&](World& world) {
     world.set_limit(std::chrono::milliseconds(300));
-    if (world.rank() == 2) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(900));
-      return;
-    }
+    if (world.rank() == 2) return over.wait();
     const Status waited = wait_for_a_mean(world);
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(waited.error().code, Errc::device);
     EXPECT_EQ(waited.error().message, "rank 2 said nothing for 300 ms");
+    over.arrive_and_wait();
   });
 }
 
-TEST(World, AStopEndsTheWaiting) {
+TEST_P(Worlds, AStopEndsTheWaiting) {
   std::stop_source stop;
+  std::latch over(1);
   on_ranks(2, [&](World& world) {
     world.set_stop(stop.get_token(), std::chrono::milliseconds(200));
-    if (world.rank() == 1) return;
+    if (world.rank() == 1) return over.wait();
     stop.request_stop();
     const Status waited = wait_for_a_mean(world);
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(waited.error().code, Errc::interrupted);
+    over.count_down();
   });
 }
 
-TEST(World, AllEndAlike) {
+TEST_P(Worlds, AllEndAlike) {
   on_ranks(3, [&](World& world) {
     const Status ended = world.leave(Error{Errc::numeric, "the loss is NaN at step 3"});
     ASSERT_FALSE(ended.ok());
@@ -362,7 +393,7 @@ TEST(World, AllEndAlike) {
   on_ranks(3, [&](World& world) { EXPECT_TRUE(world.leave(Status()).ok()); });
 }
 
-TEST(World, MessagesOfAnotherLengthAreAnError) {
+TEST_P(Worlds, MessagesOfAnotherLengthAreAnError) {
   on_ranks(2, [&](World& world) {
     world.set_limit(std::chrono::milliseconds(2000));
     std::vector<float> x(200, 1.0f), workspace(200);

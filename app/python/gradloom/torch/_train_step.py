@@ -12,7 +12,7 @@ import torch
 
 from .._library import PARAMETER, STATE, STATISTIC, Error, UnsupportedError, UsageError, library, pointers
 from ..commands import words_of
-from . import _structure
+from . import _ranks, _structure
 from ._export import ExportedJob
 from ._host import HostCalls
 from ._job import Job, Source, Weights, arguments_of, export_step, make_job
@@ -70,11 +70,16 @@ class TrainStep:
     recipe: passes, rules, planner, precision and threads are taken from it.
     fallback: "torch": the smallest submodules around what cannot be exported or has no kernel run in PyTorch, called back by the one plan;
     their parameters are trained by the engine, with the others; their buffers are the module's own. A warning names them once.
+    distributed: the process is one rank of several, which torchrun, mpirun, srun or plain RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+    have started; the ranks meet here, each waiting `rank_timeout` seconds for the others. Each steps on batches of its own; the engine averages
+    their gradients, as DistributedDataParallel does, and step() returns the mean of the losses. All begin with rank 0's parameters, buffers and seed.
+    torch.distributed is not needed. Without a launcher the process is the only rank. `rank`, `world`: which of how many it is.
     settings: of the recipe: clip_norm=1.0, accumulate=4 (a step then takes so many batches, one after another), memory_budget=..
     """
 
     def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",
-                 recipe: Any = None, plans: int = 16, fallback: Optional[str] = None, **settings: Any) -> None:  # fmt: skip
+                 recipe: Any = None, plans: int = 16, fallback: Optional[str] = None, distributed: bool = False, rank_timeout: float = 600.0,
+                 **settings: Any) -> None:  # fmt: skip
         if fallback not in (None, "torch"):
             raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
         self._source = Source(model, loss, functions=True, fallback=fallback == "torch")
@@ -86,14 +91,20 @@ class TrainStep:
         self._families: Dict[Any, Family] = {}  # by which sizes are 0 or 1, by which operators broadcast
         self._most = plans
         self._calls, self._told = HostCalls(), ""
+        if not distributed and _ranks.are_met():
+            raise UsageError("this process is one rank of several: every TrainStep of it needs distributed=True")
+        self.rank, self.world = _ranks.join(rank_timeout) if distributed else (0, 1)
         self._lock = threading.RLock()
 
     def _open(self, batch: Any) -> None:
         engine, folder = library(), tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        seed = torch.tensor(torch.initial_seed() & (2**63 - 1))
+        if self.world > 1:
+            _ranks.share([seed, *self.model.parameters(), *self.model.buffers()])
 
         def open_job(job: Job, model: bytes) -> int:
-            words = {**job.words, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": torch.initial_seed() & (2**63 - 1)}
+            words = {**job.words, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": int(seed)}
             self._weights = Weights(folder, job.parameters)
             path = self._weights.write_model(model, "model.onnx")
             with recipe_words(self._recipe, [key for key in words]) as recipe:

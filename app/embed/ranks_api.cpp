@@ -1,0 +1,89 @@
+// gradloom_ranks_*: the process as one rank of a training. Once it has met the others, its jobs are theirs.
+#include <mutex>
+#include <stop_token>
+
+#include "app/embed/border.h"
+#include "app/embed/joined_ranks.h"
+#include "app/embed/stop_flag.h"
+#include "engine/ranks/world.h"
+
+using namespace gradloom;
+
+namespace {
+
+struct Joined {
+  std::mutex mutex;
+  std::optional<RankPlace> place;
+  Status end;  // how this rank ends
+  bool left = false;
+};
+
+Joined& joined() {
+  static Joined one;
+  return one;
+}
+
+Status join(double limit_s, const std::int32_t* stop, int* rank, int* world) {
+  if (!(limit_s > 0 && limit_s <= 1e6))
+    return Error{Errc::usage, "limit_s is no number of seconds from 0 to 1e6"};
+  Joined& own = joined();
+  const std::lock_guard lock(own.mutex);
+  if (own.left) return Error{Errc::usage, "this process has left the other ranks"};
+  if (!own.place) {
+    std::optional<RankPlace> place = TRY(rank_place());
+    const std::stop_source source;
+    const embed::StopFlag watched(stop, source);
+    if (place)
+      TRY(World::join(*place, std::chrono::milliseconds(static_cast<std::int64_t>(limit_s * 1000)),
+                      source.get_token()));
+    own.place = std::move(place);
+  }
+  if (rank != nullptr) *rank = own.place ? own.place->rank : 0;
+  if (world != nullptr) *world = own.place ? own.place->world : 1;
+  return {};
+}
+
+Status share(void* data, std::int64_t bytes) {
+  Joined& own = joined();
+  const std::lock_guard lock(own.mutex);
+  if (bytes < 0) return Error{Errc::usage, "bytes is negative"};
+  if (!own.place || bytes == 0) return {};
+  TRY(embed::given(data, "data"));
+  if (own.left) return Error{Errc::usage, "this process has left the other ranks"};
+  const World::Block block{data, bytes, 0};
+  return World::current()->share({&block, 1});
+}
+
+Status leave() {
+  Joined& own = joined();
+  const std::lock_guard lock(own.mutex);
+  if (!own.place || std::exchange(own.left, true)) return {};
+  return World::current()->leave(own.end);
+}
+
+}  // namespace
+
+std::optional<RankPlace> embed::joined_place() {
+  Joined& own = joined();
+  const std::lock_guard lock(own.mutex);
+  return own.place;
+}
+
+Error embed::as_end_of_rank(Error error) {
+  Joined& own = joined();
+  const std::lock_guard lock(own.mutex);
+  if (own.place && own.end.ok()) own.end = error;
+  return error;
+}
+
+int gradloom_ranks_join(double limit_s, const int32_t* stop, int* rank, int* world) {
+  return embed::guarded(nullptr, [&] { return join(limit_s, stop, rank, world); });
+}
+
+int gradloom_ranks_share(void* data, int64_t bytes) {
+  return embed::guarded(nullptr, [&] { return share(data, bytes); });
+}
+
+int gradloom_ranks_leave(void) {
+  return embed::guarded(nullptr, [] { return leave(); });
+}
