@@ -12,8 +12,8 @@ namespace gradloom {
 
 class Window {
  public:
-  // `settings_file` empty: nothing is remembered (headless).
-  Window(Controller& controller, Host& host, std::string settings_file);
+  // `settings_file` empty: nothing is remembered (headless). `views_folder`: what was shown of what (view_state.h).
+  Window(Controller& controller, Host& host, std::string settings_file, std::string views_folder = {});
   ~Window();
   void draw();
   bool busy() const;  // background work, a run, or a layout in progress
@@ -21,18 +21,24 @@ class Window {
  private:
   void take_input();
   void draw_menus();
+  void draw_layout_menu();
   void draw_status();
   void draw_palettes();
+  void draw_command_palette();
   void draw_about();
   void draw_operator();
   void answer_asks();
   void close_popup_by_escape();
   void handle_keys();
   void remember();
+  void follow_view();
+  void keep_view();
 
   Controller& app_;
   Host& host_;
-  std::string settings_file_;
+  std::string settings_file_, views_folder_;
+  std::string view_;            // whose view is shown
+  bool view_restored_ = false;  // as it was left
   Settings saved_;
   Ui ui_;
   std::int64_t loop_shown_ = 0;  // run that the timeline was brought to the front for

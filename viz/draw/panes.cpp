@@ -82,6 +82,9 @@ struct Painter {
     const float strip = std::round(px(34)), rounding = px(8);
     list->AddRectFilled(r.min, r.max, colors.panel, rounding);
     list->AddRect(r.min, r.max, colors.border, rounding);
+    const std::string shown =
+        p.tabs.empty() ? std::string() : p.tabs[std::clamp(p.active, 0, static_cast<int>(p.tabs.size()) - 1)];
+    register_rect("pane." + shown, r.min, r.max, "pane", shown);
     tab_strip(p, r, strip);
     list->AddLine({r.min.x + 1, r.min.y + strip}, {r.max.x - 1, r.min.y + strip}, colors.border);
     if (p.tabs.empty()) return;

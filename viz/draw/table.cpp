@@ -3,6 +3,7 @@
 #include <imgui_internal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "viz/draw/items.h"
@@ -29,6 +30,13 @@ void header(std::string_view id, const std::vector<TableColumn>& columns, const 
 }
 
 bool read_sort(TableState& state) {
+  if (std::exchange(state.sort_given, false) && state.sort_column >= 0 &&
+      state.sort_column < ImGui::TableGetColumnCount()) {
+    ImGui::TableSetColumnSortDirection(
+        state.sort_column, state.descending ? ImGuiSortDirection_Descending : ImGuiSortDirection_Ascending,
+        false);
+    return false;
+  }
   ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs();
   if (!specs || !specs->SpecsDirty) return false;
   specs->SpecsDirty = false;

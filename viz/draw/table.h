@@ -26,8 +26,9 @@ inline constexpr float kMinNameWidth = 140;  // points
 struct TableState {
   int sort_column = -1;
   bool descending = true;
-  int selected = -1;   // row, in the shown order
-  int scroll_to = -1;  // row to bring into view, then reset
+  int selected = -1;        // row, in the shown order
+  int scroll_to = -1;       // row to bring into view, then reset
+  bool sort_given = false;  // the order was set from outside: the header takes it, then reset
 };
 
 struct TableEvents {
