@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <imgui_internal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -429,15 +430,16 @@ void Window::draw() {
                    ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_MenuBar);
   ImGui::PopStyleVar(2);
   draw_menus();
-  const float top = ImGui::GetFrameHeight() + px(8), bottom = size.y - px(26) - px(6);
+  const float top = std::min(ImGui::GetFrameHeight() + px(8), size.y);
+  const float bottom = std::max(top, size.y - px(26) - px(6));
   const AppState& s = app_.state();
   if (!s.has_model() && !s.session) {
     ImGui::SetCursorScreenPos({0, top});
-    ImGui::BeginChild("welcome", {size.x, bottom - top});
+    ImGui::BeginChild("welcome", {size.x, std::max(1.f, bottom - top)});
     draw_welcome(ui_);
     ImGui::EndChild();
   } else {
-    draw_panes(ui_.panes, {px(8), top}, {size.x - px(8), bottom}, [&](std::string_view tab) {
+    draw_panes(ui_.panes, {px(8), top}, {std::max(px(8), size.x - px(8)), bottom}, [&](std::string_view tab) {
       if (const Panel* panel = find_panel(tab)) panel->draw(ui_);
     });
   }

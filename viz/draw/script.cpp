@@ -11,6 +11,7 @@
 
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
+#include "viz/draw/drawn_text.h"
 #include "viz/draw/items.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/random_user.h"
@@ -30,7 +31,7 @@ struct Grammar {
   int first_number;  // index of the first numeric argument, -1 when none
 };
 
-constexpr std::array<Grammar, 18> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, -1},
+constexpr std::array<Grammar, 19> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, -1},
                                             {"doubleclick", ScriptVerb::kDoubleClick, 1, 6, -1},
                                             {"rightclick", ScriptVerb::kRightClick, 1, 1, -1},
                                             {"hover", ScriptVerb::kHover, 1, 1, -1},
@@ -47,6 +48,7 @@ constexpr std::array<Grammar, 18> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, 
                                             {"scale", ScriptVerb::kScale, 1, 1, 0},
                                             {"drop", ScriptVerb::kDrop, 1, 1, -1},
                                             {"move", ScriptVerb::kMove, 2, 2, 0},
+                                            {"uncut", ScriptVerb::kUncut, 0, 0, -1},
                                             {"random", ScriptVerb::kRandom, 2, 12, 0}}};
 
 std::optional<double> number(const std::string& text) {
@@ -138,6 +140,7 @@ Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
       (i == grammar.first_number ? command.x : command.y) = *value;
     }
   }
+  if (command.args.empty()) return {};
   const std::string& last = command.args.back();
   if (command.verb == ScriptVerb::kWaitFrames) return parse_wait(command);
   if (command.verb == ScriptVerb::kKey) {
@@ -285,6 +288,14 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
                             mouse_y_ = static_cast<float>(command.y));
       if (frame_ >= 1) pressed_ = -1;
       return {};
+    case ScriptVerb::kUncut: {
+      if (frame_ < 2) return {};  // sizes have settled
+      pressed_ = -1;
+      const std::vector<std::string> cut = cut_texts();
+      std::string all;
+      for (const std::string& text : cut) all += (all.empty() ? "" : "; ") + text;
+      return cut.empty() ? Status() : Status(fail(command, "cut off: " + all));
+    }
     case ScriptVerb::kRandom: return random(command, target);
   }
   pressed_ = -1;
