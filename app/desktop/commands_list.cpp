@@ -111,6 +111,14 @@ void add_view(Ui& ui, std::vector<Command>& list) {
                     [&ui, name = panel.name] { ui.panes.show(name); }});
     first = false;
   }
+  static constexpr std::tuple<const char*, const char*, bool, int> kSteps[] = {
+      {"pane.next", "Next pane", true, 1},
+      {"pane.previous", "Previous pane", true, -1},
+      {"pane.next_tab", "Next tab of the pane", false, 1},
+      {"pane.previous_tab", "Previous tab of the pane", false, -1}};
+  for (const auto& [id, label, pane, by] : kSteps)
+    list.push_back({id, label, nullptr, false, nullptr,
+                    [&ui, pane = pane, by = by] { pane ? ui.step_pane(by) : ui.step_tab(by); }});
   list.push_back({"view.reset", "Reset layout", "View", true, nullptr, [&ui] { ui.reset_layout(); }});
   list.push_back({"app.layouts", "Layouts\u2026", "View", false, nullptr,
                   [&ui] { ui.preferences.show(Preferences::Dialog::layouts); }});

@@ -100,6 +100,7 @@ struct Ui {
   Controller& app;
   Host& host;
   PaneTree panes;
+  PaneFocus pane_focus;
   std::vector<Command> commands;
 
   GraphStage stage = GraphStage::after;
@@ -180,6 +181,8 @@ struct Ui {
   void follow_run_shown();
   void share_marks();
   void reset_layout();
+  void step_pane(int by);
+  void step_tab(int by);
   void use_layout(std::size_t index);  // of all_layouts()
 };
 

@@ -439,9 +439,12 @@ void Window::draw() {
     draw_welcome(ui_);
     ImGui::EndChild();
   } else {
-    draw_panes(ui_.panes, {px(8), top}, {std::max(px(8), size.x - px(8)), bottom}, [&](std::string_view tab) {
-      if (const Panel* panel = find_panel(tab)) panel->draw(ui_);
-    });
+    draw_panes(
+        ui_.panes, {px(8), top}, {std::max(px(8), size.x - px(8)), bottom},
+        [&](std::string_view tab) {
+          if (const Panel* panel = find_panel(tab)) panel->draw(ui_);
+        },
+        &ui_.pane_focus);
   }
   draw_status();
   draw_palettes();

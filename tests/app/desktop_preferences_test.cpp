@@ -128,6 +128,31 @@ TEST_F(DesktopPreferences, AModelOpensAsItWasLeft) {
          GRADLOOM_SOURCE_DIR "/tests/models/cnn-digits/model.onnx --loss loss --steps 2");
 }
 
+// Without a mouse: from pane to pane, from tab to tab, and through a list.
+TEST_F(DesktopPreferences, KeysReachPanesTabsAndRows) {
+  ASSERT_EQ(
+      open(
+          kMlp,
+          "wait idle\nkey ctrl+tab\nexpect pane.Model keys\nkey ctrl+tab\nexpect pane.Passes keys\n"
+          "key ctrl+tab\nexpect pane.Graph keys\nkey ctrl+pagedown\nexpect tab.Kernels on\nexpect pane.Kernels keys\n"
+          "key down\nwait 2\nkey down\nwait 2\nexpect node-panel.name\n"
+          "key ctrl+pageup\nexpect tab.Graph on\nkey ctrl+shift+tab\nexpect pane.Passes keys\n"),
+      0)
+      << error_;
+}
+
+TEST_F(DesktopPreferences, TabsThatHaveNoRoomAreInTheMenu) {
+  ASSERT_EQ(
+      open(
+          kMlp,
+          "wait idle\nkey alt+2\nsize 640 480\nwait 3\nscale 1.5\nwait 3\nabsent tab.Compare\nclick tabs.Graph\n"
+          "click tabs.menu.Compare\nexpect tab.Compare on\nexpect pane.Compare\n"
+          // A script finds one that is out of sight.
+          "click tab.Memory\nexpect tab.Memory on\n"),
+      0)
+      << error_;
+}
+
 TEST_F(DesktopPreferences, AFileInTheWayDoesNotKeepTheWindowFromOpening) {
   std::ofstream(file("kept")) << "x";
   EXPECT_EQ(open(kMlp + " --keep " + file("kept"), "wait idle\nexpect tab.Graph on\n"), 0) << error_;

@@ -30,6 +30,7 @@ struct Painter {
   const std::function<void(std::string_view)>& draw_tab;
   int splits = 0;
   std::optional<Drop> drop;
+  PaneFocus* focus = nullptr;
 
   void pane(Pane& p, Rect r) {
     if (p.kind == Pane::Kind::kTabs) return leaf(p, r);
@@ -86,7 +87,9 @@ struct Painter {
     list->AddRect(r.min, r.max, colors.border, rounding);
     const std::string shown =
         p.tabs.empty() ? std::string() : p.tabs[std::clamp(p.active, 0, static_cast<int>(p.tabs.size()) - 1)];
-    register_rect("pane." + shown, r.min, r.max, "pane", shown);
+    const bool has_keys = focus != nullptr && !shown.empty() && focus->has == shown;
+    if (has_keys && focus->by_keys) list->AddRect(r.min, r.max, colors.accent, rounding, 0, px(1.5f));
+    register_rect("pane." + shown, r.min, r.max, "pane", has_keys ? "keys" : "");
     tab_strip(p, r, strip);
     list->AddLine({r.min.x + 1, r.min.y + strip}, {r.max.x - 1, r.min.y + strip}, colors.border);
     if (p.tabs.empty()) return;
@@ -97,11 +100,19 @@ struct Painter {
     if (size.x > px(20) && size.y > px(20)) {
       ImGui::PushID(name.c_str());
       ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {px(14), px(10)});
+      if (focus != nullptr && focus->wanted == name) {
+        ImGui::SetNextWindowFocus();
+        focus->wanted.clear();
+      }
       if (ImGui::BeginChild("pane", size, false, ImGuiWindowFlags_AlwaysUseWindowPadding)) {
         ImGui::PopStyleVar();
         draw_tab(name);
       } else {
         ImGui::PopStyleVar();
+      }
+      if (focus != nullptr) {
+        focus->order.push_back(name);
+        if (ImGui::IsWindowFocused(ImGuiFocusedFlags_ChildWindows)) focus->has = name;
       }
       ImGui::EndChild();
       ImGui::PopID();
@@ -221,9 +232,32 @@ struct Painter {
 
 }  // namespace
 
+void pane_step(PaneFocus& focus, int by) {
+  const int count = static_cast<int>(focus.order.size());
+  if (count == 0) return;
+  const auto at = std::find(focus.order.begin(), focus.order.end(), focus.has);
+  const int from = at == focus.order.end() ? (by > 0 ? -1 : 0) : static_cast<int>(at - focus.order.begin());
+  focus.has = focus.wanted = focus.order[static_cast<size_t>((from + by + count) % count)];
+  focus.by_keys = true;
+}
+
+void tab_step(PaneTree& tree, PaneFocus& focus, int by) {
+  if (focus.has.empty() && !focus.order.empty()) focus.has = focus.order.front();
+  Pane* pane = tree.find(focus.has);
+  if (pane == nullptr || pane->tabs.size() < 2) return;
+  const int count = static_cast<int>(pane->tabs.size());
+  pane->active = (pane->active + by + count) % count;
+  focus.has = focus.wanted = pane->tabs[static_cast<size_t>(pane->active)];
+  focus.by_keys = true;
+}
+
 void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
-                const std::function<void(std::string_view tab)>& draw_tab) {
-  Painter painter{tree, draw_tab, 0, std::nullopt};
+                const std::function<void(std::string_view tab)>& draw_tab, PaneFocus* focus) {
+  if (focus != nullptr) {
+    focus->order.clear();
+    if (ImGui::IsMouseClicked(0) || ImGui::IsMouseClicked(1)) focus->by_keys = false;
+  }
+  Painter painter{tree, draw_tab, 0, std::nullopt, focus};
   painter.pane(tree.root(), {min, max});
   if (painter.drop) tree.move(painter.drop->tab, *painter.drop->target, painter.drop->edge);
 }
