@@ -12,7 +12,6 @@
 #include "app/build_info.h"
 #include "app/desktop/panels.h"
 #include "app/desktop/suggest.h"
-#include "app/desktop/view_state.h"
 #include "engine/base/text.h"
 #include "viz/draw/keys.h"
 #include "sessions/find_model.h"
@@ -105,8 +104,21 @@ Window::~Window() {
 void Window::keep_view() {
   const std::string path = view_file(views_folder_, view_);
   if (path.empty()) return;
+  app_.forget_kept("view");
   const Status saved = save_view(view_of(ui_), path);
   if (!saved) std::fprintf(stderr, "gradloom: %s\n", saved.error().message.c_str());
+}
+
+void Window::keep_view_now_and_then() {
+  constexpr auto kEvery = std::chrono::seconds(20);
+  const std::string path = view_file(views_folder_, view_);
+  const auto now = std::chrono::steady_clock::now();
+  if (path.empty() || now - view_kept_at_ < kEvery) return;
+  view_kept_at_ = now;
+  ViewState view = view_of(ui_);
+  if (view == kept_view_) return;
+  kept_view_ = std::move(view);
+  app_.keep("view", [view = kept_view_, path] { return save_view(view, path); });
 }
 
 // Before anything of another model or session is drawn: what the views hold is still of the one before.
@@ -409,6 +421,7 @@ void Window::draw_about() {
 // Settings that changed are written in the background; the layout when the window closes.
 void Window::remember() {
   set_motion(app_.state().settings.motion);
+  keep_view_now_and_then();
   if (settings_file_.empty() || app_.state().settings == saved_) return;
   saved_ = app_.state().settings;
   app_.save(saved_, settings_file_);

@@ -1,12 +1,14 @@
 // The window: menus, panes, dialogs and keys around the panels. One draw() per frame.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "app/desktop/controller.h"
 #include "app/desktop/ui.h"
+#include "app/desktop/view_state.h"
 
 namespace gradloom {
 
@@ -33,11 +35,14 @@ class Window {
   void remember();
   void follow_view();
   void keep_view();
+  void keep_view_now_and_then();  // a window that is killed loses little
 
   Controller& app_;
   Host& host_;
   std::string settings_file_, views_folder_;
-  std::string view_;            // whose view is shown
+  std::string view_;     // whose view is shown
+  ViewState kept_view_;  // as it was written last
+  std::chrono::steady_clock::time_point view_kept_at_{};
   bool view_restored_ = false;  // as it was left
   Settings saved_;
   Ui ui_;
