@@ -105,5 +105,16 @@ TEST_F(DesktopRandom, ItDoesWhatItSays) {
   EXPECT_EQ(lines, number_from("GRADLOOM_TEST_ACTIONS", 60));
 }
 
+// ---- What it found ----
+
+// The step was drawn with the stages of the plan before.
+TEST_F(DesktopRandom, APlanThatChangesWhileItIsShownPassByPass) {
+  std::string script = "wait idle\nclick \"graph.stage/By pass\"\nwait idle\nwait 20\n";
+  for (const char* pass : {"fuse-optimizer", "fuse-optimizer", "fuse-elementwise", "fuse-elementwise"})
+    script += "click pass." + std::string(pass) + "\nwait 30\nwait idle\n";
+  const std::string model = copy_of("mlp", "mlp.onnx") + " --dim batch=4 --loss loss";
+  EXPECT_EQ(open(model, script), 0) << error_;
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <set>
 
 #include "viz/draw/drawn_text.h"
@@ -43,8 +44,12 @@ void draw_fault(int fault) {
   const ImVec2 at = ImGui::GetCursorScreenPos();
   if (fault == 1) list->PushClipRect({0, 0}, {800, 600}, false);
   if (fault == 2) list->AddLine({std::nanf(""), 3}, {9, 9}, palette().bad);
+  // What a comparison that was stopped has.
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  if (fault == 4)
+    interval_bar("interval", {1, 0, kInfinite}, 1.0, {0, kInfinite, true, Unit::kPlain}, 26, palette().bad);
   if (fault == 3) list->PushClipRect(at, {at.x + 20, at.y + 20}, true);
-  list->AddText(at, palette().text, "Kernels per step");
+  list->AddText(fault == 1 ? ImVec2{500, 500} : at, palette().text, "Kernels per step");
   if (fault == 1 || fault == 3) list->PopClipRect();
 }
 
@@ -238,6 +243,9 @@ TEST_F(Window, ScreenshotIsAPictureOfTheWindow) {
 TEST_F(Window, AFaultOfAFrameIsFound) {
   EXPECT_OK(run("wait 2\nuncut\n"));
   EXPECT_TRUE(frame_faults().empty()) << frame_faults().front();
+  state_.fault = 4;  // none: an interval without an end has its place
+  EXPECT_OK(run("wait 2\n"));
+  EXPECT_TRUE(frame_faults().empty()) << frame_faults().front();
   state_.fault = 1;
   EXPECT_OK(run("wait 2\n"));
   ASSERT_FALSE(frame_faults().empty());
@@ -251,7 +259,9 @@ TEST_F(Window, AFaultOfAFrameIsFound) {
 TEST_F(Window, ATextThatIsCutIsFoundByWhatItSays) {
   state_.fault = 3;
   const Status cut = run("wait 2\nuncut\n");
-  ASSERT_FALSE(cut.ok());
+  std::string all;
+  for (const DrawnText& text : drawn_texts()) all += "'" + text.text + "' ";
+  ASSERT_FALSE(cut.ok()) << all;
   EXPECT_NE(cut.error().message.find("line 2: cut off: 'Ke"), std::string::npos) << cut.error().message;
   const auto texts = drawn_texts();
   EXPECT_TRUE(

@@ -27,20 +27,32 @@ void add(std::vector<std::string>& faults, std::string fault) {
   if (faults.size() < kMost) faults.push_back(std::move(fault));
 }
 
+// What shows of three corners.
+ImRect shown_of(const ImDrawVert* corners, const ImDrawIdx* three, const ImRect& clip) {
+  ImRect box(corners[three[0]].pos, corners[three[0]].pos);
+  box.Add(corners[three[1]].pos);
+  box.Add(corners[three[2]].pos);
+  box.ClipWith(clip);
+  return box;
+}
+
 void check_list(const ImDrawList& list, const ImRect& room, std::vector<std::string>& faults) {
-  for (const ImDrawCmd& command : list.CmdBuffer) {
-    if (command.ElemCount == 0) continue;
-    const ImRect clip(command.ClipRect);
-    if (clip.Min.x >= clip.Max.x || clip.Min.y >= clip.Max.y) continue;  // nothing of it shows
-    if (!lies_in(clip, room))
-      add(faults, fmt::format("'{}' draws in {}, outside its room {}",
-                              list._OwnerName ? list._OwnerName : "?", text_of(clip), text_of(room)));
-  }
+  const char* const owner = list._OwnerName ? list._OwnerName : "?";
   for (const ImDrawVert& corner : list.VtxBuffer) {
     if (std::isfinite(corner.pos.x) && std::isfinite(corner.pos.y)) continue;
-    add(faults,
-        fmt::format("'{}' draws at a place that is no number", list._OwnerName ? list._OwnerName : "?"));
-    return;
+    return add(faults, fmt::format("'{}' draws at a place that is no number", owner));
+  }
+  for (const ImDrawCmd& command : list.CmdBuffer) {
+    const ImRect clip(command.ClipRect);
+    // ImGui clips a child's scroll bars by its parent: what counts is what shows.
+    if (lies_in(clip, room) || clip.Min.x >= clip.Max.x || clip.Min.y >= clip.Max.y) continue;
+    const ImDrawIdx* index = list.IdxBuffer.Data + command.IdxOffset;
+    for (unsigned at = 0; at + 2 < command.ElemCount; at += 3) {
+      const ImRect shown = shown_of(list.VtxBuffer.Data + command.VtxOffset, index + at, clip);
+      if (shown.Min.x >= shown.Max.x || shown.Min.y >= shown.Max.y || lies_in(shown, room)) continue;
+      add(faults, fmt::format("'{}' draws in {}, outside its room {}", owner, text_of(shown), text_of(room)));
+      break;
+    }
   }
 }
 

@@ -128,8 +128,11 @@ bool combo(std::string_view id, int* index, const std::vector<std::string>& choi
   ImGui::SetNextItemWidth(width < 0 ? width : px(width));
   const bool valid = *index >= 0 && *index < static_cast<int>(choices.size());
   const std::string shown = valid ? choices[*index] : "";
-  const bool open = ImGui::BeginCombo("##c", shown.c_str());
+  const float room = ImGui::CalcItemWidth() - ImGui::GetFrameHeight() - 2 * ImGui::GetStyle().FramePadding.x;
+  const std::string preview = fit_text(ImGui::GetFont(), ImGui::GetFontSize(), shown, std::max(0.f, room));
+  const bool open = ImGui::BeginCombo("##c", preview.c_str());
   register_item(id, {}, shown);
+  if (!open && preview != shown) tip(shown);
   if (!open) return false;
   for (int i = 0; i < static_cast<int>(choices.size()); ++i) {
     const Id row_id(std::to_string(i));
