@@ -48,7 +48,7 @@ void draw_fault(int fault) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   if (fault == 4)
     interval_bar("interval", {1, 0, kInfinite}, 1.0, {0, kInfinite, true, Unit::kPlain}, 26, palette().bad);
-  if (fault == 3) list->PushClipRect(at, {at.x + 20, at.y + 20}, true);
+  if (fault == 3) list->PushClipRect(at, {at.x + 13, at.y + 20}, true);  // through the e
   list->AddText(fault == 1 ? ImVec2{500, 500} : at, palette().text, "Kernels per step");
   if (fault == 1 || fault == 3) list->PopClipRect();
 }
