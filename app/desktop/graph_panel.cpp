@@ -52,12 +52,12 @@ bool draw_travel(Ui& ui, const std::shared_ptr<const GraphSnapshot>& graph) {
   }
   const StageModel& stages = *graph->stages;
   if (travel.stages != graph->stages) {  // the first time, or of another plan: the last step is what runs
-    const bool at_end = !travel.stages || travel.step >= travel.stages->last();
     travel.stages = graph->stages;
-    travel.step = at_end ? stages.last() : std::min(travel.step, stages.last());
+    travel.step = travel.at_end ? stages.last() : std::min(travel.step, stages.last());
   }
   draw_stage_bar(stages, &travel.step);
   stage_keys(stages, &travel.step, ui.takes_keys(Canvas::graph));
+  travel.at_end = travel.step >= stages.last();
   return true;
 }
 
@@ -71,7 +71,8 @@ void end_travel(Ui& ui) {
 
 void draw_graph_panel(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.has_model()) return draw_no_model(ui, "No graph", "Open an ONNX model (Ctrl+O).");
+  if (!s.has_model())
+    return draw_no_model(ui, "No graph", ("Open an ONNX model (" + key_label("file.open") + ").").c_str());
   // Without a plan (unsupported operators, no loss yet) the step is not there: the model is.
   const bool planless = ui.stage != GraphStage::model &&
                         !s.graphs.at(ui.stage == GraphStage::passes ? GraphStage::after : ui.stage);
@@ -98,18 +99,24 @@ void draw_graph_panel(Ui& ui) {
     stage = ui.stage;
     graph = s.graphs.at(stage);
   }
-  if (stage != GraphStage::passes)
-    ui.graph.travel.stages.reset();
-  else if (!draw_travel(ui, graph))
+  GraphCanvasState::Travel& travel = ui.graph.travel;
+  if (stage != GraphStage::passes) {
+    travel.stages.reset();
+    travel.at_end = true;
+  } else if (!draw_travel(ui, graph)) {
     graph = s.graphs.after;
+    travel.stages.reset();  // they are of a graph of another plan
+  }
   if (!graph) return empty_state(s.plan_error.empty() ? "Planning\u2026" : "No plan", s.plan_error);
   const std::shared_ptr<const GraphModel> model(graph, &graph->model);
   draw_chips(ui);
   const bool was_there = ui.graph.model == model;
   draw_graph_canvas(model, ui.graph, ui.asks);
   ui.drawn(Canvas::graph, ImGui::IsMouseHoveringRect(ui.graph.canvas_min, ui.graph.canvas_max));
-  if (ui.place_after && was_there && !ui.graph.builder.busy())
-    graph_show_place(ui.graph, *std::exchange(ui.place_after, std::nullopt));
+  if (was_there && stage == ui.stage && !ui.graph.builder.busy()) {
+    if (ui.place_after) graph_show_place(ui.graph, *std::exchange(ui.place_after, std::nullopt));
+    if (!ui.query_after.empty()) graph_set_query(ui.graph, std::exchange(ui.query_after, {}));
+  }
   graph_keys(ui.graph, ui.asks, listens);
   if (ui.graph.busy()) ui.host.animate();
 }
