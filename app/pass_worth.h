@@ -11,32 +11,11 @@
 
 #include "app/output.h"
 #include "app/tune.h"
+#include "viz/model/worth_table.h"
 
 namespace gradloom {
 
-struct WorthSide {
-  enum class State : std::uint8_t {
-    unknown,
-    same,
-    measured
-  };  // same: the step does the same work without it
-  State state = State::unknown;
-  Interval speed{1, 1, 1};            // time without it / time with it, with its 95 % interval
-  std::int64_t peak_saved_bytes = 0;  // peak of the plan without it - with it
-};
-
-struct PassWorth {
-  std::string pass;
-  WorthSide among, alone;  // among the job's other passes; without any other
-};
-
-struct WorthTable {
-  std::vector<PassWorth> passes;  // by what they gain among the others, the most first
-  WorthSide all;                  // all passes of the job against none
-};
-
-// Of a search of the job, and of one of the job without passes where there is one: without it what a pass does alone is
-// told from two measurements against the job, with the ends of their intervals at their worst.
+// Of a search of the job, and of one of the job without passes where there is one (worth_of).
 WorthTable pass_worth(const Tuned& job, const Tuned* none = nullptr);
 
 struct MeasuredWorth {
@@ -47,7 +26,7 @@ struct MeasuredWorth {
 // Errors: as tune.
 Result<MeasuredWorth> measure_worth(const Recipe& job, double seconds, Store& store, std::stop_token stop,
                                     const std::function<void(const TuneProgress&)>& progress,
-                                    const std::function<void(const Trial&)>& on_trial);
+                                    const TuneListener& on_row);
 
 std::string worth_text(const WorthTable& table);  // empty: nothing was measured
 Json worth_json(const WorthTable& table);

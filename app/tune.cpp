@@ -10,6 +10,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "profiler/environment.h"
+#include "viz/model/tune_table.h"
 
 namespace gradloom {
 namespace {
@@ -20,25 +21,19 @@ constexpr double kLeastSeconds = 0.4;
 // Groups of instances are switched off where that is predicted to take at most this part of the job's time.
 constexpr double kWorthTrying = 0.998;
 
-// What makes trials comparable: the job without what it promises of its replay, its model, the hardware.
-std::string job_key(const Recipe& job) {
-  Recipe plain = with_absolute_paths(job);
-  plain.expect.reset();
-  plain.steps = 0;
-  return hash_hex(recipe_json(plain) + hardware_text(read_environment()));
-}
+// What makes trials comparable: the job and the hardware.
+std::string job_key(const Recipe& job) { return hash_hex(job_text(job) + hardware_text(read_environment())); }
 
 class Tuner {
  public:
   Tuner(TuneSpace space, const TuneOptions& options, Store& store, std::stop_token stop,
-        const std::function<void(const TuneProgress&)>& progress,
-        const std::function<void(const Trial&)>& on_trial)
+        const std::function<void(const TuneProgress&)>& progress, const TuneListener& on_row)
       : space_(std::move(space)),
         options_(options),
         store_(store),
         stop_(std::move(stop)),
         progress_(progress),
-        on_trial_(on_trial),
+        on_row_(on_row),
         key_(job_key(space_.job().recipe)),
         start_ns_(monotonic_ns()) {}
 
@@ -46,7 +41,7 @@ class Tuner {
     TRY(read_known());
     tell("timing the job's kernels");
     TRY(learn_kernels(space_.job()));
-    add(space_.job());
+    TRY(add_job());
     for (Candidate& c : TRY(space_.single_changes())) {
       // Kernels that fusion replaces are known from a step without passes.
       if (c.changes == "passes=none")
@@ -64,17 +59,52 @@ class Tuner {
   struct Row {
     Candidate candidate;
     Trial trial;
+    double error = -1;
   };
 
   double seconds_left() const {
     return options_.seconds - static_cast<double>(monotonic_ns() - start_ns_) * 1e-9;
   }
   void tell(const std::string& what) const {
-    if (progress_) progress_({std::clamp(1 - seconds_left() / options_.seconds, 0.0, 1.0), what});
+    if (progress_)
+      progress_({std::clamp(1 - seconds_left() / options_.seconds, 0.0, 1.0), what,
+                 std::clamp(seconds_left(), 0.0, options_.seconds)});
+  }
+  void tell(TuneEvent event, const Row& row) const {
+    if (on_row_) on_row_(event, told(row));
   }
 
   Status read_known() {
     for (Trial& trial : TRY(store_.list_trials(key_))) known_[trial.changes] = std::move(trial);
+    for (const TriedConfiguration& c : TRY(store_.list_configurations(key_)))
+      known_errors_[c.changes + '\n' + c.plan_hash] = c.error;
+    return {};
+  }
+
+  TuneRow told(const Row& row) const {
+    TuneRow told{row.trial, row.candidate.label};
+    const double own = rows_.empty() ? 0 : rows_[0].candidate.predicted_ns;
+    if (row.candidate.predicted_ns > 0) told.predicted = own / row.candidate.predicted_ns;
+    told.error = row.error;
+    return told;
+  }
+
+  // What a trial does not say, for who reads the session.
+  Status keep(const Row& row) {
+    const TuneRow of = told(row);
+    return store_.add_configuration({key_, row.trial.changes, of.label, row.trial.plan_hash,
+                                     row.trial.peak_bytes, job_step_ns_, of.predicted, of.error,
+                                     row.trial.recipe_json});
+  }
+
+  Status add_job() {
+    add(space_.job());
+    Row& row = rows_[0];
+    row.trial.round = 1;
+    row.trial.ratio = {1, 1, 1};
+    row.trial.step_ns = job_step_ns_;
+    TRY(keep(row));
+    tell(TuneEvent::job, row);
     return {};
   }
 
@@ -89,7 +119,7 @@ class Tuner {
   }
 
   // A row for the candidate, with what an earlier search measured of it.
-  std::size_t add(Candidate candidate) {
+  void add(Candidate candidate) {
     // The model knows kernels on as many threads as the job has.
     if (candidate.recipe.threads == space_.job().recipe.threads)
       candidate.predicted_ns = model_.predict(candidate.kernels).ns * step_per_kernels_ / candidate.samples;
@@ -105,9 +135,12 @@ class Tuner {
       row.trial = at->second;
       ++taken_over_;
     }
+    if (const auto at = known_errors_.find(candidate.changes + '\n' + candidate.plan_hash);
+        at != known_errors_.end())
+      row.error = at->second;
     row.candidate = std::move(candidate);
     rows_.push_back(std::move(row));
-    return rows_.size() - 1;
+    if (rows_.size() > 1) tell(TuneEvent::candidate, rows_.back());
   }
 
   Status compare_with_job(std::size_t index, double seconds) {
@@ -122,6 +155,7 @@ class Tuner {
     if (!compared) {
       if (compared.error().code == Errc::interrupted) return compared.error();
       row.trial.round = -1;  // impossible: more memory than there is, a loss that is not finite
+      tell(TuneEvent::candidate, row);
       return {};
     }
     ++row.trial.round;
@@ -130,8 +164,10 @@ class Tuner {
     row.trial.ratio = {ratio.value * samples, ratio.low * samples, ratio.high * samples};
     row.trial.step_ns = compared->b_step_ns;
     job_step_ns_ = compared->a_step_ns;
+    rows_[0].trial.step_ns = job_step_ns_;
     TRY(store_.add_trial(row.trial));
-    if (on_trial_) on_trial_(row.trial);
+    TRY(keep(row));
+    tell(TuneEvent::trial, row);
     return {};
   }
 
@@ -247,9 +283,7 @@ class Tuner {
     Tuned tuned;
     tuned.known = taken_over_;
     tuned.stopped = stop_.stop_requested();
-    rows_[0].trial.round = 1;
-    rows_[0].trial.ratio = {1, 1, 1};
-    rows_[0].trial.step_ns = job_step_ns_;
+    TRY(keep(rows_[0]));  // its step as measured last
     std::stable_sort(rows_.begin() + 1, rows_.end(), [](const Row& a, const Row& b) {
       const bool measured_a = a.trial.round > 0, measured_b = b.trial.round > 0;
       if (measured_a != measured_b) return measured_a;
@@ -260,9 +294,7 @@ class Tuner {
     tuned.alone = space_.alone();
     std::vector<double> errors;
     for (const Row& row : rows_) {
-      const Candidate& c = row.candidate;
-      TuneRow found{row.trial, c.label};
-      if (c.predicted_ns > 0) found.predicted = rows_[0].candidate.predicted_ns / c.predicted_ns;
+      TuneRow found = told(row);
       if (row.trial.round > 0 && &row != &rows_[0] && found.predicted > 0)
         errors.push_back(std::abs(found.predicted / row.trial.ratio.value - 1));
       tuned.rows.push_back(std::move(found));
@@ -280,19 +312,16 @@ class Tuner {
   }
 
   void mark_front(Tuned& tuned) const {
-    const auto precision = [&](std::size_t i) { return rows_[i].candidate.recipe.precision; };
-    for (std::size_t b = 0; b < rows_.size(); ++b) {
-      const Trial& row = rows_[b].trial;
-      bool on_front = row.round > 0;
-      for (std::size_t a = 0; a < rows_.size() && on_front; ++a) {
-        const Trial& other = rows_[a].trial;
-        if (a == b || other.round < 1 || precision(a) != precision(b)) continue;
-        const bool no_worse = other.ratio.value >= row.ratio.value && other.peak_bytes <= row.peak_bytes;
-        const bool equal = other.ratio.value == row.ratio.value && other.peak_bytes == row.peak_bytes;
-        on_front = !no_worse || (equal && a > b);
-      }
-      tuned.rows[b].on_front = on_front;
+    std::vector<FrontPoint> points;
+    std::vector<std::size_t> of_point;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const Trial& trial = rows_[i].trial;
+      if (trial.round < 1) continue;
+      points.push_back({trial.ratio.value, trial.peak_bytes, rows_[i].candidate.recipe.precision});
+      of_point.push_back(i);
     }
+    const std::vector<bool> front = pareto_front(points);
+    for (std::size_t p = 0; p < points.size(); ++p) tuned.rows[of_point[p]].on_front = front[p];
   }
 
   // Largest relative error of a gradient, for the configurations on the front.
@@ -307,12 +336,15 @@ class Tuner {
     if (!reference_job) return {};  // an operator without f64: nothing is told
     const auto reference = measure(*reference_job, options, stop_);
     if (!reference) return {};
-    for (TuneRow& row : tuned.rows) {
-      if (!row.on_front && &row != &tuned.rows[0] && &row != &tuned.rows[tuned.best]) continue;
+    for (std::size_t i = 0; i < tuned.rows.size(); ++i) {
+      TuneRow& row = tuned.rows[i];
+      if (!row.on_front && i != 0 && i != tuned.best) continue;
       const auto job = prepare_measured(TRY(parse_recipe(row.trial.recipe_json)), stop_);
       if (!job || (*job)->recipe.dims != exact.dims) continue;  // micro-batches have other gradients
       const auto measured = measure(*job, options, stop_);
-      if (measured) row.error = gradient_error(*measured, *reference);
+      if (!measured) continue;
+      row.error = rows_[i].error = gradient_error(*measured, *reference);
+      TRY(keep(rows_[i]));
     }
     return {};
   }
@@ -322,24 +354,31 @@ class Tuner {
   Store& store_;
   std::stop_token stop_;
   const std::function<void(const TuneProgress&)>& progress_;
-  const std::function<void(const Trial&)>& on_trial_;
+  const TuneListener& on_row_;
   const std::string key_;
   std::int64_t start_ns_;  // of the preparation, then of the search
   CostModel model_;
-  double step_per_kernels_ = 0;         // time of the job's step / sum of its kernels
-  double job_step_ns_ = 0;              // as last measured
-  std::map<std::string, Trial> known_;  // of earlier searches, by changes
+  double step_per_kernels_ = 0;                 // time of the job's step / sum of its kernels
+  double job_step_ns_ = 0;                      // as last measured
+  std::map<std::string, Trial> known_;          // of earlier searches, by changes
+  std::map<std::string, double> known_errors_;  // the same of gradients, by changes and plan
   std::int64_t taken_over_ = 0;
   std::vector<Row> rows_;  // the job first
 };
 
 }  // namespace
 
+std::string job_text(const Recipe& job) {
+  Recipe plain = with_absolute_paths(job);
+  plain.expect.reset();
+  plain.steps = 0;
+  return recipe_json(plain);
+}
+
 Result<Tuned> tune(const Recipe& job, const TuneOptions& options, Store& store, std::stop_token stop,
-                   const std::function<void(const TuneProgress&)>& progress,
-                   const std::function<void(const Trial&)>& on_trial) {
+                   const std::function<void(const TuneProgress&)>& progress, const TuneListener& on_row) {
   TuneSpace space = TRY(TuneSpace::of(job, options.axes, stop));
-  return Tuner(std::move(space), options, store, std::move(stop), progress, on_trial).run();
+  return Tuner(std::move(space), options, store, std::move(stop), progress, on_row).run();
 }
 
 }  // namespace gradloom

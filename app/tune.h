@@ -9,8 +9,8 @@
 // 4. Successive halving (Karnin, Koren and Somekh, 2013): what may still be the fastest is measured again for
 //    twice the time, the better half stays, until one is left or the time is used up.
 //
-// Every measurement is a row of the session's table trial. A search of the same job on the same hardware goes
-// on from the rows that are there.
+// Every measurement is a row of the session's table trial, what else is known of a configuration one of table
+// configuration. A search of the same job on the same hardware goes on from the rows that are there.
 #pragma once
 
 #include <functional>
@@ -39,6 +39,11 @@ struct TuneRow {
   double error = -1;      // largest relative error of a gradient against f64; -1: not measured
 };
 
+// What is heard of a search while it goes on: the job, once its kernels are timed; each configuration when it joins,
+// with what an earlier search measured of it; each measurement.
+enum class TuneEvent : std::uint8_t { job, candidate, trial };
+using TuneListener = std::function<void(TuneEvent, const TuneRow&)>;
+
 struct Tuned {
   std::vector<TuneRow> rows;  // the job first, then by ratio, the fastest first; unmeasured ones last
   std::size_t best = 0;       // of rows: 0 when nothing is faster than the job beyond doubt
@@ -51,11 +56,15 @@ struct Tuned {
 struct TuneProgress {
   double fraction = 0;
   std::string what;
+  double seconds_left = 0;  // of the search; what comes before and behind it is not counted
 };
+
+// The job without what says nothing of its step: what it promises of its replay, how many steps there are. Of two
+// recipes with one text the measurements can be compared.
+std::string job_text(const Recipe& job);
 
 // Errors: what makes the job impossible, and what the session refuses. A stop is none: what was found is told.
 Result<Tuned> tune(const Recipe& job, const TuneOptions& options, Store& store, std::stop_token stop,
-                   const std::function<void(const TuneProgress&)>& progress,
-                   const std::function<void(const Trial&)>& on_trial);
+                   const std::function<void(const TuneProgress&)>& progress, const TuneListener& on_row);
 
 }  // namespace gradloom

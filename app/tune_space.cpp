@@ -13,10 +13,15 @@
 namespace gradloom {
 namespace {
 
-constexpr std::pair<const char*, TuneAxis> kAxes[] = {
-    {"passes", TuneAxis::passes},       {"instances", TuneAxis::instances},   {"threads", TuneAxis::threads},
-    {"precision", TuneAxis::precision}, {"accumulate", TuneAxis::accumulate}, {"batch", TuneAxis::batch},
-    {"budget", TuneAxis::budget},       {"algorithms", TuneAxis::algorithms}};
+constexpr TuneAxisName kAxes[] = {
+    {"passes", TuneAxis::passes, "each pass off, each alone, and together what is faster"},
+    {"instances", TuneAxis::instances, "passes off at places where they do not pay"},
+    {"threads", TuneAxis::threads, "other numbers of threads, on the CPU"},
+    {"precision", TuneAxis::precision, "f32 and bf16: results change by more than rounding"},
+    {"accumulate", TuneAxis::accumulate, "the batch cut into micro-batches: less memory"},
+    {"batch", TuneAxis::batch, "other batches, compared by the sample: another training"},
+    {"budget", TuneAxis::budget, "memory budgets where recompute is cheapest"},
+    {"algorithms", TuneAxis::algorithms, "how many algorithms of a GPU's library are tried"}};
 // Budgets are proposed at these parts of the peak without one, and at the least that recompute reaches.
 constexpr double kPeakParts[] = {0.9, 0.8, 0.7, 0.6, 0.5};
 
@@ -88,14 +93,16 @@ Result<std::string> pipeline_change(const Recipe& job, const Pipeline& pipeline)
   return "passes=" + pipeline_flag(pipeline, TRY(recipe_rules(job)));
 }
 
+std::span<const TuneAxisName> tune_axes() { return kAxes; }
+
 Result<std::set<TuneAxis>> parse_tune_axes(const std::string& text) {
   std::set<TuneAxis> axes;
   std::vector<std::string> names;
-  for (const auto& [name, axis] : kAxes) names.emplace_back(name);
+  for (const TuneAxisName& axis : kAxes) names.emplace_back(axis.name);
   for (const std::string& part : split_top_level(text)) {
     const auto at = std::find(names.begin(), names.end(), part);
     if (at == names.end()) return Error{Errc::usage, unknown_name("part of the search", part, names)};
-    axes.insert(kAxes[at - names.begin()].second);
+    axes.insert(kAxes[at - names.begin()].axis);
   }
   return axes;
 }

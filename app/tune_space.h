@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -30,6 +31,12 @@ enum class TuneAxis : std::uint8_t {
   algorithms,
   without  // passes off, one at a time, and nothing else of `passes`; has no name
 };
+struct TuneAxisName {
+  const char* name;
+  TuneAxis axis;
+  const char* help;
+};
+std::span<const TuneAxisName> tune_axes();  // those that have a name
 Result<std::set<TuneAxis>> parse_tune_axes(
     const std::string& text);  // "passes,threads"; usage error: unknown ones
 

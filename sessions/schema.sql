@@ -1,4 +1,4 @@
--- Gradloom session file, version 9. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 10. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -12,7 +12,7 @@
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
 -- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
 -- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices, v_ranks, and implementation with its
--- index, version 9 annotation and prediction. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
+-- index, version 9 annotation and prediction, version 10 configuration. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
 --
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
@@ -24,7 +24,7 @@
 -- (trace.X) and what its import noted (import.X).
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 9;
+PRAGMA user_version = 10;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -361,6 +361,23 @@ CREATE TABLE trial (
   step_ns REAL NOT NULL,                  -- median
   predicted_ns REAL NOT NULL,             -- by the cost model, before it was measured
   peak_bytes INTEGER NOT NULL,            -- of the plan
+  recipe TEXT NOT NULL,                   -- the configuration as a recipe (recipe.schema.json)
+  digest TEXT NOT NULL                    -- XXH3-64 of this row
+) STRICT;
+
+-- What gradloom tune knows of a job and of each configuration that it measured, besides the measurements, which are in trial. Of several rows of
+-- one job, changes and plan the last one holds.
+CREATE TABLE configuration (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  created_utc TEXT NOT NULL,
+  job TEXT NOT NULL,                      -- as in trial
+  changes TEXT NOT NULL,                  -- as in trial; empty: the job itself
+  label TEXT NOT NULL,                    -- the changes for people
+  plan_hash TEXT NOT NULL,
+  peak_bytes INTEGER NOT NULL,            -- of the plan
+  step_ns REAL NOT NULL,                  -- median of the job's step, as it was when this was measured
+  predicted REAL NOT NULL,                -- time of the job / time of this, by the cost model; 0: it could not tell
+  error REAL NOT NULL,                    -- largest relative error of a gradient against f64; -1: not measured
   recipe TEXT NOT NULL,                   -- the configuration as a recipe (recipe.schema.json)
   digest TEXT NOT NULL                    -- XXH3-64 of this row
 ) STRICT;

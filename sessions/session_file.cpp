@@ -167,7 +167,8 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {8, "table", "implementation"},
                             {8, "index", "implementation_of_run"},
                             {9, "table", "annotation"},
-                            {9, "table", "prediction"}};
+                            {9, "table", "prediction"},
+                            {10, "table", "configuration"}};
 
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.

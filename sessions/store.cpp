@@ -211,53 +211,6 @@ Result<std::vector<StoredComparison>> Store::list_comparisons() {
   });
 }
 
-namespace {
-std::string trial_digest(const Trial& t, const std::string& created_utc) {
-  RowHash hash;
-  for (const std::string* text : {&created_utc, &t.job, &t.changes, &t.plan_hash, &t.recipe_json})
-    hash.add(std::string_view(*text));
-  for (const std::int64_t number : {t.round, t.peak_bytes}) hash.add(number);
-  for (const double number : {t.ratio.value, t.ratio.low, t.ratio.high, t.step_ns, t.predicted_ns})
-    hash.add(number);
-  return hash.hex();
-}
-}  // namespace
-
-Status Store::add_trial(const Trial& t) {
-  const std::string created_utc = utc_timestamp();
-  const auto write = [&]() -> Status {
-    TRY(impl_->file_in_place());
-    TRY(impl_->database.require_free_id("trial"));
-    Statement insert =
-        TRY(impl_->database.prepare("INSERT INTO trial VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
-    return insert.run({std::string_view(created_utc), std::string_view(t.job), std::string_view(t.changes),
-                       std::string_view(t.plan_hash), t.round, t.ratio.value, t.ratio.low, t.ratio.high,
-                       t.step_ns, t.predicted_ns, t.peak_bytes, std::string_view(t.recipe_json),
-                       std::string_view(trial_digest(t, created_utc))});
-  };
-  const Status status = write();
-  if (!status.ok()) return impl_->error(status.error());
-  return {};
-}
-
-Result<std::vector<Trial>> Store::list_trials(const std::string& job) {
-  return impl_->on_snapshot([&]() -> Result<std::vector<Trial>> {
-    std::vector<Trial> trials;
-    if (TRY(impl_->version()) < 4) return trials;
-    Statement row = TRY(impl_->database.prepare(
-        "SELECT created_utc, job, changes, plan_hash, round, ratio, ratio_low, ratio_high, step_ns, "
-        "predicted_ns, peak_bytes, recipe, digest FROM trial WHERE job = ? ORDER BY id LIMIT 20000"));
-    row.bind(1, std::string_view(job));
-    while (TRY(row.row())) {
-      Trial t{
-          row.text(1), row.text(2), row.text(3),     row.integer(4), {row.real(5), row.real(6), row.real(7)},
-          row.real(8), row.real(9), row.integer(10), row.text(11)};
-      if (row.text(12) == trial_digest(t, row.text(0))) trials.push_back(std::move(t));
-    }
-    return trials;
-  });
-}
-
 Status Store::add_tuning(const std::string& hardware, const std::map<std::string, TuningChoice>& choices) {
   const auto write = [&]() -> Status {
     TRY(impl_->file_in_place());

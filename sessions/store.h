@@ -32,7 +32,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 9;                    // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 10;                   // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 // RunStart::data of a recorded loop. Of a run that another profiler recorded it is the name of the profiler (ImportOrigin).
@@ -206,6 +206,19 @@ struct Trial {
   std::string recipe_json;
 };
 
+// What `tune` knows of a job and of each configuration that it measured, besides the measurements: a row of table
+// configuration. Of several rows of one job, changes and plan the last one holds.
+struct TriedConfiguration {
+  std::string job, changes;  // as in Trial; no changes: the job itself
+  std::string label;         // the changes for people
+  std::string plan_hash;
+  std::int64_t peak_bytes = 0;
+  double step_ns = 0;    // of the job's step, as it was when this was measured
+  double predicted = 0;  // time of the job / time of this, by the cost model; 0: it could not tell
+  double error = -1;     // largest relative error of a gradient against f64; -1: not measured
+  std::string recipe_json;
+};
+
 // A change of what a person says of a run.
 struct RunEdit {
   enum class Kind : std::uint8_t { rename, tag, untag, note, pin, unpin, remove };
@@ -267,8 +280,10 @@ class Store {
   list_predictions();  // the oldest first, without rows that fail their digest
 
   Status add_trial(const Trial& trial);
-  Result<std::vector<Trial>> list_trials(
-      const std::string& job);  // in order, without rows that fail their digest
+  // Of a job, or of all; in order, without rows that fail their digest.
+  Result<std::vector<Trial>> list_trials(const std::string& job = {});
+  Status add_configuration(const TriedConfiguration& configuration);
+  Result<std::vector<TriedConfiguration>> list_configurations(const std::string& job = {});
 
  private:
   friend class RunWriter;

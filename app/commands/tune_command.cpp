@@ -10,6 +10,7 @@
 #include "app/tune.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
+#include "viz/model/axis.h"
 
 namespace gradloom {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 struct Options {
   RecipeFlags recipe;
   double seconds = 60;
-  bool worth = false;
+  bool worth = false, progress = false;
   std::string session, out, over = "passes,instances,threads";
 };
 
@@ -35,11 +36,27 @@ Json trial_json(const Trial& trial) {
           {"plan_hash", trial.plan_hash}};
 }
 
-Json row_json(const TuneRow& row) {
+// What is known of a configuration while the search goes on.
+Json told_json(const TuneRow& row) {
   Json json = trial_json(row.trial);
+  json["label"] = row.label;
   json["predicted_ratio"] = json_number(row.predicted);
-  json["on_front"] = row.on_front;
   json["error"] = row.error < 0 ? Json(nullptr) : json_number(row.error);
+  return json;
+}
+
+const char* event_name(TuneEvent event) {
+  switch (event) {
+    case TuneEvent::job: return "job";
+    case TuneEvent::candidate: return "candidate";
+    case TuneEvent::trial: return "trial";
+  }
+  return "";
+}
+
+Json row_json(const TuneRow& row) {
+  Json json = told_json(row);
+  json["on_front"] = row.on_front;
   return json;
 }
 
@@ -53,8 +70,6 @@ void print_trials(const Output& out, const Tuned& tuned) {
       ++left_out;
       continue;
     }
-    char error[32] = "";
-    if (row.error >= 0) std::snprintf(error, sizeof error, "%.1e", row.error);
     const bool measured = row.trial.round > 0;
     char predicted[32] = "";
     if (row.predicted > 0) std::snprintf(predicted, sizeof predicted, "%.3fx", row.predicted);
@@ -66,7 +81,7 @@ void print_trials(const Output& out, const Tuned& tuned) {
                     predicted,
                     // Of the job's step: the machine was as fast for both sides of a comparison.
                     measured ? duration_text(tuned.rows[0].trial.step_ns / row.trial.ratio.value) : "",
-                    bytes_text(static_cast<double>(row.trial.peak_bytes)), error});
+                    bytes_text(static_cast<double>(row.trial.peak_bytes)), format_error(row.error)});
   }
   out.text(table_text({"", "", "change", "speed against the job", "predicted", "step", "peak", "error"}, rows,
                       {0, 1, 2}));
@@ -108,6 +123,7 @@ Status report(CommandContext& context, const Options& options, const Tuned& tune
                        ? "NOTHING FASTER  the job stays as it is; " + predicted
                        : "FASTER " + ratio_text(best.trial.ratio) + "  " + name_of(best) + "; " + predicted);
   if (!options.out.empty() && !tuned.stopped) context.out.text("recipe: " + escaped(options.out));
+  for (const TuneRow& row : tuned.rows) context.out.object({{"row", row_json(row)}});
   if (context.out.json())
     context.out.object({{"best", row_json(best)},
                         {"recipe", tuned.stopped ? "" : options.out},
@@ -150,6 +166,10 @@ CommandRun declare_tune(CLI::App& app) {
   app.add_flag("--worth", options->worth,
                "instead of a search: what each pass is worth in time and peak memory, without it among the "
                "others and alone against none");
+  app.add_flag(
+      "--progress", options->progress,
+      "with --json: also a line {\"event\":\"progress\",...} before each measurement, with the seconds "
+      "that are left");
   return [options](CommandContext& context) -> Status {
     const Options& o = *options;
     const Recipe job = TRY(o.recipe.resolve());
@@ -159,14 +179,23 @@ CommandRun declare_tune(CLI::App& app) {
     if (!o.out.empty()) TRY(check_writable(o.out));
     const auto store = TRY(Store::open(o.session, StoreMode::write));
     if (o.worth && !o.out.empty()) return Error{Errc::usage, "--worth writes no recipe: leave -o out"};
-    const auto on_trial = [&](const Trial& trial) { context.out.object({{"trial", trial_json(trial)}}); };
-    const auto on_progress = [&](const TuneProgress& p) { context.out.progress("tune", p.fraction, p.what); };
+    const auto on_row = [&](TuneEvent event, const TuneRow& row) {
+      context.out.object({{event_name(event), told_json(row)}});
+    };
+    const auto on_progress = [&](const TuneProgress& p) {
+      context.out.progress("tune", p.fraction, p.what);
+      if (!o.progress) return;
+      context.out.object({{"event", "progress"},
+                          {"fraction", p.fraction},
+                          {"what", p.what},
+                          {"seconds_left", p.seconds_left}});
+    };
     if (o.worth) {
-      const auto worth = measure_worth(job, o.seconds, *store, context.stop, on_progress, on_trial);
+      const auto worth = measure_worth(job, o.seconds, *store, context.stop, on_progress, on_row);
       context.out.progress_done();
       return worth ? report_worth(context, o, *worth) : Status(worth.error());
     }
-    const auto tuned = tune(job, settings, *store, context.stop, on_progress, on_trial);
+    const auto tuned = tune(job, settings, *store, context.stop, on_progress, on_row);
     context.out.progress_done();
     if (!tuned) return tuned.error();
     return report(context, o, *tuned, job);

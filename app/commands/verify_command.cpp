@@ -8,6 +8,7 @@
 #include "app/verify.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
+#include "viz/model/axis.h"
 
 namespace gradloom {
 namespace {
@@ -15,13 +16,8 @@ namespace {
 struct Options {
   RecipeFlags recipe;
   VerifyOptions verify;
+  bool progress = false;
 };
-
-std::string error_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1e", value);
-  return text;
-}
 
 Json verified_json(const Verified& v) {
   return {{"kind", measured_kind_name(v.kind)},
@@ -37,7 +33,14 @@ std::string row_name(const Verified& v) {
   return std::string(v.kind == MeasuredKind::loss ? "loss, " : "") + escaped(v.name);
 }
 
-void print_json(const Output& out, const Verification& verification) {
+// The tensor that is nearest to its bound, or the furthest beyond.
+const Verified& worst_of(const Verification& verification) {
+  const auto reach = [](const Verified& v) { return v.bound > 0 ? v.error / v.bound : v.error; };
+  return *std::max_element(verification.tensors.begin(), verification.tensors.end(),
+                           [&](const Verified& a, const Verified& b) { return reach(a) < reach(b); });
+}
+
+void print_json(const Output& out, const Verification& verification, const VerifyOptions& options) {
   for (const Verified& v : verification.tensors) out.object({{"tensor", verified_json(v)}});
   Json culprit;
   if (verification.culprit)
@@ -48,6 +51,8 @@ void print_json(const Output& out, const Verification& verification) {
               {"tensors", verification.tensors.size()},
               {"passes", verification.passes},
               {"instances", verification.instances},
+              {"steps", options.steps},
+              {"worst", verification.tensors.empty() ? Json(nullptr) : verified_json(worst_of(verification))},
               {"culprit", culprit},
               {"folder", verification.folder}});
 }
@@ -60,8 +65,8 @@ void print_text(const Output& out, const Prepared& job, const Verification& veri
     const auto n = std::count_if(verification.tensors.begin(), verification.tensors.end(), of_kind);
     if (n == 0) continue;
     const Verified& worst = verification.worst(kind);
-    rows.push_back({std::string(measured_kind_name(kind)), std::to_string(n), error_text(worst.size),
-                    error_text(worst.own_error), error_text(worst.error), error_text(worst.bound),
+    rows.push_back({std::string(measured_kind_name(kind)), std::to_string(n), format_error(worst.size),
+                    format_error(worst.own_error), format_error(worst.error), format_error(worst.bound),
                     worst.agrees() ? "ok" : "STRAYS", row_name(worst)});
   }
   out.text(table_text({"of", "tensors", "size", "error of its own", "with passes", "allowed", "", "worst"},
@@ -80,7 +85,7 @@ void print_text(const Output& out, const Prepared& job, const Verification& veri
   const Culprit& culprit = *verification.culprit;
   out.text("STRAYS  " + culprit.pass + (culprit.site.empty() ? "" : " at " + escaped(culprit.site)) + ": " +
            measured_kind_name(culprit.worst.kind) + " " + escaped(culprit.worst.name) + " is off by " +
-           error_text(culprit.worst.error) + ", allowed are " + error_text(culprit.worst.bound));
+           format_error(culprit.worst.error) + ", allowed are " + format_error(culprit.worst.bound));
   if (!verification.folder.empty())
     out.text("to see it again: gradloom verify " + shell_quoted(verification.folder));
 }
@@ -93,6 +98,8 @@ CommandRun declare_verify(CLI::App& app) {
   app.add_option(
       "--out", options->verify.out,
       "folder for a reproducer when something strays: recipe, model and batches, which verify takes");
+  app.add_flag("--progress", options->progress,
+               "with --json: also a line {\"event\":\"progress\",...} for each thing that is run");
   return [options](CommandContext& context) -> Status {
     const Recipe recipe = TRY(options->recipe.resolve());
     const auto job = TRY(prepare_measured(recipe, context.stop));
@@ -100,11 +107,14 @@ CommandRun declare_verify(CLI::App& app) {
     int told = 0;
     const auto verification = TRY(verify(job, options->verify, context.stop, [&](const std::string& what) {
       ++told;
-      context.out.progress("verify", 1 - std::pow(0.85, told), what);
+      const double fraction = 1 - std::pow(0.85, told);
+      context.out.progress("verify", fraction, what);
+      if (options->progress)
+        context.out.object({{"event", "progress"}, {"fraction", fraction}, {"what", what}});
     }));
     context.out.progress_done();
     if (context.out.json())
-      print_json(context.out, verification);
+      print_json(context.out, verification, options->verify);
     else
       print_text(context.out, *job, verification, options->verify);
     if (!verification.agrees()) return Error{Errc::check_failed, ""};

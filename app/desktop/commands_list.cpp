@@ -185,6 +185,14 @@ void add_run(Ui& ui, std::vector<Command>& list) {
                     ui.app.start_advice(false);
                     ui.panes.show("Advice");
                   }});
+  list.push_back({"run.tune", "Search for the fastest passes, threads and batch", "Run", false, idle, [&ui] {
+                    ui.app.start_tune(tune_command(ui));
+                    ui.panes.show("Tune");
+                  }});
+  list.push_back({"run.verify", "Prove that the passes change nothing", "Run", false, idle, [&ui] {
+                    ui.app.start_verify();
+                    ui.panes.show("Passes");
+                  }});
   list.push_back(
       {"passes.all_on", "All passes on", "Run", true, idle, [&ui] { ui.app.set_all_passes(true); }});
   list.push_back(

@@ -178,6 +178,7 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
     baseline_key_.clear();
     state_.comparison.reset();
     state_.advice = {};
+    state_.tune = {};
     state_.progress = {};
     const auto& from = state_.checkpoints.from;
     if (!from || from->recipe.model_hash != state_.model->model.content_hash) state_.checkpoints = {};

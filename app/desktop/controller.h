@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include "app/remote/remote_session.h"
 
 namespace gradloom {
+
+struct RunEvent;
 
 class Controller {
  public:
@@ -83,6 +86,25 @@ class Controller {
   std::string scaling_command(const ScalingQuestion& question) const;
   void find_scaling(const ScalingQuestion& question);
   void measure_devices();  // what they reach: the roofs of the roofline
+
+  // `over`: as tune --over takes it. Of the recipe as it stands; a search of the same job goes on from its trials.
+  std::string tune_command(std::int64_t seconds, const std::string& over) const;
+  std::string worth_command(std::int64_t seconds) const;  // of each pass
+  void start_tune(const std::string& command);
+  void show_search(const std::string& key);  // one of the session's
+  // A configuration of the shown search by its changes: as a recipe, against the search's job, as the recipe that
+  // stands, as a file, and kept in sight.
+  Result<Recipe> tried_recipe(const std::string& changes) const;
+  std::string tried_command(const std::string& changes) const;
+  void apply_tried(const std::string& changes);
+  void save_tried(const std::string& changes, const std::string& path);
+  void pin_tried(const std::string& changes, bool on);
+  std::set<std::string> pinned_tried() const;
+  const std::string& recipe_hash() const;  // job_hash of the recipe as it stands
+  bool tunes_recipe() const;               // the shown search is of it
+
+  std::string verify_command() const;
+  void start_verify();
   // Which runs are A and B (0: not chosen). Shows their comparison when the session has one.
   void choose_sides(std::int64_t run_a, std::int64_t run_b);
   void show_comparison(const StoredComparison& stored);
@@ -141,6 +163,10 @@ class Controller {
   void read_remote();
   void leave_remote();
   void spawn(RunKind kind, const std::string& command);
+  std::string job_command(const char* command, const Recipe& recipe, bool recorded) const;
+  void follow_searches();
+  void search_line(RunEvent& event);
+  void search_ended();
   void read_child();
   void child_ended();
   void set_rules(const std::string& text, const std::string& file);
@@ -158,6 +184,9 @@ class Controller {
   std::string marks_folder_, unwritten_marks_;  // path of marks that are not on disk yet; empty: all are
   std::int64_t follow_next_ns_ = 0;             // when the running run is read again
   std::string baseline_key_;
+  std::string proving_;  // job_hash of what verify runs on
+  mutable Recipe hashed_;
+  mutable std::string hash_;                         // of it
   std::shared_ptr<const PlanSnapshot> plan_before_;  // the last change
   std::int64_t changes_ = 0;
   std::int64_t wanted_run_ = 0;  // to show once the session is read again; 0: keep, -1: the newest

@@ -36,6 +36,7 @@ void Controller::set_session(const std::string& path) {
   state_.run.reset();
   state_.run_a = state_.run_b = 0;
   state_.comparison.reset();
+  state_.tune = {};
   retime();
   reload_session();
 }
@@ -69,6 +70,7 @@ void Controller::open_session(const std::string& path, const std::string& called
       state_.run.reset();
       state_.run_a = state_.run_b = 0;
       state_.comparison.reset();
+      state_.tune = {};
       wanted_run_ = -1;
       session_loaded(s);
       state_.without_model.reset();
@@ -134,6 +136,7 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
     wanted_run_ = wanted;  // it is on its way
   else if (wanted != 0)
     show_run(wanted);
+  follow_searches();
 }
 
 void Controller::choose_sides(std::int64_t run_a, std::int64_t run_b) {
@@ -250,13 +253,19 @@ std::string Controller::compare_command(bool stored) const {
          " --session " + shell_quoted(state_.session_path) + (stored ? " --stored" : "");
 }
 
+// "gradloom COMMAND MODEL FLAGS .."; `recorded`: into the session.
+std::string Controller::job_command(const char* command, const Recipe& recipe, bool recorded) const {
+  const std::string train = "gradloom train ";
+  RunFlags flags;
+  if (recorded) flags.session = state_.session_path;
+  return std::string("gradloom ") + command + " " + command_line(recipe, flags).substr(train.size());
+}
+
 std::string Controller::compare_passes_command() const {
   Recipe base = state_.recipe;
   set_pipeline(base, default_pipeline());  // the sides say which passes
-  std::string line = command_line(base, {.session = state_.session_path});
-  const std::string train = "gradloom train ";
-  line = "gradloom compare " + line.substr(train.size());
-  return line + " --a passes=none --b " + shell_quoted("passes=" + passes_text(state_.recipe));
+  return job_command("compare", base, true) + " --a passes=none --b " +
+         shell_quoted("passes=" + passes_text(state_.recipe));
 }
 
 void Controller::start_run() {
@@ -276,8 +285,7 @@ std::string Controller::advise_command(bool of_run) const {
   if (of_run && state_.run)
     return "gradloom advise " + shell_quoted(state_.session_path) + " --run " +
            std::to_string(state_.run->record.summary.id);
-  const std::string train = "gradloom train ";
-  return "gradloom advise " + command_line(state_.recipe, {}).substr(train.size());
+  return job_command("advise", state_.recipe, false);
 }
 
 void Controller::start_advice(bool of_run) {
@@ -308,7 +316,9 @@ void Controller::spawn(RunKind kind, const std::string& command) {
   if (!words) return notice(NoticeKind::error, words.error().message);
   std::vector<std::string> arguments(words->begin() + 1, words->end());
   arguments.emplace_back("--json");
-  if (kind == RunKind::compare || kind == RunKind::advise) arguments.emplace_back("--progress");
+  for (const RunKind tells :
+       {RunKind::compare, RunKind::advise, RunKind::tune, RunKind::worth, RunKind::verify})
+    if (kind == tells) arguments.emplace_back("--progress");
   state_.progress = {};
   RunProgress& p = state_.progress;
   p.kind = kind;
@@ -421,6 +431,7 @@ void Controller::read_child() {
       state_.what_if = std::move(*event.answer);
     }
     if (event.advised_step_ns > 0) state_.advice.step_ns = event.advised_step_ns;
+    search_line(event);
     if (event.comparison) state_.comparison = ComparisonView{std::move(*event.comparison), p.run_a, p.run_b};
   }
   if (ended) child_ended();
@@ -456,6 +467,7 @@ void Controller::child_ended() {
   if (p.kind == RunKind::compare && state_.comparison) verdict = state_.comparison->comparison.verdict;
   const Notice said = end_run(exit, verdict, p);
   notice(said.kind, said.text);
+  search_ended();
   if (p.kind == RunKind::train && p.run_id > 0) {
     if (state_.settings.follow_run) wanted_run_ = p.run_id;
     // The newest pair stands ready to be compared, but does not push the comparison of two settings away.

@@ -60,6 +60,43 @@ Note note_of(const Json& object) {
   return note;
 }
 
+Json proof_json(const Proof& p) {
+  return {{"job", p.job},       {"created", p.created_utc}, {"equal", p.equal},
+          {"passes", p.passes}, {"instances", p.instances}, {"tensors", p.tensors},
+          {"steps", p.steps},   {"kind", p.kind},           {"tensor", p.tensor},
+          {"error", p.error},   {"bound", p.bound},         {"culprit", p.culprit},
+          {"site", p.site}};
+}
+
+Proof proof_of(const Json& object) {
+  Proof p;
+  p.job = text_of(object, "job");
+  p.created_utc = text_of(object, "created");
+  const auto equal = object.find("equal");
+  p.equal = equal != object.end() && equal->is_boolean() && equal->get<bool>();
+  p.passes = names_of(object, "passes");
+  p.instances = integer_of(object, "instances");
+  p.tensors = integer_of(object, "tensors");
+  p.steps = integer_of(object, "steps");
+  p.kind = text_of(object, "kind");
+  p.tensor = text_of(object, "tensor");
+  p.error = number_of(object, "error");
+  p.bound = number_of(object, "bound");
+  p.culprit = text_of(object, "culprit");
+  p.site = text_of(object, "site");
+  return p;
+}
+
+// The objects of a list of the file; none where there is no list.
+std::vector<Json> objects_of(const Json& root, const char* key) {
+  std::vector<Json> objects;
+  const auto list = root.find(key);
+  if (list == root.end() || !list->is_array()) return objects;
+  for (const Json& item : *list)
+    if (item.is_object()) objects.push_back(item);
+  return objects;
+}
+
 }  // namespace
 
 std::string note_subject(const Note& note) {
@@ -92,6 +129,12 @@ std::int64_t put_note(std::vector<Note>& notes, Note note) {
   return note.id;
 }
 
+void put_proof(std::vector<Proof>& proofs, Proof proof) {
+  std::erase_if(proofs, [&](const Proof& known) { return known.job == proof.job; });
+  if (proofs.size() >= kMostProofs) proofs.erase(proofs.begin());
+  proofs.push_back(std::move(proof));
+}
+
 std::string marks_file(const std::string& folder, const std::string& model_hash) {
   return folder.empty() || model_hash.empty() ? std::string() : folder + "/" + model_hash + ".json";
 }
@@ -100,24 +143,24 @@ Marks parse_marks(const std::string& json) {
   Marks marks;
   const Json root = Json::parse(json, nullptr, false);
   if (!root.is_object()) return marks;
-  if (const auto list = root.find("bookmarks"); list != root.end() && list->is_array()) {
-    for (const Json& item : *list) {
-      if (!item.is_object()) continue;
-      const std::int64_t slot = integer_of(item, "slot");
-      Bookmark bookmark = bookmark_of(item);
-      if (slot >= 1 && slot <= kBookmarks && !bookmark.graph.node.empty())
-        marks.bookmarks[static_cast<std::size_t>(slot - 1)] = std::move(bookmark);
-    }
+  for (const Json& item : objects_of(root, "bookmarks")) {
+    const std::int64_t slot = integer_of(item, "slot");
+    Bookmark bookmark = bookmark_of(item);
+    if (slot >= 1 && slot <= kBookmarks && !bookmark.graph.node.empty())
+      marks.bookmarks[static_cast<std::size_t>(slot - 1)] = std::move(bookmark);
   }
-  if (const auto list = root.find("notes"); list != root.end() && list->is_array()) {
-    for (const Json& item : *list) {
-      if (!item.is_object()) continue;
-      Note note = note_of(item);
-      if (note.node.empty() && (note.run <= 0 || !(note.to_ns > note.from_ns))) continue;
-      note.id = 0;  // ids are given anew: no two are equal
-      put_note(marks.notes, std::move(note));
-    }
+  for (const Json& item : objects_of(root, "notes")) {
+    Note note = note_of(item);
+    if (note.node.empty() && (note.run <= 0 || !(note.to_ns > note.from_ns))) continue;
+    note.id = 0;  // ids are given anew: no two are equal
+    put_note(marks.notes, std::move(note));
   }
+  for (const Json& item : objects_of(root, "pins"))
+    if (Pin pin{text_of(item, "job"), text_of(item, "changes")};
+        !pin.job.empty() && marks.pins.size() < kMostPins)
+      marks.pins.push_back(std::move(pin));
+  for (const Json& item : objects_of(root, "proofs"))
+    if (Proof proof = proof_of(item); !proof.job.empty()) put_proof(marks.proofs, std::move(proof));
   return marks;
 }
 
@@ -127,7 +170,10 @@ std::string marks_json(const Marks& marks) {
     if (const auto& bookmark = marks.bookmarks[static_cast<std::size_t>(slot - 1)])
       bookmarks.push_back(bookmark_json(slot, *bookmark));
   for (const Note& note : marks.notes) notes.push_back(note_json(note));
-  const Json root = {{"bookmarks", bookmarks}, {"notes", notes}};
+  Json pins = Json::array(), proofs = Json::array();
+  for (const Pin& pin : marks.pins) pins.push_back({{"job", pin.job}, {"changes", pin.changes}});
+  for (const Proof& proof : marks.proofs) proofs.push_back(proof_json(proof));
+  const Json root = {{"bookmarks", bookmarks}, {"notes", notes}, {"pins", pins}, {"proofs", proofs}};
   return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,5 +1,5 @@
-// What the user left on a model: nine bookmarks and notes on nodes and on times of recorded runs. One JSON
-// file per model, data_folder()/marks/HASH.json, written atomically and read tolerantly: an entry that cannot
+// What the user left on a model: nine bookmarks, notes on nodes and on times of recorded runs, pinned trials of tune; and
+// what verify said of it, which no session holds. One JSON file per model, data_folder()/marks/HASH.json, written atomically and read tolerantly: an entry that cannot
 // be read is left out. A session is a recording and is not touched by what is written about it.
 #pragma once
 
@@ -36,9 +36,33 @@ struct Note {
   bool operator==(const Note&) const = default;
 };
 
+// A configuration of a search that is to stay in sight.
+struct Pin {
+  std::string job;      // job_hash of the search's job
+  std::string changes;  // from it; empty: the job itself
+  bool operator==(const Pin&) const = default;
+};
+constexpr std::size_t kMostPins = 1000;
+
+// What `verify` found of a recipe.
+struct Proof {
+  std::string job;  // job_hash of the recipe
+  std::string created_utc;
+  bool equal = false;
+  std::vector<std::string> passes;  // that were on
+  std::int64_t instances = 0, tensors = 0, steps = 0;
+  std::string kind, tensor;     // the nearest to its bound, or the furthest beyond
+  double error = 0, bound = 0;  // of it
+  std::string culprit, site;    // what strays; empty: nothing
+  bool operator==(const Proof&) const = default;
+};
+constexpr std::size_t kMostProofs = 50;  // the oldest go
+
 struct Marks {
   std::array<std::optional<Bookmark>, kBookmarks> bookmarks;
   std::vector<Note> notes;  // oldest first
+  std::vector<Pin> pins;
+  std::vector<Proof> proofs;  // oldest first; of one job the last that was made
   bool operator==(const Marks&) const = default;
 };
 
@@ -47,6 +71,9 @@ std::string note_subject(const Note& note);
 // Adds the note, or replaces the one with its id; an empty text takes it away. The id of the note, 0 when it
 // is gone or there are too many.
 std::int64_t put_note(std::vector<Note>& notes, Note note);
+
+// Adds what was proved; what was known of the same job goes.
+void put_proof(std::vector<Proof>& proofs, Proof proof);
 
 std::string marks_file(const std::string& folder, const std::string& model_hash);  // empty when either is
 Marks parse_marks(const std::string& json);

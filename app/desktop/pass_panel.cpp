@@ -8,6 +8,7 @@
 #include <optional>
 #include <tuple>
 
+#include "app/desktop/proofs.h"
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
 
@@ -96,6 +97,54 @@ void draw_effect(Ui& ui) {
   spacer(6);
 }
 
+// Whether the recipe as it stands is proved to compute what it computes without passes, and the way to find out.
+void draw_proof(Ui& ui) {
+  const AppState& s = ui.state();
+  const bool proving = s.progress.running && s.progress.kind == RunKind::verify;
+  if (proving) {
+    if (button("passes.verify", s.progress.stopping ? "Kill" : "Stop", ButtonKind::kDanger))
+      ui.app.stop_run();
+  } else {
+    ImGui::BeginDisabled(s.progress.running || !s.plan);
+    if (button(
+            "passes.verify", "Verify", ButtonKind::kPlain,
+            "Loss, every gradient and the parameters after some steps, held against the job without passes in "
+            "f64\n" +
+                ui.app.verify_command()))
+      ui.app.start_verify();
+    ImGui::EndDisabled();
+  }
+  ImGui::SameLine(0, px(8));
+  ImGui::AlignTextToFramePadding();
+  const std::vector<Proof>& proofs = s.marks->proofs;
+  const std::string& job = ui.app.recipe_hash();
+  const Proof* const proof = proof_of(proofs, job);
+  if (ui.proofs_of != s.marks || ui.proofs_job != job) {
+    ui.passes.proofs = pass_proofs(proofs, job);
+    ui.proofs_of = s.marks;
+    ui.proofs_job = job;
+  }
+  const Palette& p = palette();
+  std::string said = "not proved with these settings", help;
+  ImU32 color = p.text_faint;
+  if (proving) {
+    said = s.progress.what.empty() ? "proving\u2026" : escaped(s.progress.what);
+    color = p.text_dim;
+    ui.host.animate();
+  } else if (proof != nullptr) {
+    said = proof->equal ? "\u2713 proved equal"
+                        : "\u2717 " + escaped(proof->culprit) + " strays" +
+                              (proof->site.empty() ? "" : " at " + escaped(proof->site));
+    color = proof->equal ? p.good : p.bad;
+    help = said + "\n" + proof_text(*proof);
+  }
+  text(fit_text(theme().small, theme().small->FontSize, said, ImGui::GetContentRegionAvail().x), color,
+       theme().small);
+  register_item("passes.proof", said, proof == nullptr ? "none" : proof->equal ? "equal" : "strays");
+  tip(help.empty() ? said : help);
+  spacer(2);
+}
+
 // The planner is no pass but belongs to the same question: what does the step cost before it runs.
 void draw_planner(Ui& ui) {
   const Recipe& recipe = ui.state().recipe;
@@ -137,6 +186,7 @@ void draw_pass_panel(Ui& ui) {
     spacer(4);
   }
   const std::string file = s.recipe.rules == s.rules_text ? s.rules_file : "";
+  draw_proof(ui);
   draw_pass_panel(s.passes, *pipeline, file, ui.app.planning(), ui.passes, ui.asks);
   draw_planner(ui);
   ImGui::PopStyleVar();

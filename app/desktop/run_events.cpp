@@ -91,7 +91,101 @@ WhatIfView read_answer(const Json& root) {
   return view;
 }
 
+TuneTableRow read_tried(const Json& root) {
+  TuneTableRow row;
+  row.changes = text_of(root, "changes");
+  row.label = text_of(root, "label");
+  row.plan_hash = text_of(root, "plan_hash");
+  row.round = integer_of(root, "round");
+  row.ratio = {number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
+  row.step_ns = number_of(root, "step_ns");
+  row.predicted = number_of(root, "predicted_ratio");
+  row.peak_bytes = integer_of(root, "peak_bytes");
+  row.error = number_of(root, "error", -1);
+  return row;
+}
+
+WorthSide read_side(const Json& root, const char* key) {
+  const auto side = root.find(key);
+  if (side == root.end() || !side->is_object()) return {};
+  using State = WorthSide::State;
+  return {side->value("same_work", Json(false)) == Json(true) ? State::same : State::measured,
+          {number_of(*side, "ratio"), number_of(*side, "low"), number_of(*side, "high")},
+          integer_of(*side, "peak_saved_bytes")};
+}
+
+WorthTable read_worth(const Json& root) {
+  WorthTable table;
+  table.step_ns = number_of(root, "step_ns");
+  table.peak_bytes = integer_of(root, "peak_bytes");
+  table.all = read_side(root, "all");
+  const auto passes = root.find("passes");
+  if (passes == root.end() || !passes->is_array()) return table;
+  for (const Json& pass : *passes)
+    if (pass.is_object())
+      table.passes.push_back({text_of(pass, "pass"), read_side(pass, "among"), read_side(pass, "alone")});
+  return table;
+}
+
+Proof read_proof(const Json& root) {
+  Proof proof;
+  proof.equal = root["verified"] == Json(true);
+  if (const auto passes = root.find("passes"); passes != root.end() && passes->is_array())
+    for (const Json& pass : *passes)
+      if (pass.is_string()) proof.passes.push_back(pass.get<std::string>());
+  proof.instances = integer_of(root, "instances");
+  proof.tensors = integer_of(root, "tensors");
+  proof.steps = integer_of(root, "steps");
+  const auto take_worst = [&](const Json& of) {
+    const auto worst = of.find("worst");
+    if (worst == of.end() || !worst->is_object()) return;
+    proof.kind = text_of(*worst, "kind");
+    proof.tensor = text_of(*worst, "name");
+    proof.error = number_of(*worst, "error");
+    proof.bound = number_of(*worst, "bound");
+  };
+  take_worst(root);
+  if (const auto culprit = root.find("culprit"); culprit != root.end() && culprit->is_object()) {
+    proof.culprit = text_of(*culprit, "pass");
+    proof.site = text_of(*culprit, "site");
+    take_worst(*culprit);
+  }
+  return proof;
+}
+
+// What a search, the worth of passes or a proof says; false: another line.
+bool read_search_line(const Json& root, RunKind kind, RunEvent& result) {
+  if (kind == RunKind::tune)
+    for (const char* what : {"job", "candidate", "trial", "row"})
+      if (const auto row = root.find(what); row != root.end() && row->is_object()) {
+        result.tried = read_tried(*row);
+        return true;
+      }
+  if (const auto worth = root.find("worth");
+      kind == RunKind::worth && worth != root.end() && worth->is_object()) {
+    result.worth = read_worth(*worth);
+    return true;
+  }
+  if (kind != RunKind::verify || !root.contains("verified")) return false;
+  result.proof = read_proof(root);
+  return true;
+}
+
 }  // namespace
+
+const RunWords& words_of(RunKind kind) {
+  static constexpr RunWords kWords[] = {
+      {"Run", "The run", "running", ""},
+      {"Comparison", "The comparison", "comparing", ""},
+      {"Advice", "The advice", "looking for advice", "The advice is there"},
+      {"Measuring", "Measuring", "measuring this machine", "This machine is measured"},
+      {"Prediction", "The prediction", "predicting", "The prediction is there"},
+      {"Search", "The search", "searching", "The search has ended"},
+      {"Worth of passes", "Measuring the passes", "measuring what each pass is worth",
+       "What each pass is worth is measured"},
+      {"Proof", "The proof", "proving that the passes change nothing", "The passes are proved equal"}};
+  return kWords[static_cast<std::size_t>(kind)];
+}
 
 RunEvent read_run_line(const std::string& line, RunProgress& p) {
   RunEvent result;
@@ -106,8 +200,12 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
   } else if (event == "progress") {
     p.fraction = number_of(root, "fraction");
     p.what = text_of(root, "what");
+    p.seconds_left = number_of(root, "seconds_left", -1);
+    p.left_at_ns = monotonic_ns();
     if (root.contains("ratio"))
       p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
+  } else if (read_search_line(root, p.kind, result)) {
+    return result;
   } else if (p.kind == RunKind::what_if && root.contains("question")) {
     result.answer = read_answer(root);
   } else if (p.kind == RunKind::advise && root.contains("finding")) {
@@ -133,16 +231,14 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
 
 Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, RunProgress& p) {
   const bool train = p.kind == RunKind::train;
-  const std::string what = p.kind == RunKind::advise    ? "The advice"
-                           : p.kind == RunKind::what_if ? "The prediction"
-                           : p.kind == RunKind::measure ? "Measuring"
-                           : !train                     ? "The comparison"
-                           : p.run_id > 0               ? "Run " + std::to_string(p.run_id)
-                                                        : "The run";
+  const std::string what =
+      train && p.run_id > 0 ? "Run " + std::to_string(p.run_id) : words_of(p.kind).subject;
   const bool stopped = exit.code == static_cast<int>(Errc::interrupted) || p.stopping;
   p.running = false;
   p.exit_code = exit.code;
-  p.outcome = exit.ok() ? "done" : stopped ? "stopped" : "failed";
+  // That a pass strays is an answer.
+  const bool strays = p.kind == RunKind::verify && exit.code == static_cast<int>(Errc::check_failed);
+  p.outcome = exit.ok() || strays ? "done" : stopped ? "stopped" : "failed";
   if (p.outcome == "failed") {
     p.error = exit.error.empty() ? what + " ended with code " + std::to_string(exit.code) : exit.error;
     return {NoticeKind::error, p.error};
@@ -150,9 +246,8 @@ Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, Run
   if (p.outcome == "stopped")
     return {NoticeKind::info,
             what + " was stopped" + (train && p.step > 0 ? " after step " + std::to_string(p.step) : "")};
-  if (p.kind == RunKind::advise) return {NoticeKind::good, "The advice is there"};
-  if (p.kind == RunKind::what_if) return {NoticeKind::good, "The prediction is there"};
-  if (p.kind == RunKind::measure) return {NoticeKind::good, "This machine is measured"};
+  if (strays) return {NoticeKind::warning, "A pass strays: its badge in the list of passes says where"};
+  if (*words_of(p.kind).done != 0) return {NoticeKind::good, words_of(p.kind).done};
   if (!train && verdict) return {NoticeKind::good, std::string("Comparison: B is ") + verdict_name(*verdict)};
   return {NoticeKind::good,
           what + " is done: " + plural_text(static_cast<std::int64_t>(p.steps.size()), "step") + " in " +

@@ -15,11 +15,20 @@ struct RunEvent {
   std::optional<Notice> notice;
   std::optional<Comparison> comparison;  // the result
   std::optional<AdviceRow> finding;
-  std::optional<WhatIfView> answer;  // without its command
-  double advised_step_ns = 0;        // advice has ended; 0: it has not
-  bool checkpoint = false;           // one more was written
+  std::optional<WhatIfView> answer;   // without its command
+  double advised_step_ns = 0;         // advice has ended; 0: it has not
+  std::optional<TuneTableRow> tried;  // by a search
+  std::optional<WorthTable> worth;
+  std::optional<Proof> proof;  // without its job and its time
+  bool checkpoint = false;     // one more was written
 };
-// One line of `train --json`, or of `compare` or `advise` with --json --progress. Lines of other kinds change nothing.
+// How a kind of run is spoken of: "Comparison", "The comparison", "comparing", "The advice is there".
+struct RunWords {
+  const char *title, *subject, *doing, *done;
+};
+const RunWords& words_of(RunKind kind);
+
+// One line of `train --json`, or of what else the window starts, with --json and --progress where it has that. Lines of other kinds change nothing.
 RunEvent read_run_line(const std::string& line, RunProgress& progress);
 
 // Ends `progress` by how the child ended. What to tell the user; `verdict`: of a comparison that was made.

@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "app/desktop/run_events.h"
 #include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
 #include "engine/base/fields.h"
@@ -57,13 +58,7 @@ void setting_field(Ui& ui, const FieldProblems& problems, const RecipeSetting& s
   } else {
     changed = committed_text(ui, id, "", &shown);
   }
-  if (changed) {
-    Recipe next = recipe;
-    if (const Status read = read_setting(next, setting, shown, label); !read)
-      ui.app.notice(NoticeKind::error, read.error().message);
-    else
-      ui.app.edit(label + " " + shown, [&](Recipe& r) { r = next; });
-  }
+  if (changed) commit_setting(ui, setting, shown);
   field_problem(problems, setting.key);
 }
 
@@ -277,9 +272,9 @@ std::string progress_text(const RunProgress& r) {
     return fmt::format("comparing, {:.0f} s, B is {:.3f}\u00d7 [{:.3f}, {:.3f}]", seconds, r.ratio->value,
                        r.ratio->low, r.ratio->high);
   }
-  if (r.kind == RunKind::advise) return fmt::format("looking for advice, {:.0f} s: {}", seconds, r.what);
-  if (r.kind == RunKind::what_if) return fmt::format("predicting, {:.0f} s", seconds);
-  if (r.kind == RunKind::measure) return fmt::format("measuring this machine, {:.0f} s", seconds);
+  if (r.kind != RunKind::train)
+    return fmt::format("{}, {:.0f} s{}{}", words_of(r.kind).doing, seconds, r.what.empty() ? "" : ": ",
+                       r.what);
   if (r.step == 0) return "starting\u2026";
   return fmt::format("step {} of {}, loss {:.5g}, {} per step", r.step, r.planned_steps, r.losses.back(),
                      duration_text(r.step_ns.back()));
@@ -315,12 +310,9 @@ void draw_state(Ui& ui, const FieldProblems& problems) {
     register_item("run.outcome", r.error, r.outcome);
   } else if (!r.outcome.empty()) {
     const bool done = r.outcome == "done", stopped = r.outcome == "stopped";
-    std::string said = r.kind == RunKind::compare   ? "Comparison " + r.outcome
-                       : r.kind == RunKind::advise  ? "Advice " + r.outcome
-                       : r.kind == RunKind::what_if ? "Prediction " + r.outcome
-                       : r.kind == RunKind::measure ? "Measuring " + r.outcome
-                       : r.run_id > 0               ? fmt::format("Run {} {}", r.run_id, r.outcome)
-                                                    : "Run " + r.outcome;
+    std::string said = r.kind == RunKind::train && r.run_id > 0
+                           ? fmt::format("Run {} {}", r.run_id, r.outcome)
+                           : words_of(r.kind).title + (" " + r.outcome);
     if (r.kind == RunKind::train && !r.losses.empty())
       said += fmt::format(": {} steps, loss {:.5g} \u2192 {:.5g}", r.steps.size(), r.losses.front(),
                           r.losses.back());
@@ -339,6 +331,15 @@ void draw_state(Ui& ui, const FieldProblems& problems) {
 }
 
 }  // namespace
+
+void commit_setting(Ui& ui, const RecipeSetting& setting, const std::string& text) {
+  const std::string label = setting.label;
+  Recipe next = ui.state().recipe;
+  if (const Status read = read_setting(next, setting, text, label); !read)
+    ui.app.notice(NoticeKind::error, read.error().message);
+  else
+    ui.app.edit(label + " " + text, [&](Recipe& r) { r = next; });
+}
 
 void draw_run_panel(Ui& ui) {
   const AppState& s = ui.state();

@@ -5,6 +5,8 @@
 
 #include "app/desktop/suggest.h"
 #include "app/measured_costs.h"
+#include "app/tune.h"
+#include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 
@@ -84,12 +86,32 @@ std::map<std::string, std::string> data_problems(const PlanSnapshot& plan) {
   return problems;
 }
 
+std::string job_hash(const Recipe& recipe) {
+  Recipe job = recipe;
+  job.model_hash.clear();    // the window knows it, the command line need not say it
+  job.kernel_times.clear();  // read again from `costs`
+  return hash_hex(job_text(job));
+}
+
+static std::vector<KeptSearch> kept_searches(Store& store) {
+  std::vector<KeptSearch> kept;
+  const auto trials = store.list_trials();
+  const auto configurations = store.list_configurations();
+  if (!trials || !configurations) return kept;  // damaged: the runs are there nevertheless
+  const std::vector<RecordedSearch> all = recorded_searches(*trials, *configurations);
+  for (const RecordedSearch& search : all)
+    if (auto job = parse_recipe(search.recipe_json))
+      kept.push_back({search, *job, job_hash(*job), recorded_worth(search, all)});
+  return kept;
+}
+
 Result<std::shared_ptr<const SessionSnapshot>> load_session_snapshot(const std::string& path) {
   auto store = TRY(Store::open(path, StoreMode::read));
   auto s = std::make_shared<SessionSnapshot>();
   s->path = path;
   s->runs = TRY(store->list_runs());
   s->comparisons = TRY(store->list_comparisons());
+  s->searches = kept_searches(*store);
   std::stable_sort(s->runs.begin(), s->runs.end(), [](const auto& a, const auto& b) { return a.id > b.id; });
   std::stable_sort(s->comparisons.begin(), s->comparisons.end(),
                    [](const auto& a, const auto& b) { return a.id > b.id; });

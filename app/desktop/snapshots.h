@@ -14,6 +14,8 @@
 #include "app/model_summary.h"
 #include "sessions/store.h"
 #include "viz/model/memory_model.h"
+#include "viz/model/tune_table.h"
+#include "viz/model/worth_table.h"
 
 namespace gradloom {
 
@@ -58,11 +60,22 @@ Recipe without_passes(const Recipe& recipe);
 // made.
 std::map<std::string, std::string> data_problems(const PlanSnapshot& plan);
 
+// A search of tune that the session holds.
+struct KeptSearch {
+  RecordedSearch search;
+  Recipe job;       // whose search it is
+  std::string key;  // job_hash of it
+  WorthTable worth;
+};
+
 struct SessionSnapshot {
   std::string path;
   std::vector<RunSummary> runs;               // newest first
   std::vector<StoredComparison> comparisons;  // newest first
+  std::vector<KeptSearch> searches;           // newest first; those that tell their job
 };
+// Of recipes with one hash the measurements of tune can be compared, and the proofs of verify hold.
+std::string job_hash(const Recipe& recipe);
 Result<std::shared_ptr<const SessionSnapshot>> load_session_snapshot(const std::string& path);
 
 struct RunSnapshot {

@@ -65,7 +65,7 @@ struct PlanChange {
   std::int64_t number = 0;  // 1 for the first change of the model
 };
 
-enum class RunKind : std::uint8_t { train, compare, advise, measure, what_if };
+enum class RunKind : std::uint8_t { train, compare, advise, measure, what_if, tune, worth, verify };
 
 // A child process as seen from outside.
 struct RunProgress {
@@ -76,7 +76,9 @@ struct RunProgress {
   std::int64_t started_ns = 0, kernels_per_step = 0;
   std::int64_t run_a = 0, run_b = 0;  // compared runs of the session; 0: two settings of the recipe
   double fraction = 0;
-  std::string what;  // of advice: what is looked at
+  std::string what;          // what is looked at or measured
+  double seconds_left = -1;  // of a search when its last line came, with:
+  std::int64_t left_at_ns = 0;
   std::vector<double> steps, losses, step_ns;
   std::vector<double> held_out_steps, held_out;  // losses of evaluations
   std::optional<Interval> ratio;                 // of a comparison so far
@@ -135,6 +137,15 @@ struct RemoteView {
   double fraction = 0;   // of what arrives now
   bool arrived = false;  // a whole state of the session is here
   std::string problem;   // why the connection is gone; empty: it stands
+};
+
+// The search of `tune` that is shown: one that goes on, or one that the session holds.
+struct TuneView {
+  std::optional<Recipe> job;  // whose it is; nothing: there is none
+  std::string key;            // job_hash of it
+  TuneTable table;
+  WorthTable worth;         // without a step time: not measured
+  double seconds_left = 0;  // of a search that was paused; 0: none was
 };
 
 // What training keeps to go on from, and what it goes on from.
@@ -198,6 +209,7 @@ struct AppState {
   AdviceView advice;
   WhatIfView what_if;
   ScalingView scaling;
+  TuneView tune;
   RunProgress progress;
 
   std::optional<Error> open_failed;  // why what was opened last could not be

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,15 @@ struct ScalingForm {
   TableState table;
 };
 
+// The tune tab: what the next search is given, and what is shown.
+struct TuneForm {
+  std::string seconds = "60";
+  std::set<std::string> over{"passes", "instances", "threads"};
+  int view = 0;  // front, waterfall
+  TuneViewState front;
+  WaterfallViewState waterfall;
+};
+
 enum class Canvas : std::uint8_t { graph, timeline, icicle };
 constexpr int kCanvases = 3;
 
@@ -136,7 +146,11 @@ struct Ui {
   RooflineState roofline;
   WhatIfForm what_if;
   ScalingForm scaling;
+  TuneForm tune;
   PassPanelState passes;
+  // What its proofs were made of.
+  std::shared_ptr<const Marks> proofs_of;
+  std::string proofs_job;
   CompareViewState compare;
   LossPlotState loss_plot;
   TimelineState timeline;
@@ -209,6 +223,8 @@ void draw_icicle_panel(Ui& ui);
 void draw_loop_card(const LoopShares& loop);
 ImU32 host_color(const std::string& kind);
 void draw_run_panel(Ui& ui);
+// What was typed or chosen for a setting becomes the recipe's; what cannot be read is told.
+void commit_setting(Ui& ui, const RecipeSetting& setting, const std::string& text);
 // Cells of the run panel's form. Data: where the batches of a setting come from.
 void data_fields(Ui& ui, const FieldProblems& problems, const RecipeSetting& setting);
 void checkpoint_fields(Ui& ui);
@@ -219,6 +235,8 @@ void draw_advice_panel(Ui& ui);
 void draw_roofline_panel(Ui& ui);
 void draw_what_if_panel(Ui& ui);
 void draw_scaling_panel(Ui& ui);
+void draw_tune_panel(Ui& ui);
+std::string tune_command(const Ui& ui);  // of the search that the tab would start
 void draw_notes_panel(Ui& ui);
 // What stands where a model would be shown: that none is open, or that the session's is
 // not found and where it was.

@@ -11,6 +11,7 @@
 
 #include "app/build_info.h"
 #include "app/desktop/panels.h"
+#include "app/desktop/run_events.h"
 #include "app/desktop/suggest.h"
 #include "engine/base/text.h"
 #include "viz/draw/keys.h"
@@ -184,6 +185,7 @@ void Window::answer_asks() {
   if (!asks.note_node.empty()) ui_.note_on_node(asks.note_node);
   if (asks.show_node_panel) ui_.panes.show("Node");
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
+  if (asks.verify) app_.start_verify();
   if (asks.pipeline) app_.set_passes(*asks.pipeline);
   if (asks.rules == Actions::RulesAsk::choose)
     show_path_dialog(ui_, {"A file of rules", "Choose", {}, false, ""}, app_.state().rules_file,
@@ -315,11 +317,8 @@ void Window::draw_status() {
   StatusSegment last{"status.busy", "Ready", p.text_faint};
   if (r.running)
     last = {"status.busy",
-            r.kind == RunKind::train     ? fmt::format("running, step {} of {}", r.step, r.planned_steps)
-            : r.kind == RunKind::advise  ? "looking for advice\u2026"
-            : r.kind == RunKind::what_if ? "predicting\u2026"
-            : r.kind == RunKind::measure ? "measuring this machine\u2026"
-                                         : "comparing\u2026",
+            r.kind == RunKind::train ? fmt::format("running, step {} of {}", r.step, r.planned_steps)
+                                     : std::string(words_of(r.kind).doing) + "\u2026",
             p.accent};
   else if (s.remote && !s.remote->arrived && s.remote->problem.empty())
     last = {"status.busy", fmt::format("reading the far end, {}\u2026", percent_text(s.remote->fraction)),

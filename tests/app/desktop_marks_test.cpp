@@ -30,6 +30,10 @@ Marks sample() {
   time.from_ns = 1200000;
   time.to_ns = 1400000.5;
   put_note(marks.notes, time);
+  marks.pins = {{"job", "passes=none"}, {"job", ""}};
+  put_proof(
+      marks.proofs,
+      {"job", "2026-11-28T10:00:00Z", false, {"a", "b"}, 7, 12, 3, "gradient", "w", 2e-3, 1e-6, "a", "/x"});
   return marks;
 }
 
@@ -37,6 +41,24 @@ TEST(DesktopMarks, SurviveARoundTrip) {
   const Marks marks = sample();
   EXPECT_EQ(parse_marks(marks_json(marks)), marks);
   EXPECT_EQ(parse_marks(marks_json({})), Marks());
+}
+
+TEST(DesktopMarks, OfEachJobTheLastProofIsKept) {
+  std::vector<Proof> proofs;
+  Proof proof;
+  for (std::size_t i = 0; i < kMostProofs + 2; ++i) {
+    proof.job = "job " + std::to_string(i);
+    put_proof(proofs, proof);
+  }
+  EXPECT_EQ(proofs.size(), kMostProofs);
+  EXPECT_EQ(proofs.front().job, "job 2") << "the oldest go";
+  proof.job = "job 5";
+  proof.equal = true;
+  put_proof(proofs, proof);
+  EXPECT_EQ(proofs.size(), kMostProofs);
+  EXPECT_EQ(proofs.back().job, "job 5");
+  EXPECT_TRUE(parse_marks(R"({"pins":[3,{"job":""}],"proofs":[{},{"job":7},"x"]})").pins.empty());
+  EXPECT_TRUE(parse_marks(R"({"pins":7,"proofs":[{},{"job":7},"x"]})").proofs.empty());
 }
 
 TEST(DesktopMarks, NotesAreAddedReplacedAndTakenAway) {

@@ -111,6 +111,8 @@ TEST_F(WorthCommand, TellsEveryPassOfTheJobAndKeepsItsTrials) {
     }
   }
   EXPECT_GT(last["worth"]["all"]["ratio"], 0);
+  EXPECT_GT(last["worth"]["step_ns"], 0);
+  EXPECT_GT(last["worth"]["peak_bytes"], 0);
   const Outcome again = run(line);
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_NE(again.out.find("\"known\":" + std::to_string(measured.size())), std::string::npos) << again.out;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -26,8 +27,8 @@ class Tune : public Commands {
     auto store = Store::open(path("tune.db"), StoreMode::write);
     EXPECT_TRUE(store.ok());
     options.seconds = seconds;
-    const auto tuned = tune(recipe, options, **store, {}, {}, [&](const Trial& trial) {
-      if (trials != nullptr) trials->push_back(trial);
+    const auto tuned = tune(recipe, options, **store, {}, {}, [&](TuneEvent event, const TuneRow& row) {
+      if (trials != nullptr && event == TuneEvent::trial) trials->push_back(row.trial);
     });
     EXPECT_TRUE(tuned.ok()) << tuned.error().message;
     return tuned.ok() ? *tuned : Tuned{};
@@ -43,6 +44,15 @@ TEST_F(Tune, EveryTrialIsKeptAndTheBestIsBeyondDoubt) {
   EXPECT_TRUE(tuned.rows[0].error > 0 && tuned.rows[0].error < 1e-5) << tuned.rows[0].error;
   auto store = Store::open(path("tune.db"), StoreMode::read);
   ASSERT_TRUE(store.ok());
+  // What a trial does not say stands beside it.
+  const auto known = (*store)->list_configurations(tuned.rows[0].trial.job);
+  ASSERT_TRUE(known.ok());
+  std::map<std::string, TriedConfiguration> last;
+  for (const TriedConfiguration& c : *known) last[c.changes] = c;
+  EXPECT_EQ(last[""].error, tuned.rows[0].error);
+  EXPECT_EQ(last[""].step_ns, tuned.rows[0].trial.step_ns);
+  EXPECT_TRUE(parse_recipe(last[""].recipe_json).ok());
+  for (const Trial& trial : told) EXPECT_EQ(last[trial.changes].plan_hash, trial.plan_hash) << trial.changes;
   const auto kept = (*store)->list_trials(tuned.rows[0].trial.job);
   ASSERT_TRUE(kept.ok());
   ASSERT_EQ(kept->size(), told.size());
@@ -127,17 +137,35 @@ TEST_F(Tune, OtherBatchesAreComparedByTheSample) {
 TEST_F(Tune, LastLineHasTheBestAndTheRecipeItsPromises) {
   const Outcome o =
       run({"tune", model("mlp/model.onnx"), "--dim", "batch=8", "--loss", "ce:logits,labels", "--steps", "12",
-           "--seconds", "2", "--session", path("t.db"), "-o", path("best.json"), "--json"});
+           "--seconds", "2", "--session", path("t.db"), "-o", path("best.json"), "--json", "--progress"});
   ASSERT_EQ(o.code, 0) << o.err;
   std::istringstream lines(o.out);
   std::string line;
   nlohmann::json last;
-  int trials = 0;
+  int trials = 0, jobs = 0, progress = 0;
+  std::set<std::string> candidates, rows, tried;
   while (std::getline(lines, line)) {
     last = nlohmann::json::parse(line);
     trials += last.contains("trial") ? 1 : 0;
+    if (last.contains("job")) {
+      ++jobs;
+      EXPECT_GT(last["job"]["step_ns"], 0);
+      EXPECT_EQ(last["job"]["changes"], "");
+    }
+    if (last.contains("candidate")) candidates.insert(last["candidate"]["changes"]);
+    if (last.contains("trial")) tried.insert(last["trial"]["changes"]);
+    if (last.contains("row")) rows.insert(last["row"]["changes"]);
+    if (last.value("event", "") == "progress") {
+      ++progress;
+      EXPECT_LE(last["seconds_left"], 2.0);
+    }
   }
+  EXPECT_EQ(jobs, 1);
+  EXPECT_GT(progress, 0);
   EXPECT_GT(trials, 0);
+  for (const std::string& changes : tried) EXPECT_TRUE(candidates.count(changes)) << changes;
+  candidates.insert("");
+  EXPECT_EQ(rows, candidates) << "the last rows are all that there were";
   ASSERT_TRUE(last.contains("best"));
   EXPECT_EQ(last["recipe"], path("best.json"));
   const auto recipe = read_recipe(path("best.json"));

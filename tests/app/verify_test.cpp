@@ -191,6 +191,10 @@ TEST_F(Commands, VerifyPrintsEveryTensorAsJson) {
   EXPECT_TRUE(summary["verified"].get<bool>());
   EXPECT_EQ(summary["tensors"].get<int>(), tensors);
   EXPECT_TRUE(summary["culprit"].is_null());
+  EXPECT_EQ(summary["steps"], 3);
+  EXPECT_LE(summary["worst"]["error"], summary["worst"]["bound"]);
+  EXPECT_FALSE(summary["worst"]["name"].get<std::string>().empty());
+  EXPECT_EQ(o.out.find("\"progress\""), std::string::npos) << "only where it is asked for";
 }
 
 }  // namespace

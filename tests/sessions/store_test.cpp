@@ -170,8 +170,8 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
             "launch|NULL|0\nlaunch|NULL|4\ncopy|1|NULL\ncopy|0|NULL\n");
 }
 
-// What versions 9 to 6 brought, undone.
-const std::string kNoVersion9 = "DROP TABLE annotation; DROP TABLE prediction; ";
+// What versions 10 to 6 brought, undone.
+const std::string kNoVersion9 = "DROP TABLE configuration; DROP TABLE annotation; DROP TABLE prediction; ";
 const std::string kNoRanks =
     kNoVersion9 +
     "DROP INDEX implementation_of_run; DROP TABLE implementation; "
@@ -220,7 +220,7 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   ASSERT_TRUE(store.ok()) << error_of(store);
   EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
   store = Error{};
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "9\n0\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "10\n0\n");
   shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
@@ -255,7 +255,7 @@ TEST_F(StoreTest, FilesOfVersion5AreReadAndGetFingerprints) {
   }
   EXPECT_EQ(
       shell(path, "PRAGMA user_version; SELECT run, pass, rule, site, fingerprint, matched FROM v_instances"),
-      "9\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
+      "10\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
       "2|fuse-bias-activation|matmul-relu|out|@0123456789ab.2|0\n");
   shell(path, "INSERT INTO pass_instance VALUES (1, 0, 0, '@0123456789ab')");
   auto reader = Store::open(path, StoreMode::read);
@@ -356,7 +356,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "9\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "10\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);
@@ -499,12 +499,40 @@ TEST_F(StoreTest, TrialsAreKeptByJobAndInOrder) {
   EXPECT_EQ((*trials)[1].changes, "passes=none");
   EXPECT_EQ((*trials)[1].peak_bytes, 4096);
   EXPECT_TRUE((*reader)->list_trials("job c")->empty());
+  EXPECT_EQ((*reader)->list_trials()->size(), 3u) << "of all jobs";
   EXPECT_FALSE((*reader)->add_trial(first).ok()) << "opened for reading";
   reader = Error{};
   shell(file("s.db"), "UPDATE trial SET ratio = 3 WHERE id = 1");
   reader = Store::open(file("s.db"), StoreMode::read);
   ASSERT_TRUE(reader.ok());
   EXPECT_EQ((*reader)->list_trials("job a")->size(), 1u) << "a changed row is left out";
+}
+
+TEST_F(StoreTest, ConfigurationsAreKeptBesideTheirTrials) {
+  const TriedConfiguration job{"job a", "", "", "p0", 8192, 2e6, 1, 1e-6, "{}"},
+      other{"job b", "passes=none", "none", "p1", 4096, 3e6, 0.5, -1, "{}"};
+  {
+    auto store = Store::open(file("s.db"), StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    for (const TriedConfiguration* c : {&job, &other}) ASSERT_TRUE((*store)->add_configuration(*c).ok());
+  }
+  shell(file("s.db"),
+        "INSERT INTO configuration SELECT NULL, created_utc, job, changes, label, plan_hash, 1, "
+        "step_ns, predicted, error, recipe, digest FROM configuration WHERE id = 1");
+  auto reader = Store::open(file("s.db"), StoreMode::read);
+  ASSERT_TRUE(reader.ok());
+  const auto all = (*reader)->list_configurations();
+  ASSERT_TRUE(all.ok()) << error_of(all);
+  ASSERT_EQ(all->size(), 2u) << "a changed row is left out";
+  const auto of_b = (*reader)->list_configurations("job b");
+  ASSERT_EQ(of_b->size(), 1u);
+  EXPECT_EQ((*of_b)[0].label, "none");
+  EXPECT_EQ((*of_b)[0].predicted, 0.5);
+  EXPECT_EQ((*of_b)[0].error, -1);
+  EXPECT_EQ((*of_b)[0].peak_bytes, 4096);
+  EXPECT_EQ((*all)[0].error, 1e-6);
+  EXPECT_TRUE((*reader)->list_configurations("job c")->empty());
+  EXPECT_FALSE((*reader)->add_configuration(job).ok()) << "opened for reading";
 }
 
 TEST_F(StoreTest, LiveReadingAndTwoWriters) {

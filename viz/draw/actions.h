@@ -22,6 +22,7 @@ struct Actions {
   std::optional<Pipeline> pipeline;       // plan again with these passes
   enum class RulesAsk : std::uint8_t { none, choose, read_again, remove };
   RulesAsk rules = RulesAsk::none;  // the file of the user's rules
+  bool verify = false;              // prove the passes that stand
   std::string copied;               // was put on the clipboard: worth a toast
   std::string show_operator;        // open the page of this operator
   bool show_node_panel = false;

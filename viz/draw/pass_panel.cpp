@@ -224,6 +224,50 @@ void details(const PassView& pass, std::int64_t run, const Pipeline& pipeline, P
   ImGui::Unindent(px(42));
 }
 
+struct ProofLook {
+  std::string sign, words, tip;
+  ImU32 color = 0;
+};
+
+ProofLook look_of(const PassProof& proof) {
+  const Palette& p = palette();
+  const bool equal = proof.state == PassProof::State::equal;
+  ProofLook look{
+      equal ? "\u2713" : "\u2717", equal ? "proved equal" : "strays",
+      equal ? "Proved equal to the job without passes in f64" : "Strays from the job without passes in f64",
+      proof.other ? p.text_faint
+      : equal     ? p.good
+                  : p.bad};
+  if (proof.other) look.tip += ", of other settings: a click verifies again";
+  look.tip += "\n" + proof.detail;
+  return look;
+}
+
+// A pill that ends at `right`: with its words where there is room for them behind `left`. Its width; 0: no room at all.
+float draw_proof(const PassView& pass, const PassProof& proof, float left, float right, float top,
+                 float height, bool* hovered) {
+  const ProofLook look = look_of(proof);
+  ImFont* font = theme().small;
+  const auto width_of = [&](const std::string& s) {
+    return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.c_str()).x + px(10);
+  };
+  std::string said = look.sign + " " + look.words;
+  if (right - width_of(said) < left) said = look.sign;
+  const float width = width_of(said), tall = font->FontSize + px(4);
+  if (right - width < left) return 0;
+  const ImVec2 min{std::round(right - width), std::round(top + (height - tall) / 2)},
+      max{right, min.y + tall};
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(min, max, mix(palette().panel, look.color, 0.18f), tall / 2);
+  list->AddRect(min, max, mix(palette().panel, look.color, 0.55f), tall / 2);
+  list->AddText(font, font->FontSize, {min.x + px(5), min.y + px(2) - 0.5f}, look.color, said.c_str());
+  const bool equal = proof.state == PassProof::State::equal;
+  register_rect(std::string("proof.") + pass.def->name, min, max, look.words,
+                std::string(proof.other ? "other, " : "") + (equal ? "equal" : "strays " + proof.site));
+  *hovered = ImGui::IsItemHovered() && ImGui::IsMouseHoveringRect(min, max);
+  return width;
+}
+
 void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipeline, bool planning,
               PassPanelState& state, Actions& actions) {
   const std::string name = pass.def->name;
@@ -235,11 +279,13 @@ void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipe
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float width = ImGui::GetContentRegionAvail().x, height = ImGui::GetFrameHeight();
   ImGui::PushID(name.c_str());
-  if (ImGui::InvisibleButton("row", {std::max(width, px(20)), height}))
-    state.open = state.open == name ? std::string() : name;
+  const bool clicked = ImGui::InvisibleButton("row", {std::max(width, px(20)), height});
   const bool hovered = ImGui::IsItemHovered();
   register_item("pass-row." + name, name, count_text_of(pass));
-  tip(pass.def->summary);
+  if (state.scroll_to == name) {
+    ImGui::SetScrollHereY(0.1f);
+    state.scroll_to.clear();
+  }
   ImGui::PopID();
   ImDrawList* list = ImGui::GetWindowDrawList();
   const Palette& p = palette();
@@ -269,10 +315,23 @@ void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipe
                                        : p.text_dim;
   right -= count_width + px(4);
   list->AddText(small, small->FontSize, {right, small_y}, ink, count.c_str());
+  const float name_end = at.x + ImGui::CalcTextSize(shown.c_str()).x + px(8);
+  const auto proof = pass.enabled ? state.proofs.find(name) : state.proofs.end();
+  bool over_proof = false;
+  if (proof != state.proofs.end())
+    if (const float taken =
+            draw_proof(pass, proof->second, name_end, right - px(8), at.y, height, &over_proof);
+        taken > 0)
+      right -= taken + px(8);
+  tip(over_proof ? look_of(proof->second).tip : std::string(pass.def->summary));
+  if (clicked && over_proof && proof->second.other)
+    actions.verify = true;
+  else if (clicked)
+    state.open = state.open == name ? std::string() : name;
   if (pass.enabled && pass.rejected > 0) {
     const std::string rejected = fmt::format("{} skipped", pass.rejected);
     right -= small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, rejected.c_str()).x + px(12);
-    if (right > at.x + ImGui::CalcTextSize(name.c_str()).x + px(8)) {
+    if (right > name_end) {
       list->AddText(small, small->FontSize, {right, small_y}, planning ? p.text_faint : p.warn,
                     rejected.c_str());
     }

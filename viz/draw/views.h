@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@
 #include "viz/model/operator_page.h"
 #include "viz/model/pass_model.h"
 #include "viz/model/roofline_model.h"
+#include "viz/model/tune_table.h"
+#include "viz/model/worth_table.h"
 
 namespace gradloom {
 
@@ -47,9 +50,11 @@ struct PassPreview {  // the example of a pass, drawn
 
 struct PassPanelState {
   std::string open;                                            // pass whose details are shown
+  std::string scroll_to;                                       // pass to bring into view, then reset
   std::string error;                                           // of the last option edit
   std::vector<std::pair<std::string, std::string>> edits;      // "pass.option" -> text being typed
   std::map<std::string, std::optional<PassPreview>> previews;  // by pass, once its details were open
+  std::map<std::string, PassProof> proofs;                     // by pass; the application's
 };
 // Changes arrive in Actions::pipeline and Actions::rules. `planning`: a new plan is being made; the counts are of the
 // old one. `rules_file`: where the rules were read; empty: they came with the recipe.
@@ -80,6 +85,23 @@ struct RooflineViewState {
 };
 // Kernels as dots under the roofs of a processor, and by how far they are above what they take at least.
 void draw_roofline_view(const RooflineModel& model, RooflineViewState& state, Actions& actions);
+
+struct TuneViewState {
+  TableState table;
+  std::optional<std::string> selected, hovered;  // changes of a row; the job's are empty
+  std::set<std::string> pinned;                  // the application's, for this frame
+  std::optional<std::string> pin;                // asked for: the pin of this row the other way
+};
+// The configurations of a search as dots, time by memory, with the front as a line; below, the same as a table. The dot and
+// the row of one configuration are marked together.
+void draw_tune_front(const TuneTable& table, TuneViewState& state, ImVec2 size);
+void draw_tune_rows(const TuneTable& table, TuneViewState& state, float height);
+
+struct WaterfallViewState {
+  bool alone = false, memory = false;
+  std::string open_pass;  // asked for: show this pass
+};
+void draw_waterfall(const WorthTable& table, WaterfallViewState& state);
 
 struct CompareViewState {
   int table = 0;  // kernels, phases, scopes

@@ -72,6 +72,13 @@ std::string format_value(double value, Unit unit) {
   return fmt::format("{:.5g}", value);
 }
 
+std::string format_error(double value) {
+  if (value < 0) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1e", value);
+  return text;
+}
+
 std::string format_change(double value, Unit unit) {
   if (std::isnan(value)) return "not measured";
   if (value == 0) return "no change";

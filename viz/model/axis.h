@@ -14,6 +14,7 @@ enum class Unit : uint8_t { kPlain, kNs, kBytes, kFlop, kPercent, kCount };
 std::string format_value(double value, Unit unit);
 // Signed change: "+12.0 %", "\u22123.1 MiB"; "no change" for zero.
 std::string format_change(double value, Unit unit);
+std::string format_error(double value);  // of numerics: "1.2e-07"; empty below 0: not measured
 
 struct Axis {
   double min = 0, max = 1;  // max > min after nice()

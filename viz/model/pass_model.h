@@ -18,6 +18,15 @@ struct WhyNot {
   std::vector<std::string> sites;  // all of them
 };
 
+// What verify said of a pass that was on.
+struct PassProof {
+  enum class State : std::uint8_t { equal, strays };
+  State state = State::equal;
+  bool other = false;  // with other settings than those that stand
+  std::string site;    // where it strays; empty: with no instance alone to blame
+  std::string detail;  // tensor and bound, steps, when
+};
+
 struct PassView {
   const PassDef* def = nullptr;
   bool rule = false;  // of the user's
