@@ -21,6 +21,7 @@ constexpr Panel kPanels[] = {
     {"Compare", "view.compare", "Timeline", draw_compare_panel},
     {"Advice", "view.advice", "Compare", draw_advice_panel},
     {"What if", "view.what-if", "Advice", draw_what_if_panel},
+    {"Trends", "view.trends", "What if", draw_trends_panel},
     {"Node", nullptr, "Graph", draw_node_panel},
     {"Run", nullptr, "Curve", draw_run_panel},
     {"Curve", "view.loss", "Runs", draw_curve_panel},
@@ -29,7 +30,7 @@ constexpr Panel kPanels[] = {
 };
 
 constexpr const char* kDefaultLayout =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if,Node*),h0.500(Run*,"
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if|Trends,Node*),h0.500(Run*,"
     "Curve*|Runs|Notes)))";
 
 std::vector<TabPlace> places() {

@@ -54,6 +54,7 @@ Settings parse_settings(const std::string& json) {
   if (!(settings.scale >= 0.5f && settings.scale <= 4)) settings.scale = 1;
   take(root, "layout", settings.layout);
   take(root, "last_folder", settings.last_folder);
+  take(root, "tour_seen", settings.tour_seen);
   take(root, "follow_run", settings.follow_run);
   if (const auto list = root.find("recents"); list != root.end() && list->is_array()) {
     for (const Json& item : *list) {
@@ -71,6 +72,7 @@ std::string settings_json(const Settings& settings) {
   const Json root = {{"dark", settings.dark},
                      {"scale", settings.scale},
                      {"follow_run", settings.follow_run},
+                     {"tour_seen", settings.tour_seen},
                      {"last_folder", settings.last_folder},
                      {"layout", settings.layout},
                      {"recents", settings.recents}};

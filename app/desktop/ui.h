@@ -19,6 +19,7 @@
 #include "viz/draw/platform.h"
 #include "viz/draw/plots.h"
 #include "viz/draw/table.h"
+#include "viz/draw/trend_view.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 #include "viz/model/kernel_table.h"
@@ -88,6 +89,24 @@ struct WhatIfForm {
   std::vector<Faster> faster;
   int on = 0;        // 0: the same processor; known_hardware() from 1 on
   TableState table;  // of the answer
+  int tab = 0;       // a question, scores
+  bool keep = true;  // the prediction, for a run to measure it
+  TableState scores;
+};
+
+// The trends tab: which series is shown.
+struct TrendsState {
+  const void* of = nullptr;  // what was read
+  int series = 0;
+  TrendViewState view;
+};
+
+// The steps of the tour and where it is.
+constexpr int kTourSteps = 5;
+struct TourState {
+  int step = -1;         // -1: it is not shown
+  bool waiting = false;  // for the sample to be open
+  int shown = -1;        // step whose tab was brought to the front
 };
 
 enum class Canvas : std::uint8_t { graph, timeline, icicle };
@@ -124,6 +143,9 @@ struct Ui {
   MemoryViewState memory;
   RooflineState roofline;
   WhatIfForm what_if;
+  TrendsState trends;
+  TourState tour;
+  bool tell_capture = false;  // the first screen tells how a PyTorch script's capture is made
   PassPanelState passes;
   CompareViewState compare;
   LossPlotState loss_plot;
@@ -176,6 +198,7 @@ struct Ui {
   void follow_run_shown();
   void share_marks();
   void reset_layout();
+  void start_tour();  // opens the sample where nothing is open
 };
 
 std::vector<Command> make_commands(Ui& ui);
@@ -202,6 +225,8 @@ void draw_compare_panel(Ui& ui);
 void draw_advice_panel(Ui& ui);
 void draw_roofline_panel(Ui& ui);
 void draw_what_if_panel(Ui& ui);
+void draw_scores(Ui& ui);  // of predictions: the other half of the what-if tab
+void draw_trends_panel(Ui& ui);
 void draw_notes_panel(Ui& ui);
 // What stands where a model would be shown: that none is open, or that the session's is
 // not found and where it was.
@@ -212,6 +237,10 @@ void draw_note_editor(Ui& ui);
 void draw_run_menu(Ui& ui);
 void draw_run_name(Ui& ui);
 void draw_run_editor(Ui& ui);
+
+// The card of the tour's step, over everything; its keys are its own while it is shown: true.
+void draw_tour(Ui& ui);
+bool tour_keys(Ui& ui);
 
 // Opens the file dialog for a purpose; what is chosen is handled by draw_dialogs.
 void show_dialog(Ui& ui, DialogPurpose purpose);
