@@ -196,6 +196,7 @@ std::vector<Command> make_commands(Ui& ui) {
   add_run(ui, list);
   add_run_edits(ui, list);
   list.push_back({"app.keys", "Keys and gestures", "Help", false, nullptr, [&ui] { ui.key_sheet = true; }});
+  list.push_back({"help.tour", "Tour of the window", "Help", false, nullptr, [&ui] { ui.start_tour(); }});
   list.push_back({"help.about", "About Gradloom", "Help", false, nullptr, [&ui] { ui.about = true; }});
   return list;
 }
