@@ -5,6 +5,8 @@
 
 #include "app/advice/advice.h"
 #include "app/recipe_flags.h"
+#include "app/roofline.h"
+#include "app/trends.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
 #include "sessions/find_model.h"
@@ -23,6 +25,23 @@ Status add_advice(Report& report, const std::string& session, std::stop_token st
                              part(f.gain.high_ns)});
   }
   return {};
+}
+
+// Under the roofs that are known of its processor, else those that its own kernels reached.
+void add_roofline(Report& report) {
+  if (!report.run.has_times() || !report.run.summary.has_recipe()) return;
+  if (const auto hardware = hardware_of_run(report.run, ""); hardware.ok())
+    report.roofline = roofline_of_run(report.run, *hardware);
+}
+
+// The series of the session that the run is one of. A page without it is better than none: another run may be damaged.
+void add_trend(Report& report, const std::string& session, std::stop_token stop) {
+  auto trends = find_trends({session}, {}, std::move(stop));
+  if (!trends.ok()) return;
+  for (Trend& trend : *trends)
+    if (std::any_of(trend.runs.begin(), trend.runs.end(),
+                    [&](const TrendRun& run) { return run.run.id == report.run.summary.id; }))
+      report.trend = std::move(trend);
 }
 
 }  // namespace
@@ -55,6 +74,8 @@ Result<WrittenReport> write_run_report(const std::string& session, const std::st
   if (summary.has_recipe() && !report.run.recipe_json.empty())
     report.replay = "gradloom export " + shell_quoted(report.session) + " --run " +
                     std::to_string(summary.id) + " -o recipe.json\ngradloom train --recipe recipe.json";
+  add_roofline(report);
+  add_trend(report, session, stop);
   if (advise) TRY(add_advice(report, session, std::move(stop)));
   const std::string page = markdown ? report_markdown(report) : report_html(report);
   TRY(atomic_write_file(output, page));

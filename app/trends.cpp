@@ -15,7 +15,6 @@ namespace gradloom {
 namespace {
 
 constexpr std::size_t kRunsBeside = 3;  // a change, whose kernels are compared
-constexpr std::size_t kMostKernels = 8;
 // What differs from run to run without being a cause.
 constexpr const char* kNoCauses[] = {"available_bytes", "load_before",        "load_after",
                                      "frequency_mhz",   "model.from_session", "gpu.looked_ns"};
@@ -91,6 +90,7 @@ class TrendFinder {
       const std::string hardware = gpu.empty() ? row_of(rows, "cpu_model") : gpu;
       Trend& trend = series_[run.model_hash + " " + run.device + " " + hardware];
       trend.model = model_label(run.model);
+      trend.model_hash = run.model_hash;
       trend.hardware = run.device + " (" + hardware + ")";
       trend.runs.push_back({session, run});
     }
@@ -106,7 +106,7 @@ class TrendFinder {
       if (trend.runs.size() > kMostTrendRuns)
         trend.runs.erase(trend.runs.begin(), trend.runs.end() - static_cast<std::ptrdiff_t>(kMostTrendRuns));
       std::vector<double> ns;
-      for (const TrendRun& run : trend.runs) ns.push_back(static_cast<double>(run.run.median_step_ns));
+      for (const TrendRun& run : trend.runs) ns.push_back(run.step_ns());
       for (const ChangePoint& point : change_points(ns, options_.changes))
         trend.changes.push_back(TRY(explain(trend, point)));
       all.push_back(std::move(trend));
@@ -127,8 +127,8 @@ class TrendFinder {
     return runs;
   }
 
-  // Adds the mean of what kernels take in these runs.
-  static void add_means(const std::vector<RunRecord>& runs, double TrendKernel::*ns,
+  // Adds the mean of what kernels take in these runs. False: none of them was timed kernel by kernel.
+  static bool add_means(const std::vector<RunRecord>& runs, double TrendKernel::*ns,
                         std::map<std::string, TrendKernel>& kernels) {
     const auto timed =
         std::count_if(runs.begin(), runs.end(), [](const RunRecord& r) { return r.has_times(); });
@@ -141,6 +141,7 @@ class TrendFinder {
         kernel.*ns += static_cast<double>(row.step_ns) / static_cast<double>(timed);
       }
     }
+    return timed > 0;
   }
 
   Result<TrendChange> explain(const Trend& trend, const ChangePoint& point) {
@@ -152,11 +153,12 @@ class TrendFinder {
     change.settings = differences(flat_settings(before.back()), flat_settings(after.front()));
     change.machine = differences(machine_rows(before.back()), machine_rows(after.front()));
     std::map<std::string, TrendKernel> kernels;
-    add_means(before, &TrendKernel::before_ns, kernels);
-    add_means(after, &TrendKernel::after_ns, kernels);
+    const bool told_before = add_means(before, &TrendKernel::before_ns, kernels),
+               told_after = add_means(after, &TrendKernel::after_ns, kernels);
+    if (!told_before || !told_after) kernels.clear();  // all would seem to have come or gone
     for (const auto& [_, kernel] : kernels) change.kernels.push_back(kernel);
     std::stable_sort(change.kernels.begin(), change.kernels.end(), [](const auto& a, const auto& b) {
-      return std::abs(a.after_ns - a.before_ns) > std::abs(b.after_ns - b.before_ns);
+      return std::abs(a.change_ns()) > std::abs(b.change_ns());
     });
     return change;
   }
@@ -173,24 +175,15 @@ std::string level_text(const ChangePoint& p) {
                      p.after / p.before);
 }
 
-std::string run_text(const TrendRun& run, bool several_sessions) {
-  return (several_sessions ? escaped(run.session) + "#" : "run ") + std::to_string(run.run.id) +
-         (run.run.name.empty() ? "" : " (" + escaped(run.run.name) + ")") + ", " +
-         escaped(run.run.started_utc);
-}
-
 std::string change_text(const Trend& trend, const TrendChange& change, bool several_sessions) {
   std::string text = fmt::format("  {} since {}: {} (p {:.4f})\n", change.slower() ? "SLOWER" : "FASTER",
-                                 run_text(trend.runs[change.point.at], several_sessions),
+                                 trend_run_text(trend.runs[change.point.at], several_sessions) + ", " +
+                                     escaped(trend.runs[change.point.at].run.started_utc),
                                  level_text(change.point), change.point.p);
   for (const std::string& setting : change.settings) text += "    setting  " + setting + "\n";
   for (const std::string& part : change.machine) text += "    machine  " + part + "\n";
-  std::size_t shown = 0;
-  const double whole = std::abs(change.point.after - change.point.before);
-  for (const TrendKernel& k : change.kernels) {
-    const double ns = k.after_ns - k.before_ns;
-    if (shown >= kMostKernels || std::abs(ns) < 0.02 * whole) break;
-    ++shown;
+  for (const TrendKernel& k : causing_kernels(change)) {
+    const double ns = k.change_ns();
     text +=
         fmt::format("    kernel   {}{} {} ({}): {} -> {}\n", ns < 0 ? "-" : "+", duration_text(std::abs(ns)),
                     escaped(k.node), escaped(k.phase), duration_text(k.before_ns), duration_text(k.after_ns));
@@ -207,46 +200,67 @@ Result<std::vector<Trend>> find_trends(const std::vector<std::string>& sessions,
   return finder.trends();
 }
 
+namespace {
+
+Json change_json(const TrendChange& c) {
+  Json kernels = Json::array();
+  for (const TrendKernel& k : causing_kernels(c))
+    kernels.push_back(
+        {{"node", k.node}, {"phase", k.phase}, {"before_ns", k.before_ns}, {"after_ns", k.after_ns}});
+  return {{"at", c.point.at},
+          {"verdict", c.slower() ? "SLOWER" : "FASTER"},
+          {"before_ns", c.point.before},
+          {"after_ns", c.point.after},
+          {"ratio", c.ratio()},
+          {"p", c.point.p},
+          {"settings", c.settings},
+          {"machine", c.machine},
+          {"kernels", kernels}};
+}
+
+}  // namespace
+
 Json trend_json(const Trend& trend) {
-  Json runs = Json::array(), changes = Json::array();
+  Json runs = Json::array(), levels = Json::array(), changes = Json::array(), baselines = Json::array();
   for (const TrendRun& r : trend.runs)
     runs.push_back({{"session", r.session},
                     {"run", r.run.id},
                     {"name", r.run.name},
                     {"started", r.run.started_utc},
+                    {"steps", r.run.steps},
                     {"median_step_ns", r.run.median_step_ns},
-                    {"plan_peak_bytes", r.run.plan_peak_bytes}});
-  for (const TrendChange& c : trend.changes) {
-    Json kernels = Json::array();
-    for (const TrendKernel& k : c.kernels) {
-      if (kernels.size() >= kMostKernels) break;
-      kernels.push_back(
-          {{"node", k.node}, {"phase", k.phase}, {"before_ns", k.before_ns}, {"after_ns", k.after_ns}});
-    }
-    changes.push_back({{"at", c.point.at},
-                       {"verdict", c.slower() ? "SLOWER" : "FASTER"},
-                       {"before_ns", c.point.before},
-                       {"after_ns", c.point.after},
-                       {"p", c.point.p},
-                       {"settings", c.settings},
-                       {"machine", c.machine},
-                       {"kernels", kernels}});
-  }
-  return {{"model", trend.model}, {"hardware", trend.hardware}, {"runs", runs}, {"changes", changes}};
+                    {"plan_peak_bytes", r.run.plan_peak_bytes},
+                    {"passes", r.run.passes},
+                    {"tags", r.run.tags},
+                    {"note", r.run.note},
+                    {"pinned", r.run.pinned}});
+  for (const TrendLevel& l : trend_levels(trend))
+    levels.push_back({{"from", l.from},
+                      {"to", l.to},
+                      {"median_ns", l.median_ns},
+                      {"low_ns", l.low_ns},
+                      {"high_ns", l.high_ns}});
+  for (const TrendChange& c : trend.changes) changes.push_back(change_json(c));
+  for (const TrendBaseline& b : trend_baselines(trend))
+    baselines.push_back({{"at", b.run}, {"ratio", b.ratio}});
+  return {{"model", trend.model}, {"hardware", trend.hardware}, {"runs", runs},
+          {"levels", levels},     {"changes", changes},         {"baselines", baselines}};
 }
 
 std::string trends_text(const std::vector<Trend>& trends) {
   if (trends.empty()) return "no finished runs";
   std::string text;
   for (const Trend& trend : trends) {
-    bool several = false;
-    for (const TrendRun& run : trend.runs) several |= run.session != trend.runs.front().session;
-    text += fmt::format("{} on {}: {}, {} to {}\n", escaped(trend.model), escaped(trend.hardware),
-                        plural_text(static_cast<std::int64_t>(trend.runs.size()), "run"),
-                        duration_text(static_cast<double>(trend.runs.front().run.median_step_ns)),
-                        duration_text(static_cast<double>(trend.runs.back().run.median_step_ns)));
+    text +=
+        fmt::format("{} on {}: {}, {} to {}\n", escaped(trend.model), escaped(trend.hardware),
+                    plural_text(static_cast<std::int64_t>(trend.runs.size()), "run"),
+                    duration_text(trend.runs.front().step_ns()), duration_text(trend.runs.back().step_ns()));
     if (trend.changes.empty()) text += "  no change of level\n";
-    for (const TrendChange& change : trend.changes) text += change_text(trend, change, several);
+    for (const TrendChange& change : trend.changes)
+      text += change_text(trend, change, trend.several_sessions());
+    for (const TrendBaseline& b : trend_baselines(trend))
+      text += fmt::format("  the newest level is {:.2f}x as long as the pinned {}\n", b.ratio,
+                          trend_run_text(trend.runs[b.run], trend.several_sessions()));
   }
   text.pop_back();
   return text;

@@ -10,30 +10,9 @@
 #include <vector>
 
 #include "app/output.h"
-#include "sessions/change_points.h"
-#include "sessions/store.h"
+#include "viz/model/trend.h"
 
 namespace gradloom {
-
-struct TrendRun {
-  std::string session;
-  RunSummary run;
-};
-struct TrendKernel {
-  std::string node, phase;
-  double before_ns = 0, after_ns = 0;  // of a step, mean over the runs beside the change
-};
-struct TrendChange {
-  ChangePoint point;
-  std::vector<std::string> settings, machine;  // "passes: default -> none"
-  std::vector<TrendKernel> kernels;            // by how much they change
-  bool slower() const { return point.after > point.before; }
-};
-struct Trend {
-  std::string model, hardware;
-  std::vector<TrendRun> runs;  // the oldest first
-  std::vector<TrendChange> changes;
-};
 
 struct TrendOptions {
   ChangePointOptions changes;
@@ -45,6 +24,7 @@ constexpr std::size_t kMostTrendRuns = 2000;  // of a series; the newest
 Result<std::vector<Trend>> find_trends(const std::vector<std::string>& sessions, const TrendOptions& options,
                                        std::stop_token stop);
 
+// Series, runs with pins and tags, levels, changes with what changed, baselines: all that the window shows.
 Json trend_json(const Trend& trend);
 std::string trends_text(const std::vector<Trend>& trends);
 

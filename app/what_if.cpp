@@ -405,9 +405,6 @@ std::string answer_text(const WhatIf& question, const WhatIfAnswer& a) {
   return text;
 }
 
-namespace {
-
-// Over the predictions that were measured; NaN: none was.
 double median_error(const std::vector<PredictionScore>& scores) {
   std::vector<double> errors;
   for (const PredictionScore& s : scores)
@@ -415,9 +412,13 @@ double median_error(const std::vector<PredictionScore>& scores) {
   return errors.empty() ? std::nan("") : median(errors);
 }
 
-}  // namespace
+std::string measuring_command(const KeptPrediction& prediction, const std::string& session) {
+  if (prediction.plan_hash.empty()) return {};
+  const auto recipe = parse_recipe(prediction.recipe_json);
+  return recipe ? command_line(*recipe, {.session = session}) : std::string();
+}
 
-Json scores_json(const std::vector<PredictionScore>& scores) {
+Json scores_json(const std::vector<PredictionScore>& scores, const std::string& session) {
   Json rows = Json::array();
   for (const PredictionScore& s : scores) {
     const KeptPrediction& p = s.prediction;
@@ -431,6 +432,8 @@ Json scores_json(const std::vector<PredictionScore>& scores) {
       rows.back()["measured_ns"] = s.measured_ns;
       rows.back()["error"] = s.error();
       rows.back()["in_range"] = s.in_range();
+    } else {
+      rows.back()["measure"] = measuring_command(p, session);
     }
   }
   return {{"predictions", rows}, {"median_error", json_number(median_error(scores))}};

@@ -76,9 +76,14 @@ struct PredictionScore {
 };
 Result<std::vector<PredictionScore>> score_predictions(Store& store);
 
+double median_error(
+    const std::vector<PredictionScore>& scores);  // of those measured, without sign; NaN: none was
+// The command line of a run that measures it, into `session`; empty: none can.
+std::string measuring_command(const KeptPrediction& prediction, const std::string& session);
+
 Json answer_json(const WhatIf& question, const WhatIfAnswer& answer);
 std::string answer_text(const WhatIf& question, const WhatIfAnswer& answer);
-Json scores_json(const std::vector<PredictionScore>& scores);
+Json scores_json(const std::vector<PredictionScore>& scores, const std::string& session);
 std::string scores_text(const std::vector<PredictionScore>& scores);
 
 }  // namespace gradloom

@@ -38,21 +38,21 @@ Status open_with(const Options& o, CommandContext& context) {
   if (!o.headless && (!o.script.empty() || !o.screenshot.empty()))
     return Error{Errc::usage, "--script and --screenshot need --headless"};
   TRY(o.recipe.load_ops());
-  const FileKind kind = file_kind(o.path);
   if (!o.remote_program.empty()) options.remote_program = o.remote_program;
-  if (is_remote(o.path)) {
-    TRY(parse_remote(o.path));
-    options.path = o.path;
-  } else if (o.path.empty() ? o.recipe.given("recipe")
-                            : kind == FileKind::model || kind == FileKind::unknown) {
+  const std::string path = file_to_open(o.path);
+  const FileKind kind = file_kind(path);
+  if (is_remote(path)) {
+    TRY(parse_remote(path));
+    options.path = path;
+  } else if (path.empty() ? o.recipe.given("recipe") : kind == FileKind::model || kind == FileKind::unknown) {
     RecipeFlags flags = o.recipe;
-    flags.set_model(o.path);
+    flags.set_model(path);
     Recipe recipe = TRY(flags.resolve());
     // Without a recipe the window starts where a first look is most useful; what a flag says stays.
     if (!flags.given("recipe") && !flags.given("steps")) recipe.steps = kFirstSteps;
     options.recipe = std::move(recipe);
   } else {
-    options.path = o.path;
+    options.path = path;
   }
   const Finishing finishing(context);  // runs are child processes, which the window ends with itself
   return open_window(options, context.stop);
@@ -65,7 +65,8 @@ CommandRun declare_open(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option(
       "FILE", options->path,
-      "ONNX model, session (.db) or recipe (.json), or a session of another machine: ssh://[user@]host[:port]/path");
+      "ONNX model, session (.db), recipe (.json), a folder that gradloom.torch.capture wrote, or a session of another machine: "
+      "ssh://[user@]host[:port]/path");
   options->recipe.declare(app, false);
   app.add_option("--session", options->session, "session file in which runs are recorded");
   app.add_flag("--headless", options->headless, "draw without a display, through EGL");

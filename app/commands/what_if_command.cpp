@@ -32,7 +32,7 @@ Result<WhatIf> question_of(const WhatIfOptions& o) {
 Status show_scores(const std::string& session, const Output& out) {
   const auto store = TRY(Store::open(session, StoreMode::read));
   const std::vector<PredictionScore> scores = TRY(score_predictions(*store));
-  out.object(scores_json(scores));
+  out.object(scores_json(scores, session));
   out.text(scores_text(scores));
   return {};
 }

@@ -227,6 +227,7 @@ std::vector<Command> make_commands(Ui& ui) {
   list.push_back({"app.change_keys", "Change keys\u2026", "Help", false, nullptr,
                   [&ui] { ui.preferences.show(Preferences::Dialog::keys); }});
   list.push_back({"app.keys", "Keys and gestures", "Help", false, nullptr, [&ui] { ui.key_sheet = true; }});
+  list.push_back({"help.tour", "Tour of the window", "Help", false, nullptr, [&ui] { ui.start_tour(); }});
   list.push_back({"help.about", "About Gradloom", "Help", false, nullptr, [&ui] { ui.about = true; }});
   return list;
 }

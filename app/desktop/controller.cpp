@@ -95,11 +95,12 @@ std::string Controller::running_job() const {
   return reading.empty() ? planner_->running() : reading;
 }
 
-void Controller::open(const std::string& path) {
+void Controller::open(const std::string& named) {
+  const std::string path = file_to_open(named);
   state_.open_failed.reset();
   if (is_remote(path)) return open_remote(path);
   leave_remote();
-  FileKind kind = file_kind(path);
+  const FileKind kind = file_kind(path);
   if (kind == FileKind::session) return open_session(path);
   if (kind == FileKind::recipe) {
     planner_->post("model", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
@@ -206,6 +207,7 @@ void Controller::close_model() {
   fresh.settings = std::move(settings);
   fresh.devices = std::move(state_.devices);
   fresh.operators = std::move(state_.operators);
+  fresh.recents = std::move(state_.recents);
   state_ = std::move(fresh);
   history_.clear();
   baseline_key_.clear();

@@ -43,6 +43,8 @@ class Controller {
   void close_model();
   void reload_session();
   void show_run(std::int64_t id);
+  void show_run_of(const std::string& session, std::int64_t id);  // opens the session, if it is another one
+  void open_sample();                                             // sample_job()
 
   // One undoable change. What only concerns running (steps, data, ...) is not re-planned.
   void edit(const std::string& what, const std::function<void(Recipe&)>& change);
@@ -85,6 +87,16 @@ class Controller {
   // plan and a shown run.
   std::string scaling_command(const ScalingQuestion& question) const;
   void find_scaling(const ScalingQuestion& question);
+  // Of the open session and those that were added: reads them in the background where they changed.
+  void read_trends();
+  void add_trend_session(const std::string& path);
+  void remove_trend_session(const std::string& path);
+  void read_scores();  // of the session's predictions, the same
+  // What runs the job that was predicted, into the session; empty: no run can measure it.
+  std::string measure_command(const KeptPrediction& prediction) const;
+  void measure_prediction(const KeptPrediction& prediction);
+  void look_for_recents();  // fills state().recents, where the list has others
+  void forget_recent(const std::string& path);
   void measure_devices();  // what they reach: the roofs of the roofline
 
   // `over`: as tune --over takes it. Of the recipe as it stands; a search of the same job goes on from its trials.
@@ -189,6 +201,8 @@ class Controller {
   mutable std::string hash_;                         // of it
   std::shared_ptr<const PlanSnapshot> plan_before_;  // the last change
   std::int64_t changes_ = 0;
+  std::shared_ptr<const SessionSnapshot> trends_of_, scores_of_;  // what these were read of, with:
+  std::vector<std::string> trends_with_, recents_of_;
   std::int64_t wanted_run_ = 0;  // to show once the session is read again; 0: keep, -1: the newest
   std::unique_ptr<Child> child_;
   bool devices_asked_ = false, operators_asked_ = false;

@@ -119,9 +119,9 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
       !known(state_.run_b)) {
     show_comparison(state_.session->comparisons.front());
   } else if (!state_.comparison) {
-    const auto newest = [&](std::size_t i) { return i < of_model.size() ? of_model[i] : 0; };
-    const std::int64_t b = known(state_.run_b) ? state_.run_b : newest(0);
-    choose_sides(known(state_.run_a) ? state_.run_a : newest(b == newest(1) ? 0 : 1), b);
+    const auto nth = [&](std::size_t i) { return i < of_model.size() ? of_model[i] : 0; };
+    const std::int64_t b = known(state_.run_b) ? state_.run_b : nth(0);
+    choose_sides(known(state_.run_a) ? state_.run_a : nth(b == nth(1) ? 0 : 1), b);
   }
   // What is shown of a run that was deleted goes with it.
   if (state_.run && state_.run->session_path == state_.session_path &&
@@ -129,8 +129,10 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
     state_.run.reset();
     retime();
   }
-  const std::int64_t wanted =
-      wanted_run_ == -1 || !state_.run ? (of_model.empty() ? 0 : of_model[0]) : wanted_run_;
+  const bool newest = wanted_run_ == -1 || !state_.run;
+  const std::int64_t wanted = wanted_run_ > 0 && known(wanted_run_) ? wanted_run_
+                              : newest && !of_model.empty()         ? of_model[0]
+                                                                    : 0;
   wanted_run_ = 0;
   if (wanted != 0 && remote_ && !known(wanted))
     wanted_run_ = wanted;  // it is on its way

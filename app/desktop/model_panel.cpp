@@ -1,5 +1,4 @@
-// The model panel: what the opened file holds and what stands in the way of training
-// it; and the first screen.
+// The model panel: what the opened file holds and what stands in the way of training it.
 #include <fmt/format.h>
 #include <imgui.h>
 
@@ -179,59 +178,6 @@ void draw_model_panel(Ui& ui) {
   if (s.plan) draw_untrained(s.plan->parameters);
   draw_operators(m);
   ImGui::PopStyleVar();
-}
-
-void draw_welcome(Ui& ui) {
-  const Palette& p = palette();
-  const ImVec2 region = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorScreenPos();
-  const float width = std::min(px(560), region.x - px(48));
-  const AppState& s = ui.state();
-  const float rows = static_cast<float>(std::min<std::size_t>(s.settings.recents.size(), 6));
-  const float height = px(230) + rows * px(44);
-  const float x = at.x + (region.x - width) / 2, y = at.y + std::max(px(24), (region.y - height) * 0.4f);
-  ImGui::SetCursorScreenPos({x, y});
-  ImGui::BeginGroup();
-  text("Gradloom", p.text, theme().title);
-  text("See, optimize and run the training step of an ONNX model", p.text_dim);
-  ImGui::Dummy({width, px(10)});
-  if (s.opening) {
-    text("Reading the model\u2026", p.text_dim);
-  } else if (button("welcome.open", "Open a model, session or recipe\u2026", ButtonKind::kPrimary)) {
-    show_dialog(ui, DialogPurpose::open);
-  }
-  ImGui::SameLine(0, px(14));
-  ImGui::AlignTextToFramePadding();
-  text("or drop a .onnx, .db or .json file here", p.text_faint);
-  ImGui::Dummy({0, px(14)});
-  if (!s.settings.recents.empty()) text("Recent", p.text_dim, theme().bold);
-  int shown = 0;
-  for (const std::string& path : s.settings.recents) {
-    if (++shown > 6) break;
-    ImGui::PushID(path.c_str());
-    const ImVec2 min = ImGui::GetCursorScreenPos(), size{width, px(42)};
-    const bool clicked = ImGui::InvisibleButton("recent", size);
-    const bool hovered = ImGui::IsItemHovered();
-    register_item("recent." + std::to_string(shown - 1), path, path);
-    ImDrawList* list = ImGui::GetWindowDrawList();
-    list->AddRectFilled(min, {min.x + size.x, min.y + size.y}, hovered ? p.hover : p.panel, px(6));
-    const FileKind kind = file_kind(path);
-    const char* what = kind == FileKind::session ? "session" : kind == FileKind::recipe ? "recipe" : "model";
-    const std::string label =
-        kind == FileKind::model ? model_label(path) : std::filesystem::path(path).filename().string();
-    list->AddText({min.x + px(12), min.y + px(5)}, p.text, label.c_str());
-    const float kind_width = theme().small->CalcTextSizeA(theme().small->FontSize, FLT_MAX, 0, what).x;
-    list->AddText(theme().small, theme().small->FontSize,
-                  {min.x + size.x - kind_width - px(12), min.y + px(13)}, p.text_faint, what);
-    const std::string folder =
-        fit_text(theme().small, theme().small->FontSize, path, size.x - kind_width - px(40));
-    list->AddText(theme().small, theme().small->FontSize, {min.x + px(12), min.y + px(23)}, p.text_faint,
-                  folder.c_str());
-    if (clicked) ui.app.open(path);
-    ImGui::PopID();
-  }
-  ImGui::Dummy({0, px(16)});
-  text("Ctrl+O open    Ctrl+Shift+P commands    ? keys", p.text_faint, theme().small);
-  ImGui::EndGroup();
 }
 
 }  // namespace gradloom

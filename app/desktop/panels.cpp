@@ -23,6 +23,7 @@ constexpr Panel kPanels[] = {
     {"What if", "view.what-if", "Advice", draw_what_if_panel},
     {"Scaling", "view.scaling", "What if", draw_scaling_panel},
     {"Tune", "view.tune", "What if", draw_tune_panel},
+    {"Trends", "view.trends", "What if", draw_trends_panel},
     {"Node", nullptr, "Graph", draw_node_panel},
     {"Run", nullptr, "Curve", draw_run_panel},
     {"Curve", "view.loss", "Runs", draw_curve_panel},
@@ -50,15 +51,15 @@ const Panel* find_panel(std::string_view name) {
 std::span<const NamedLayout> built_in_layouts() {
   static const NamedLayout kLayouts[] = {
       {"Default",
-       "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if|Tune|Scaling,Node*),"
+       "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if|Trends|Tune|Scaling,Node*),"
        "h0.500(Run*,Curve*|Runs|Notes)))"},
       {"Graph focus",
-       "h0.800(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if|Tune|Scaling,Node*|Model|Passes|Run|Curve|Runs|Notes)"},
+       "h0.800(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if|Trends|Tune|Scaling,Node*|Model|Passes|Run|Curve|Runs|Notes)"},
       {"Memory",
-       "h0.240(v0.500(Passes*|Model,Run*|Curve|Runs|Notes),v0.580(Memory*|Timeline|Icicle|Roofline|Compare|Advice|What if|Tune|Scaling,"
+       "h0.240(v0.500(Passes*|Model,Run*|Curve|Runs|Notes),v0.580(Memory*|Timeline|Icicle|Roofline|Compare|Advice|What if|Trends|Tune|Scaling,"
        "h0.650(Graph*|Kernels,Node*)))"},
       {"Compare",
-       "v0.600(h0.560(Compare*|Timeline|Icicle|Memory|Roofline|Advice|What if|Tune|Scaling,Graph*|Kernels|Node),"
+       "v0.600(h0.560(Compare*|Timeline|Icicle|Memory|Roofline|Advice|What if|Trends|Tune|Scaling,Graph*|Kernels|Node),"
        "h0.560(Runs*|Notes,Curve*|Run|Passes|Model))"}};
   return kLayouts;
 }

@@ -75,6 +75,7 @@ Settings parse_settings(const std::string& json) {
   take(root, "layout", settings.layout);
   take_layouts(root, settings.layouts);
   take(root, "last_folder", settings.last_folder);
+  take(root, "tour_seen", settings.tour_seen);
   take(root, "follow_run", settings.follow_run);
   if (const auto list = root.find("recents"); list != root.end() && list->is_array()) {
     for (const Json& item : *list) {
@@ -92,10 +93,16 @@ std::string settings_json(const Settings& settings) {
   Json layouts = Json::array();
   for (const NamedLayout& layout : settings.layouts)
     layouts.push_back({{"name", layout.name}, {"panes", layout.panes}});
-  const Json root = {
-      {"theme", theme_name(settings.theme)}, {"scale", settings.scale},   {"follow_run", settings.follow_run},
-      {"last_folder", settings.last_folder}, {"motion", settings.motion}, {"keys", settings.keys},
-      {"layout", settings.layout},           {"layouts", layouts},        {"recents", settings.recents}};
+  const Json root = {{"theme", theme_name(settings.theme)},
+                     {"scale", settings.scale},
+                     {"follow_run", settings.follow_run},
+                     {"tour_seen", settings.tour_seen},
+                     {"last_folder", settings.last_folder},
+                     {"motion", settings.motion},
+                     {"keys", settings.keys},
+                     {"layout", settings.layout},
+                     {"layouts", layouts},
+                     {"recents", settings.recents}};
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

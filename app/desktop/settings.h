@@ -29,6 +29,7 @@ struct Settings {
   std::vector<NamedLayout> layouts;  // the user's, in the order in which they were kept
   std::string last_folder;
   std::vector<std::string> recents;  // newest first, absolute paths
+  bool tour_seen = false;            // it is not offered by itself again
   bool follow_run = true;            // a run that goes on is shown in curve, kernels and timeline
   bool operator==(const Settings&) const = default;
 };

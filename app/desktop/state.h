@@ -22,6 +22,7 @@
 #include "viz/model/graph_model.h"
 #include "viz/model/pass_model.h"
 #include "viz/model/stage_model.h"
+#include "viz/model/trend.h"
 
 namespace gradloom {
 
@@ -148,6 +149,20 @@ struct TuneView {
   double seconds_left = 0;  // of a search that was paused; 0: none was
 };
 
+// Runs from session to session.
+struct TrendsView {
+  std::vector<std::string> added;                    // session files beside the open one
+  std::shared_ptr<const std::vector<Trend>> trends;  // null: not read yet
+  std::string problem;                               // why they could not be read
+};
+
+// A file of Settings::recents, as it was found on the disk.
+struct RecentFile {
+  bool exists = false;
+  std::string when;  // last written, local time
+  double bytes = 0;
+};
+
 // What training keeps to go on from, and what it goes on from.
 struct HeldCheckpoint {
   std::int64_t step = 0;
@@ -210,6 +225,9 @@ struct AppState {
   WhatIfView what_if;
   ScalingView scaling;
   TuneView tune;
+  TrendsView trends;
+  std::shared_ptr<const std::vector<PredictionScore>> scores;  // null: not read yet
+  std::map<std::string, RecentFile> recents;                   // by path; none: not looked for yet
   RunProgress progress;
 
   std::optional<Error> open_failed;  // why what was opened last could not be

@@ -106,4 +106,14 @@ FileKind file_kind(const std::string& path) {
   return FileKind::unknown;
 }
 
+std::string file_to_open(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return path;
+  for (const char* name : {"recipe.json", "model.onnx"})
+    if (const fs::path inside = fs::path(path) / name; fs::is_regular_file(inside, error))
+      return inside.string();
+  return path;
+}
+
 }  // namespace gradloom

@@ -33,5 +33,7 @@ std::map<std::string, std::string> field_problems(const Recipe& recipe,
 // Where a dropped or named file leads.
 enum class FileKind : std::uint8_t { model, session, recipe, unknown };
 FileKind file_kind(const std::string& path);
+// Of a folder the job in it, as gradloom.torch.capture writes it: its recipe, else its model; else the path as it is.
+std::string file_to_open(const std::string& path);
 
 }  // namespace gradloom

@@ -21,6 +21,7 @@
 #include "viz/draw/platform.h"
 #include "viz/draw/plots.h"
 #include "viz/draw/table.h"
+#include "viz/draw/trend_view.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 #include "viz/model/kernel_table.h"
@@ -90,6 +91,24 @@ struct WhatIfForm {
   std::vector<Faster> faster;
   int on = 0;        // 0: the same processor; known_hardware() from 1 on
   TableState table;  // of the answer
+  int tab = 0;       // a question, scores
+  bool keep = true;  // the prediction, for a run to measure it
+  TableState scores;
+};
+
+// The trends tab: which series is shown.
+struct TrendsState {
+  const void* of = nullptr;  // what was read
+  int series = 0;
+  TrendViewState view;
+};
+
+// The steps of the tour and where it is.
+constexpr int kTourSteps = 5;
+struct TourState {
+  int step = -1;         // -1: it is not shown
+  bool waiting = false;  // for the sample to be open
+  int shown = -1;        // step whose tab was brought to the front
 };
 
 // The scaling tab: the cluster, and which curve is shown.
@@ -147,6 +166,9 @@ struct Ui {
   WhatIfForm what_if;
   ScalingForm scaling;
   TuneForm tune;
+  TrendsState trends;
+  TourState tour;
+  bool tell_capture = false;  // the first screen tells how a PyTorch script's capture is made
   PassPanelState passes;
   // What its proofs were made of.
   std::shared_ptr<const Marks> proofs_of;
@@ -206,6 +228,7 @@ struct Ui {
   void step_pane(int by);
   void step_tab(int by);
   void use_layout(std::size_t index);  // of all_layouts()
+  void start_tour();                   // opens the sample where nothing is open
 };
 
 std::vector<Command> make_commands(Ui& ui);
@@ -237,6 +260,8 @@ void draw_what_if_panel(Ui& ui);
 void draw_scaling_panel(Ui& ui);
 void draw_tune_panel(Ui& ui);
 std::string tune_command(const Ui& ui);  // of the search that the tab would start
+void draw_scores(Ui& ui);                // of predictions: the other half of the what-if tab
+void draw_trends_panel(Ui& ui);
 void draw_notes_panel(Ui& ui);
 // What stands where a model would be shown: that none is open, or that the session's is
 // not found and where it was.
@@ -247,6 +272,10 @@ void draw_note_editor(Ui& ui);
 void draw_run_menu(Ui& ui);
 void draw_run_name(Ui& ui);
 void draw_run_editor(Ui& ui);
+
+// The card of the tour's step, over everything; its keys are its own while it is shown: true.
+void draw_tour(Ui& ui);
+bool tour_keys(Ui& ui);
 
 // Opens the file dialog for a purpose; what is chosen is handled by draw_dialogs.
 void show_dialog(Ui& ui, DialogPurpose purpose);

@@ -28,6 +28,7 @@ std::string flags_of(const WhatIfForm& form) {
   for (const WhatIfForm::Faster& f : form.faster)
     add("--speed", std::string(kOf[f.of]) + (f.of == kLaunch ? "" : ":" + f.pattern) + "=" + f.factor);
   if (form.on > 0) add("--on", known_hardware()[static_cast<std::size_t>(form.on - 1)].id);
+  if (!form.keep && !flags.empty()) flags += " --forget";
   return flags;
 }
 
@@ -52,8 +53,6 @@ bool faster_row(Ui& ui, std::size_t i, WhatIfForm::Faster& f) {
 void draw_form(Ui& ui) {
   const AppState& s = ui.state();
   WhatIfForm& form = ui.what_if;
-  field_label("Settings that would be different",
-              "as compare takes them: precision=bf16;dim=batch=16;passes=default,-fuse-gelu");
   committed_text(ui, "whatif.changes", "precision=bf16;dim=batch=16", &form.changes);
   field_label("What would be faster");
   for (std::size_t i = 0; i < form.faster.size(); ++i)
@@ -76,6 +75,8 @@ void draw_form(Ui& ui) {
   if (button("whatif.ask", "Predict", ButtonKind::kPrimary, ui.app.what_if_command(flags)))
     ui.app.start_what_if(flags);
   ImGui::EndDisabled();
+  ImGui::SameLine(0, px(12));
+  checkbox("whatif.keep", "Keep it for a run to score", &form.keep);
 }
 
 // Phases of a step side by side, to one scale; a line for the range.
@@ -181,6 +182,12 @@ void draw_answer(Ui& ui) {
 void draw_what_if_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.has_model() && !s.run) return empty_state("Nothing to predict", "Open a model or a session.");
+  segmented("whatif.tab", &ui.what_if.tab, {"A question", "Scores"});
+  if (ui.what_if.tab == 1) return draw_scores(ui);
+  ImGui::SameLine(0, px(14));
+  ImGui::AlignTextToFramePadding();
+  muted("Settings that would be different");
+  tip("as compare takes them: precision=bf16;dim=batch=16;passes=default,-fuse-gelu");
   draw_form(ui);
   if (s.progress.running && s.progress.kind == RunKind::what_if) {
     ui.host.animate();

@@ -195,6 +195,7 @@ void Window::answer_asks() {
 }
 
 void Window::handle_keys() {
+  if (tour_keys(ui_)) return;
   if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open ||
       ui_.run_editor.what != RunEditor::What::nothing || ui_.preferences.open != Preferences::Dialog::none)
     return;
@@ -470,6 +471,7 @@ void Window::draw() {
   draw_dialogs(ui_);
   draw_note_editor(ui_);
   draw_run_editor(ui_);
+  draw_tour(ui_);
   close_popup_by_escape();
   ImGui::End();
   draw_toasts({size.x / 2, px(2)});

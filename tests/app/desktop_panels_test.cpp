@@ -30,7 +30,7 @@ TEST(DesktopPanels, TheDefaultLayoutHoldsEveryPanelOnce) {
 
 // As a window of November 2026 wrote it into its settings, arranged by its user.
 constexpr const char* kSaved =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph|Kernels*|Icicle|Memory|Compare|Advice|What if|Tune|Scaling,v0.500(Node*,"
+    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph|Kernels*|Icicle|Memory|Compare|Advice|What if|Trends|Tune|Scaling,v0.500(Node*,"
     "Timeline*|Roofline)),"
     "h0.500(Run*,Curve*|Runs|Notes)))";
 
@@ -45,7 +45,7 @@ TEST(DesktopPanels, ASavedLayoutWithoutAPanelGetsItAndKeepsTheRest) {
   EXPECT_EQ(
       tree.to_text(),
       "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph|Kernels*|Icicle|Memory,v0.500(Node*,Timeline*|Compare|Advice|What "
-      "if|Tune|Scaling|Roofline)),"
+      "if|Trends|Tune|Scaling|Roofline)),"
       "h0.500(Run*,Curve*|Runs|Notes)))");
 }
 

@@ -114,6 +114,48 @@ TEST_F(DesktopWhatIf, MoreRanksArePredictedForTheStepAsItStands) {
   EXPECT_GT(std::filesystem::file_size(picture("desktop_scaling_test.png")), 20000u);
 }
 
+TEST_F(DesktopWhatIf, PredictionsAreScoredByARun) {
+  ASSERT_EQ(open(job(),
+                 "size 1280 720\n"
+                 "wait idle\n"
+                 "click run.start\n"
+                 "wait until run.outcome\n"
+                 "wait idle\n"
+                 "click \"tab.What if\"\n"
+                 "click whatif.tab/Scores\n"
+                 "wait idle\n"
+                 "absent scores.error\n"
+                 "click \"whatif.tab/A question\"\n"
+                 "click whatif.changes\n"
+                 "type passes=none\n"
+                 "key enter\n"
+                 "click whatif.keep\n"
+                 "click whatif.ask\n"
+                 "wait until whatif.answer\n"
+                 "wait idle\n"
+                 "click whatif.tab/Scores\n"
+                 "wait idle\n"
+                 "absent scores.error\n"  // it was not to be kept
+                 "click \"whatif.tab/A question\"\n"
+                 "click whatif.keep\n"
+                 "click whatif.ask\n"
+                 "wait idle\n"
+                 "click whatif.tab/Scores\n"
+                 "wait until scores.1 \"not measured\"\n"
+                 "expect scores.waiting 1\n"
+                 "click scores.run.1\n"
+                 "wait idle\n"
+                 "expect scores.1 *%\n"
+                 "expect scores.show.1 enabled\n"
+                 "expect scores.error *%\n"
+                 "wait 400\n"
+                 "screenshot " +
+                     picture("desktop_scores_test.png") + "\n"),
+            0)
+      << error_;
+  EXPECT_GT(std::filesystem::file_size(picture("desktop_scores_test.png")), 20000u);
+}
+
 TEST(RunEvents, AnswersAreReadAsTheyAreSaid) {
   RunProgress progress;
   progress.kind = RunKind::what_if;

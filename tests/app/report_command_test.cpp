@@ -25,6 +25,7 @@ TEST_F(ReportCommand, WritesOnePage) {
   const std::string page = read_file(path("r.html"));
   for (const char* text :
        {"mlp/model.onnx: second", "Where the time goes", "Where the memory goes", "By operator",
+        "Under the roofs", "Time above the roofs", "From run to run", "2 runs; the newest level",
         "Runs of this session", "gradloom export s.db --run 2", "cpu_model", "</html>"})
     EXPECT_NE(page.find(text), std::string::npos) << text;
   EXPECT_LT(page.size(), 200'000u);

@@ -82,6 +82,17 @@ TEST_F(Trends, TheCommandTellsAndChecks) {
   const json told = run({"trends", slower, "--json"}).lines().front();
   EXPECT_EQ(told["changes"].size(), 1u);
   EXPECT_EQ(told["runs"].size(), 15u);
+  EXPECT_EQ(told["changes"][0]["kernels"].size(), 1u) << "those that account for it";
+  ASSERT_EQ(told["levels"].size(), 2u);
+  EXPECT_EQ(told["levels"][1]["from"], 10);
+  EXPECT_EQ(told["levels"][1]["median_ns"], 30'100);
+  EXPECT_TRUE(told["baselines"].empty());
+  ASSERT_EQ(run({"runs", slower, "--pin", "3"}).code, 0);
+  const json pinned = run({"trends", slower, "--json"}).lines().front();
+  EXPECT_EQ(pinned["baselines"][0]["at"], 2);
+  EXPECT_NEAR(pinned["baselines"][0]["ratio"], 30'100.0 / 20'200, 1e-9);
+  EXPECT_EQ(pinned["runs"][2]["pinned"], true);
+  EXPECT_NE(run({"trends", slower}).out.find("1.49x as long as the pinned run 3"), std::string::npos);
   EXPECT_EQ(run({"trends", slower, "--check"}).code, 1);
   EXPECT_EQ(run({"trends", steady, "--check"}).code, 0);
   EXPECT_EQ(run({"trends", slower, "--check", "--least", "60"}).code, 0);

@@ -113,6 +113,10 @@ TEST_F(WhatIfCommand, PredictionsAreScoredByTheNextRun) {
   json scores = run({"what-if", session, "--scores", "--json"}).lines().front();
   ASSERT_EQ(scores["predictions"].size(), 2u);
   EXPECT_TRUE(scores["predictions"][0]["run"].is_null());
+  const std::string measure = scores["predictions"][0]["measure"];
+  EXPECT_EQ(measure.rfind("gradloom train ", 0), 0u) << measure;
+  EXPECT_NE(measure.find("--session " + session), std::string::npos) << measure;
+  EXPECT_EQ(scores["predictions"][1]["measure"], "") << "no run can";
   const Outcome made =
       run(train_mlp({"--steps", "12", "--session", session, "--profile", "all", "--passes", "none"}));
   ASSERT_EQ(made.code, 0) << made.err;

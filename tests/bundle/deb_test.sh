@@ -27,7 +27,7 @@ usr=$at/root/usr
 for file in lib/gradloom/libgradloom_mpi.so lib/gradloom/libgradloom_tcp.so lib/libgradloom.so lib/libgradloom.so.1 include/gradloom.h include/gradloom_op.h lib/pkgconfig/gradloom.pc \
   lib/cmake/gradloom/gradloomConfig.cmake share/applications/gradloom.desktop share/icons/hicolor/scalable/apps/gradloom.svg \
   share/mime/packages/gradloom.xml share/man/man1/gradloom.1.gz share/bash-completion/completions/gradloom \
-  share/zsh/vendor-completions/_gradloom share/fish/vendor_completions.d/gradloom.fish share/doc/gradloom/copyright; do
+  share/gradloom/samples/bert-tiny/model.onnx share/gradloom/samples/bert-tiny/batches.npz share/zsh/vendor-completions/_gradloom share/fish/vendor_completions.d/gradloom.fish share/doc/gradloom/copyright; do
   [ -s "$usr/$file" ] || fail "$file is not in it"
 done
 (cd "$at/root" && dpkg-deb --ctrl-tarfile "$package" | tar -xO ./md5sums | md5sum -c --quiet) || fail "md5sums are of other files"

@@ -14,6 +14,23 @@
 namespace gradloom {
 namespace {
 
+// Ten runs of a level, and five that take half as long again since something changed.
+Trend trend_of(const RunSummary& summary) {
+  Trend trend;
+  for (int i = 0; i < 15; ++i) {
+    TrendRun run{"s.db", summary};
+    run.run.id = i + 1;
+    run.run.started_utc = "2026-01-02T03:04:05Z";
+    run.run.median_step_ns = (i < 10 ? 1'000'000 : 1'500'000) + i % 3 * 1000;
+    run.run.pinned = i == 2;
+    trend.runs.push_back(run);
+  }
+  TrendChange change{{10, 1'001'000, 1'501'000, 0.0005}, {"clip_norm: 1 -> 0"}, {"git_id: aaa -> bbb"}, {}};
+  change.kernels = {{"MatMul_1", "forward", 100'000, 580'000}, {"Add_1", "forward", 50'000, 50'010}};
+  trend.changes.push_back(change);
+  return trend;
+}
+
 Report report_of(const std::string& name = "night run") {
   const Compiled step = testing::small_step("default");
   Report report;
@@ -58,6 +75,8 @@ Report report_of(const std::string& name = "night run") {
   c.kernels.push_back(
       {.name = "MatMul_1", .phase = "forward", .a_kernels = 1, .b_kernels = 1, .a_ns = 100, .b_ns = 50});
   report.comparisons.push_back({.id = 1, .comparison = c});
+  report.roofline = roofline_of(run.kernels, best_of_kernels(run.kernels, "f32", "a processor"), "f32");
+  report.trend = trend_of(s);
   return report;
 }
 
@@ -96,6 +115,36 @@ TEST(Report, SaysWhatTheRunHas) {
   EXPECT_EQ(nesting_problem(page), "");
 }
 
+TEST(Report, KernelsStandUnderTheirRoofs) {
+  Report report = report_of();
+  const std::string page = report_html(report);
+  for (const char* text :
+       {"Under the roofs", "of the roofs of a processor", "Time above the roofs", "class=\"roof\"",
+        "class=\"kernel spot forward\"", "class=\"kernel spot backward\""})
+    EXPECT_TRUE(has(page, text)) << text;
+  EXPECT_TRUE(has(report_markdown(report), "| above its roof |"));
+  report.roofline.reset();
+  EXPECT_FALSE(has(report_html(report), "Under the roofs"));
+  EXPECT_FALSE(has(report_markdown(report), "above its roof"));
+}
+
+TEST(Report, ATrendHasItsChangesAndWhatCameWithThem) {
+  Report report = report_of();
+  const std::string page = report_html(report);
+  for (const char* text :
+       {"From run to run", "15 runs; the newest level takes 1.50 ms", "Slower since run 11", "1.50x as long",
+        "clip_norm: 1 -&gt; 0", "git_id: aaa -&gt; bbb", "+480 us", "Against the pinned run 3",
+        "class=\"band\"", "class=\"baseline\"", "class=\"run shown\"", "class=\"slower\""})
+    EXPECT_TRUE(has(page, text)) << text;
+  EXPECT_FALSE(has(page, "Add_1")) << "it accounts for nothing";
+  const std::string markdown = report_markdown(report);
+  EXPECT_TRUE(has(markdown, "Slower since run 11")) << markdown;
+  EXPECT_TRUE(has(markdown, "clip\\_norm: 1 -\\> 0 and 1 more")) << markdown;
+  report.trend->runs.resize(1);
+  report.trend->changes.clear();
+  EXPECT_FALSE(has(report_html(report), "From run to run")) << "one run is no trend";
+}
+
 TEST(Report, LoadsNothingAndRunsNothing) {
   const std::string page = report_html(report_of());
   for (const char* text : {"<script", "src=", "href=", "url(", "http", "@import", "onload", "nan", "inf\""})
@@ -114,6 +163,12 @@ TEST(Report, NamesFromFilesStayText) {
   for (KernelRow& k : report.run.kernels)
     k.info.node = k.info.op = k.info.kernel = k.info.scope = k.info.phase = bad;
   report.comparisons[0].comparison.a = report.comparisons[0].comparison.kernels[0].name = bad;
+  for (RooflineRow& row : report.roofline->rows) row.name = row.op = row.phase = bad;
+  report.roofline->hardware.name = report.roofline->hardware.source = bad;
+  for (TrendRun& run : report.trend->runs) run.run.name = run.run.started_utc = bad;
+  TrendChange& change = report.trend->changes[0];
+  change.settings = change.machine = {bad};
+  change.kernels[0].node = change.kernels[0].phase = bad;
   const std::string page = report_html(report);
   EXPECT_FALSE(has(page, "<script"));
   EXPECT_FALSE(has(page, "\x1b"));
@@ -167,6 +222,9 @@ TEST(Report, OfALargeRunIsUnderTwoMebibytes) {
   const std::vector<KernelRow> few = report.run.kernels;
   while (report.run.kernels.size() < 20000)
     report.run.kernels.insert(report.run.kernels.end(), few.begin(), few.end());
+  report.roofline =
+      roofline_of(report.run.kernels, best_of_kernels(report.run.kernels, "f32", "a processor"), "f32");
+  while (report.trend->runs.size() < 2000) report.trend->runs.push_back(report.trend->runs.back());
   while (report.run.steps.size() < 200000) {
     StepRow row = report.run.steps.back();
     ++row.step;

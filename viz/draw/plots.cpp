@@ -167,6 +167,16 @@ void plot_marker(const Plot& plot, double x, double y, ImU32 color, std::string_
   small_text(plot.list, {left, top}, palette().text, s);
 }
 
+void plot_label(const Plot& plot, ImVec2 at, ImU32 color, std::string_view label) {
+  const std::string s(label);
+  const ImVec2 size = small_size(s);
+  at.x = std::clamp(at.x, plot.min.x + px(4), std::max(plot.min.x + px(4), plot.max.x - size.x - px(4)));
+  at.y = std::clamp(at.y, plot.min.y, std::max(plot.min.y, plot.max.y - size.y));
+  plot.list->AddRectFilled({at.x - px(3), at.y}, {at.x + size.x + px(3), at.y + size.y},
+                           with_alpha(palette().panel, 0.8f), px(2));
+  small_text(plot.list, at, color, s);
+}
+
 void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label) {
   const float yy = std::round(plot.to_y(y)) + 0.5f;
   for (float x = plot.min.x; x < plot.max.x; x += px(8)) {

@@ -46,6 +46,8 @@ void plot_line(const Plot& plot, const std::vector<double>& x, const std::vector
 void plot_steps(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color,
                 float fill_alpha);
 void plot_marker(const Plot& plot, double x, double y, ImU32 color, std::string_view label);
+// A text on a ground of its own, kept inside the plot.
+void plot_label(const Plot& plot, ImVec2 at, ImU32 color, std::string_view label);
 void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label);  // horizontal, dashed
 // The sample nearest to the mouse: a crosshair and a dot; -1 when the mouse is elsewhere.
 int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color);

@@ -22,15 +22,6 @@ constexpr RooflineGroup kGroups[] = {RooflineGroup::node, RooflineGroup::op, Roo
 
 constexpr double kShown = 1e-3;  // parts of a step that decide what the axes show
 
-double shown_ns(const RooflineModel& m, const RooflineRow& row) {
-  return m.timed() ? row.time_ns : row.expected_ns;
-}
-// FLOP/s of a dot; NaN: it is none.
-double shown_rate(const RooflineModel& m, const RooflineRow& row) {
-  const double ns = shown_ns(m, row);
-  return row.flops > 0 && row.bytes > 0 && ns > 0 ? row.flops / ns * 1e9 : std::nan("");
-}
-
 void summary(const RooflineModel& m) {
   bool first = true;
   const auto number = [&](const std::string& id, const std::string& label, const std::string& value,
@@ -60,33 +51,7 @@ struct Extent {
   }
 };
 
-// The roofs that some kernel has over it: rates of arithmetic with their names, and rates of memory.
-struct Roofs {
-  std::map<double, std::string> level;
-  std::set<double> slopes;
-};
-Roofs roofs_of(const RooflineModel& m) {
-  Roofs roofs;
-  for (const auto& [type, rate] : m.hardware.products)
-    for (const RooflineRow& row : m.rows)
-      if (row.flops_per_ns == rate && row.roof != "vectors") roofs.level[rate * 1e9] = type + " products";
-  if (m.hardware.vectors > 0 && !roofs.level.count(m.hardware.vectors * 1e9))
-    roofs.level[m.hardware.vectors * 1e9] = "vectors";
-  for (const RooflineRow& row : m.rows)
-    if (row.bytes_per_ns > 0) roofs.slopes.insert(row.bytes_per_ns * 1e9);
-  return roofs;
-}
-
-void label_at(const Plot& plot, ImVec2 at, ImU32 color, const std::string& said) {
-  ImFont* font = theme().small;
-  const ImVec2 size = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, said.c_str());
-  at.x = std::clamp(at.x, plot.min.x + px(4), plot.max.x - size.x - px(4));
-  plot.list->AddRectFilled({at.x - px(3), at.y}, {at.x + size.x + px(3), at.y + size.y},
-                           with_alpha(palette().panel, 0.8f), px(2));
-  plot.list->AddText(font, font->FontSize, at, color, said.c_str());
-}
-
-void draw_roofs(const Plot& plot, const Roofs& roofs) {
+void draw_roofs(const Plot& plot, const RooflineRoofs& roofs) {
   const ImU32 color = palette().text_dim;
   const double highest = roofs.level.empty() ? plot.y.max : roofs.level.rbegin()->first;
   float above = -1e9f;
@@ -97,7 +62,7 @@ void draw_roofs(const Plot& plot, const Roofs& roofs) {
     plot.list->AddLine({plot.to_x(from), y}, {plot.max.x, y}, color, px(1.5f));
     if (y - above < px(14)) continue;  // two roofs that are nearly one have one label
     above = y;
-    label_at(plot, {plot.max.x, y - px(15)}, color, at->second + " " + count_text(at->first, "FLOP/s"));
+    plot_label(plot, {plot.max.x, y - px(15)}, color, at->second + " " + count_text(at->first, "FLOP/s"));
   }
   for (const double rate : roofs.slopes) {
     const double x0 = plot.x.min, x1 = std::min(plot.x.max, highest / rate);
@@ -109,7 +74,7 @@ void draw_roofs(const Plot& plot, const Roofs& roofs) {
   for (auto at = roofs.slopes.rbegin(); at != roofs.slopes.rend(); ++at) {
     const float y = std::max(plot.to_y(plot.x.min * *at), below + px(14));
     if (y > plot.max.y - px(16)) break;
-    label_at(plot, {plot.min.x + px(8), y - px(14)}, color, bytes_text(*at) + "/s");
+    plot_label(plot, {plot.min.x + px(8), y - px(14)}, color, bytes_text(*at) + "/s");
     below = y;
   }
 }
@@ -161,7 +126,7 @@ void draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Ac
       y.take(rate);
     }
   if (x.high <= 0) return muted("No kernel computes anything.");
-  const Roofs roofs = roofs_of(m);
+  const RooflineRoofs roofs = roofs_over(m);
   for (const auto& [rate, _] : roofs.level) y.take(rate);
   const Axis across{x.low / 2, x.high * 4, true, Unit::kPlain}, up{y.low / 2, y.high * 3, true, Unit::kFlop};
   const Plot plot = begin_plot("roofline.plot", size, across, up, "FLOP/s by FLOP per byte", &state.view);

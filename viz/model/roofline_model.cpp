@@ -124,4 +124,25 @@ std::vector<RooflineRow> grouped(const RooflineModel& model, RooflineGroup by) {
   return sums;
 }
 
+double shown_ns(const RooflineModel& model, const RooflineRow& row) {
+  return model.timed() ? row.time_ns : row.expected_ns;
+}
+
+double shown_rate(const RooflineModel& model, const RooflineRow& row) {
+  const double ns = shown_ns(model, row);
+  return row.flops > 0 && row.bytes > 0 && ns > 0 ? row.flops / ns * 1e9 : std::nan("");
+}
+
+RooflineRoofs roofs_over(const RooflineModel& m) {
+  RooflineRoofs roofs;
+  for (const auto& [type, rate] : m.hardware.products)
+    for (const RooflineRow& row : m.rows)
+      if (row.flops_per_ns == rate && row.roof != "vectors") roofs.level[rate * 1e9] = type + " products";
+  if (m.hardware.vectors > 0 && !roofs.level.count(m.hardware.vectors * 1e9))
+    roofs.level[m.hardware.vectors * 1e9] = "vectors";
+  for (const RooflineRow& row : m.rows)
+    if (row.bytes_per_ns > 0) roofs.slopes.insert(row.bytes_per_ns * 1e9);
+  return roofs;
+}
+
 }  // namespace gradloom

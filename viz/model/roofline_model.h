@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,16 @@ RooflineModel roofline_of(const std::vector<KernelRow>& kernels, const Hardware&
 // `name`: of the processor.
 Hardware best_of_kernels(const std::vector<KernelRow>& kernels, const std::string& precision,
                          const std::string& name);
+
+// What the plot shows of a kernel: its time where it was measured, else what is expected; FLOP/s, NaN: it is no dot.
+double shown_ns(const RooflineModel& model, const RooflineRow& row);
+double shown_rate(const RooflineModel& model, const RooflineRow& row);
+// The roofs that some kernel has over it: FLOP/s of arithmetic with their names, and bytes/s of memory.
+struct RooflineRoofs {
+  std::map<double, std::string> level;
+  std::set<double> slopes;
+};
+RooflineRoofs roofs_over(const RooflineModel& model);
 
 enum class RooflineGroup : std::uint8_t { same, node, op, phase, scope, roof };
 // Summed up; of measured ones those that are furthest above their roofs first, else those expected to take longest. `same`:

@@ -8,6 +8,8 @@
 #include "sessions/store.h"
 #include "viz/model/axis.h"
 #include "viz/model/memory_model.h"
+#include "viz/model/roofline_model.h"
+#include "viz/model/trend.h"
 
 namespace gradloom::report {
 
@@ -26,5 +28,12 @@ std::string kernel_strip(const std::vector<KernelRow>& kernels);
 
 // Live bytes of the arena over a step's kernels, with the peak marked and the phases below. Empty without kernels.
 std::string memory_curve(const MemoryModel& memory, const std::vector<KernelRow>& kernels);
+
+// Kernels that were timed as dots under the roofs, as large as their time; of very many those that take most. Empty when none
+// both computes and moves data.
+std::string roofline_plot(const RooflineModel& model);
+
+// Runs as dots, levels as steps with their range, changes numbered, pinned runs as dashed lines. `shown`: the run of the page.
+std::string trend_plot(const Trend& trend, std::int64_t shown);
 
 }  // namespace gradloom::report

@@ -146,6 +146,26 @@ std::vector<std::string> findings(const RunRecord& run) {
   return found;
 }
 
+std::string roofline_sentence(const RooflineModel& model) {
+  return fmt::format("Kernels reach {} of the roofs of {}: {} of a step, at least {}",
+                     percent_text(model.sum.reached()), model.hardware.name, duration_text(model.sum.time_ns),
+                     duration_text(model.sum.least_ns));
+}
+
+std::string trend_sentence(const Trend& trend) {
+  const TrendLevel newest = trend_levels(trend).back();
+  return fmt::format("{}; the newest level takes {} a step, eight in ten of its runs {} to {}",
+                     plural_text(static_cast<std::int64_t>(trend.runs.size()), "run"),
+                     duration_text(newest.median_ns), duration_text(newest.low_ns),
+                     duration_text(newest.high_ns));
+}
+
+std::string change_sentence(const Trend& trend, const TrendChange& change) {
+  return fmt::format("{} since {}: {} \u2192 {}, {:.2f}x as long", change.slower() ? "Slower" : "Faster",
+                     trend_run_text(trend.runs[change.point.at], trend.several_sessions()),
+                     duration_text(change.point.before), duration_text(change.point.after), change.ratio());
+}
+
 std::string verdict_sentence(const Comparison& c) {
   const std::string interval = fmt::format("[{:.3f}, {:.3f}]", c.ratio.low, c.ratio.high);
   switch (c.verdict) {

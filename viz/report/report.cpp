@@ -20,7 +20,7 @@ namespace {
 using html::Column, html::element, html::text;
 
 constexpr std::size_t kKernels = 25, kGroups = 12, kBlocks = 10, kComparisons = 6, kChanges = 8, kRuns = 40,
-                      kAdvice = 12, kRecipeBytes = 200'000;
+                      kAdvice = 12, kAbove = 15, kRecipeBytes = 200'000;
 
 // Two colour schemes of the same names; tables scroll by themselves on narrow screens.
 constexpr const char* kStyle = R"(
@@ -56,7 +56,11 @@ svg{width:100%;min-width:640px;height:auto;display:block;margin:8px 0}svg text{f
 .dot{fill:var(--forward)}.dot.held{fill:var(--backward)}.area{fill:var(--forward);fill-opacity:.22;stroke:var(--forward)}
 .mark{stroke:var(--ink);stroke-dasharray:3 3}.kernel{fill:var(--soft);stroke:var(--page);stroke-width:.4}
 .kernel.forward{fill:var(--forward)}.kernel.loss{fill:var(--loss)}.kernel.backward{fill:var(--backward)}
-.kernel.optimizer{fill:var(--optimizer)}.good{color:var(--good)}.bad{color:var(--bad)}li{margin:3px 0}
+.kernel.optimizer{fill:var(--optimizer)}.spot{fill-opacity:.5;stroke-width:0}
+.roof{stroke:var(--soft);stroke-width:1.5}.band{fill:var(--forward);fill-opacity:.15}.level{stroke:var(--forward);stroke-width:2}
+.run{fill:var(--ink)}.run.shown{stroke:var(--forward);stroke-width:3}.run.pinned{stroke:var(--backward);stroke-width:2}
+.baseline{stroke:var(--backward);stroke-dasharray:4 4}.slower{stroke:var(--bad);fill:var(--bad);stroke-dasharray:4 3}
+.faster{stroke:var(--good);fill:var(--good);stroke-dasharray:4 3}circle.slower,circle.faster{stroke:none}svg text.on{fill:var(--page);font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}li{margin:3px 0}
 details summary{cursor:pointer;color:var(--soft)}footer{margin-top:48px;color:var(--soft);font-size:13px}
 @media print{details{display:none}h2{break-after:avoid}}
 )";
@@ -229,6 +233,76 @@ std::string times(const RunRecord& run) {
   return made + element("h3", "", "Kernels") + kernel_table(model, KernelGroup::kSingle, "kernel", kKernels);
 }
 
+// Those that are furthest above their roofs first, as the window has them.
+std::string roofline(const Report& report) {
+  if (!report.roofline || !report.roofline->timed()) return {};
+  const RooflineModel& model = *report.roofline;
+  const std::vector<RooflineRow> above = grouped(model, RooflineGroup::node);
+  std::vector<std::vector<std::string>> rows;
+  for (const RooflineRow& row : report::first_of(above, kAbove)) {
+    if (row.above_ns() <= 0) break;
+    rows.push_back({text(row.name), phase(row.phase), text(row.roof), duration(row.least_ns),
+                    duration(row.time_ns), percent_text(row.reached()),
+                    html::share_bar(row.above_ns() / model.sum.time_ns,
+                                    above.front().above_ns() / model.sum.time_ns, text(row.phase)),
+                    duration(row.above_ns())});
+  }
+  return element("p", "", text(report::roofline_sentence(model)) + ".") +
+         element(
+             "p", "soft",
+             "Roofs: " + text(model.hardware.source) +
+                 ". A dot is a kernel, as large as its time; the space above it is what a better kernel could gain.") +
+         report::roofline_plot(model) + element("h3", "", "Time above the roofs") +
+         html::table({{"kernel"},
+                      {"phase"},
+                      {"under"},
+                      {"at least", true},
+                      {"time per step", true},
+                      {"reaches", true},
+                      {"of a step", true},
+                      {"above", true}},
+                     rows);
+}
+
+// What came with a change, and the kernels that account for it.
+std::string causes(const TrendChange& change) {
+  std::string items;
+  for (const std::vector<std::string>* lines : {&change.settings, &change.machine})
+    for (const std::string& line : *lines) items += element("li", "", text(line));
+  std::vector<std::vector<std::string>> rows;
+  for (const TrendKernel& k : causing_kernels(change)) {
+    const std::string by =
+        fmt::format("{}{}", k.change_ns() < 0 ? "-" : "+", duration_text(std::abs(k.change_ns())));
+    rows.push_back({text(k.node), phase(k.phase), duration(k.before_ns), duration(k.after_ns),
+                    element("span", k.change_ns() < 0 ? "good" : "bad", by)});
+  }
+  return (items.empty()
+              ? element("p", "soft", "Nothing that is recorded of settings and machine changed with it.")
+              : element("ul", "", items)) +
+         html::table({{"kernel"}, {"phase"}, {"before", true}, {"after", true}, {"change", true}}, rows);
+}
+
+std::string trend(const Report& report) {
+  if (!report.trend || report.trend->runs.size() < 2) return {};
+  const Trend& t = *report.trend;
+  std::string made = element("p", "", text(report::trend_sentence(t)) + ".");
+  for (const TrendBaseline& b : trend_baselines(t))
+    made += element("p", "",
+                    fmt::format("Against the pinned {}: {:.2f}x as long.",
+                                text(trend_run_text(t.runs[b.run], false)), b.ratio));
+  made += report::trend_plot(t, report.run.summary.id);
+  if (t.changes.empty()) made += element("p", "soft", "No change of level.");
+  for (std::size_t i = 0; i < t.changes.size(); ++i) {
+    const TrendChange& c = t.changes[i];
+    made += element("h3", c.slower() ? "bad" : "good",
+                    std::to_string(i + 1) + ". " + text(report::change_sentence(t, c))) +
+            element("p", "soft",
+                    fmt::format("{}; p {:.4f}", text(t.runs[c.point.at].run.started_utc), c.point.p)) +
+            causes(c);
+  }
+  return made;
+}
+
 std::string memory(const RunRecord& run) {
   if (run.buffers.empty() || !run.summary.has_recipe()) return {};
   const MemoryModel model = build_memory_model(run);
@@ -366,7 +440,9 @@ std::string report_html(const Report& report) {
                 loop_table(*run.loop));
   page += section("What each rank does in a step", ranks_table(run.ranks));
   page += section("Where the time goes", times(run));
+  page += section("Under the roofs", roofline(report));
   page += section("Where the memory goes", memory(run));
+  page += section("From run to run", trend(report));
   page += section("Comparisons", comparisons(report));
   page += section("What the passes did", passes(run));
   page += section("Runs of this session", all_runs(report));

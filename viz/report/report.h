@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "sessions/store.h"
+#include "viz/model/roofline_model.h"
+#include "viz/model/trend.h"
 
 namespace gradloom {
 
@@ -26,8 +29,10 @@ struct Report {
   std::string replay;                         // command lines that run it again; empty: it has no recipe
   std::string model_note;                     // find_model.h: where it is not what it was
   std::string now_utc;
-  bool advised = false;              // `advice` was asked for
-  std::vector<ReportAdvice> advice;  // the most gain first
+  bool advised = false;                   // `advice` was asked for
+  std::vector<ReportAdvice> advice;       // the most gain first
+  std::optional<RooflineModel> roofline;  // where kernels were timed
+  std::optional<Trend> trend;             // runs of the job on its processor, where there are several
 };
 
 // Self-contained: no script, nothing loaded from elsewhere. Names from files are escaped.
@@ -57,6 +62,13 @@ std::vector<Figure> key_figures(const Report& report);
 // What of a step stands out, each with its numbers: the operator that takes most, kernels that only move data, kernels that
 // take less than a launch is worth, the reason why a pass left most of the time as it was.
 std::vector<std::string> findings(const RunRecord& run);
+
+// "kernels reach 43 % of the roofs of X: 1.2 ms of a step, at least 0.52 ms".
+std::string roofline_sentence(const RooflineModel& model);
+// "12 runs; the newest level takes 1.2 ms a step, eight in ten runs 1.1 ms to 1.3 ms".
+std::string trend_sentence(const Trend& trend);
+// "slower since run 11 (nightly): 20.1 us -> 30.1 us, 1.50x as long".
+std::string change_sentence(const Trend& trend, const TrendChange& change);
 
 // "B is 1.31x as fast as A [1.28, 1.33]".
 std::string verdict_sentence(const Comparison& comparison);

@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kOperators = 8, kKernels = 8, kComparisons = 3, kAdvice = 5;
+constexpr std::size_t kOperators = 8, kKernels = 8, kComparisons = 3, kAdvice = 5, kAbove = 5;
 
 // Foreign text in a paragraph: nothing of it is Markdown or HTML.
 std::string plain(const std::string& foreign) {
@@ -33,6 +33,17 @@ std::string kernel_lines(KernelTableModel& model, KernelGroup group, std::size_t
   return made + "\n";
 }
 
+std::string above_lines(const RooflineModel& model) {
+  std::string made = markdown::head({"above its roof", "under", "at least", "time per step", "above"});
+  const std::vector<RooflineRow> above = grouped(model, RooflineGroup::node);
+  for (const RooflineRow& row : report::first_of(above, kAbove)) {
+    if (row.above_ns() <= 0) break;
+    made += markdown::row({markdown::code(escaped(row.name)), plain(row.roof), duration_text(row.least_ns),
+                           duration_text(row.time_ns), duration_text(row.above_ns())});
+  }
+  return made + "\n";
+}
+
 }  // namespace
 
 std::string report_markdown(const Report& report) {
@@ -48,6 +59,16 @@ std::string report_markdown(const Report& report) {
   }
   page += markdown::head(names) + markdown::row(values) + "\n";
   for (const std::string& found : report::findings(report.run)) page += "- " + plain(found) + "\n";
+  if (report.roofline && report.roofline->timed())
+    page += "- " + plain(report::roofline_sentence(*report.roofline)) + "\n";
+  if (report.trend && report.trend->runs.size() > 1) {
+    page += "- " + plain(report::trend_sentence(*report.trend)) + "\n";
+    for (const TrendChange& change : report.trend->changes) {
+      const std::string cause = trend_cause_text(change);
+      page += fmt::format("  - {}{}\n", plain(report::change_sentence(*report.trend, change)),
+                          cause.empty() ? "" : "; " + plain(cause));
+    }
+  }
   for (const ReportAdvice& a : report::first_of(report.advice, kAdvice))
     page += fmt::format("- could be faster: {}, {} of a step, {} ({})\n", plain(a.title),
                         duration_text(a.gain_ns), percent_text(a.gain), markdown::code(escaped(a.change)));
@@ -60,6 +81,7 @@ std::string report_markdown(const Report& report) {
   if (model.timed())
     page += kernel_lines(model, KernelGroup::kOp, kOperators) +
             kernel_lines(model, KernelGroup::kSingle, kKernels);
+  if (report.roofline && report.roofline->timed()) page += above_lines(*report.roofline);
   page += plain(report::signature(report)) + "\n";
   return page;
 }
