@@ -109,6 +109,7 @@ void Controller::look_for_recents() {
                   std::map<std::string, RecentFile> found;
                   for (const std::string& path : paths) {
                     if (stop.stop_requested()) return {};
+                    if (is_remote(path)) continue;  // only its machine knows
                     std::error_code error;
                     RecentFile& file = found[path];
                     file.exists = std::filesystem::exists(path, error);

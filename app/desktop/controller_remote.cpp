@@ -53,10 +53,9 @@ void Controller::read_remote() {
   if (now.ended && view.problem.empty()) {
     view.problem = now.ended->message;
     const Error error{now.ended->code, view.address + ": " + view.problem};
-    if (view.arrived)
-      notice(NoticeKind::error, error.message);
-    else
-      opening_failed(error);
+    if (view.arrived) return notice(NoticeKind::error, error.message);
+    leave_remote();
+    opening_failed(error);
   }
 }
 

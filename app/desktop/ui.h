@@ -169,6 +169,8 @@ struct Ui {
   TrendsState trends;
   TourState tour;
   bool tell_capture = false;  // the first screen tells how a PyTorch script's capture is made
+  bool ask_remote = false;    // and asks where a session of another machine lies:
+  std::string remote_address;
   PassPanelState passes;
   // What its proofs were made of.
   std::shared_ptr<const Marks> proofs_of;

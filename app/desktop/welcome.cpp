@@ -52,6 +52,21 @@ void tell_capture(Ui& ui, float width) {
   ImGui::EndChild();
 }
 
+void ask_remote(Ui& ui, float width) {
+  ImGui::BeginChild("remote", {width, px(78)});
+  muted("Where it lies; gradloom is installed there, and your ssh gets in:");
+  const float open = button_width("Open") + px(8);
+  const bool entered = committed_text(ui, "welcome.remote.address", "ssh://host/~/runs/s.db",
+                                      &ui.remote_address, ImGui::GetContentRegionAvail().x - open);
+  ImGui::SameLine(0, px(8));
+  ImGui::BeginDisabled(ui.remote_address.empty());
+  if (button("welcome.remote.open", "Open", ButtonKind::kPrimary, "gradloom open ssh://host/~/runs/s.db") ||
+      entered)
+    ui.app.open_remote(ui.remote_address);
+  ImGui::EndDisabled();
+  ImGui::EndChild();
+}
+
 // GLFW tells of no file that is only held over the window: the target is drawn all the time.
 void drop_target(float width) {
   const Palette& p = palette();
@@ -73,7 +88,7 @@ void drop_target(float width) {
 }
 
 void draw_offers(Ui& ui, float width) {
-  if (ui.state().opening)
+  if (ui.state().opening || ui.state().remote)
     text("Reading\u2026", palette().text_dim);
   else if (button("welcome.open", "Open a model, session or recipe\u2026", ButtonKind::kPrimary,
                   key_label("file.open"), width))
@@ -90,6 +105,10 @@ void draw_offers(Ui& ui, float width) {
             "Its training step as a job: one line in the script", width, false))
     ui.tell_capture = !ui.tell_capture;
   if (ui.tell_capture) tell_capture(ui, width);
+  if (offer("welcome.remote", "Open a session of another machine",
+            "By your ssh: it is followed as it grows, and runs run there", width, false))
+    ui.ask_remote = !ui.ask_remote;
+  if (ui.ask_remote) ask_remote(ui, width);
   if (offer("welcome.tour", "Take the tour", "Five steps through the window, on the sample job", width,
             false))
     ui.start_tour();
