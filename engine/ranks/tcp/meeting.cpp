@@ -17,6 +17,13 @@ constexpr std::chrono::milliseconds kAgain(5), kSeldom(200);
 constexpr auto kPatience = std::chrono::seconds(10);  // with a visitor who says nothing
 constexpr int kMostVisitors = 64;                     // at once, beside the ranks
 
+// A socket that takes both kinds of addresses tells those of IPv4 as some of IPv6.
+asio::ip::address plain(const asio::ip::address& address) {
+  return address.is_v6() && address.to_v6().is_v4_mapped()
+             ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6())
+             : address;
+}
+
 Place place_of(const asio::ip::address& address, std::int32_t port) {
   Place place;
   place.port = port;
@@ -164,7 +171,7 @@ int Meeting::listen_as_first() {
 
 bool Meeting::listen_as_other(const Socket& to_first, std::error_code& code) {
   if (acceptor_.is_open() || known_.rank + 1 == known_.world) return true;  // nobody comes
-  asio::ip::address own = to_first.local_endpoint(code).address();
+  asio::ip::address own = plain(to_first.local_endpoint(code).address());
   if (code) return false;
   if (own.is_loopback() && known_.one_machine == 0)
     own = own.is_v4() ? asio::ip::address(asio::ip::address_v4::any())
@@ -238,7 +245,7 @@ void Meeting::judge(const Visit& visit) {
   Visit& place = came_[static_cast<std::size_t>(theirs.rank)];
   if (place != nullptr)
     return answer(visit, kAnotherWorld, "a training that has a rank " + rank + " already");
-  visit->listens = place_of(from.address(), theirs.port);
+  visit->listens = place_of(plain(from.address()), theirs.port);
   place = visit;
   if (mine.rank > 0) answer(visit, kWelcome, "");  // rank 0 answers once all are there
 }
@@ -280,11 +287,11 @@ void Meeting::tell_places() {
     std::vector<Place> places(came_.size());
     std::error_code ignored;
     Socket& socket = came_[to]->socket;
-    const Endpoint own = socket.local_endpoint(ignored);
+    const asio::ip::address own = plain(socket.local_endpoint(ignored).address());
     for (std::size_t rank = 1; rank < came_.size(); ++rank) {
       places[rank] = came_[rank]->listens;
-      if (endpoint_of(places[rank]).address().is_loopback() && !own.address().is_loopback())
-        places[rank] = place_of(own.address(), places[rank].port);
+      if (endpoint_of(places[rank]).address().is_loopback() && !own.is_loopback())
+        places[rank] = place_of(own, places[rank].port);
     }
     asio::write(socket, asio::buffer(places), ignored);
   }
