@@ -208,6 +208,7 @@ void Controller::close_model() {
   fresh.devices = std::move(state_.devices);
   fresh.operators = std::move(state_.operators);
   fresh.recents = std::move(state_.recents);
+  recents_of_.clear();  // some may be gone meanwhile
   state_ = std::move(fresh);
   history_.clear();
   baseline_key_.clear();
