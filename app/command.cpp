@@ -79,7 +79,7 @@ constexpr CommandDef kCommands[] = {
      "show one run: losses, where its time went, memory, passes",
      declare_show,
      {"gradloom show s.db", "gradloom show s.db --run base --group op --limit 10",
-      "gradloom show s.db --run base --roofline"}},
+      "gradloom show s.db --run base --roofline", "gradloom show s.db --steps --idle"}},
     {"trace",
      "write the timings of a run as a trace for Perfetto, Chrome or Nsight Systems, or as CSV",
      declare_trace,

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "app/commands/commands.h"
+#include "app/commands/show_timeline.h"
 #include "app/commands/show_tree.h"
 #include "app/roofline.h"
 #include "app/run_summary.h"
@@ -24,6 +25,7 @@ struct SessionOptions {
   bool roofline = false;
   std::int64_t limit = 30;
   TreeOptions tree;
+  TimelineOptions timeline;
 };
 
 Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
@@ -377,6 +379,7 @@ CommandRun declare_show(CLI::App& app) {
       ->needs(roofline);
   app.add_option("--limit", options->limit, "number of rows to print");
   declare_tree(app, options->tree);
+  declare_timeline(app, options->timeline);
   return [options](CommandContext& context) -> Status {
     const SessionOptions named = TRY(with_named_run(*options));
     const auto store = TRY(open_session(named));
@@ -384,6 +387,7 @@ CommandRun declare_show(CLI::App& app) {
     const RunRecord run = TRY(store->load_run(id));
     if (!named.tree.by.empty())
       return show_tree(context.out, run, TRY(store->load_trace(id)), named.tree, named.limit);
+    if (named.timeline.any()) return show_timeline(context.out, run, *store, named.timeline, named.limit);
     if (named.roofline) return show_roofline(context.out, run, named);
     if (named.group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};
     const FoundModel model = find_model(run, named.session);

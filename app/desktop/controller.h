@@ -45,6 +45,7 @@ class Controller {
   void show_run(std::int64_t id);
   void show_run_of(const std::string& session, std::int64_t id);  // opens the session, if it is another one
   void open_sample();                                             // sample_job()
+  void show_beside(std::int64_t id);  // fills state().beside with another run of the session; 0: none
 
   // One undoable change. What only concerns running (steps, data, ...) is not re-planned.
   void edit(const std::string& what, const std::function<void(Recipe&)>& change);

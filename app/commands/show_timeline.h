@@ -1,0 +1,25 @@
+// show --steps: the steps of a run one by one, and which stand out; --idle: what a timed step's lanes wait for;
+// --critical-path: what its end waited for.
+#pragma once
+
+#include "app/output.h"
+#include "sessions/store.h"
+
+namespace CLI {
+class App;
+}
+
+namespace gradloom {
+
+struct TimelineOptions {
+  bool steps = false, idle = false, path = false;
+  std::int64_t step = 0;  // of idle and path; 0: the one that takes as long as half of the timed ones
+  bool any() const { return steps || idle || path; }
+};
+void declare_timeline(CLI::App& app, TimelineOptions& options);
+
+// The text has at most `limit` rows of each table; JSON all. Errc::usage: the step is not timed.
+Status show_timeline(const Output& out, const RunRecord& run, Store& store, const TimelineOptions& options,
+                     std::int64_t limit);
+
+}  // namespace gradloom
