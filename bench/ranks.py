@@ -13,9 +13,15 @@ With --predict, instead of PyTorch's: what `plan --ranks` says of a step from th
 `devices --measure --ranks` found, both measured in the same round, beside what so many ranks then take.
 
     gpt-char 2 ranks: predicted 31.7 ms, measured 33.2 ms: 0.95 [0.95, 0.96]
+
+With --rates 0.2,1,5 as well the same on slower links: every rank in a network namespace of its own, whose sending is limited to so many Gbit/s
+(tc tbf; root and iproute2 are needed).
+
+    gpt-char 2 ranks, 1 Gbit/s: predicted .., measured ..
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -100,6 +106,49 @@ def run_torch(name, options, foreach):
     return statistics.median(json.loads(outputs[0][0])[WARM_UP:])
 
 
+@contextlib.contextmanager
+def namespaces(ranks, rate):
+    """Names of network namespaces, one for each rank, behind one bridge; each sends `rate` Gbit/s at most."""
+    bridge, names = f"glb{os.getpid()}", [f"gl{os.getpid()}-{rank}" for rank in range(ranks)]
+
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True)
+
+    try:
+        ip("link", "add", bridge, "type", "bridge")
+        ip("link", "set", bridge, "up")
+        for rank, name in enumerate(names):
+            ip("netns", "add", name)
+            ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", name, "master", bridge, "up")
+            ip("-n", name, "addr", "add", f"10.77.0.{rank + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+            limit = ["rate", f"{rate}gbit", "burst", "256kb", "latency", "100ms"]
+            ip("netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit)
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
+        subprocess.run(["ip", "link", "del", bridge], stderr=subprocess.DEVNULL)
+
+
+def answer_of_ranks(options, *words):
+    """The JSON lines of a command that all ranks run: by --ranks, or each in its namespace."""
+    if not options.namespaces:
+        return answer(options, *words)
+    place = {"WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "1"}
+    ranks = [
+        subprocess.Popen(["ip", "netns", "exec", name, options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         text=True, env={**os.environ, **place, "RANK": str(rank)})
+        for rank, name in enumerate(options.namespaces)
+    ]  # fmt: skip
+    outputs = [rank.communicate() for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        sys.exit(f"{words[0]}: {''.join(errors for _, errors in outputs)}")
+    return [json.loads(line) for line in outputs[0][0].splitlines()]
+
+
 def answer(options, *words):
     """The JSON lines of a command of ours."""
     environment = {**os.environ, **({"GRADLOOM_TRANSPORT": options.transport} if options.transport else {})}
@@ -120,7 +169,7 @@ def job_words(name, options, folder, ranks):
 
 
 def run_gradloom(name, options, folder):
-    lines = answer(options, "train", *job_words(name, options, folder, options.ranks), "--steps", str(options.steps))
+    lines = answer_of_ranks(options, "train", *job_words(name, options, folder, options.ranks), "--steps", str(options.steps))
     return statistics.median([line["step_ns"] for line in lines if "step_ns" in line and "loss" in line][WARM_UP:])
 
 
@@ -129,7 +178,7 @@ def predict(name, options, folder):
     session = os.path.join(folder, "one.db")
     if os.path.exists(session):
         os.remove(session)
-    link = answer(options, "devices", "--measure", "--ranks", str(options.ranks))[-1]["link"]
+    link = answer_of_ranks(options, "devices", "--measure", "--ranks", str(options.ranks))[-1]["link"]
     answer(options, "train", *job_words(name, options, folder, 1), "--steps", str(options.steps), "--session", session)
     plan = answer(options, "plan", *job_words(name, options, folder, options.ranks), "--costs", session, "--local-link", link)[-1]
     return next(row for row in plan["scaling"]["rows"] if row["ranks"] == options.ranks)["predicted_step_ns"]
@@ -139,9 +188,28 @@ def print_medians(name, options, sides, times, ratios):
     texts = [f"{side} {statistics.median(of_side) / 1e6:.1f} ms" for side, of_side in zip(sides, times)]
     times_sign = "" if options.predict else "x"
     print(
-        f"{name} {options.ranks} ranks: {', '.join(texts)}: {statistics.median(ratios):.2f}{times_sign} [{min(ratios):.2f}, {max(ratios):.2f}]",
+        f"{name} {options.ranks} ranks{options.link}: {', '.join(texts)}: {statistics.median(ratios):.2f}{times_sign} [{min(ratios):.2f}, {max(ratios):.2f}]",
         flush=True,
     )
+
+
+def score(name, options, folder):
+    ours, theirs = [], []
+    for i in range(options.rounds):
+        if options.predict:
+            theirs.append(predict(name, options, folder))
+            ours.append(run_gradloom(name, options, folder))
+            continue
+        for side in ("ours", "theirs") if i % 2 == 0 else ("theirs", "ours"):
+            if side == "ours":
+                ours.append(run_gradloom(name, options, folder))
+            else:
+                theirs.append(min(run_torch(name, options, foreach) for foreach in (False, True)))
+    ratios = [b / a for a, b in zip(ours, theirs)]
+    if options.predict:
+        print_medians(name, options, ("predicted", "measured"), (theirs, ours), ratios)
+    else:
+        print_medians(name, options, ("gradloom", "DDP"), (ours, theirs), ratios)
 
 
 def main():
@@ -153,6 +221,7 @@ def main():
     parser.add_argument("--passes", default="default")
     parser.add_argument("--transport", choices=("mpi", "tcp"), help="what carries bytes between our ranks; by default what --ranks takes")
     parser.add_argument("--predict", action="store_true", help="compare with what plan --ranks predicts, instead of PyTorch")
+    parser.add_argument("--rates", help="with --predict: Gbit/s of links between namespaces, by comma")
     parser.add_argument("--python", default=sys.executable, help="the Python that has the PyTorch to compare with")
     parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"))
     parser.add_argument("--torch-rank", type=int, help=argparse.SUPPRESS)
@@ -160,6 +229,9 @@ def main():
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--export", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.namespaces, options.link = None, ""
+    if options.rates and not options.predict:
+        parser.error("--rates goes with --predict")
     if options.torch_rank is not None:
         return torch_rank(options.models, options.torch_rank, options)
     if options.export:
@@ -169,22 +241,13 @@ def main():
             if name != "gpt-char":
                 words = [options.python, os.path.abspath(__file__), "--models", name, "--export", os.path.join(folder, name + ".onnx")]
                 subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            ours, theirs = [], []
-            for i in range(options.rounds):
-                if options.predict:
-                    theirs.append(predict(name, options, folder))
-                    ours.append(run_gradloom(name, options, folder))
-                    continue
-                for side in ("ours", "theirs") if i % 2 == 0 else ("theirs", "ours"):
-                    if side == "ours":
-                        ours.append(run_gradloom(name, options, folder))
-                    else:
-                        theirs.append(min(run_torch(name, options, foreach) for foreach in (False, True)))
-            ratios = [b / a for a, b in zip(ours, theirs)]
-            if options.predict:
-                print_medians(name, options, ("predicted", "measured"), (theirs, ours), ratios)
-            else:
-                print_medians(name, options, ("gradloom", "DDP"), (ours, theirs), ratios)
+            if not options.rates:
+                score(name, options, folder)
+                continue
+            for rate in options.rates.split(","):
+                with namespaces(options.ranks, rate) as options.namespaces:
+                    options.link = f", {rate} Gbit/s"
+                    score(name, options, folder)
     return None
 
 
