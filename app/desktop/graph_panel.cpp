@@ -52,12 +52,12 @@ bool draw_travel(Ui& ui, const std::shared_ptr<const GraphSnapshot>& graph) {
   }
   const StageModel& stages = *graph->stages;
   if (travel.stages != graph->stages) {  // the first time, or of another plan: the last step is what runs
-    const bool at_end = !travel.stages || travel.step >= travel.stages->last();
     travel.stages = graph->stages;
-    travel.step = at_end ? stages.last() : std::min(travel.step, stages.last());
+    travel.step = travel.at_end ? stages.last() : std::min(travel.step, stages.last());
   }
   draw_stage_bar(stages, &travel.step);
   stage_keys(stages, &travel.step, ui.takes_keys(Canvas::graph));
+  travel.at_end = travel.step >= stages.last();
   return true;
 }
 
@@ -98,10 +98,14 @@ void draw_graph_panel(Ui& ui) {
     stage = ui.stage;
     graph = s.graphs.at(stage);
   }
-  if (stage != GraphStage::passes)
-    ui.graph.travel.stages.reset();
-  else if (!draw_travel(ui, graph))
+  GraphCanvasState::Travel& travel = ui.graph.travel;
+  if (stage != GraphStage::passes) {
+    travel.stages.reset();
+    travel.at_end = true;
+  } else if (!draw_travel(ui, graph)) {
     graph = s.graphs.after;
+    travel.stages.reset();  // they are of a graph of another plan
+  }
   if (!graph) return empty_state(s.plan_error.empty() ? "Planning\u2026" : "No plan", s.plan_error);
   const std::shared_ptr<const GraphModel> model(graph, &graph->model);
   draw_chips(ui);

@@ -75,7 +75,8 @@ void verdict(const Comparison& c) {
   text(fmt::format("{}   [{:.3f}, {:.3f}] at 95 %", look.words, c.ratio.low, c.ratio.high), palette().text);
   register_item("compare.verdict", look.words, verdict_name(c.verdict));
   // Twice as fast and twice as slow are equally far from no difference.
-  const double reach = std::pow(std::max({c.ratio.high, 1 / std::max(c.ratio.low, 1e-6), 1.05}), 1.25);
+  const double further = std::max({c.ratio.high, 1 / std::max(c.ratio.low, 1e-6), 1.05});
+  const double reach = std::isfinite(further) ? std::pow(further, 1.25) : 10;
   interval_bar("compare.ratio", c.ratio, 1.0, {1 / reach, reach, true, Unit::kPlain}, px(26), look.color);
   std::string detail = c.interleaved ? fmt::format(
                                            "{} ABBA groups of {}-step blocks, {} steps per side, {:.1f} s; A "

@@ -78,6 +78,7 @@ struct GraphCanvasState {
   struct Travel {
     std::shared_ptr<const StageModel> stages;  // null: the graph is shown as it is
     int32_t step = 0;
+    bool at_end = true;  // the last step is shown, also of the stages of another plan
     // What is drawn, made when step or scene change; fades from what was before.
     StageShapes shapes, before;
     int32_t shapes_of = -1;

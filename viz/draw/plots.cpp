@@ -201,8 +201,11 @@ void interval_bar(std::string_view id, const Interval& interval, double referenc
   ImGui::Dummy({width, height});
   register_item(id, {}, format_value(interval.value, axis.unit));
   ImDrawList* list = ImGui::GetWindowDrawList();
+  // Of an interval without an end, as a comparison that was stopped early has, the end is that of the bar.
   auto at = [&](double v) {
-    return min.x + static_cast<float>(std::clamp(axis.to_fraction(v), 0.0, 1.0)) * width;
+    const double fraction = axis.to_fraction(v);
+    const double part = std::isnan(fraction) ? (v < reference ? 0.0 : 1.0) : std::clamp(fraction, 0.0, 1.0);
+    return min.x + static_cast<float>(part) * width;
   };
   list->AddLine({min.x, middle}, {min.x + width, middle}, p.grid);
   list->AddLine({at(reference), min.y}, {at(reference), min.y + height}, p.text_faint, px(1));

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "engine/base/result.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -172,6 +173,7 @@ StageShapes shapes_at(const GraphScene& scene, const StageModel& stages, int32_t
   StageShapes out;
   const GraphModel& model = *scene.model;
   const size_t boxes = model.boxes.size();
+  CHECK(stages.boxes.size() == boxes, "the stages are of another graph");
   out.shapes.assign(scene.shape_count(), StageShown::kHidden);
   out.group_nodes.assign(scene.layout.groups.size(), 0);
   out.routes.assign(scene.layout.routes.size(), false);
