@@ -13,7 +13,7 @@ namespace {
 
 struct Options {
   RecipeFlags recipe;
-  std::string path, session, script, screenshot, size, theme;
+  std::string path, session, script, screenshot, size, theme, keep;
   double scale = 0;
   bool headless = false;
 };
@@ -24,9 +24,10 @@ Status open_with(const Options& o, CommandContext& context) {
   options.session = o.session;
   options.script = o.script;
   options.screenshot = o.screenshot;
+  options.keep = o.keep;
   options.headless = o.headless;
   options.scale = static_cast<float>(o.scale);
-  if (!o.theme.empty()) options.dark = o.theme == "dark";
+  if (!o.theme.empty()) options.theme = find_theme(o.theme);
   if (!o.size.empty()) {
     char extra = 0;
     if (std::sscanf(o.size.c_str(), "%dx%d%c", &options.width, &options.height, &extra) != 2 ||
@@ -62,8 +63,13 @@ CommandRun declare_open(CLI::App& app) {
   app.add_flag("--headless", options->headless, "draw without a display, through EGL");
   app.add_option("--script", options->script, "with --headless: file with commands that drive the window");
   app.add_option("--screenshot", options->screenshot, "with --headless: PNG file for the last frame");
+  app.add_option(
+      "--keep", options->keep,
+      "folder of settings, notes and views, from which the next window starts; else the user's, and "
+      "with --headless none");
   app.add_option("--size", options->size, "window size, e.g. 1600x900");
-  app.add_option("--theme", options->theme, "dark or light")->check(CLI::IsMember({"dark", "light"}));
+  app.add_option("--theme", options->theme, "dark, light or contrast")
+      ->check(CLI::IsMember({"dark", "light", "contrast"}));
   app.add_option("--scale", options->scale, "size of text and controls; 0 takes the display's")
       ->check(CLI::Range(0.0, 4.0));
   return [options]([[maybe_unused]] CommandContext& context) -> Status {

@@ -60,6 +60,15 @@ void add_marks(Ui& ui, std::vector<Command>& list) {
   }
 }
 
+// By their place in the list, which palette and menu show by name.
+void add_layouts(Ui& ui, std::vector<Command>& list) {
+  static constexpr const char* kIds[kLayoutKeys] = {"layout.1", "layout.2", "layout.3",
+                                                    "layout.4", "layout.5", "layout.6",
+                                                    "layout.7", "layout.8", "layout.9"};
+  for (std::size_t i = 0; i < kLayoutKeys; ++i)
+    list.push_back({kIds[i], nullptr, nullptr, false, nullptr, [&ui, i] { ui.use_layout(i); }});
+}
+
 void add_view(Ui& ui, std::vector<Command>& list) {
   const auto scale = [&ui](float to) {
     ui.host.set_scale(to);
@@ -102,11 +111,20 @@ void add_view(Ui& ui, std::vector<Command>& list) {
                     [&ui, name = panel.name] { ui.panes.show(name); }});
     first = false;
   }
+  static constexpr std::tuple<const char*, const char*, bool, int> kSteps[] = {
+      {"pane.next", "Next pane", true, 1},
+      {"pane.previous", "Previous pane", true, -1},
+      {"pane.next_tab", "Next tab of the pane", false, 1},
+      {"pane.previous_tab", "Previous tab of the pane", false, -1}};
+  for (const auto& [id, label, pane, by] : kSteps)
+    list.push_back({id, label, nullptr, false, nullptr,
+                    [&ui, pane = pane, by = by] { pane ? ui.step_pane(by) : ui.step_tab(by); }});
   list.push_back({"view.reset", "Reset layout", "View", true, nullptr, [&ui] { ui.reset_layout(); }});
-  list.push_back({"app.theme", "Dark / light", "View", false, nullptr, [&ui] {
-                    bool& dark = ui.app.edit_state().settings.dark;
-                    dark = !dark;
-                    ui.host.set_theme(dark);
+  list.push_back({"app.layouts", "Layouts\u2026", "View", false, nullptr,
+                  [&ui] { ui.preferences.show(Preferences::Dialog::layouts); }});
+  list.push_back({"app.theme", "Next theme", "View", true, nullptr, [&ui] {
+                    ThemeKind& theme = ui.app.edit_state().settings.theme;
+                    ui.host.set_theme(theme = next_theme(theme));
                   }});
   list.push_back(
       {"app.larger", "Larger", "View", false, nullptr, [&ui, scale] { scale(ui.host.scale() * 1.1f); }});
@@ -195,6 +213,11 @@ std::vector<Command> make_commands(Ui& ui) {
   add_view(ui, list);
   add_run(ui, list);
   add_run_edits(ui, list);
+  add_layouts(ui, list);
+  list.push_back({"app.settings", "Settings\u2026", "View", true, nullptr,
+                  [&ui] { ui.preferences.show(Preferences::Dialog::settings); }});
+  list.push_back({"app.change_keys", "Change keys\u2026", "Help", false, nullptr,
+                  [&ui] { ui.preferences.show(Preferences::Dialog::keys); }});
   list.push_back({"app.keys", "Keys and gestures", "Help", false, nullptr, [&ui] { ui.key_sheet = true; }});
   list.push_back({"help.about", "About Gradloom", "Help", false, nullptr, [&ui] { ui.about = true; }});
   return list;

@@ -418,11 +418,19 @@ void Controller::find_operators() {
 }
 
 void Controller::save(const Settings& settings, const std::string& path) {
-  reader_->post("settings", "saving settings", [this, settings, path](std::stop_token) -> Worker::Publish {
-    const Status saved = save_settings(settings, path);
+  keep("settings", [settings, path] { return save_settings(settings, path); });
+}
+
+void Controller::keep(const std::string& what, std::function<Status()> write) {
+  reader_->post(what, "saving " + what, [this, write = std::move(write)](std::stop_token) -> Worker::Publish {
+    const Status saved = write();
     if (saved) return {};
     return [this, error = saved.error()] { notice(NoticeKind::error, error.message); };
   });
+}
+
+void Controller::forget_kept(const std::string& what) {
+  if (reader_) reader_->cancel(what);
 }
 
 }  // namespace gradloom

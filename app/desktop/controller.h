@@ -92,6 +92,9 @@ class Controller {
   void set_bookmark(int slot, const Bookmark& bookmark);  // 1 .. kBookmarks
   void put_note(const Note& note);                        // adds, replaces by id; an empty text deletes
   void save(const Settings& settings, const std::string& path);
+  // The same with anything else of the window's own; one of a kind at a time, the newest.
+  void keep(const std::string& what, std::function<Status()> write);
+  void forget_kept(const std::string& what);  // what is not written yet
   bool planning() const;
   bool reading() const { return reader_->busy(); }  // a session, or writing a file
   std::string running_job() const;

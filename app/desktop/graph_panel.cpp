@@ -71,7 +71,8 @@ void end_travel(Ui& ui) {
 
 void draw_graph_panel(Ui& ui) {
   const AppState& s = ui.state();
-  if (!s.has_model()) return draw_no_model(ui, "No graph", "Open an ONNX model (Ctrl+O).");
+  if (!s.has_model())
+    return draw_no_model(ui, "No graph", ("Open an ONNX model (" + key_label("file.open") + ").").c_str());
   // Without a plan (unsupported operators, no loss yet) the step is not there: the model is.
   const bool planless = ui.stage != GraphStage::model &&
                         !s.graphs.at(ui.stage == GraphStage::passes ? GraphStage::after : ui.stage);
@@ -112,8 +113,10 @@ void draw_graph_panel(Ui& ui) {
   const bool was_there = ui.graph.model == model;
   draw_graph_canvas(model, ui.graph, ui.asks);
   ui.drawn(Canvas::graph, ImGui::IsMouseHoveringRect(ui.graph.canvas_min, ui.graph.canvas_max));
-  if (ui.place_after && was_there && !ui.graph.builder.busy())
-    graph_show_place(ui.graph, *std::exchange(ui.place_after, std::nullopt));
+  if (was_there && stage == ui.stage && !ui.graph.builder.busy()) {
+    if (ui.place_after) graph_show_place(ui.graph, *std::exchange(ui.place_after, std::nullopt));
+    if (!ui.query_after.empty()) graph_set_query(ui.graph, std::exchange(ui.query_after, {}));
+  }
   graph_keys(ui.graph, ui.asks, listens);
   if (ui.graph.busy()) ui.host.animate();
 }

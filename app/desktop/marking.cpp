@@ -39,8 +39,16 @@ void mark_difference(const GraphDifference& difference, GraphMarks& marks) {
 }  // namespace
 
 void Ui::drawn(Canvas canvas, bool hovered) {
-  canvas_frame[static_cast<int>(canvas)] = ImGui::GetFrameCount();
-  if (hovered) keys_to = canvas;
+  int& frame = canvas_frame[static_cast<int>(canvas)];
+  const bool appears = frame < ImGui::GetFrameCount() - 1;
+  frame = ImGui::GetFrameCount();
+  // A mouse that only lies there does not take the keys from where they were sent.
+  const ImGuiIO& io = ImGui::GetIO();
+  const bool used =
+      io.MouseDelta.x != 0 || io.MouseDelta.y != 0 || io.MouseWheel != 0 || ImGui::IsAnyMouseDown();
+  if (!hovered || !(used || appears)) return;
+  keys_to = canvas;
+  arrows_to_canvas();
 }
 
 bool Ui::takes_keys(Canvas canvas) const {
@@ -51,6 +59,32 @@ bool Ui::takes_keys(Canvas canvas) const {
   int first = 0;
   while (first < kCanvases && !shown(first)) ++first;
   return first == static_cast<int>(canvas);
+}
+
+namespace {
+
+// The plain keys follow those of panes to a canvas.
+void follow_focus(Ui& ui) {
+  static constexpr std::pair<std::string_view, Canvas> kCanvasOf[] = {
+      {"Graph", Canvas::graph}, {"Timeline", Canvas::timeline}, {"Icicle", Canvas::icicle}};
+  for (const auto& [tab, canvas] : kCanvasOf)
+    if (ui.pane_focus.has == tab) {
+      ui.keys_to = canvas;
+      return arrows_to_canvas();
+    }
+  arrows_to_table();
+}
+
+}  // namespace
+
+void Ui::step_pane(int by) {
+  pane_step(pane_focus, by);
+  follow_focus(*this);
+}
+
+void Ui::step_tab(int by) {
+  tab_step(panes, pane_focus, by);
+  follow_focus(*this);
 }
 
 // ---- Bookmarks ----

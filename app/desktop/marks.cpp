@@ -1,10 +1,9 @@
 #include "app/desktop/marks.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "app/desktop/kept_json.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
 
@@ -12,58 +11,24 @@ namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using kept::integer_of;
+using kept::Json;
+using kept::number_of;
+using kept::text_of;
 
 constexpr std::int64_t kMostBytes = 16 << 20;
-constexpr std::size_t kMostNames = 20000;  // of one place
-
-std::string text_of(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
-double number_of(const Json& object, const char* key, double fallback = 0) {
-  const auto it = object.find(key);
-  const double value = it != object.end() && it->is_number() ? it->get<double>() : fallback;
-  return std::isfinite(value) && std::abs(value) < 1e15 ? value : fallback;
-}
-
-std::int64_t integer_of(const Json& object, const char* key) {
-  return static_cast<std::int64_t>(number_of(object, key));
-}
-
-std::vector<std::string> names_of(const Json& object, const char* key) {
-  std::vector<std::string> names;
-  const auto list = object.find(key);
-  if (list == object.end() || !list->is_array()) return names;
-  for (const Json& item : *list)
-    if (item.is_string() && names.size() < kMostNames) names.push_back(item.get<std::string>());
-  return names;
-}
 
 Json bookmark_json(int slot, const Bookmark& bookmark) {
-  const GraphPlace& g = bookmark.graph;
-  return {{"slot", slot},
-          {"tab", bookmark.tab},
-          {"stage", bookmark.stage},
-          {"node", g.node},
-          {"dx", g.dx},
-          {"dy", g.dy},
-          {"zoom", g.zoom},
-          {"expanded", g.expanded},
-          {"selection", g.selection}};
+  Json object = {{"slot", slot}, {"tab", bookmark.tab}, {"stage", bookmark.stage}};
+  kept::put_place(object, bookmark.graph);
+  return object;
 }
 
 Bookmark bookmark_of(const Json& object) {
   Bookmark bookmark;
   bookmark.tab = text_of(object, "tab");
   bookmark.stage = static_cast<int>(std::clamp<std::int64_t>(integer_of(object, "stage"), 0, 2));
-  bookmark.graph.node = text_of(object, "node");
-  bookmark.graph.dx = static_cast<float>(number_of(object, "dx"));
-  bookmark.graph.dy = static_cast<float>(number_of(object, "dy"));
-  bookmark.graph.zoom = static_cast<float>(number_of(object, "zoom", 1));
-  bookmark.graph.expanded = names_of(object, "expanded");
-  bookmark.graph.selection = names_of(object, "selection");
+  bookmark.graph = kept::place_of(object);
   return bookmark;
 }
 

@@ -91,8 +91,11 @@ std::int32_t draw_blame(Ui& ui, const GraphBox& box) {
     ImGui::PushID(static_cast<int>(i));
     const bool shown = ui.stage == GraphStage::passes && ui.graph.travel.step == steps[i];
     const std::string label = graph->stages->blame(known, steps[i]);
-    if (selectable_row(fmt::format("blame.{}.{}", i, step.pass), label, shown)) clicked = steps[i];
-    tip("Show the graph as it was then" + (step.why.empty() ? "" : ": " + escaped(step.why)));
+    const std::string fits =
+        fit_text(theme().ui, theme().ui->FontSize, label, ImGui::GetContentRegionAvail().x);
+    if (selectable_row(fmt::format("blame.{}.{}", i, step.pass), fits, shown)) clicked = steps[i];
+    tip((fits == label ? "" : label + "\n") + "Show the graph as it was then" +
+        (step.why.empty() ? "" : ": " + escaped(step.why)));
     ImGui::PopID();
   }
   if (steps.size() > kShown) muted(fmt::format("and {} more", steps.size() - kShown));

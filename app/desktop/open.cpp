@@ -26,7 +26,7 @@ Result<std::unique_ptr<Host>> create_host(const OpenOptions& options, const Sett
   host.width = options.width;
   host.height = options.height;
   host.scale = options.scale;
-  host.dark = options.dark.value_or(settings.dark);
+  host.theme = options.theme.value_or(settings.theme);
   auto created = Host::create(host);
   if (!created && !options.headless) return Error{Errc::device, created.error().message + kAdvice};
   return created;
@@ -69,17 +69,21 @@ void open_first(Controller& controller, const OpenOptions& options) {
 }  // namespace
 
 Status open_window(const OpenOptions& options, std::stop_token stop) {
-  const std::string settings_file =
-      options.headless ? std::string() : settings_path();  // tests and pictures always start the same
+  // Tests and pictures start the same each time, unless they say where is kept what the next one starts with.
+  const bool keeps = !options.headless || !options.keep.empty();
+  const std::string data = !keeps ? std::string() : options.keep.empty() ? data_folder() : options.keep;
+  const std::string settings_file = !keeps                 ? std::string()
+                                    : options.keep.empty() ? settings_path()
+                                                           : options.keep + "/settings.json";
   Settings settings = load_settings(settings_file);
   const auto host = TRY(create_host(options, settings));
-  if (options.dark) settings.dark = *options.dark;
-  if (settings.scale != 1) host->set_scale(settings.scale);
+  if (options.theme) settings.theme = *options.theme;
+  if (settings.scale != 1 && options.scale <= 0) host->set_scale(settings.scale);
 
-  const std::string marks_folder = options.headless || data_folder().empty() ? "" : data_folder() + "/marks";
+  const auto folder = [&data](const char* name) { return data.empty() ? data : data + "/" + name; };
   Controller controller(
-      kProgram, settings, [&host] { host->wake(); }, marks_folder);
-  Window window(controller, *host, settings_file);
+      kProgram, settings, [&host] { host->wake(); }, folder("marks"));
+  Window window(controller, *host, settings_file, folder("views"));
   host->set_busy([&window] { return window.busy(); });
   const std::stop_callback on_stop(stop, [&host] {
     host->close();

@@ -28,10 +28,6 @@ constexpr Panel kPanels[] = {
     {"Notes", "view.notes", "Runs", draw_notes_panel},
 };
 
-constexpr const char* kDefaultLayout =
-    "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if,Node*),h0.500(Run*,"
-    "Curve*|Runs|Notes)))";
-
 std::vector<TabPlace> places() {
   std::vector<TabPlace> all;
   for (const Panel& panel : kPanels) all.push_back({panel.name, panel.beside});
@@ -48,8 +44,25 @@ const Panel* find_panel(std::string_view name) {
   return found == std::end(kPanels) ? nullptr : found;
 }
 
+// What a layout does not name is behind what it shows (keep_tabs).
+std::span<const NamedLayout> built_in_layouts() {
+  static const NamedLayout kLayouts[] = {
+      {"Default",
+       "h0.215(v0.340(Model*,Passes*),v0.640(h0.745(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if,Node*),"
+       "h0.500(Run*,Curve*|Runs|Notes)))"},
+      {"Graph focus",
+       "h0.800(Graph*|Kernels|Icicle|Memory|Timeline|Roofline|Compare|Advice|What if,Node*|Model|Passes|Run|Curve|Runs|Notes)"},
+      {"Memory",
+       "h0.240(v0.500(Passes*|Model,Run*|Curve|Runs|Notes),v0.580(Memory*|Timeline|Icicle|Roofline|Compare|Advice|What if,"
+       "h0.650(Graph*|Kernels,Node*)))"},
+      {"Compare",
+       "v0.600(h0.560(Compare*|Timeline|Icicle|Memory|Roofline|Advice|What if,Graph*|Kernels|Node),"
+       "h0.560(Runs*|Notes,Curve*|Run|Passes|Model))"}};
+  return kLayouts;
+}
+
 PaneTree default_panes() {
-  PaneTree tree = std::move(PaneTree::parse(kDefaultLayout).value());
+  PaneTree tree = std::move(PaneTree::parse(built_in_layouts().front().panes).value());
   tree.keep_tabs(places());
   return tree;
 }

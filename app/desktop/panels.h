@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "app/desktop/settings.h"
 #include "viz/model/panes.h"
 
 namespace gradloom {
@@ -21,6 +22,7 @@ struct Panel {
 std::span<const Panel> panels();
 const Panel* find_panel(std::string_view name);  // null: there is none
 
+std::span<const NamedLayout> built_in_layouts();  // the first is the default
 PaneTree default_panes();
 // The layout of the settings. Panels that it does not know are added, those that there are no more are left
 // out; a text that is no layout gives the default.

@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include "app/desktop/ui.h"
+#include "viz/draw/keys.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -42,7 +43,8 @@ void draw_range_chip(Ui& ui, const char* id) {
 void draw_kernel_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.plan && !s.run)
-    return empty_state("No kernels", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
+    return empty_state(
+        "No kernels", s.plan_error.empty() ? "Open a model (" + key_label("file.open") + ")." : s.plan_error);
   const bool recorded = choose_source(ui, "kernels.source");
   draw_range_chip(ui, "kernels.range");
   const void* source = recorded ? static_cast<const void*>(s.run.get()) : s.plan.get();
@@ -58,7 +60,9 @@ void draw_kernel_panel(Ui& ui) {
 void draw_memory_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.plan && !s.run)
-    return empty_state("No memory plan", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
+    return empty_state("No memory plan", s.plan_error.empty()
+                                             ? "Open a model (" + key_label("file.open") + ")."
+                                             : s.plan_error);
   const bool recorded = choose_source(ui, "memory.source");
   if (recorded && s.run->record.summary.is_import())
     return empty_state("No memory plan", "The trace of another profiler has none.");

@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include "app/desktop/ui.h"
+#include "viz/draw/keys.h"
 #include "app/roofline.h"
 #include "engine/base/text.h"
 
@@ -58,7 +59,8 @@ void choose_hardware(Ui& ui) {
 void draw_roofline_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.plan && !s.run)
-    return empty_state("No kernels", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
+    return empty_state(
+        "No kernels", s.plan_error.empty() ? "Open a model (" + key_label("file.open") + ")." : s.plan_error);
   if (s.run && s.run->record.summary.is_import())
     return empty_state("No roofline", "Profilers of others count no arithmetic.");
   if (s.progress.running && s.progress.kind == RunKind::measure) {

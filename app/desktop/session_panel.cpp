@@ -195,8 +195,8 @@ void draw_session_panel(Ui& ui) {
     return s.session->runs[found[static_cast<std::size_t>(row)]];
   };
   static const std::vector<TableColumn> columns{{"#", 24},
-                                                {"A", 18},
-                                                {"B", 18},
+                                                {"A", 24},
+                                                {"B", 24},
                                                 {"", 16, false, false, "Status", 4},
                                                 {"Run", 0},
                                                 {"Last loss", 70, true, false, "", 2},

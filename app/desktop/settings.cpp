@@ -36,6 +36,20 @@ void take(const Json& object, const char* key, T& value) {
   }
 }
 
+void take_layouts(const Json& root, std::vector<NamedLayout>& layouts) {
+  const auto list = root.find("layouts");
+  if (list == root.end() || !list->is_array()) return;
+  for (const Json& item : *list) {
+    NamedLayout layout;
+    if (!item.is_object() || layouts.size() >= kMostLayouts) continue;
+    take(item, "name", layout.name);
+    take(item, "panes", layout.panes);
+    const bool known = std::any_of(layouts.begin(), layouts.end(),
+                                   [&](const NamedLayout& other) { return other.name == layout.name; });
+    if (!layout.name.empty() && !layout.panes.empty() && !known) layouts.push_back(std::move(layout));
+  }
+}
+
 }  // namespace
 
 std::string settings_path() {
@@ -49,10 +63,17 @@ Settings parse_settings(const std::string& json) {
   Settings settings;
   const Json root = Json::parse(json, nullptr, false);
   if (!root.is_object()) return settings;
-  take(root, "dark", settings.dark);
+  bool dark = true;
+  take(root, "dark", dark);  // what files had before there were more than two themes
+  std::string theme = dark ? "dark" : "light";
+  take(root, "theme", theme);
+  settings.theme = find_theme(theme).value_or(ThemeKind::dark);
   take(root, "scale", settings.scale);
   if (!(settings.scale >= 0.5f && settings.scale <= 4)) settings.scale = 1;
+  take(root, "motion", settings.motion);
+  take(root, "keys", settings.keys);
   take(root, "layout", settings.layout);
+  take_layouts(root, settings.layouts);
   take(root, "last_folder", settings.last_folder);
   take(root, "follow_run", settings.follow_run);
   if (const auto list = root.find("recents"); list != root.end() && list->is_array()) {
@@ -68,12 +89,13 @@ Settings parse_settings(const std::string& json) {
 }
 
 std::string settings_json(const Settings& settings) {
-  const Json root = {{"dark", settings.dark},
-                     {"scale", settings.scale},
-                     {"follow_run", settings.follow_run},
-                     {"last_folder", settings.last_folder},
-                     {"layout", settings.layout},
-                     {"recents", settings.recents}};
+  Json layouts = Json::array();
+  for (const NamedLayout& layout : settings.layouts)
+    layouts.push_back({{"name", layout.name}, {"panes", layout.panes}});
+  const Json root = {
+      {"theme", theme_name(settings.theme)}, {"scale", settings.scale},   {"follow_run", settings.follow_run},
+      {"last_folder", settings.last_folder}, {"motion", settings.motion}, {"keys", settings.keys},
+      {"layout", settings.layout},           {"layouts", layouts},        {"recents", settings.recents}};
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,4 +1,4 @@
-// What the window remembers between runs: theme, scale, layout, recent files. One small JSON file,
+// What the window remembers between runs: theme, scale, keys, layouts, recent files. One small JSON file,
 // $XDG_CONFIG_HOME/gradloom/settings.json (~/.config without the variable), written atomically and read
 // tolerantly: what cannot be read keeps its default, so a damaged file never keeps the window from opening.
 #pragma once
@@ -7,15 +7,26 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "viz/model/theme_kind.h"
 
 namespace gradloom {
 
 constexpr std::size_t kMostRecents = 12;
 
+constexpr std::size_t kMostLayouts = 30;
+
+struct NamedLayout {
+  std::string name, panes;  // PaneTree text
+  bool operator==(const NamedLayout&) const = default;
+};
+
 struct Settings {
-  bool dark = true;
+  ThemeKind theme = ThemeKind::dark;
   float scale = 1;
-  std::string layout;  // PaneTree text; empty: the default layout
+  bool motion = true;                // what changes in a view may fade
+  std::string keys;                  // other keys than the usual ones, as viz/draw/keys.h reads them
+  std::string layout;                // PaneTree text; empty: the default layout
+  std::vector<NamedLayout> layouts;  // the user's, in the order in which they were kept
   std::string last_folder;
   std::vector<std::string> recents;  // newest first, absolute paths
   bool follow_run = true;            // a run that goes on is shown in curve, kernels and timeline

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/desktop/controller.h"
+#include "app/desktop/preferences.h"
 #include "app/desktop/timeline.h"
 #include "viz/draw/file_dialog.h"
 #include "viz/draw/graph_canvas.h"
@@ -29,8 +30,8 @@ struct RecipeSetting;
 
 // Something the user can do: menus, palette, keys and buttons all come from one list.
 struct Command {
-  const char* id;  // as in key_map() where it has a key
-  const char* label;
+  const char* id;                 // as in key_map() where it has a key
+  const char* label;              // null: by its key only, as what has a name of the user's
   const char* menu;               // "File", "View", "Run", "Help"; null: palette and keys only
   bool separator;                 // before it in the menu
   std::function<bool()> enabled;  // null: always
@@ -99,14 +100,17 @@ struct Ui {
   Controller& app;
   Host& host;
   PaneTree panes;
+  PaneFocus pane_focus;
   std::vector<Command> commands;
 
   GraphStage stage = GraphStage::after;
-  GraphCanvasState graph;                 // holds the selection
-  Actions asks;                           // what the views asked for in this frame
-  std::string outline;                    // node under the mouse in the last frame, in any view
-  std::optional<GraphPlace> place_after;  // the same with a bookmark
-  std::optional<Note> note_after;         // time to show once its run is
+  GraphCanvasState graph;  // holds the selection
+  Actions asks;            // what the views asked for in this frame
+  std::string outline;     // node under the mouse in the last frame, in any view
+  std::optional<GraphPlace>
+      place_after;                 // to show once its stage is: of a bookmark, or where the view was left
+  std::string query_after;         // what is searched for in the graph, the same
+  std::optional<Note> note_after;  // time to show once its run is
   NoteEditor note_editor;
   TableState notes_table;
   bool show_diff = false;  // what the last change did, marked in the graph
@@ -144,6 +148,7 @@ struct Ui {
   std::function<void(const std::string& path)> on_path;  // of a field of a form
   PaletteState command_palette, node_palette;
   bool key_sheet = false, about = false;
+  Preferences preferences;
   std::string operator_shown;  // whose page is open, or to be opened
   bool open_operator = false;
 
@@ -176,6 +181,9 @@ struct Ui {
   void follow_run_shown();
   void share_marks();
   void reset_layout();
+  void step_pane(int by);
+  void step_tab(int by);
+  void use_layout(std::size_t index);  // of all_layouts()
 };
 
 std::vector<Command> make_commands(Ui& ui);

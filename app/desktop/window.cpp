@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <imgui_internal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -19,6 +20,10 @@ namespace gradloom {
 namespace {
 
 constexpr int kQuietFrameMs = 40;  // headless: leave the cores to the run that is timed
+
+std::string layout_key(std::size_t index) {
+  return index < kLayoutKeys ? key_label("layout." + std::to_string(index + 1)) : std::string();
+}
 
 }  // namespace
 
@@ -74,27 +79,66 @@ void Ui::select_row(const ComparedRow& row, bool show) {
   app.notice(NoticeKind::info, "No node of the open model is in this row");
 }
 
-Window::Window(Controller& controller, Host& host, std::string settings_file)
+Window::Window(Controller& controller, Host& host, std::string settings_file, std::string views_folder)
     : app_(controller),
       host_(host),
       settings_file_(std::move(settings_file)),
+      views_folder_(std::move(views_folder)),
       saved_(controller.state().settings),
       ui_(controller, host) {
   ui_.panes = panes_from(saved_.layout);
   ui_.commands = make_commands(ui_);
+  set_motion(saved_.motion);
+  for (const std::string& problem : use_key_changes(saved_.keys))
+    controller.notice(NoticeKind::warning, problem);
 }
 
 Window::~Window() {
+  keep_view();
   if (settings_file_.empty()) return;
   app_.edit_state().settings.layout = ui_.panes.to_text();
   const Status saved = save_settings(app_.state().settings, settings_file_);
   if (!saved) std::fprintf(stderr, "gradloom: %s\n", saved.error().message.c_str());
 }
 
+void Window::keep_view() {
+  const std::string path = view_file(views_folder_, view_);
+  if (path.empty()) return;
+  app_.forget_kept("view");
+  const Status saved = save_view(view_of(ui_), path);
+  if (!saved) std::fprintf(stderr, "gradloom: %s\n", saved.error().message.c_str());
+}
+
+void Window::keep_view_now_and_then() {
+  constexpr auto kEvery = std::chrono::seconds(20);
+  const std::string path = view_file(views_folder_, view_);
+  const auto now = std::chrono::steady_clock::now();
+  if (path.empty() || now - view_kept_at_ < kEvery) return;
+  view_kept_at_ = now;
+  ViewState view = view_of(ui_);
+  if (view == kept_view_) return;
+  kept_view_ = std::move(view);
+  app_.keep("view", [view = kept_view_, path] { return save_view(view, path); });
+}
+
+// Before anything of another model or session is drawn: what the views hold is still of the one before.
+void Window::follow_view() {
+  const std::string now = view_key(app_.state());
+  if (now == view_) return;
+  keep_view();
+  view_ = now;
+  const auto kept = load_view(view_file(views_folder_, view_));
+  view_restored_ = kept.has_value();
+  if (kept) return show_view(ui_, *kept);
+  ui_.place_after.reset();
+  ui_.query_after.clear();
+}
+
 bool Window::busy() const { return app_.busy() || ui_.graph.builder.busy() || ui_.note_after; }
 
 void Window::take_input() {
   app_.tick();
+  follow_view();
   for (const std::string& path : host_.take_dropped()) app_.open(path);
   AppState& s = app_.edit_state();
   for (const Notice& n : s.notices) {
@@ -107,7 +151,7 @@ void Window::take_input() {
   // Of another program's run without a model the timeline has the most to say.
   const RunSummary* const run = s.run ? &s.run->record.summary : nullptr;
   if (run != nullptr && !run->has_recipe() && !s.has_model() && loop_shown_ != run->id) {
-    ui_.panes.show("Timeline");
+    if (!view_restored_) ui_.panes.show("Timeline");
     loop_shown_ = run->id;
   }
   if (s.progress.running && host_.headless())
@@ -150,7 +194,7 @@ void Window::answer_asks() {
 
 void Window::handle_keys() {
   if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open ||
-      ui_.run_editor.what != RunEditor::What::nothing)
+      ui_.run_editor.what != RunEditor::What::nothing || ui_.preferences.open != Preferences::Dialog::none)
     return;
   const bool typing = ImGui::GetIO().WantTextInput;  // Ctrl+C, Ctrl+Z then belong to the text
   for (const Command& command : ui_.commands) {
@@ -168,6 +212,21 @@ void Window::close_popup_by_escape() {
   if (open.empty() || open.back().Window == nullptr) return;
   if ((open.back().Window->Flags & ImGuiWindowFlags_Modal) != 0) return;
   ImGui::ClosePopupToLevel(open.Size - 1, true);
+}
+
+void Window::draw_layout_menu() {
+  const bool open = ImGui::BeginMenu("Layout");
+  register_item("menu.layouts", "Layout", open ? "open" : "closed");
+  if (!open) return;
+  const std::vector<NamedLayout> all = all_layouts(app_.state().settings);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i == built_in_layouts().size()) ImGui::Separator();
+    ImGui::PushID(static_cast<int>(i));
+    if (ImGui::MenuItem(escaped(all[i].name).c_str(), layout_key(i).c_str())) ui_.use_layout(i);
+    ImGui::PopID();
+    register_item("menu.layout." + all[i].name, all[i].name, "enabled");
+  }
+  ImGui::EndMenu();
 }
 
 void Window::draw_menus() {
@@ -192,6 +251,7 @@ void Window::draw_menus() {
         if (ImGui::MenuItem(path.c_str())) app_.open(path);
       ImGui::EndMenu();
     }
+    if (std::strcmp(menu, "View") == 0) draw_layout_menu();
     ImGui::EndMenu();
   }
   ImGui::PopStyleVar();
@@ -266,33 +326,36 @@ void Window::draw_status() {
   ImGui::PopClipRect();
 }
 
-void Window::draw_palettes() {
-  if (ui_.command_palette.open) {
-    std::vector<PaletteEntry> entries;
-    std::vector<const Command*> of_entry;
-    for (const Command& a : ui_.commands) {
-      if (a.enabled && !a.enabled()) continue;
-      entries.push_back({a.label, key_label(a.id)});
-      of_entry.push_back(&a);
-    }
-    std::vector<std::string> switches;
-    for (const PassView& pass : app_.state().passes.passes) {
-      if (!app_.state().has_model() || pass.def->by_precision) continue;
-      entries.push_back({std::string(pass.enabled ? "Switch off " : "Switch on ") + pass.def->name, "pass"});
-      switches.push_back(pass.def->name);
-    }
-    const int chosen = draw_palette("commands", "Type a command", entries, ui_.command_palette);
-    if (chosen >= 0 && static_cast<std::size_t>(chosen) < of_entry.size()) {
-      of_entry[static_cast<std::size_t>(chosen)]->run();
-    } else if (chosen >= 0) {
-      const std::string& name = switches[static_cast<std::size_t>(chosen) - of_entry.size()];
-      for (const PassView& pass : app_.state().passes.passes)
-        if (name == pass.def->name) {
-          app_.set_pass(name, !pass.enabled);
-          break;
-        }
-    }
+// What the palette lists: commands, then what has names of its own.
+void Window::draw_command_palette() {
+  std::vector<PaletteEntry> entries;
+  std::vector<std::function<void()>> runs;
+  for (const Command& command : ui_.commands) {
+    if (command.label == nullptr || (command.enabled && !command.enabled())) continue;
+    entries.push_back({command.label, key_label(command.id)});
+    runs.push_back(command.run);
   }
+  const std::vector<NamedLayout> layouts = all_layouts(app_.state().settings);
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    entries.push_back({"Layout: " + escaped(layouts[i].name), layout_key(i)});
+    runs.push_back([this, i] { ui_.use_layout(i); });
+  }
+  for (const ThemeName& theme : kThemes) {
+    entries.push_back({std::string("Theme: ") + theme.label, ""});
+    runs.push_back([this, kind = theme.kind] { host_.set_theme(app_.edit_state().settings.theme = kind); });
+  }
+  for (const PassView& pass : app_.state().passes.passes) {
+    if (!app_.state().has_model() || pass.def->by_precision) continue;
+    entries.push_back({std::string(pass.enabled ? "Switch off " : "Switch on ") + pass.def->name, "pass"});
+    runs.push_back(
+        [this, name = std::string(pass.def->name), on = !pass.enabled] { app_.set_pass(name, on); });
+  }
+  const int chosen = draw_palette("commands", "Type a command", entries, ui_.command_palette);
+  if (chosen >= 0) runs[static_cast<std::size_t>(chosen)]();
+}
+
+void Window::draw_palettes() {
+  if (ui_.command_palette.open) draw_command_palette();
   if (ui_.node_palette.open) {
     std::vector<PaletteEntry> entries;
     const GraphSnapshot* graph = ui_.shown_graph();
@@ -305,6 +368,7 @@ void Window::draw_palettes() {
     }
   }
   draw_key_sheet(&ui_.key_sheet);
+  draw_preferences(ui_);
   draw_about();
   draw_operator();
 }
@@ -325,12 +389,7 @@ void Window::draw_operator() {
 
 void Window::draw_about() {
   if (ui_.about && !ImGui::IsPopupOpen("About")) ImGui::OpenPopup("About");
-  const ImVec2 display = ImGui::GetIO().DisplaySize;
-  ImGui::SetNextWindowPos({display.x / 2, display.y * 0.4f}, ImGuiCond_Always, {0.5f, 0.5f});
-  if (!ImGui::BeginPopupModal(
-          "About", &ui_.about,
-          ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoTitleBar))
-    return;
+  if (!begin_dialog("About", &ui_.about)) return;
   text("Gradloom", palette().text, theme().title);
   text("Profiler and optimization workbench for neural-network training graphs", palette().text_dim);
   spacer(4);
@@ -361,6 +420,8 @@ void Window::draw_about() {
 
 // Settings that changed are written in the background; the layout when the window closes.
 void Window::remember() {
+  set_motion(app_.state().settings.motion);
+  keep_view_now_and_then();
   if (settings_file_.empty() || app_.state().settings == saved_) return;
   saved_ = app_.state().settings;
   app_.save(saved_, settings_file_);
@@ -382,17 +443,21 @@ void Window::draw() {
                    ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings | ImGuiWindowFlags_MenuBar);
   ImGui::PopStyleVar(2);
   draw_menus();
-  const float top = ImGui::GetFrameHeight() + px(8), bottom = size.y - px(26) - px(6);
+  const float top = std::min(ImGui::GetFrameHeight() + px(8), size.y);
+  const float bottom = std::max(top, size.y - px(26) - px(6));
   const AppState& s = app_.state();
   if (!s.has_model() && !s.session) {
     ImGui::SetCursorScreenPos({0, top});
-    ImGui::BeginChild("welcome", {size.x, bottom - top});
+    ImGui::BeginChild("welcome", {size.x, std::max(1.f, bottom - top)});
     draw_welcome(ui_);
     ImGui::EndChild();
   } else {
-    draw_panes(ui_.panes, {px(8), top}, {size.x - px(8), bottom}, [&](std::string_view tab) {
-      if (const Panel* panel = find_panel(tab)) panel->draw(ui_);
-    });
+    draw_panes(
+        ui_.panes, {px(8), top}, {std::max(px(8), size.x - px(8)), bottom},
+        [&](std::string_view tab) {
+          if (const Panel* panel = find_panel(tab)) panel->draw(ui_);
+        },
+        &ui_.pane_focus);
   }
   draw_status();
   draw_palettes();

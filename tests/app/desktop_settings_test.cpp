@@ -14,8 +14,11 @@ namespace fs = std::filesystem;
 
 TEST(Settings, SurviveARoundTrip) {
   Settings s;
-  s.dark = false;
+  s.theme = ThemeKind::contrast;
   s.scale = 1.25f;
+  s.motion = false;
+  s.keys = "graph.fit=ctrl+home; run.stop=";
+  s.layouts = {{"Mine \"1\"", "h0.5(A*,B*)"}, {"\u03b1", "A*"}};
   s.layout = "h0.5(A*,B*)";
   s.last_folder = "/models";
   s.recents = {"/a.onnx", "/b \"quoted\".db"};
@@ -28,11 +31,17 @@ TEST(Settings, WhatCannotBeReadKeepsItsDefault) {
   EXPECT_EQ(parse_settings("[1, 2]"), Settings());
   const Settings s = parse_settings(
       R"({"dark": "yes", "scale": 99, "layout": 7, "recents": [1, "/a.onnx", "", "/a.onnx", null], "later": {}})");
-  EXPECT_TRUE(s.dark);
+  EXPECT_EQ(s.theme, ThemeKind::dark);
   EXPECT_EQ(s.scale, 1);
   EXPECT_EQ(s.layout, "");
   EXPECT_EQ(s.recents, std::vector<std::string>{"/a.onnx"});
-  EXPECT_FALSE(parse_settings(R"({"dark": false})").dark);
+  EXPECT_EQ(parse_settings(R"({"theme": "mauve"})").theme, ThemeKind::dark);
+  EXPECT_EQ(parse_settings(R"({"dark": false})").theme, ThemeKind::light) << "as older files say it";
+  const auto layouts =
+      parse_settings(
+          R"({"layouts": [1, {"name": "A"}, {"name": "B", "panes": "X*"}, {"name": "B", "panes": "Y*"}]})")
+          .layouts;
+  EXPECT_EQ(layouts, (std::vector<NamedLayout>{{"B", "X*"}}));
 }
 
 TEST(Settings, RecentsAreNewestFirstWithoutRepeats) {
@@ -50,7 +59,7 @@ TEST(Settings, AreWrittenIntoAFolderThatDoesNotExistYet) {
   const TemporaryFolder folder;
   const std::string path = folder / "config/gradloom/settings.json";
   Settings s;
-  s.dark = false;
+  s.theme = ThemeKind::light;
   ASSERT_TRUE(save_settings(s, path).ok());
   EXPECT_EQ(load_settings(path), s);
   EXPECT_EQ(load_settings(folder / "missing.json"), Settings());

@@ -21,8 +21,8 @@ class WindowScript : public testing::Test {
   // Runs `gradloom open ARGUMENTS --headless --script ...`; returns the exit code, stderr in `error_`.
   int open(const std::string& arguments, const std::string& script) {
     std::ofstream(file("script")) << script;
-    const std::string command = std::string("unset DISPLAY WAYLAND_DISPLAY; ") + GRADLOOM_COMMAND + " open " +
-                                arguments + " --headless --script " + file("script") + " 2> " +
+    const std::string command = std::string("unset DISPLAY WAYLAND_DISPLAY; ") + shell_ + GRADLOOM_COMMAND +
+                                " open " + arguments + " --headless --script " + file("script") + " 2> " +
                                 file("stderr");
     const int status = std::system(command.c_str());
     std::ifstream in(file("stderr"));
@@ -32,6 +32,7 @@ class WindowScript : public testing::Test {
 
   TemporaryFolder folder_;
   std::string error_;
+  std::string shell_;  // what the shell does before, with its semicolon
 };
 
 }  // namespace gradloom

@@ -24,6 +24,18 @@ TEST(Panes, BadTextIsRefused) {
   EXPECT_FALSE(PaneTree::parse(deep).ok());
 }
 
+// Each of many tabs split off the one before: what is saved is read again.
+TEST(Panes, ALayoutOfManySplitsIsReadAgain) {
+  std::string tabs = "T0*";
+  for (int i = 1; i < 40; ++i) tabs += "|T" + std::to_string(i);
+  PaneTree tree = std::move(PaneTree::parse(tabs).value());
+  for (int i = 1; i < 40; ++i)
+    tree.move("T" + std::to_string(i), *tree.find("T" + std::to_string(i - 1)), PaneEdge::kRight);
+  const auto again = PaneTree::parse(tree.to_text());
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->to_text(), tree.to_text());
+}
+
 TEST(Panes, ShowActivatesOrAdds) {
   PaneTree tree = std::move(PaneTree::parse(kLayout).value());
   tree.show("Run");

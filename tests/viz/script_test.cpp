@@ -53,11 +53,30 @@ drop model.onnx
 }
 
 TEST(Script, ErrorsNameTheLine) {
-  for (const char* line :
-       {"jump a",        "click",           "click a b",    "drag a 1",       "drag a x y",
-        "drag a 1 2 up", "key ctrl+banana", "key f banana", "click a middel", "drag a 1 2 ctrl hyper",
-        "wait",          "wait soon",       "wait until",   "wait idle x",    "theme blue",
-        "scale 9",       "scale x",         "size 10 10",   "click \"open",   "expect"}) {
+  for (const char* line : {"jump a",
+                           "click",
+                           "click a b",
+                           "drag a 1",
+                           "drag a x y",
+                           "random x 5",
+                           "random 1",
+                           "random 1 0",
+                           "move 4",
+                           "drag a 1 2 up",
+                           "key ctrl+banana",
+                           "key f banana",
+                           "click a middel",
+                           "drag a 1 2 ctrl hyper",
+                           "wait",
+                           "wait soon",
+                           "wait until",
+                           "wait idle x",
+                           "theme blue",
+                           "scale 9",
+                           "scale x",
+                           "size 10 10",
+                           "click \"open",
+                           "expect"}) {
     const auto script = parse_script(std::string("wait 1\n\n") + line + "\n");
     ASSERT_FALSE(script.ok()) << line;
     EXPECT_EQ(script.error().code, Errc::usage);

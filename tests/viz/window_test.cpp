@@ -4,11 +4,18 @@
 #include <imgui.h>
 #include <png.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
 #include <set>
 
+#include "viz/draw/drawn_text.h"
+#include "viz/draw/frame_faults.h"
 #include "viz/draw/items.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/palette.h"
@@ -26,10 +33,25 @@ struct State {
   bool pass = false, box = true;
   int clicks = 0, choice = 0, segment = 0, chosen = -1, opened = -1, key_presses = 0;
   std::string name;
+  int fault = 0;  // drawn on purpose: 1 beyond its pane, 2 at no place, 3 a text that is cut
   PaletteState palette;
   TableState table;
   PaneTree panes = std::move(PaneTree::parse("h0.500(Left*,Right*|Table)").value());
 };
+
+void draw_fault(int fault) {
+  ImDrawList* const list = ImGui::GetWindowDrawList();
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  if (fault == 1) list->PushClipRect({0, 0}, {800, 600}, false);
+  if (fault == 2) list->AddLine({std::nanf(""), 3}, {9, 9}, palette().bad);
+  // What a comparison that was stopped has.
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  if (fault == 4)
+    interval_bar("interval", {1, 0, kInfinite}, 1.0, {0, kInfinite, true, Unit::kPlain}, 26, palette().bad);
+  if (fault == 3) list->PushClipRect(at, {at.x + 13, at.y + 20}, true);  // through the e
+  list->AddText(fault == 1 ? ImVec2{500, 500} : at, palette().text, "Kernels per step");
+  if (fault == 1 || fault == 3) list->PopClipRect();
+}
 
 void draw(State& s) {
   ImGui::SetNextWindowPos({0, 0});
@@ -37,8 +59,10 @@ void draw(State& s) {
   ImGui::Begin("main", nullptr, ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoBringToFrontOnFocus);
   if (key_pressed("app.palette")) s.palette.show();
   if (key_pressed("graph.fit")) ++s.key_presses;
-  draw_panes(s.panes, {10, 10}, {790, 590}, [&](std::string_view tab) {
+  const ImVec2 display = ImGui::GetIO().DisplaySize;
+  draw_panes(s.panes, {10, 10}, {display.x - 10, display.y - 10}, [&](std::string_view tab) {
     if (tab == "Left") {
+      if (s.fault > 0) draw_fault(s.fault);
       if (button("go", "Go", ButtonKind::kPrimary)) ++s.clicks;
       toggle("pass", &s.pass);
       checkbox("box", "Box", &s.box);
@@ -140,6 +164,20 @@ TEST_F(Window, TableIsVirtualizedAndSortable) {
   EXPECT_LT(items().all().size(), 100u) << "rows outside the view must not be drawn";
 }
 
+TEST_F(Window, ArrowsMoveThroughTheRowsOfAListThatHasTheKeys) {
+  EXPECT_OK(run("click tab.Table\nwait 2\nclick rows.3\nkey down\nwait 2\n"));
+  EXPECT_EQ(state_.table.selected, 4);
+  EXPECT_OK(run("key up\nkey up\nwait 2\nkey enter\nwait 2\n"));
+  EXPECT_EQ(state_.table.selected, 2);
+  EXPECT_EQ(state_.opened, 2);
+  EXPECT_OK(run("key pagedown\nwait 2\n"));
+  EXPECT_GT(state_.table.selected, 8);
+  EXPECT_OK(run("expect rows.row." + std::to_string(state_.table.selected) + "\n"));  // it is in sight
+  arrows_to_canvas();
+  EXPECT_OK(run("key down\nwait 2\n"));
+  EXPECT_FALSE(table_has_arrows());
+}
+
 TEST_F(Window, MessagesStandInTheMenuBarAndGoOneByOne) {
   toast(ToastKind::kError, "first");
   toast(ToastKind::kError, "second");
@@ -200,6 +238,60 @@ TEST_F(Window, ScreenshotIsAPictureOfTheWindow) {
   EXPECT_GT(colors.size(), 50u) << "blank picture";
   EXPECT_LT(dark_sum / (800 * 600), 80);
   EXPECT_GT(light_sum / (1000 * 700), 170);
+}
+
+TEST_F(Window, AFaultOfAFrameIsFound) {
+  EXPECT_OK(run("wait 2\nuncut\n"));
+  EXPECT_TRUE(frame_faults().empty()) << frame_faults().front();
+  state_.fault = 4;  // none: an interval without an end has its place
+  EXPECT_OK(run("wait 2\n"));
+  EXPECT_TRUE(frame_faults().empty()) << frame_faults().front();
+  state_.fault = 1;
+  EXPECT_OK(run("wait 2\n"));
+  ASSERT_FALSE(frame_faults().empty());
+  EXPECT_NE(frame_faults().front().find("outside its room"), std::string::npos) << frame_faults().front();
+  state_.fault = 2;
+  EXPECT_OK(run("wait 2\n"));
+  ASSERT_FALSE(frame_faults().empty());
+  EXPECT_NE(frame_faults().front().find("no number"), std::string::npos) << frame_faults().front();
+}
+
+TEST_F(Window, ATextThatIsCutIsFoundByWhatItSays) {
+  state_.fault = 3;
+  const Status cut = run("wait 2\nuncut\n");
+  std::string all;
+  for (const DrawnText& text : drawn_texts()) all += "'" + text.text + "' ";
+  ASSERT_FALSE(cut.ok()) << all;
+  EXPECT_NE(cut.error().message.find("line 2: cut off: 'Ke"), std::string::npos) << cut.error().message;
+  const auto texts = drawn_texts();
+  EXPECT_TRUE(
+      std::any_of(texts.begin(), texts.end(), [](const DrawnText& t) { return t.text == "Go" && !t.cut; }));
+}
+
+TEST_F(Window, PanesOfATinyWindowStayInIt) {
+  EXPECT_OK(run("size 200 150\nwait 2\nscale 3\nwait 2\ndrag split.0 50 0\nwait 2\n"));
+  EXPECT_TRUE(frame_faults().empty()) << frame_faults().front();
+  EXPECT_TRUE(PaneTree::parse(state_.panes.to_text()).ok()) << state_.panes.to_text();
+}
+
+// A file says what, and a fault is told with the action before it.
+TEST_F(Window, RandomActionsAreCommandsOfAScript) {
+  const std::string first = (folder_ / "first").string(), second = (folder_ / "second").string();
+  const auto done = [](const std::string& file) {
+    std::ifstream in(file);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_OK(run("random 7 150 " + first + "\n"));
+  const auto commands = parse_script(done(first));
+  ASSERT_TRUE(commands.ok()) << commands.error().message;
+  EXPECT_EQ(commands->size(), 150u);
+  EXPECT_OK(run("size 800 600\nscale 1\nwait 3\nrandom 8 10 " + second + "\n"));
+  EXPECT_EQ(parse_script(done(second))->size(), 10u);
+  state_.fault = 2;
+  state_.panes = std::move(PaneTree::parse("Left*").value());
+  const Status fault = run("size 800 600\nrandom 9 150\n");
+  ASSERT_FALSE(fault.ok());
+  EXPECT_NE(fault.error().message.find("of seed 9, '"), std::string::npos) << fault.error().message;
 }
 
 TEST_F(Window, ScriptErrorsNameLineAndItem) {

@@ -198,11 +198,8 @@ std::optional<fs::path> FileDialog::draw() {
   }
   const std::string title = options_.title + "###file-dialog";
   if (just_opened_) ImGui::OpenPopup(title.c_str());
-  const ImVec2 display = ImGui::GetIO().DisplaySize;
-  ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, ImGuiCond_Always, {0.5f, 0.5f});
   bool stay = true;
-  if (!ImGui::BeginPopupModal(title.c_str(), &stay,
-                              ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove)) {
+  if (!begin_dialog(title.c_str(), &stay, ImGuiWindowFlags_None)) {
     open_ = false;
     return std::nullopt;
   }

@@ -105,7 +105,7 @@ void update_travel(GraphCanvasState& state) {
     t.shapes_of = t.step;
     t.scene = state.scene;
   }
-  t.faded = std::min(1.f, t.faded + ImGui::GetIO().DeltaTime / kFadeSeconds);
+  t.faded = theme().motion ? std::min(1.f, t.faded + ImGui::GetIO().DeltaTime / kFadeSeconds) : 1.f;
 }
 
 void tooltip(const GraphCanvasState& state) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "viz/draw/keys.h"
+#include "viz/draw/table.h"
 #include "viz/draw/widgets.h"
 
 namespace gradloom {
@@ -391,7 +392,7 @@ void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
   }
   const float pan = 60 / state.view.zoom;
   const ImGuiIO& io = ImGui::GetIO();
-  if (!io.KeyAlt && !io.KeyCtrl && !io.WantTextInput) {
+  if (!io.KeyAlt && !io.KeyCtrl && !io.WantTextInput && !table_has_arrows()) {
     if (ImGui::IsKeyPressed(GLFW_KEY_LEFT)) state.view.x -= pan;
     if (ImGui::IsKeyPressed(GLFW_KEY_RIGHT)) state.view.x += pan;
     if (ImGui::IsKeyPressed(GLFW_KEY_UP)) state.view.y -= pan;

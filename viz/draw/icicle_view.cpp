@@ -496,6 +496,7 @@ void draw_children(IcicleState& state, IcicleEvents& events) {
       {"Each, longest", 150, true, false, "Of layers that are one row: the median and the longest of them",
        7}};
   TableRows rows;
+  rows.arrows_of_pane = false;  // they move in the boxes
   rows.sortable = false;
   rows.count = static_cast<int>(children.size());
   const double most = children.empty() ? 1 : std::max(1.0, node_of(state, children.front()).total_ns);
@@ -570,7 +571,7 @@ bool icicle_keys(IcicleState& state) {
   if (key_pressed("icicle.zoom")) zoom_to(state, state.focus());
   if (state.boxes.empty()) return false;  // of another node in the next frame
   const ImGuiIO& io = ImGui::GetIO();
-  if (io.WantTextInput || io.KeyCtrl || io.KeyAlt) return false;
+  if (io.WantTextInput || io.KeyCtrl || io.KeyAlt || table_has_arrows()) return false;
   constexpr std::pair<int, IcicleMove> kArrows[] = {{GLFW_KEY_UP, IcicleMove::kUp},
                                                     {GLFW_KEY_DOWN, IcicleMove::kDown},
                                                     {GLFW_KEY_LEFT, IcicleMove::kLeft},

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <unordered_map>
 #include <utility>
+
+#include "engine/base/text.h"
 
 namespace gradloom {
 namespace {
@@ -25,6 +28,15 @@ constexpr std::pair<std::string_view, int> kNamed[] = {
     {"=", GLFW_KEY_EQUAL},        {"-", GLFW_KEY_MINUS},
     {"[", GLFW_KEY_LEFT_BRACKET}, {"]", GLFW_KEY_RIGHT_BRACKET}};
 
+// The name by which scripts and settings know a key; empty: none can be bound to it.
+std::string key_name(int code) {
+  if (code < 128 && std::isalnum(code)) return std::string(1, static_cast<char>(std::tolower(code)));
+  if (code >= GLFW_KEY_F1 && code <= GLFW_KEY_F12) return "f" + std::to_string(code - GLFW_KEY_F1 + 1);
+  for (const auto& [text, named] : kNamed)
+    if (named == code) return std::string(text);
+  return {};
+}
+
 int key_code(std::string_view name) {
   if (name.size() == 1 && std::isalnum(static_cast<unsigned char>(name[0]))) {
     return std::toupper(static_cast<unsigned char>(name[0]));  // GLFW's letters and digits are ASCII
@@ -41,17 +53,6 @@ int key_code(std::string_view name) {
     if (text == name) return code;
   }
   return 0;
-}
-
-const std::unordered_multimap<std::string_view, Chord>& chords() {
-  static const auto table = [] {
-    std::unordered_multimap<std::string_view, Chord> map;
-    for (const KeyBinding& binding : key_map()) {
-      if (const auto chord = parse_chord(binding.chord)) map.emplace(binding.action, *chord);
-    }
-    return map;
-  }();
-  return table;
 }
 
 }  // namespace
@@ -105,7 +106,25 @@ constexpr KeyBinding kKeyMap[] = {
     {"app.redo", "ctrl+shift+z", nullptr, "Everywhere", "Redo"},
     {"app.copy", "ctrl+c", nullptr, "Everywhere", "Copy the selected rows or names"},
     {"note.add", "shift+m", nullptr, "Everywhere", "Note on the marked time or the selected node"},
-    {"app.theme", "ctrl+shift+l", nullptr, "Everywhere", "Dark / light"},
+    {"app.settings", "ctrl+,", nullptr, "Everywhere", "Settings: theme, size, motion"},
+    {"app.theme", "ctrl+shift+l", nullptr, "Everywhere", "Next theme: dark, light, high contrast"},
+    {"pane.next", "ctrl+tab", "Ctrl+Tab, Ctrl+Shift+Tab", "Everywhere",
+     "The keys to the next pane, the one before"},
+    {"pane.previous", "ctrl+shift+tab", nullptr, "Everywhere", "The keys to the pane before"},
+    {"pane.next_tab", "ctrl+pagedown", "Ctrl+PageDown, PageUp", "Everywhere",
+     "Next tab of the pane, the one before"},
+    {"pane.previous_tab", "ctrl+pageup", nullptr, "Everywhere", "The tab before"},
+    {"table.move", "", "Arrows, PageUp, PageDown, Enter", "Everywhere",
+     "Through the rows of a list, and open one"},
+    {"layout.1", "alt+1", "Alt+1 \u2026 9", "Everywhere", "Layout 1 \u2026 9 of the panes"},
+    {"layout.2", "alt+2", nullptr, "Everywhere", nullptr},
+    {"layout.3", "alt+3", nullptr, "Everywhere", nullptr},
+    {"layout.4", "alt+4", nullptr, "Everywhere", nullptr},
+    {"layout.5", "alt+5", nullptr, "Everywhere", nullptr},
+    {"layout.6", "alt+6", nullptr, "Everywhere", nullptr},
+    {"layout.7", "alt+7", nullptr, "Everywhere", nullptr},
+    {"layout.8", "alt+8", nullptr, "Everywhere", nullptr},
+    {"layout.9", "alt+9", nullptr, "Everywhere", nullptr},
     {"app.larger", "ctrl+plus", nullptr, "Everywhere", "Larger text"},
     {"app.smaller", "ctrl+minus", nullptr, "Everywhere", "Smaller text"},
     {"app.normal", "ctrl+0", nullptr, "Everywhere", "Normal text size"},
@@ -176,6 +195,34 @@ constexpr KeyBinding kKeyMap[] = {
     {"icicle.all", "home", nullptr, "Icicle", "The whole step"},
 };
 
+// Actions to chords as they are now. One per process, as ImGui's context is.
+struct KeyTable {
+  std::map<std::string, std::vector<std::string>> changes;  // by action
+  std::vector<std::string> unread;                          // parts of the text that change nothing
+  std::unordered_multimap<std::string_view, Chord> chords;  // what key_pressed looks up
+  KeyTable() { fill(); }
+  void fill() {
+    chords.clear();
+    for (const KeyBinding& binding : kKeyMap)
+      if (const auto chord = parse_chord(binding.chord); chord && changes.count(binding.action) == 0)
+        chords.emplace(binding.action, *chord);
+    for (const auto& [action, list] : changes)
+      for (const std::string& text : list)
+        if (const auto chord = parse_chord(text)) chords.emplace(find_action(action), *chord);
+  }
+  // Of the map, which outlives a change.
+  static std::string_view find_action(const std::string& action) {
+    for (const KeyBinding& binding : kKeyMap)
+      if (action == binding.action) return binding.action;
+    return {};
+  }
+};
+
+KeyTable& keys() {
+  static KeyTable table;
+  return table;
+}
+
 }  // namespace
 
 std::span<const KeyBinding> key_map() { return kKeyMap; }
@@ -189,15 +236,165 @@ bool chord_pressed(const Chord& chord) {
 }
 
 bool key_pressed(std::string_view action) {
-  const auto [first, last] = chords().equal_range(action);
+  const auto [first, last] = keys().chords.equal_range(action);
   return std::any_of(first, last, [](const auto& entry) { return chord_pressed(entry.second); });
 }
 
 std::string key_label(std::string_view action) {
-  for (const KeyBinding& binding : key_map()) {
-    if (action == binding.action) return chord_label(binding.chord);
+  const std::vector<std::string> chords = chords_of(action);
+  return chords.empty() ? std::string() : chord_label(chords.front());
+}
+
+// ---- What the user changed ----
+
+namespace {
+
+const KeyBinding* find_binding(std::string_view action) {
+  const auto* const found = std::find_if(std::begin(kKeyMap), std::end(kKeyMap), [&](const KeyBinding& b) {
+    return action == b.action && b.chord[0] != '\0';
+  });
+  return found == std::end(kKeyMap) ? nullptr : found;
+}
+
+// An action of one canvas is heard while the keys go there; all others everywhere.
+std::string_view canvas_of(const KeyBinding& binding) {
+  const std::string_view action = binding.action;
+  if (action == "graph.diff") return {};
+  for (const std::string_view canvas : {"graph.", "timeline.", "icicle."})
+    if (action.rfind(canvas, 0) == 0) return canvas;
+  return {};
+}
+
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\n')) s.remove_prefix(1);
+  while (!s.empty() && (s.back() == ' ' || s.back() == '\n')) s.remove_suffix(1);
+  return s;
+}
+
+// Calls `take` for each part between two separators.
+template <class Take>
+void split(std::string_view s, char separator, const Take& take) {
+  while (!s.empty()) {
+    const size_t end = std::min(s.find(separator), s.size());
+    if (const std::string_view part = trimmed(s.substr(0, end)); !part.empty()) take(part);
+    s.remove_prefix(std::min(end + 1, s.size()));
+  }
+}
+
+// Why a part of the text changes nothing; empty: it did.
+std::string use_change(std::string_view part) {
+  const size_t equal = part.find('=');
+  const std::string action(trimmed(part.substr(0, equal)));
+  if (equal == std::string_view::npos || !find_binding(action))
+    return "there is no action '" + escaped(action) + "'";
+  std::vector<std::string> chords;
+  std::string why;
+  split(part.substr(equal + 1), ' ', [&](std::string_view chord) {
+    if (!parse_chord(chord))
+      why = "'" + escaped(chord) + "' is no key";
+    else
+      chords.emplace_back(chord);
+  });
+  if (why.empty()) set_chords(action, std::move(chords));
+  return why;
+}
+
+std::string change_text(const std::string& action, const std::vector<std::string>& chords) {
+  std::string text = action + "=";
+  for (const std::string& chord : chords) text += (text.back() == '=' ? "" : " ") + chord;
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> use_key_changes(std::string_view text) {
+  std::vector<std::string> problems;
+  keys() = KeyTable();
+  split(text, ';', [&](std::string_view part) {
+    const std::string why = use_change(part);
+    if (why.empty()) return;
+    problems.push_back("key '" + escaped(part.substr(0, 80)) + "': " + why);
+    keys().unread.emplace_back(part);
+  });
+  for (bool again = true; std::exchange(again, false);) {  // each round takes a change back
+    for (const auto& [action, chords] : keys().changes) {
+      const auto taken = std::find_if(chords.begin(), chords.end(), [&](const std::string& chord) {
+        return !key_conflict(action, chord).empty();
+      });
+      if (taken == chords.end()) continue;
+      problems.push_back("key '" + *taken + "' of " + action + " is that of " + key_conflict(action, *taken));
+      keys().unread.push_back(change_text(action, chords));
+      reset_chords(std::string(action));
+      again = true;
+      break;
+    }
+  }
+  return problems;
+}
+
+std::string key_changes() {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  for (const auto& [action, chords] : keys().changes) add(change_text(action, chords));
+  for (const std::string& part : keys().unread) add(part);
+  return text;
+}
+
+std::vector<std::string> chords_of(std::string_view action) {
+  const auto changed = keys().changes.find(std::string(action));
+  if (changed != keys().changes.end()) return changed->second;
+  std::vector<std::string> chords;
+  for (const KeyBinding& binding : kKeyMap)
+    if (action == binding.action && binding.chord[0] != '\0') chords.emplace_back(binding.chord);
+  return chords;
+}
+
+bool keys_changed(std::string_view action) { return keys().changes.count(std::string(action)) != 0; }
+
+void set_chords(std::string_view action, std::vector<std::string> chords) {
+  KeyTable& table = keys();
+  table.changes.erase(std::string(action));
+  if (chords != chords_of(action)) table.changes[std::string(action)] = std::move(chords);
+  table.fill();
+}
+
+void reset_chords(std::string_view action) {
+  keys().changes.erase(std::string(action));
+  keys().fill();
+}
+
+std::string key_conflict(std::string_view action, std::string_view chord) {
+  const KeyBinding* const own = find_binding(action);
+  const auto wanted = parse_chord(chord);
+  if (own == nullptr || !wanted) return {};
+  for (const KeyBinding& other : kKeyMap) {
+    if (action == other.action || other.chord[0] == '\0') continue;
+    const std::string_view here = canvas_of(*own), there = canvas_of(other);
+    if (!here.empty() && !there.empty() && here != there) continue;
+    for (const std::string& taken : chords_of(other.action))
+      if (parse_chord(taken) == wanted) return other.action;
   }
   return {};
+}
+
+std::string chord_going_down() {
+  const ImGuiIO& io = ImGui::GetIO();
+  for (int code = 0; code < GLFW_KEY_LEFT_SHIFT && code < IM_ARRAYSIZE(io.KeysDown); ++code) {
+    if (!ImGui::IsKeyPressed(code, false)) continue;
+    const std::string name = key_name(code);
+    if (name.empty()) continue;
+    return std::string(io.KeyCtrl ? "ctrl+" : "") + (io.KeyShift ? "shift+" : "") +
+           (io.KeyAlt ? "alt+" : "") + name;
+  }
+  return {};
+}
+
+std::string keys_text(const KeyBinding& binding) {
+  if (binding.gesture != nullptr && !keys_changed(binding.action)) return binding.gesture;
+  std::string text;
+  for (const std::string& chord : chords_of(binding.action))
+    text += (text.empty() ? "" : ", ") + chord_label(chord);
+  return text.empty() ? "none" : text;
 }
 
 }  // namespace gradloom

@@ -55,10 +55,17 @@ void ports(GraphCanvasState& state, const char* title, std::string_view id,
             ? ""
             : port.type +
                   (port.bytes > 0 ? "  " + format_value(static_cast<double>(port.bytes), Unit::kBytes) : "");
-    text(escaped(port.value), palette().text, theme().small);
     const bool known = !port.why.empty();  // is it trained
     const std::string role = !known ? port.role : port.trained ? "trained" : "frozen";
-    if (!role.empty() && role != "activation") {
+    const bool told = !role.empty() && role != "activation";
+    ImFont* const font = theme().small;
+    const float badge_width = told ? ImGui::GetStyle().ItemSpacing.x + chip_width(role) : 0;
+    const std::string whole = escaped(port.value);
+    const std::string shown =
+        fit_name(font, font->FontSize, whole, ImGui::GetContentRegionAvail().x - badge_width);
+    text(shown, palette().text, font);
+    if (shown != whole) tip(whole);
+    if (told) {
       ImGui::SameLine();
       badge(role, port.trained || (!known && role == "parameter") ? palette().optimizer : palette().text_dim);
     }

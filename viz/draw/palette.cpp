@@ -86,12 +86,7 @@ int draw_palette(std::string_view id, std::string_view hint, const std::vector<P
 void draw_key_sheet(bool* open) {
   const char* name = "Keys";
   if (*open && !ImGui::IsPopupOpen(name)) ImGui::OpenPopup(name);
-  const ImVec2 display = ImGui::GetIO().DisplaySize;
-  ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, ImGuiCond_Always, {0.5f, 0.5f});
-  if (!ImGui::BeginPopupModal(
-          name, open,
-          ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoTitleBar))
-    return;
+  if (!begin_dialog(name, open)) return;
   text("Keys and gestures", palette().text, theme().title);
   spacer(4);
   std::string_view where;
@@ -105,8 +100,7 @@ void draw_key_sheet(bool* open) {
         heading(where);
       }
       const float x = ImGui::GetCursorPosX();
-      text(binding.gesture ? std::string(binding.gesture) : chord_label(binding.chord), palette().accent,
-           theme().small);
+      text(keys_text(binding), palette().accent, theme().small);
       ImGui::SameLine();
       ImGui::SetCursorPosX(x + px(where == "Graph" || where == "Timeline" ? 262.f : 112.f));
       text(binding.help, palette().text, theme().small);

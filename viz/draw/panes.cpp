@@ -30,12 +30,15 @@ struct Painter {
   const std::function<void(std::string_view)>& draw_tab;
   int splits = 0;
   std::optional<Drop> drop;
+  PaneFocus* focus = nullptr;
 
   void pane(Pane& p, Rect r) {
     if (p.kind == Pane::Kind::kTabs) return leaf(p, r);
     const int id = splits++;
     const bool horizontal = p.kind == Pane::Kind::kLeftRight;
-    const float gap = std::round(px(6)), span = (horizontal ? r.width() : r.height()) - gap;
+    // A window may be smaller than its gaps.
+    const float extent = std::max(0.f, horizontal ? r.width() : r.height());
+    const float gap = std::min(std::round(px(6)), extent), span = extent - gap;
     const float smallest = std::min(px(120), span * 0.4f);
     const float cut = std::round(std::clamp(span * p.ratio, smallest, span - smallest));
     Rect a = r, b = r, bar = r;
@@ -66,7 +69,7 @@ struct Painter {
       ImGui::GetWindowDrawList()->AddRectFilled(min, max, with_alpha(palette().accent, active ? 1.f : 0.6f),
                                                 px(2));
     }
-    if (active) {
+    if (active && span > 1) {
       const ImVec2 mouse = ImGui::GetIO().MousePos;
       const float at = horizontal ? mouse.x - whole.min.x : mouse.y - whole.min.y;
       p.ratio = std::clamp(at / span, 0.05f, 0.95f);
@@ -82,6 +85,11 @@ struct Painter {
     const float strip = std::round(px(34)), rounding = px(8);
     list->AddRectFilled(r.min, r.max, colors.panel, rounding);
     list->AddRect(r.min, r.max, colors.border, rounding);
+    const std::string shown =
+        p.tabs.empty() ? std::string() : p.tabs[std::clamp(p.active, 0, static_cast<int>(p.tabs.size()) - 1)];
+    const bool has_keys = focus != nullptr && !shown.empty() && focus->has == shown;
+    if (has_keys && focus->by_keys) list->AddRect(r.min, r.max, colors.accent, rounding, 0, px(1.5f));
+    register_rect("pane." + shown, r.min, r.max, "pane", has_keys ? "keys" : "");
     tab_strip(p, r, strip);
     list->AddLine({r.min.x + 1, r.min.y + strip}, {r.max.x - 1, r.min.y + strip}, colors.border);
     if (p.tabs.empty()) return;
@@ -92,11 +100,19 @@ struct Painter {
     if (size.x > px(20) && size.y > px(20)) {
       ImGui::PushID(name.c_str());
       ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {px(14), px(10)});
+      if (focus != nullptr && focus->wanted == name) {
+        ImGui::SetNextWindowFocus();
+        focus->wanted.clear();
+      }
       if (ImGui::BeginChild("pane", size, false, ImGuiWindowFlags_AlwaysUseWindowPadding)) {
         ImGui::PopStyleVar();
         draw_tab(name);
       } else {
         ImGui::PopStyleVar();
+      }
+      if (focus != nullptr) {
+        focus->order.push_back(name);
+        if (ImGui::IsWindowFocused(ImGuiFocusedFlags_ChildWindows)) focus->has = name;
       }
       ImGui::EndChild();
       ImGui::PopID();
@@ -104,39 +120,86 @@ struct Painter {
     drop_target(p, r, strip);
   }
 
+  static float tab_width(const std::string& name) { return ImGui::CalcTextSize(name.c_str()).x + px(20); }
+
+  // Where there is no room for all tabs, a part of them with the active one, and a menu of all. One that a script looks
+  // for is in that part.
   void tab_strip(Pane& p, Rect r, float strip) {
-    const Palette& colors = palette();
-    ImDrawList* list = ImGui::GetWindowDrawList();
+    const int count = static_cast<int>(p.tabs.size());
+    float total = 0;
+    for (const std::string& name : p.tabs) total += tab_width(name);
+    const float menu = px(30);
+    float room = r.width() - px(12);
+    const bool all = total <= room;
+    if (!all) room -= menu;
+    int must = p.active, first = 0;
+    for (int i = 0; i < count; ++i)
+      if (items().wanted() == "tab." + p.tabs[i]) must = i;
+    const auto needs = [&](int from) {
+      float width = 0;
+      for (int i = from; i <= must && i < count; ++i) width += tab_width(p.tabs[i]);
+      return width;
+    };
+    while (first < must && needs(first) > room) ++first;
     float x = r.min.x + px(6);
-    list->PushClipRect(r.min, {r.max.x - px(4), r.max.y}, true);
-    for (int i = 0; i < static_cast<int>(p.tabs.size()); ++i) {
-      const std::string name = p.tabs[i];
-      const float width = ImGui::CalcTextSize(name.c_str()).x + px(20);
-      ImGui::PushID(name.c_str());
-      ImGui::SetCursorScreenPos({x, r.min.y});
-      if (ImGui::InvisibleButton("tab", {width, strip})) p.active = i;
-      if (ImGui::IsItemClicked(0)) p.active = i;
-      const bool hovered = ImGui::IsItemHovered(), active = i == p.active;
-      if (ImGui::BeginDragDropSource(ImGuiDragDropFlags_SourceNoPreviewTooltip)) {
-        ImGui::SetDragDropPayload("gradloom-tab", name.c_str(), name.size() + 1);
-        ImGui::EndDragDropSource();
-      }
-      const ImU32 ink = active ? colors.text : hovered ? colors.text : colors.text_dim;
-      if (hovered && !active) {
-        list->AddRectFilled({x + px(2), r.min.y + px(5)}, {x + width - px(2), r.min.y + strip - px(5)},
-                            colors.hover, px(5));
-      }
-      list->AddText({x + px(10), std::round(r.min.y + (strip - ImGui::GetFontSize()) / 2)}, ink,
-                    name.c_str());
-      if (active) {
-        list->AddRectFilled({x + px(8), r.min.y + strip - px(2)}, {x + width - px(8), r.min.y + strip},
-                            colors.accent, px(1));
-      }
-      register_rect("tab." + name, {x, r.min.y}, {x + width, r.min.y + strip}, name, active ? "on" : "off");
-      ImGui::PopID();
+    const float end = x + room;
+    ImGui::GetWindowDrawList()->PushClipRect(r.min, {r.max.x - px(4), r.max.y}, true);
+    for (int i = first; i < count; ++i) {
+      const float width = std::min(tab_width(p.tabs[i]), std::max(px(16), room));
+      if (i > first && x + width > end) break;
+      tab(p, i, {{x, r.min.y}, {x + width, r.min.y + strip}});
       x += width;
     }
-    list->PopClipRect();
+    ImGui::GetWindowDrawList()->PopClipRect();
+    if (!all && r.width() > 2 * menu) tab_menu(p, {{r.max.x - menu, r.min.y}, {r.max.x, r.min.y + strip}});
+  }
+
+  void tab(Pane& p, int index, Rect r) {
+    const Palette& colors = palette();
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    const std::string name = p.tabs[index];
+    ImGui::PushID(name.c_str());
+    ImGui::SetCursorScreenPos(r.min);
+    if (ImGui::InvisibleButton("tab", {r.width(), r.height()})) p.active = index;
+    if (ImGui::IsItemClicked(0)) p.active = index;
+    const bool hovered = ImGui::IsItemHovered(), active = index == p.active;
+    if (ImGui::BeginDragDropSource(ImGuiDragDropFlags_SourceNoPreviewTooltip)) {
+      ImGui::SetDragDropPayload("gradloom-tab", name.c_str(), name.size() + 1);
+      ImGui::EndDragDropSource();
+    }
+    if (hovered && !active) {
+      list->AddRectFilled({r.min.x + px(2), r.min.y + px(5)}, {r.max.x - px(2), r.max.y - px(5)},
+                          colors.hover, px(5));
+    }
+    const std::string shown = fit_text(ImGui::GetFont(), ImGui::GetFontSize(), name, r.width() - px(19));
+    list->AddText({r.min.x + px(10), std::round(r.min.y + (r.height() - ImGui::GetFontSize()) / 2)},
+                  active || hovered ? colors.text : colors.text_dim, shown.c_str());
+    if (active) {
+      list->AddRectFilled({r.min.x + px(8), r.max.y - px(2)}, {r.max.x - px(8), r.max.y}, colors.accent,
+                          px(1));
+    }
+    register_rect("tab." + name, r.min, r.max, name, active ? "on" : "off");
+    ImGui::PopID();
+  }
+
+  void tab_menu(Pane& p, Rect r) {
+    const Palette& colors = palette();
+    ImGui::PushID(p.tabs.front().c_str());
+    ImGui::SetCursorScreenPos(r.min);
+    if (ImGui::InvisibleButton("tabs", {r.width(), r.height()})) ImGui::OpenPopup("tabs-menu");
+    const ImVec2 at{(r.min.x + r.max.x) / 2, (r.min.y + r.max.y) / 2};
+    ImGui::GetWindowDrawList()->AddTriangleFilled({at.x - px(4.5f), at.y - px(2)},
+                                                  {at.x + px(4.5f), at.y - px(2)}, {at.x, at.y + px(3)},
+                                                  ImGui::IsItemHovered() ? colors.text : colors.text_dim);
+    register_rect("tabs." + p.tabs.front(), r.min, r.max, "all tabs", std::to_string(p.tabs.size()));
+    if (ImGui::BeginPopup("tabs-menu")) {
+      for (int i = 0; i < static_cast<int>(p.tabs.size()); ++i) {
+        if (ImGui::MenuItem(p.tabs[i].c_str(), nullptr, i == p.active)) p.active = i;
+        register_item("tabs.menu." + p.tabs[i], p.tabs[i], i == p.active ? "on" : "off");
+      }
+      ImGui::EndPopup();
+    }
+    ImGui::PopID();
   }
 
   // While a tab is dragged over a pane: the edge zones split, the middle joins.
@@ -169,9 +232,32 @@ struct Painter {
 
 }  // namespace
 
+void pane_step(PaneFocus& focus, int by) {
+  const int count = static_cast<int>(focus.order.size());
+  if (count == 0) return;
+  const auto at = std::find(focus.order.begin(), focus.order.end(), focus.has);
+  const int from = at == focus.order.end() ? (by > 0 ? -1 : 0) : static_cast<int>(at - focus.order.begin());
+  focus.has = focus.wanted = focus.order[static_cast<size_t>((from + by + count) % count)];
+  focus.by_keys = true;
+}
+
+void tab_step(PaneTree& tree, PaneFocus& focus, int by) {
+  if (focus.has.empty() && !focus.order.empty()) focus.has = focus.order.front();
+  Pane* pane = tree.find(focus.has);
+  if (pane == nullptr || pane->tabs.size() < 2) return;
+  const int count = static_cast<int>(pane->tabs.size());
+  pane->active = (pane->active + by + count) % count;
+  focus.has = focus.wanted = pane->tabs[static_cast<size_t>(pane->active)];
+  focus.by_keys = true;
+}
+
 void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
-                const std::function<void(std::string_view tab)>& draw_tab) {
-  Painter painter{tree, draw_tab, 0, std::nullopt};
+                const std::function<void(std::string_view tab)>& draw_tab, PaneFocus* focus) {
+  if (focus != nullptr) {
+    focus->order.clear();
+    if (ImGui::IsMouseClicked(0) || ImGui::IsMouseClicked(1)) focus->by_keys = false;
+  }
+  Painter painter{tree, draw_tab, 0, std::nullopt, focus};
   painter.pane(tree.root(), {min, max});
   if (painter.drop) tree.move(painter.drop->tab, *painter.drop->target, painter.drop->edge);
 }

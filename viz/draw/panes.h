@@ -4,14 +4,27 @@
 #include <imgui.h>
 
 #include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "viz/model/panes.h"
 
 namespace gradloom {
 
-// Calls `draw_tab` inside a child window for every visible tab. Bars report as "split.N", tabs as "tab.NAME".
+// Which pane has the keys: the one that was clicked last, or that pane_step went to.
+struct PaneFocus {
+  std::vector<std::string> order;  // tabs in front, as they were drawn last
+  std::string has, wanted;         // by its tab in front; wanted: from the next frame on
+  bool by_keys = false;            // it is marked until the mouse is used
+};
+// The pane, or the tab in the pane that has the keys, `by` places on.
+void pane_step(PaneFocus& focus, int by);
+void tab_step(PaneTree& tree, PaneFocus& focus, int by);
+
+// Calls `draw_tab` inside a child window for every visible tab. Panes report as "pane.NAME" of the tab in front, with
+// "keys" while they have them, bars as "split.N", tabs as "tab.NAME".
 void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
-                const std::function<void(std::string_view tab)>& draw_tab);
+                const std::function<void(std::string_view tab)>& draw_tab, PaneFocus* focus = nullptr);
 
 }  // namespace gradloom

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "viz/draw/items.h"
 #include "viz/draw/png.h"
@@ -74,11 +75,15 @@ struct Host::Impl : ScriptTarget {
   std::unique_ptr<Surface> surface;
   Canvas canvas;
   std::function<bool()> busy;
-  bool dark = true, headless = false, gl_ready = false;
+  ThemeKind kind = ThemeKind::dark;
+  bool headless = false, gl_ready = false;
   float scale = 1, environment_scale = 0, monitor = 1;
   bool style_changed = true, fonts_changed = true;
   int frames_left = kFramesAfterEvent, frame_count = 0;
   std::atomic<bool> closing{false}, quiet{false};
+  bool undrawn = false;  // the last frame is not in `canvas` yet
+  int drawn_width = 0, drawn_height = 0;
+  ImVec4 clear{};
 
   ~Impl() override {
     if (gl_ready) ImGui_ImplOpenGL3_Shutdown();
@@ -98,13 +103,27 @@ struct Host::Impl : ScriptTarget {
       fonts_changed = true;
     }
     if (fonts_changed) {
+      rasterize();
       load_fonts(full_scale());
       ImGui_ImplOpenGL3_DestroyFontsTexture();
       ImGui_ImplOpenGL3_CreateFontsTexture();
       style_changed = true;
     }
-    if (style_changed) apply_theme(dark, full_scale());
+    if (style_changed) apply_theme(kind, full_scale());
     fonts_changed = style_changed = false;
+  }
+
+  // What ImGui made of the last frame, as pixels. Nobody sees those of a headless window but in a screenshot: they
+  // are made for one, while what they are made of still stands.
+  void rasterize() {
+    if (!std::exchange(undrawn, false) || drawn_width <= 0 || drawn_height <= 0) return;
+    canvas.fit(drawn_width, drawn_height);
+    glBindFramebuffer(GL_FRAMEBUFFER, canvas.framebuffer());
+    glViewport(0, 0, drawn_width, drawn_height);
+    glClearColor(clear.x, clear.y, clear.z, 1);
+    glClear(GL_COLOR_BUFFER_BIT);
+    ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+    surface->present(canvas.framebuffer(), drawn_width, drawn_height);
   }
 
   Status frame(const std::function<void()>& draw, ScriptRunner* script) {
@@ -122,18 +141,10 @@ struct Host::Impl : ScriptTarget {
     ImGui::NewFrame();
     draw();
     ImGui::Render();
-    int width = 0, height = 0;
-    surface->framebuffer_size(width, height);
-    if (width > 0 && height > 0) {
-      canvas.fit(width, height);
-      glBindFramebuffer(GL_FRAMEBUFFER, canvas.framebuffer());
-      glViewport(0, 0, width, height);
-      const ImVec4 clear = ImGui::ColorConvertU32ToFloat4(palette().window);
-      glClearColor(clear.x, clear.y, clear.z, 1);
-      glClear(GL_COLOR_BUFFER_BIT);
-      ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
-      surface->present(canvas.framebuffer(), width, height);
-    }
+    surface->framebuffer_size(drawn_width, drawn_height);
+    clear = ImGui::ColorConvertU32ToFloat4(palette().window);
+    undrawn = true;
+    if (!headless) rasterize();
     ++frame_count;
     return {};
   }
@@ -149,11 +160,12 @@ struct Host::Impl : ScriptTarget {
   bool idle() const override { return !busy || !busy(); }
   Status screenshot(const std::string& file) override {
     if (frame_count == 0) return Error{Errc::bug, "no frame was drawn yet"};
+    rasterize();
     return write_png(file, canvas.read());
   }
   void resize(int width, int height) override { surface->resize(width, height); }
-  void set_theme(bool to_dark) override {
-    dark = to_dark;
+  void set_theme(ThemeKind to) override {
+    kind = to;
     style_changed = true;
   }
   void set_scale(float to) override {
@@ -178,7 +190,7 @@ Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
   if (!surface.ok()) return surface.error();
   impl->surface = std::move(surface).value();
   impl->headless = options.headless;
-  impl->dark = options.dark;
+  impl->kind = options.theme;
   if (options.scale > 0) {
     impl->environment_scale = options.scale;
   } else if (const char* text = std::getenv("GRADLOOM_SCALE")) {
@@ -213,8 +225,8 @@ void Host::wake() { impl_->surface->wake(); }
 void Host::animate() { impl_->frames_left = std::max(impl_->frames_left, 2); }
 void Host::set_quiet(bool quiet) { impl_->quiet = quiet; }
 void Host::set_busy(std::function<bool()> busy) { impl_->busy = std::move(busy); }
-void Host::set_theme(bool dark) {
-  impl_->set_theme(dark);
+void Host::set_theme(ThemeKind kind) {
+  impl_->set_theme(kind);
   impl_->frames_left = kFramesAfterEvent;
 }
 void Host::set_scale(float scale) {

@@ -1,6 +1,6 @@
 // The window: one small class over two back ends. "window" is GLFW; "headless" is EGL without any display
-// server, drawing the same frames into memory. Both draw into an off-screen buffer first, so a screenshot is
-// the exact frame.
+// server, making the same frames and drawing those into memory of which a screenshot is asked for. Both draw into an
+// off-screen buffer first, so a screenshot is the exact frame.
 //
 // Redraw is event-driven: frames are drawn after input, on wake(), while animate() asks for more, and twice a
 // second at most otherwise, so that an open window does not disturb the steps being timed.
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "viz/model/theme_kind.h"
 
 namespace gradloom {
 
@@ -22,7 +23,7 @@ struct HostOptions {
   bool headless = false;
   int width = 1600, height = 900;
   float scale = 0;  // UI scale; 0 = GRADLOOM_SCALE, else the monitor's
-  bool dark = true;
+  ThemeKind theme = ThemeKind::dark;
 };
 
 class Host {
@@ -40,8 +41,8 @@ class Host {
   void set_quiet(bool quiet);                 // at most five frames a second (while steps are timed)
   void set_busy(std::function<bool()> busy);  // background work that `wait idle` waits for
 
-  void set_theme(bool dark);    // from the next frame on
-  void set_scale(float scale);  // 0.5 to 4, relative to the monitor's
+  void set_theme(ThemeKind kind);  // from the next frame on
+  void set_scale(float scale);     // 0.5 to 4, relative to the monitor's
   float scale() const;
   void toggle_fullscreen();
   void set_title(const std::string& title);

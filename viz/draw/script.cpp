@@ -11,8 +11,10 @@
 
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
+#include "viz/draw/drawn_text.h"
 #include "viz/draw/items.h"
 #include "viz/draw/keys.h"
+#include "viz/draw/random_user.h"
 #include "viz/draw/theme.h"
 
 namespace gradloom {
@@ -29,7 +31,7 @@ struct Grammar {
   int first_number;  // index of the first numeric argument, -1 when none
 };
 
-constexpr std::array<Grammar, 16> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, -1},
+constexpr std::array<Grammar, 19> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, -1},
                                             {"doubleclick", ScriptVerb::kDoubleClick, 1, 6, -1},
                                             {"rightclick", ScriptVerb::kRightClick, 1, 1, -1},
                                             {"hover", ScriptVerb::kHover, 1, 1, -1},
@@ -44,7 +46,10 @@ constexpr std::array<Grammar, 16> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, 
                                             {"size", ScriptVerb::kSize, 2, 2, 0},
                                             {"theme", ScriptVerb::kTheme, 1, 1, -1},
                                             {"scale", ScriptVerb::kScale, 1, 1, 0},
-                                            {"drop", ScriptVerb::kDrop, 1, 1, -1}}};
+                                            {"drop", ScriptVerb::kDrop, 1, 1, -1},
+                                            {"move", ScriptVerb::kMove, 2, 2, 0},
+                                            {"uncut", ScriptVerb::kUncut, 0, 0, -1},
+                                            {"random", ScriptVerb::kRandom, 2, 12, 0}}};
 
 std::optional<double> number(const std::string& text) {
   const std::optional<double> value = parse_number<double>(text);
@@ -135,14 +140,15 @@ Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
       (i == grammar.first_number ? command.x : command.y) = *value;
     }
   }
+  if (command.args.empty()) return {};
   const std::string& last = command.args.back();
   if (command.verb == ScriptVerb::kWaitFrames) return parse_wait(command);
   if (command.verb == ScriptVerb::kKey) {
     for (const std::string& chord : command.args)
       if (!parse_chord(chord)) return at_line(command.line, fmt::format("'{}' is not a key", chord));
   }
-  if (command.verb == ScriptVerb::kTheme && last != "dark" && last != "light") {
-    return at_line(command.line, "theme is dark or light");
+  if (command.verb == ScriptVerb::kTheme && !find_theme(last)) {
+    return at_line(command.line, "theme is dark, light or contrast");
   }
   if (command.verb == ScriptVerb::kScale && (command.x < 0.5 || command.x > 4)) {
     return at_line(command.line, "scale is 0.5 to 4");
@@ -151,8 +157,11 @@ Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
       (command.x < 200 || command.x > 8192 || command.y < 150 || command.y > 8192)) {
     return at_line(command.line, "size is 200 x 150 to 8192 x 8192");
   }
+  if (command.verb == ScriptVerb::kRandom && (command.x < 0 || command.y < 1)) {
+    return at_line(command.line, "random takes a seed and a number of actions");
+  }
   if (grammar.max_args > grammar.min_args && command.verb != ScriptVerb::kKey &&
-      command.verb != ScriptVerb::kExpect) {
+      command.verb != ScriptVerb::kExpect && command.verb != ScriptVerb::kRandom) {
     for (int i = grammar.min_args; i < count; ++i)
       if (find_held(command.args[i]) == nullptr)
         return at_line(command.line, fmt::format("'{}' is neither a button nor ctrl, shift, alt or space",
@@ -204,6 +213,24 @@ Result<std::vector<ScriptCommand>> parse_script(std::string_view text) {
   return commands;
 }
 
+std::string_view script_verb_name(ScriptVerb verb) {
+  const auto* const found =
+      std::find_if(kGrammar.begin(), kGrammar.end(), [&](const Grammar& g) { return g.verb == verb; });
+  return found == kGrammar.end() ? std::string_view("wait") : found->name;
+}
+
+ScriptRunner::ScriptRunner(std::vector<ScriptCommand> commands, double expect_seconds)
+    : commands_(std::move(commands)), expect_seconds_(expect_seconds) {}
+ScriptRunner::~ScriptRunner() = default;
+ScriptRunner::ScriptRunner(ScriptRunner&&) noexcept = default;
+ScriptRunner& ScriptRunner::operator=(ScriptRunner&&) noexcept = default;
+
+ScriptRunner ScriptRunner::hasty(ScriptCommand command) {
+  ScriptRunner runner({std::move(command)});
+  runner.hasty_ = true;
+  return runner;
+}
+
 Error ScriptRunner::fail(const ScriptCommand& command, const std::string& why) const {
   return {Errc::check_failed, fmt::format("script line {}: {}", command.line, why)};
 }
@@ -252,9 +279,24 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
                          : Status(with_context(status.error(), fmt::format("script line {}", command.line)));
     }
     case ScriptVerb::kSize: target.resize(static_cast<int>(command.x), static_cast<int>(command.y)); break;
-    case ScriptVerb::kTheme: target.set_theme(command.args[0] == "dark"); break;
+    case ScriptVerb::kTheme: target.set_theme(*find_theme(command.args[0])); break;
     case ScriptVerb::kScale: target.set_scale(static_cast<float>(command.x)); break;
     case ScriptVerb::kDrop: target.drop(command.args[0]); break;
+    case ScriptVerb::kMove:
+      if (frame_ == 0)
+        target.input().move(mouse_x_ = static_cast<float>(command.x),
+                            mouse_y_ = static_cast<float>(command.y));
+      if (frame_ >= 1) pressed_ = -1;
+      return {};
+    case ScriptVerb::kUncut: {
+      if (frame_ < 2) return {};  // sizes have settled
+      pressed_ = -1;
+      const std::vector<std::string> cut = cut_texts();
+      std::string all;
+      for (const std::string& text : cut) all += (all.empty() ? "" : "; ") + text;
+      return cut.empty() ? Status() : Status(fail(command, "cut off: " + all));
+    }
+    case ScriptVerb::kRandom: return random(command, target);
   }
   pressed_ = -1;
   return {};
@@ -263,15 +305,16 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
 Status ScriptRunner::pointer(const ScriptCommand& command, InputQueue& input) {
   const ImGuiIO& io = ImGui::GetIO();
   const std::string& id = command.args[0];
+  const int settles = hasty_ ? 0 : 2;  // frames to scroll into view
   if (pressed_ == 0 && id == "mouse") {
-    if (frame_ < 2) return {};
+    if (frame_ < settles) return {};
   } else if (pressed_ == 0) {
     items().want(id);
     const Item* item = items().find(id);
     const bool inside = item != nullptr && item->centre().x >= 0 && item->centre().y >= 0 &&
                         item->centre().x < io.DisplaySize.x && item->centre().y < io.DisplaySize.y;
-    if (!inside || frame_ < 2) {  // two frames to scroll into view
-      if (static_cast<double>(now_ns() - since_ns_) < kItemSeconds * 1e9) return {};
+    if (!inside || frame_ < settles) {
+      if (!hasty_ && static_cast<double>(now_ns() - since_ns_) < kItemSeconds * 1e9) return {};
       return fail(command, item ? fmt::format("item '{}' is outside the window", id)
                                 : fmt::format("there is no item '{}'", id));
     }
@@ -364,6 +407,22 @@ Status ScriptRunner::wait(const ScriptCommand& command, ScriptTarget& target) {
     pressed_ = -1;
   } else if (seconds > kUntilSeconds) {
     return fail(command, fmt::format("'{}' did not appear within {:.0f} s", command.args[0], seconds));
+  }
+  return {};
+}
+
+Status ScriptRunner::random(const ScriptCommand& command, ScriptTarget& target) {
+  if (!random_) {
+    const auto& args = command.args;
+    random_ = std::make_unique<RandomRun>(
+        command,
+        std::vector<std::string>(args.begin() + std::min<std::ptrdiff_t>(3, std::ssize(args)), args.end()));
+  }
+  const Status done = random_->step(target);
+  if (!done) return fail(command, done.error().message);
+  if (random_->finished()) {
+    random_.reset();
+    pressed_ = -1;
   }
   return {};
 }

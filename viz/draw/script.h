@@ -10,19 +10,26 @@
 //   key CHORD...               "ctrl+shift+p", "f5", "escape"; all pressed and released within one frame
 //   wait FRAMES | wait until ID [VALUE] | wait idle [SECONDS]
 //   expect ID [VALUE] | absent ID     VALUE may hold * and ?; both are given five seconds
-//   screenshot FILE | size W H | theme dark|light | scale X | drop FILE
+//   screenshot FILE | size W H | theme dark|light|contrast | scale X | drop FILE
+//   uncut                      no text is cut off at its left or right (drawn_text.h)
+//   move X Y                   the pointer to a place of the window
+//   random SEED ACTIONS [TRAIL [FILE..]]   anything, ACTIONS times (random_user.h); each action is written to the
+//                              file TRAIL before it is done, FILEs are dropped on the window at times. No frame may have
+//                              a fault (frame_faults.h)
 //
 // HOW is a button (left, right, middle) or a key held meanwhile (ctrl, shift, alt, space).
 // An ID or VALUE with spaces is put in double quotes. An error names the line.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
 #include "viz/draw/input_queue.h"
+#include "viz/model/theme_kind.h"
 
 namespace gradloom {
 
@@ -44,17 +51,23 @@ enum class ScriptVerb : uint8_t {
   kSize,
   kTheme,
   kScale,
-  kDrop
+  kDrop,
+  kMove,
+  kUncut,
+  kRandom
 };
 
 struct ScriptCommand {
   ScriptVerb verb = ScriptVerb::kWaitFrames;
   std::vector<std::string> args;  // as written, unquoted
-  double x = 0, y = 0;            // numbers of drag, wheel, wait, size and scale
+  double x = 0, y = 0;            // numbers of drag, wheel, wait, size, scale, move and random
   int line = 0;
 };
 
 Result<std::vector<ScriptCommand>> parse_script(std::string_view text);
+std::string_view script_verb_name(ScriptVerb verb);  // as scripts spell it
+
+class RandomRun;
 
 // What the script asks of the window it drives.
 class ScriptTarget {
@@ -63,7 +76,7 @@ class ScriptTarget {
   virtual bool idle() const = 0;
   virtual Status screenshot(const std::string& file) = 0;  // of the last complete frame
   virtual void resize(int width, int height) = 0;
-  virtual void set_theme(bool dark) = 0;
+  virtual void set_theme(ThemeKind kind) = 0;
   virtual void set_scale(float scale) = 0;
   virtual void drop(const std::string& file) = 0;
   virtual InputQueue& input() = 0;
@@ -74,8 +87,12 @@ class ScriptTarget {
 class ScriptRunner {
  public:
   // `expect_seconds`: how long an expectation may take to come true.
-  explicit ScriptRunner(std::vector<ScriptCommand> commands, double expect_seconds = 5)
-      : commands_(std::move(commands)), expect_seconds_(expect_seconds) {}
+  explicit ScriptRunner(std::vector<ScriptCommand> commands, double expect_seconds = 5);
+  ~ScriptRunner();
+  ScriptRunner(ScriptRunner&&) noexcept;
+  ScriptRunner& operator=(ScriptRunner&&) noexcept;
+  // One command, without waiting for an item that is not there or for what is under the pointer to settle.
+  static ScriptRunner hasty(ScriptCommand command);
 
   // Call before ImGui::NewFrame. An error ends the script.
   Status before_frame(ScriptTarget& target);
@@ -88,11 +105,14 @@ class ScriptRunner {
   Status wait(const ScriptCommand& command, ScriptTarget& target);
   Status expect(const ScriptCommand& command);
   void keys(const ScriptCommand& command, InputQueue& input);
+  Status random(const ScriptCommand& command, ScriptTarget& target);
   void next();
   Error fail(const ScriptCommand& command, const std::string& why) const;
 
   std::vector<ScriptCommand> commands_;
   double expect_seconds_;
+  bool hasty_ = false;
+  std::unique_ptr<RandomRun> random_;  // while one goes on
   size_t at_ = 0;
   int frame_ = 0;         // frames spent in the current command
   int64_t since_ns_ = 0;  // start of the current command

@@ -3,6 +3,7 @@
 #include <imgui_internal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "viz/draw/items.h"
@@ -29,6 +30,13 @@ void header(std::string_view id, const std::vector<TableColumn>& columns, const 
 }
 
 bool read_sort(TableState& state) {
+  if (std::exchange(state.sort_given, false) && state.sort_column >= 0 &&
+      state.sort_column < ImGui::TableGetColumnCount()) {
+    ImGui::TableSetColumnSortDirection(
+        state.sort_column, state.descending ? ImGuiSortDirection_Descending : ImGuiSortDirection_Ascending,
+        false);
+    return false;
+  }
   ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs();
   if (!specs || !specs->SpecsDirty) return false;
   specs->SpecsDirty = false;
@@ -104,7 +112,44 @@ void set_up_columns(const std::vector<TableColumn>& columns, const TableState& s
   }
 }
 
+// Frames in which a table had the arrow keys, and in which they were given to tables and to canvases last.
+int g_arrows_frame = -2, g_to_table = 0, g_to_canvas = -1;
+
+// Up, Down and a page of them move the selection while the table, or the pane that it is in, has the keys.
+void take_arrows(TableState& state, const TableRows& table, float row_height, TableEvents& events) {
+  const int rows = table.count;
+  const ImGuiWindow *const window = ImGui::GetCurrentWindow(), *const focused = GImGui->NavWindow;
+  const ImGuiIO& io = ImGui::GetIO();
+  if (rows == 0 || focused == nullptr || g_to_table < g_to_canvas ||
+      (focused != window && !(table.arrows_of_pane && focused == window->ParentWindow)) || io.WantTextInput ||
+      io.KeyCtrl || io.KeyAlt ||
+      ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel))
+    return;
+  g_arrows_frame = ImGui::GetFrameCount();
+  const float view = ImGui::GetWindowHeight() - 2 * row_height;  // without the header
+  const int page = std::max(1, static_cast<int>(view / row_height));
+  int move = 0;
+  for (const auto& [key, rows_on] : {std::pair{ImGuiKey_DownArrow, 1},
+                                     {ImGuiKey_UpArrow, -1},
+                                     {ImGuiKey_PageDown, page},
+                                     {ImGuiKey_PageUp, -page}})
+    if (ImGui::IsKeyPressed(ImGui::GetKeyIndex(key))) move += rows_on;
+  if (move == 0) return;
+  const int before = std::min(state.selected, rows - 1);
+  state.selected = before < 0 ? 0 : std::clamp(before + move, 0, rows - 1);
+  events.clicked = state.selected;
+  const float top = static_cast<float>(state.selected) * row_height, scroll = ImGui::GetScrollY();
+  if (top < scroll)
+    ImGui::SetScrollY(top);
+  else if (top > scroll + view)
+    ImGui::SetScrollY(top - view);
+}
+
 }  // namespace
+
+void arrows_to_table() { g_to_table = ImGui::GetFrameCount(); }
+void arrows_to_canvas() { g_to_canvas = ImGui::GetFrameCount(); }
+bool table_has_arrows() { return g_arrows_frame >= ImGui::GetFrameCount() - 1; }
 
 TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
                        TableState& state, float height) {
@@ -129,6 +174,7 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
     ImGui::SetScrollY(std::max(0.f, static_cast<float>(state.scroll_to) * row_height - view * 0.4f));
     state.scroll_to = -1;
   }
+  take_arrows(state, rows, row_height, events);
   ImGuiListClipper clipper;
   clipper.Begin(rows.count, row_height);
   while (clipper.Step()) {
@@ -144,6 +190,7 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
                                     ImGuiSelectableFlags_AllowDoubleClick)) {
             state.selected = row;
             events.clicked = row;
+            arrows_to_table();
             if (ImGui::IsMouseDoubleClicked(0)) events.opened = row;
           }
           if (ImGui::IsItemHovered()) events.hovered = row;

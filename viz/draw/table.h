@@ -26,8 +26,9 @@ inline constexpr float kMinNameWidth = 140;  // points
 struct TableState {
   int sort_column = -1;
   bool descending = true;
-  int selected = -1;   // row, in the shown order
-  int scroll_to = -1;  // row to bring into view, then reset
+  int selected = -1;        // row, in the shown order
+  int scroll_to = -1;       // row to bring into view, then reset
+  bool sort_given = false;  // the order was set from outside: the header takes it, then reset
 };
 
 struct TableEvents {
@@ -38,6 +39,7 @@ struct TableEvents {
 struct TableRows {
   int count = 0;
   bool sortable = true;
+  bool arrows_of_pane = true;  // also while the pane around it has the keys, not only the table
   bool has_own_order = false;  // a third click on a header goes back to the order in which the rows come
   std::function<void(int row, int column)> cell;  // draws into the cell
   std::function<std::string(int row)> id;         // names the row in the registry: "TABLE.ID", and by place
@@ -47,6 +49,11 @@ struct TableRows {
 
 TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
                        TableState& state, float height = 0);
+
+// The arrow keys are those of what was used last: a table whose row was clicked or that the keys went to, or a canvas.
+void arrows_to_table();
+void arrows_to_canvas();
+bool table_has_arrows();  // a table had them in this frame or the last: they are nobody else's
 
 // Which of the columns that are wanted find room: their widths with the space between them, in points.
 std::vector<bool> columns_that_fit(const std::vector<TableColumn>& columns, const std::vector<bool>& wanted,

@@ -3,7 +3,6 @@
 #include <imgui_freetype.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -15,47 +14,81 @@ Theme g_theme;  // ImGui's context is one per process as well
 
 constexpr ImU32 rgb(uint32_t hex) { return IM_COL32(hex >> 16 & 255, hex >> 8 & 255, hex & 255, 255); }
 
-constexpr Palette kDark{.window = rgb(0x12151b),
-                        .panel = rgb(0x191d25),
-                        .raised = rgb(0x222732),
-                        .hover = rgb(0x2b3140),
-                        .border = rgb(0x2a303d),
-                        .grid = rgb(0x20252f),
-                        .text = rgb(0xe4e7ee),
-                        .text_dim = rgb(0x9ba4b5),
-                        .text_faint = rgb(0x6b7486),
-                        .accent = rgb(0x5c9dff),
-                        .accent_soft = rgb(0x24344f),
-                        .on_accent = rgb(0x0d1420),
-                        .good = rgb(0x4fc78e),
-                        .bad = rgb(0xf27a7d),
-                        .warn = rgb(0xe6b65c),
-                        .forward = rgb(0x5c9dff),
-                        .loss = rgb(0xe07bb0),
-                        .backward = rgb(0xeda15c),
-                        .optimizer = rgb(0x5cc5a5),
-                        .shadow = IM_COL32(0, 0, 0, 110)};
+constexpr Palette kDark{
+    .window = rgb(0x12151b),
+    .panel = rgb(0x191d25),
+    .raised = rgb(0x222732),
+    .hover = rgb(0x2b3140),
+    .border = rgb(0x2a303d),
+    .grid = rgb(0x20252f),
+    .text = rgb(0xe4e7ee),
+    .text_dim = rgb(0xa5aebe),
+    .text_faint = rgb(0x959fb1),
+    .accent = rgb(0x6ca6ff),
+    .accent_soft = rgb(0x24344f),
+    .on_accent = rgb(0x0d1420),
+    .good = rgb(0x48d6b0),
+    .bad = rgb(0xf97d73),
+    .warn = rgb(0xeec772),
+    .forward = rgb(0x5cafff),
+    .loss = rgb(0xf6a8d8),
+    .backward = rgb(0xf0964a),
+    .optimizer = rgb(0x55bd98),
+    .shadow = IM_COL32(0, 0, 0, 110),
+    .heat = {rgb(0x2a3040), rgb(0x55376e), rgb(0x933c79), rgb(0xcf4f62), rgb(0xf08a3e), rgb(0xfcd66a)},
+    .category = {rgb(0x6ea8ff), rgb(0x58c4ad), rgb(0xeda15c), rgb(0xb795f2), rgb(0xe68aae), rgb(0xd3be62),
+                 rgb(0x7cc4e0), rgb(0x9aa6b8)}};
 
-constexpr Palette kLight{.window = rgb(0xeef0f4),
-                         .panel = rgb(0xffffff),
-                         .raised = rgb(0xf2f4f8),
-                         .hover = rgb(0xe6eaf2),
-                         .border = rgb(0xd9dee8),
-                         .grid = rgb(0xebeef3),
-                         .text = rgb(0x1b2130),
-                         .text_dim = rgb(0x566072),
-                         .text_faint = rgb(0x8a93a5),
-                         .accent = rgb(0x2b6be4),
-                         .accent_soft = rgb(0xdfe9fd),
-                         .on_accent = rgb(0xffffff),
-                         .good = rgb(0x148a58),
-                         .bad = rgb(0xca3a40),
-                         .warn = rgb(0xa86f00),
-                         .forward = rgb(0x2b6be4),
-                         .loss = rgb(0xbb3a7f),
-                         .backward = rgb(0xc4680f),
-                         .optimizer = rgb(0x128467),
-                         .shadow = IM_COL32(20, 30, 60, 40)};
+constexpr Palette kLight{
+    .window = rgb(0xeef0f4),
+    .panel = rgb(0xffffff),
+    .raised = rgb(0xf2f4f8),
+    .hover = rgb(0xe6eaf2),
+    .border = rgb(0xd9dee8),
+    .grid = rgb(0xebeef3),
+    .text = rgb(0x1b2130),
+    .text_dim = rgb(0x4c5567),
+    .text_faint = rgb(0x5c6678),
+    .accent = rgb(0x1f5cd0),
+    .accent_soft = rgb(0xdfe9fd),
+    .on_accent = rgb(0xffffff),
+    .good = rgb(0x007360),
+    .bad = rgb(0xa01c24),
+    .warn = rgb(0x855a00),
+    .forward = rgb(0x1f5cd0),
+    .loss = rgb(0xb0287f),
+    .backward = rgb(0x9a5208),
+    .optimizer = rgb(0x00513f),
+    .shadow = IM_COL32(20, 30, 60, 40),
+    .heat = {rgb(0xf3f5f9), rgb(0xfde5bd), rgb(0xfbc07c), rgb(0xf08c4e), rgb(0xd35339), rgb(0x96222e)},
+    .category = {rgb(0x1f5cd0), rgb(0x0b6b52), rgb(0x9c4f06), rgb(0x7446c9), rgb(0xa82c6e), rgb(0x6f5a00),
+                 rgb(0x0f6a8c), rgb(0x525d70)}};
+
+// Surfaces are black, lines stand out, and every step of the ramp bears black text by 7 to 1.
+constexpr Palette kContrast{
+    .window = rgb(0x000000),
+    .panel = rgb(0x000000),
+    .raised = rgb(0x16181d),
+    .hover = rgb(0x2a2e38),
+    .border = rgb(0x8a93a8),
+    .grid = rgb(0x3a404c),
+    .text = rgb(0xffffff),
+    .text_dim = rgb(0xe3e7ee),
+    .text_faint = rgb(0xc8cdd8),
+    .accent = rgb(0x9cc8ff),
+    .accent_soft = rgb(0x10305c),
+    .on_accent = rgb(0x000000),
+    .good = rgb(0x55f5dc),
+    .bad = rgb(0xffa6a0),
+    .warn = rgb(0xffe07a),
+    .forward = rgb(0x8fc0ff),
+    .loss = rgb(0xffc4ee),
+    .backward = rgb(0xffad45),
+    .optimizer = rgb(0x4fe0b0),
+    .shadow = IM_COL32(0, 0, 0, 0),
+    .heat = {rgb(0x7696ee), rgb(0xc393d8), rgb(0xf595a4), rgb(0xffab66), rgb(0xffcf55), rgb(0xfff3b0)},
+    .category = {rgb(0x8fc0ff), rgb(0x5ff0c8), rgb(0xffb04d), rgb(0xd0b0ff), rgb(0xff9fda), rgb(0xffe37a),
+                 rgb(0x8fe4ff), rgb(0xc4ccda)}};
 
 ImVec4 vec(ImU32 color, float alpha = 1) {
   ImVec4 v = ImGui::ColorConvertU32ToFloat4(color);
@@ -101,23 +134,33 @@ void set_colors(ImGuiStyle& style, const Palette& p) {
   set(ImGuiCol_TableRowBg, p.panel, 0);
   set(ImGuiCol_TableRowBgAlt, p.raised, 0.35f);
   set(ImGuiCol_TextSelectedBg, p.accent, 0.35f);
-  set(ImGuiCol_ModalWindowDimBg, rgb(0), p.window == kDark.window ? 0.5f : 0.25f);
+  set(ImGuiCol_ModalWindowDimBg, rgb(0), p.window == kLight.window ? 0.25f : 0.5f);
 }
 
-// Control points of two ramps whose lightness changes evenly (inferno-like on dark, orange-red on light).
-constexpr std::array<ImU32, 6> kHeatDark{rgb(0x2a3040), rgb(0x55376e), rgb(0x933c79),
-                                         rgb(0xcf4f62), rgb(0xf08a3e), rgb(0xfcd66a)};
-constexpr std::array<ImU32, 6> kHeatLight{rgb(0xf3f5f9), rgb(0xfde5bd), rgb(0xfbc07c),
-                                          rgb(0xf08c4e), rgb(0xd35339), rgb(0x96222e)};
+// Of sRGB, as WCAG has it.
+float luminance(ImU32 color) {
+  const ImVec4 c = ImGui::ColorConvertU32ToFloat4(color);
+  const auto linear = [](float v) {
+    return v <= 0.04045f ? v / 12.92f : std::pow((v + 0.055f) / 1.055f, 2.4f);
+  };
+  return 0.2126f * linear(c.x) + 0.7152f * linear(c.y) + 0.0722f * linear(c.z);
+}
 
 }  // namespace
 
 const Theme& theme() { return g_theme; }
 
-void apply_theme(bool dark, float scale) {
-  g_theme.dark = dark;
+const Palette& palette_of(ThemeKind kind) {
+  return kind == ThemeKind::light ? kLight : kind == ThemeKind::contrast ? kContrast : kDark;
+}
+
+void set_motion(bool on) { g_theme.motion = on; }
+
+void apply_theme(ThemeKind kind, float scale) {
+  g_theme.kind = kind;
+  g_theme.dark = kind != ThemeKind::light;
   g_theme.scale = scale;
-  g_theme.palette = dark ? kDark : kLight;
+  g_theme.palette = palette_of(kind);
   ImGuiStyle style;
   style.WindowPadding = {12, 10};
   style.FramePadding = {10, 5};
@@ -195,24 +238,23 @@ ImU32 mix(ImU32 a, ImU32 b, float t) {
 }
 
 ImU32 heat(float t) {
-  const auto& ramp = g_theme.dark ? kHeatDark : kHeatLight;
-  const float at = std::clamp(t, 0.f, 1.f) * static_cast<float>(ramp.size() - 1);
-  const auto i = std::min(static_cast<size_t>(at), ramp.size() - 2);
+  const auto& ramp = palette().heat;
+  const float at = std::clamp(t, 0.f, 1.f) * static_cast<float>(std::size(ramp) - 1);
+  const auto i = std::min(static_cast<size_t>(at), std::size(ramp) - 2);
   return mix(ramp[i], ramp[i + 1], at - static_cast<float>(i));
 }
 
-ImU32 ink_on(ImU32 background) {
-  const ImVec4 c = ImGui::ColorConvertU32ToFloat4(background);
-  return 0.299f * c.x + 0.587f * c.y + 0.114f * c.z > 0.55f ? rgb(0x141924) : rgb(0xf4f6fa);
+float contrast_of(ImU32 a, ImU32 b) {
+  const float x = luminance(a), y = luminance(b);
+  return (std::max(x, y) + 0.05f) / (std::min(x, y) + 0.05f);
 }
 
-ImU32 category_color(uint32_t index) {
-  static constexpr std::array<ImU32, 8> dark{rgb(0x6ea8ff), rgb(0x58c4ad), rgb(0xeda15c), rgb(0xb795f2),
-                                             rgb(0xe68aae), rgb(0xd3be62), rgb(0x7cc4e0), rgb(0x9aa6b8)};
-  static constexpr std::array<ImU32, 8> light{rgb(0x2b6be4), rgb(0x128467), rgb(0xc4680f), rgb(0x7446c9),
-                                              rgb(0xbb3a7f), rgb(0x8f7300), rgb(0x1a7fa6), rgb(0x626e82)};
-  return g_theme.dark ? dark[index % dark.size()] : light[index % light.size()];
+ImU32 ink_on(ImU32 background) {
+  constexpr ImU32 kBlack = rgb(0x000000), kWhite = rgb(0xffffff);
+  return contrast_of(kBlack, background) >= contrast_of(kWhite, background) ? kBlack : kWhite;
 }
+
+ImU32 category_color(uint32_t index) { return palette().category[index % std::size(palette().category)]; }
 
 ImFont* canvas_font(float pixels) {
   ImFont* best = g_theme.canvas[0];

@@ -51,11 +51,11 @@ bool button(std::string_view id, std::string_view label, ButtonKind kind, std::s
   const ImVec2 max{min.x + extent.x, min.y + extent.y};
   ImU32 fill = p.raised, ink = p.text;
   if (kind == ButtonKind::kPrimary) fill = p.accent, ink = p.on_accent;
-  if (kind == ButtonKind::kDanger) fill = mix(p.panel, p.bad, 0.18f), ink = p.bad;
+  if (kind == ButtonKind::kDanger) fill = mix(p.panel, p.bad, kDangerTint), ink = p.bad;
   if (kind == ButtonKind::kGhost) fill = with_alpha(p.raised, 0), ink = p.text_dim;
   if (hovered)
     fill = kind == ButtonKind::kPrimary  ? mix(p.accent, p.text, 0.12f)
-           : kind == ButtonKind::kDanger ? mix(p.panel, p.bad, 0.28f)
+           : kind == ButtonKind::kDanger ? mix(p.panel, p.bad, kDangerHoverTint)
                                          : p.hover;
   if (held) fill = mix(fill, p.text, 0.08f);
   if (hovered && kind == ButtonKind::kGhost) ink = p.text;
@@ -128,8 +128,11 @@ bool combo(std::string_view id, int* index, const std::vector<std::string>& choi
   ImGui::SetNextItemWidth(width < 0 ? width : px(width));
   const bool valid = *index >= 0 && *index < static_cast<int>(choices.size());
   const std::string shown = valid ? choices[*index] : "";
-  const bool open = ImGui::BeginCombo("##c", shown.c_str());
+  const float room = ImGui::CalcItemWidth() - ImGui::GetFrameHeight() - 2 * ImGui::GetStyle().FramePadding.x;
+  const std::string preview = fit_text(ImGui::GetFont(), ImGui::GetFontSize(), shown, std::max(0.f, room));
+  const bool open = ImGui::BeginCombo("##c", preview.c_str());
   register_item(id, {}, shown);
+  if (!open && preview != shown) tip(shown);
   if (!open) return false;
   for (int i = 0; i < static_cast<int>(choices.size()); ++i) {
     const Id row_id(std::to_string(i));
@@ -223,7 +226,7 @@ void badge(std::string_view s, ImU32 color) {
   const ImVec2 min{at.x, std::round(at.y + line)};
   ImGui::Dummy({width, std::max(ImGui::GetTextLineHeight(), height + line)});
   ImDrawList* list = ImGui::GetWindowDrawList();
-  list->AddRectFilled(min, {min.x + width, min.y + height}, mix(p.panel, color, 0.16f), height / 2);
+  list->AddRectFilled(min, {min.x + width, min.y + height}, mix(p.panel, color, kBadgeTint), height / 2);
   list->AddText(font, font->FontSize, {min.x + px(7), min.y + px(2)}, color, s.data(), s.data() + s.size());
 }
 
@@ -252,7 +255,7 @@ bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_
   register_item(std::string(id) + ".close", "End", "enabled");
   ImGui::SetCursorScreenPos(after);
   ImDrawList* list = ImGui::GetWindowDrawList();
-  list->AddRectFilled(min, max, mix(p.panel, color, 0.2f), height / 2);
+  list->AddRectFilled(min, max, mix(p.panel, color, kChipTint), height / 2);
   list->AddRect(min, max, mix(p.panel, color, 0.55f), height / 2);
   list->AddText(font, font->FontSize, {min.x + px(11), min.y + (height - font->FontSize) / 2 - 0.5f}, p.text,
                 label.data(), label.data() + label.size());
@@ -336,6 +339,16 @@ float button_width(std::string_view label) {
 }
 
 void spacer(float points) { ImGui::Dummy({0, px(points) - ImGui::GetStyle().ItemSpacing.y * 0.5f}); }
+
+bool begin_dialog(const char* id, bool* open, ImGuiWindowFlags flags) {
+  const ImVec2 display = ImGui::GetIO().DisplaySize;
+  ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, ImGuiCond_Always, {0.5f, 0.5f});
+  ImGui::SetNextWindowSizeConstraints({0, 0},
+                                      {std::max(1.f, display.x - px(16)), std::max(1.f, display.y - px(16))});
+  return ImGui::BeginPopupModal(id, open,
+                                flags | ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove |
+                                    ImGuiWindowFlags_HorizontalScrollbar | ImGuiWindowFlags_NoSavedSettings);
+}
 
 bool code_line(std::string_view id, std::string_view code) {
   const Palette& p = palette();

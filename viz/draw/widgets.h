@@ -58,6 +58,10 @@ void progress(std::string_view id, float fraction, std::string_view label);
 void empty_state(std::string_view title, std::string_view hint);  // centred, for panes without data
 void spacer(float points);
 
+// A modal dialog in the window's middle, as large as what lies in it but never larger than the window: then it scrolls.
+// `id`: as ImGui::OpenPopup had it; true: ImGui::EndPopup() ends it. `open`: as of BeginPopupModal.
+bool begin_dialog(const char* id, bool* open = nullptr, ImGuiWindowFlags flags = ImGuiWindowFlags_NoTitleBar);
+
 // A copyable line of code with a copy button; true when copied.
 bool code_line(std::string_view id, std::string_view code);
 

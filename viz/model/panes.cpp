@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int kMaxDepth = 16;
+constexpr int kMaxDepth = 64;  // more than there are tabs, each of which may be split off
 
 struct Parser {
   std::string_view rest;
