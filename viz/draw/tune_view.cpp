@@ -152,8 +152,15 @@ void draw_tune_front(const TuneTable& table, TuneViewState& state, ImVec2 size) 
     plot.list->AddCircle({plot.to_x(dots[i].bytes), plot.to_y(dots[i].ns)}, px(hovered ? 9 : 7),
                          palette().text, 24, px(hovered ? 2.f : 1.5f));
   }
-  plot_marker(plot, static_cast<double>(job->peak_bytes), job->step_ns, palette().text, "the job");
-  if (const TuneTableRow* const best = table.best())
+  const TuneTableRow* const best = table.best();
+  const auto place = [&](const TuneTableRow& row) {
+    return ImVec2{plot.to_x(static_cast<double>(row.peak_bytes)), plot.to_y(row.step_ns)};
+  };
+  // Where both are close together the label of what was found is the one that is read.
+  const bool apart = best == nullptr || std::abs(place(*best).y - place(*job).y) > px(16) ||
+                     std::abs(place(*best).x - place(*job).x) > px(80);
+  if (apart) plot_marker(plot, static_cast<double>(job->peak_bytes), job->step_ns, palette().text, "the job");
+  if (best != nullptr)
     plot_marker(plot, static_cast<double>(best->peak_bytes), best->step_ns, palette().good,
                 fmt::format("{:.2f}\u00d7", best->ratio.value));
   end_plot(plot);
@@ -385,8 +392,10 @@ void draw_waterfall(const WorthTable& table, WaterfallViewState& state) {
   state.alone = side == 1;
   const Waterfall made = waterfall(table, state.alone, state.memory);
   spacer(2);
-  muted(state.memory ? "Planned peak memory: exact, no interval"
-                     : "Time of a step; lines are 95 % intervals, grey bars are within them nothing");
+  muted(
+      state.memory
+          ? "Planned peak memory: exact, no interval"
+          : "Time of a step. Lines: 95 % intervals; grey: the interval holds nothing gained and nothing lost");
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(1)});
   for (const WaterfallBar& bar : made.bars) waterfall_row(bar, made, state);
   ImGui::PopStyleVar();
