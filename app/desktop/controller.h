@@ -35,6 +35,7 @@ class Controller {
   void close_model();
   void reload_session();
   void show_run(std::int64_t id);
+  void show_beside(std::int64_t id);  // fills state().beside with another run of the session; 0: none
 
   // One undoable change. What only concerns running (steps, data, ...) is not re-planned.
   void edit(const std::string& what, const std::function<void(Recipe&)>& change);

@@ -127,6 +127,7 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
     state_.run.reset();
     retime();
   }
+  if (state_.beside && (!state_.run || !known(state_.beside->run->record.summary.id))) state_.beside.reset();
   const std::int64_t wanted =
       wanted_run_ == -1 || !state_.run ? (of_model.empty() ? 0 : of_model[0]) : wanted_run_;
   wanted_run_ = 0;
@@ -150,15 +151,35 @@ void Controller::show_comparison(const StoredComparison& stored) {
 
 void Controller::show_run(std::int64_t id) {
   const std::string path = state_.session_path;
-  reader_->post("run", "reading run " + std::to_string(id),
-                [this, path, id](std::stop_token) -> Worker::Publish {
-                  auto run = load_run_snapshot(path, id, [this](const char* what) { reader_->say(what); });
-                  if (!run) return [this, error = run.error()] { notice(NoticeKind::error, error.message); };
-                  return [this, r = std::move(run).value()] {
-                    state_.run = r;
-                    retime();
-                  };
-                });
+  reader_->post(
+      "run", "reading run " + std::to_string(id), [this, path, id](std::stop_token) -> Worker::Publish {
+        auto run = load_run_snapshot(path, id, [this](const char* what) { reader_->say(what); });
+        if (!run) return [this, error = run.error()] { notice(NoticeKind::error, error.message); };
+        return [this, r = std::move(run).value()] {
+          state_.run = r;
+          retime();
+          if (!state_.beside) return;
+          const std::int64_t below = state_.beside->run->record.summary.id, shown = r->record.summary.id;
+          if (state_.beside->of_run != shown) show_beside(below == shown ? state_.beside->of_run : below);
+        };
+      });
+}
+
+void Controller::show_beside(std::int64_t id) {
+  state_.beside.reset();
+  reader_->cancel("beside");
+  if (id == 0 || !state_.run) return;
+  reader_->post(
+      "beside", "reading run " + std::to_string(id),
+      [this, path = state_.session_path, id, shown = state_.run](std::stop_token) -> Worker::Publish {
+        auto made = [&]() -> Result<RunBeside> {
+          auto run = TRY(load_run_snapshot(path, id));
+          return RunBeside{shown->record.summary.id, run, TRY(pair_runs(shown->record, run->record))};
+        }();
+        if (!made) return [this, error = made.error()] { notice(NoticeKind::error, error.message); };
+        auto beside = std::make_shared<const RunBeside>(std::move(made).value());
+        return [this, beside] { state_.beside = beside; };
+      });
 }
 
 // ---- Checkpoints ----

@@ -99,9 +99,11 @@ void Ui::note_on_time() {
   Note note;
   note.session = state().session_path;
   note.run = state().run->record.summary.id;
-  note.step = timeline.model.step;
-  note.from_ns = range.from_ns;
-  note.to_ns = range.to_ns;
+  const TimelineStep* step = timeline.model.step_at(range.from_ns);
+  if (step == nullptr) return;
+  note.step = step->step;
+  note.from_ns = range.from_ns - step->start_ns;
+  note.to_ns = range.to_ns - step->start_ns;
   edit_note(note);
 }
 
@@ -144,8 +146,9 @@ void Ui::follow_run_shown() {
   const std::vector<std::int64_t> steps = timed_steps(s.run->trace);
   const auto step = std::find(steps.begin(), steps.end(), note_after->step);
   if (step != steps.end()) {
+    const auto at = static_cast<int>(step - steps.begin());
+    choose_steps(timeline, at, at, static_cast<int>(steps.size()));
     timeline.newest_step = false;
-    timeline.step_index = static_cast<int>(step - steps.begin());
     show_run(timeline, s.run.get(), s.run->record.summary.id, s.run->trace);
     const double margin = (note_after->to_ns - note_after->from_ns) * 0.5;
     timeline.view = {note_after->from_ns - margin, note_after->to_ns + margin};
@@ -196,9 +199,9 @@ bool run_fits_plan(const AppState& s) {
 void range_chip(Ui& ui, const char* id) {
   if (!ui.timeline.filter || !ui.state().run) return;
   const RangeFilter& filter = *ui.timeline.filter;
-  const std::string label =
-      fmt::format("{} \u2013 {} of step {}: {} kernels", duration_text(filter.range.from_ns),
-                  duration_text(filter.range.to_ns), ui.timeline.model.step, filter.nodes.size());
+  const std::string label = fmt::format("{} \u2013 {} of {}: {} kernels", duration_text(filter.range.from_ns),
+                                        duration_text(filter.range.to_ns),
+                                        shown_steps_text(ui.timeline.model), filter.nodes.size());
   if (chip(id, label, palette().accent, "Only what runs in this time of the timeline is shown"))
     set_range(ui.timeline, ui.state().run->trace, {});
 }

@@ -14,6 +14,7 @@
 #include "app/desktop/marks.h"
 #include "app/desktop/settings.h"
 #include "app/desktop/snapshots.h"
+#include "app/desktop/timeline_pair.h"
 #include "app/what_if.h"
 #include "engine/onnx/read/op_table.h"
 #include "sessions/compare.h"
@@ -136,6 +137,13 @@ struct Notice {
   std::string text;
 };
 
+// Another run below the shown one.
+struct RunBeside {
+  std::int64_t of_run = 0;  // the shown one, that `pair` has as A
+  std::shared_ptr<const RunSnapshot> run;
+  TimelinePair pair;
+};
+
 struct AppState {
   Settings settings;
 
@@ -164,7 +172,8 @@ struct AppState {
   // What is recorded.
   std::string session_path;
   std::shared_ptr<const SessionSnapshot> session;
-  std::shared_ptr<const RunSnapshot> run;  // shown in kernels, memory, timeline and on the graph
+  std::shared_ptr<const RunSnapshot> run;   // shown in kernels, memory, timeline and on the graph
+  std::shared_ptr<const RunBeside> beside;  // below it in the timeline; null: none
   // A and B mean one pair everywhere: these runs are marked in the list of runs, and `comparison` is of them.
   // 0 and 0 with a comparison: it is of two settings of the recipe, which are no runs.
   std::int64_t run_a = 0, run_b = 0;

@@ -1,6 +1,7 @@
 #include "app/desktop/timeline.h"
 
 #include <algorithm>
+#include <set>
 
 #include "engine/base/text.h"
 
@@ -25,7 +26,7 @@ int depth_of(const std::string& scope) {
 void extend(TimelineLane& lane, const TimelineBar& bar) {
   if (!lane.bars.empty()) {
     TimelineBar& last = lane.bars.back();
-    if (last.label == bar.label && last.phase == bar.phase && last.kernel < 0) {
+    if (last.step == bar.step && last.label == bar.label && last.phase == bar.phase) {
       last.end_ns = std::max(last.end_ns, bar.end_ns);
       return;
     }
@@ -33,11 +34,33 @@ void extend(TimelineLane& lane, const TimelineBar& bar) {
   lane.bars.push_back(bar);
 }
 
-TimelineBar kernel_bar(const TraceDocument& trace, const TraceRow& row, const TraceStep& step) {
-  const KernelInfo& k = trace.kernels[static_cast<std::size_t>(row.plan_step)];
-  const auto start_ns = static_cast<double>(row.start_ns - step.start_ns);
-  return {start_ns, start_ns + static_cast<double>(row.duration_ns), k.node, k.phase, row.plan_step};
-}
+// The steps that are shown, on one clock.
+struct Shown {
+  const TraceDocument& trace;
+  std::vector<const TraceStep*> steps;  // ascending, as those of the document are
+  std::int64_t origin_ns = 0;
+  std::int32_t index_of(std::int64_t step) const {  // -1: not shown
+    const auto at = std::lower_bound(steps.begin(), steps.end(), step,
+                                     [](const TraceStep* s, std::int64_t value) { return s->step < value; });
+    return at != steps.end() && (*at)->step == step ? static_cast<std::int32_t>(at - steps.begin()) : -1;
+  }
+  bool is_kernel(const TraceRow& row) const {
+    return row.plan_step >= 0 && static_cast<std::size_t>(row.plan_step) < trace.kernels.size();
+  }
+  TimelineBar bar(std::int32_t step, std::int64_t start_ns, std::int64_t duration_ns) const {
+    TimelineBar made;
+    made.start_ns = static_cast<double>(start_ns - origin_ns);
+    made.end_ns = made.start_ns + static_cast<double>(duration_ns);
+    made.step = step;
+    return made;
+  }
+  TimelineBar kernel_bar(const TraceRow& row, std::int32_t step) const {
+    TimelineBar made = bar(step, row.start_ns, row.duration_ns);
+    made.phase = trace.kernels[static_cast<std::size_t>(row.plan_step)].phase;
+    made.kernel = row.plan_step;
+    return made;
+  }
+};
 
 void sort_by_start(std::vector<TimelineBar>& bars) {
   std::stable_sort(bars.begin(), bars.end(),
@@ -45,23 +68,20 @@ void sort_by_start(std::vector<TimelineBar>& bars) {
 }
 
 // The host's launches in a lane above those of the streams, copies and fills in the lanes of their streams.
-void add_activities(TimelineModel& model, const TraceDocument& trace, const TraceStep& step,
-                    std::size_t first_stream) {
+void add_activities(TimelineModel& model, const Shown& shown, std::size_t first_stream) {
   TimelineLane launches{"Launches", {}};
-  for (std::size_t i = 0; i < trace.activities.size(); ++i) {
-    const TraceActivity& a = trace.activities[i];
-    if (a.step != step.step) continue;
-    TimelineBar bar;
-    bar.start_ns = static_cast<double>(a.start_ns - step.start_ns);
-    bar.end_ns = bar.start_ns + static_cast<double>(a.duration_ns);
+  for (std::size_t i = 0; i < shown.trace.activities.size(); ++i) {
+    const TraceActivity& a = shown.trace.activities[i];
+    const std::int32_t step = shown.index_of(a.step);
+    if (step < 0) continue;
+    TimelineBar bar = shown.bar(step, a.start_ns, a.duration_ns);
     bar.label = a.name;
     bar.activity = static_cast<std::int32_t>(i);
-    model.duration_ns = std::max(model.duration_ns, bar.end_ns);
     const auto lane = first_stream + static_cast<std::size_t>(std::max(a.stream, 0));
     if (a.stream < 0)
-      launches.bars.push_back(bar);
+      launches.bars.push_back(std::move(bar));
     else if (lane < model.lanes.size())
-      model.lanes[lane].bars.push_back(bar);
+      model.lanes[lane].bars.push_back(std::move(bar));
   }
   for (std::size_t lane = first_stream; lane < model.lanes.size(); ++lane)
     sort_by_start(model.lanes[lane].bars);
@@ -70,73 +90,120 @@ void add_activities(TimelineModel& model, const TraceDocument& trace, const Trac
   model.lanes.insert(model.lanes.begin() + static_cast<std::ptrdiff_t>(first_stream), std::move(launches));
 }
 
-// The spans of a loop's step, those inside others in a lane below; the step itself is the lanes' ground.
-void add_host(TimelineModel& model, const TraceDocument& trace, const TraceStep& step) {
-  const auto begins = std::find_if(trace.host.begin(), trace.host.end(),
-                                   [&](const HostSpan& s) { return s.step == step.step; });
-  const auto ends =
-      std::find_if(begins, trace.host.end(), [&](const HostSpan& s) { return s.step != step.step; });
-  const std::vector<int> depth = depths({begins, ends});
+// The spans of a loop's steps, those inside others in a lane below; the step itself is the lanes' ground.
+void add_host(TimelineModel& model, const Shown& shown) {
+  const std::vector<HostSpan>& host = shown.trace.host;
   std::vector<TimelineLane> lanes;
-  for (auto s = begins; s != ends; ++s) {
-    const int at = depth[static_cast<std::size_t>(s - begins)];
-    if (at < 1 || at > kMostHostLanes) continue;
-    while (static_cast<int>(lanes.size()) < at)
-      lanes.push_back({lanes.empty() ? "Host" : "Host " + std::to_string(lanes.size() + 1), {}});
-    TimelineBar bar;
-    bar.start_ns = static_cast<double>(s->start_ns - step.start_ns);
-    bar.end_ns = bar.start_ns + static_cast<double>(s->duration_ns);
-    bar.label = s->name.empty() ? find_host_kind(s->kind)->title : escaped(s->name);
-    bar.host = static_cast<std::int32_t>(s - trace.host.begin());
-    lanes[static_cast<std::size_t>(at - 1)].bars.push_back(bar);
+  for (auto begins = host.begin(), ends = begins; begins != host.end(); begins = ends) {
+    ends = std::find_if(begins, host.end(), [&](const HostSpan& s) { return s.step != begins->step; });
+    const std::int32_t step = shown.index_of(begins->step);
+    if (step < 0) continue;
+    const std::vector<int> depth = depths({begins, ends});
+    for (auto s = begins; s != ends; ++s) {
+      const int at = depth[static_cast<std::size_t>(s - begins)];
+      if (at < 1 || at > kMostHostLanes) continue;
+      while (static_cast<int>(lanes.size()) < at)
+        lanes.push_back({lanes.empty() ? "Host" : "Host " + std::to_string(lanes.size() + 1), {}});
+      TimelineBar bar = shown.bar(step, s->start_ns, s->duration_ns);
+      bar.label = s->name.empty() ? find_host_kind(s->kind)->title : escaped(s->name);
+      bar.host = static_cast<std::int32_t>(s - host.begin());
+      lanes[static_cast<std::size_t>(at - 1)].bars.push_back(std::move(bar));
+    }
   }
   model.lanes.insert(model.lanes.begin(), lanes.begin(), lanes.end());
 }
 
 // Behind the kernels of the rank that all else is of its exchanges, then kernels and exchanges of the others.
-void add_ranks(TimelineModel& model, const TraceDocument& trace, const TraceStep& step) {
+void add_ranks(TimelineModel& model, const Shown& shown) {
+  const TraceDocument& trace = shown.trace;
   if (trace.ranks.empty()) return;
-  const auto shown = std::min<std::size_t>(trace.ranks.size(), kMostOtherRanks + 1);
-  std::vector<TimelineLane> kernels(shown), exchanges(shown);
+  const auto ranks = std::min<std::size_t>(trace.ranks.size(), kMostOtherRanks + 1);
+  std::vector<TimelineLane> kernels(ranks), exchanges(ranks);
   const auto has_lane = [&](std::int32_t rank) {
-    return rank >= 0 && static_cast<std::size_t>(rank) < shown;
+    return rank >= 0 && static_cast<std::size_t>(rank) < ranks;
   };
   for (const TraceRow& row : trace.other_ranks) {
-    if (row.step != step.step || !has_lane(row.rank) || row.plan_step < 0 ||
-        static_cast<std::size_t>(row.plan_step) >= trace.kernels.size())
-      continue;
-    kernels[static_cast<std::size_t>(row.rank)].bars.push_back(kernel_bar(trace, row, step));
+    const std::int32_t step = shown.index_of(row.step);
+    if (step >= 0 && has_lane(row.rank) && shown.is_kernel(row))
+      kernels[static_cast<std::size_t>(row.rank)].bars.push_back(shown.kernel_bar(row, step));
   }
   for (std::size_t i = 0; i < trace.exchanges.size(); ++i) {
     const TraceExchange& e = trace.exchanges[i];
-    if (e.step != step.step || !has_lane(e.rank)) continue;
-    TimelineBar bar;
+    const std::int32_t step = shown.index_of(e.step);
+    if (step < 0 || !has_lane(e.rank)) continue;
+    TimelineBar bar = shown.bar(step, e.start_ns, e.wait_ns);
     bar.exchange = static_cast<std::int32_t>(i);
-    bar.start_ns = static_cast<double>(e.start_ns - step.start_ns);
-    const double end_ns = bar.start_ns + static_cast<double>(e.duration_ns);
-    bar.end_ns = bar.start_ns + static_cast<double>(e.wait_ns);
     bar.label = "wait";
     bar.waits = true;
     std::vector<TimelineBar>& bars = exchanges[static_cast<std::size_t>(e.rank)].bars;
     if (e.wait_ns > 0) bars.push_back(bar);
     bar.start_ns = bar.end_ns;
-    bar.end_ns = end_ns;
+    bar.end_ns += static_cast<double>(e.duration_ns - e.wait_ns);
     bar.label = "transfer";
     bar.waits = false;
-    bars.push_back(bar);
+    bars.push_back(std::move(bar));
   }
-  for (std::size_t rank = 0; rank < shown; ++rank) {
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
     const bool other = static_cast<std::int32_t>(rank) != trace.rank;
     for (TimelineLane* lane : {&kernels[rank], &exchanges[rank]}) {
       sort_by_start(lane->bars);
       lane->other_rank = other;
-      for (const TimelineBar& bar : lane->bars) model.duration_ns = std::max(model.duration_ns, bar.end_ns);
     }
     kernels[rank].name = "Rank " + std::to_string(rank);
     kernels[rank].stream = true;
+    kernels[rank].rank = static_cast<std::int32_t>(rank);
+    kernels[rank].number = 0;
     exchanges[rank].name = "exchanges";
     if (other) model.lanes.push_back(std::move(kernels[rank]));
     model.lanes.push_back(std::move(exchanges[rank]));
+  }
+}
+
+Shown shown_steps(const TraceDocument& trace, std::int64_t first_step, std::int64_t last_step) {
+  Shown shown{trace, {}};
+  for (const TraceStep& s : trace.steps)
+    if (s.step >= first_step && s.step <= last_step) shown.steps.push_back(&s);
+  if (!shown.steps.empty()) shown.origin_ns = shown.steps.front()->start_ns;
+  return shown;
+}
+
+void add_steps(TimelineModel& model, const Shown& shown) {
+  for (const TraceStep* s : shown.steps) {
+    const auto start_ns = static_cast<double>(s->start_ns - shown.origin_ns);
+    const std::int64_t between = model.steps.empty() ? 0 : s->step - model.steps.back().step - 1;
+    model.steps.push_back({s->step, start_ns, start_ns + static_cast<double>(s->duration_ns), between});
+  }
+}
+
+// Phases, scopes and the streams' kernels, and the arena's bytes as the kernels go.
+void add_kernels(TimelineModel& model, const Shown& shown, int depth, std::size_t first_stream,
+                 const std::vector<std::pair<const TraceRow*, std::int32_t>>& rows) {
+  const TraceDocument& trace = shown.trace;
+  const auto streams = static_cast<std::int32_t>(model.lanes.size() - first_stream);
+  for (const auto& [r, step] : rows) {
+    const auto index = static_cast<std::size_t>(r->plan_step);
+    const KernelInfo& k = trace.kernels[index];
+    TimelineBar bar = shown.kernel_bar(*r, step);
+    if (index < trace.live_bytes.size()) {
+      model.live_ns.push_back(bar.start_ns);
+      model.live_bytes.push_back(static_cast<double>(trace.live_bytes[index]));
+    }
+    TimelineBar around = bar;
+    around.kernel = -1;
+    around.label = k.phase;
+    extend(model.lanes[0], around);
+    for (int d = 1; d <= depth; ++d) {
+      around.label = cut_scope(k.scope, d);
+      if (!around.label.empty()) extend(model.lanes[static_cast<std::size_t>(d)], around);
+    }
+    model.lanes[first_stream + static_cast<std::size_t>(std::clamp(r->stream, 0, streams - 1))]
+        .bars.push_back(std::move(bar));
+  }
+  if (std::all_of(model.live_bytes.begin(), model.live_bytes.end(), [](double bytes) { return bytes == 0; }))
+    model.live_ns = model.live_bytes = {};  // runs of other profilers have no arena
+  for (std::size_t i = 0; i < model.live_bytes.size(); ++i) {
+    if (i % kLiveBlock == 0) model.live_most.push_back(0);
+    model.live_most.back() = std::max(model.live_most.back(), model.live_bytes[i]);
   }
 }
 
@@ -148,27 +215,31 @@ std::vector<std::int64_t> timed_steps(const TraceDocument& trace) {
   return steps;
 }
 
-TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
+const std::string& bar_name(const TraceDocument& trace, const TimelineBar& bar) {
+  return bar.kernel >= 0 ? trace.kernels[static_cast<std::size_t>(bar.kernel)].node : bar.label;
+}
+
+TimelineModel build_timeline(const TraceDocument& trace, std::int64_t first_step, std::int64_t last_step) {
   TimelineModel model;
-  model.step = step;
-  const auto of_step = std::find_if(trace.steps.begin(), trace.steps.end(),
-                                    [&](const TraceStep& s) { return s.step == step; });
-  if (of_step == trace.steps.end()) return model;
-  model.duration_ns = static_cast<double>(of_step->duration_ns);
-  std::vector<const TraceRow*> rows;
+  model.step = first_step;
+  const Shown shown = shown_steps(trace, first_step, last_step);
+  if (shown.steps.empty()) return model;
+  model.step = shown.steps.front()->step;
+  add_steps(model, shown);
+  std::vector<std::pair<const TraceRow*, std::int32_t>> rows;
   std::int32_t streams = 1;
   int depth = 0;
   for (const TraceRow& r : trace.rows) {
-    if (r.step != step || r.plan_step < 0 || static_cast<std::size_t>(r.plan_step) >= trace.kernels.size())
-      continue;
-    rows.push_back(&r);
+    const std::int32_t step = shown.is_kernel(r) ? shown.index_of(r.step) : -1;
+    if (step < 0) continue;
+    rows.emplace_back(&r, step);
     streams = std::clamp(r.stream + 1, streams, 64);
     depth = std::max(depth, depth_of(trace.kernels[static_cast<std::size_t>(r.plan_step)].scope));
   }
   for (const TraceActivity& a : trace.activities)
-    if (a.step == step) streams = std::clamp(a.stream + 1, streams, 64);
+    if (shown.index_of(a.step) >= 0) streams = std::clamp(a.stream + 1, streams, 64);
   std::stable_sort(rows.begin(), rows.end(),
-                   [](const TraceRow* a, const TraceRow* b) { return a->start_ns < b->start_ns; });
+                   [](const auto& a, const auto& b) { return a.first->start_ns < b.first->start_ns; });
   depth = std::min(depth, kMostScopeLanes);
   model.lanes.push_back({"Phase", {}});
   for (int d = 1; d <= depth; ++d) model.lanes.push_back({"Scope " + std::to_string(d), {}});
@@ -178,42 +249,60 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
                            : trace.ranks.empty() ? "Kernels"
                                                  : "Rank " + std::to_string(trace.rank),
                            {},
-                           true});
-  for (const TraceRow* r : rows) {
-    const auto index = static_cast<std::size_t>(r->plan_step);
-    const KernelInfo& k = trace.kernels[index];
-    TimelineBar bar = kernel_bar(trace, *r, *of_step);
-    bar.label = k.phase;
-    bar.kernel = -1;
-    extend(model.lanes[0], bar);
-    for (int d = 1; d <= depth; ++d) {
-      bar.label = cut_scope(k.scope, d);
-      if (!bar.label.empty()) extend(model.lanes[static_cast<std::size_t>(d)], bar);
+                           true,
+                           trace.rank,
+                           s});
+  add_kernels(model, shown, depth, first_stream, rows);
+  add_activities(model, shown, first_stream);
+  add_ranks(model, shown);
+  for (const TimelineLane& lane : model.lanes)
+    for (const TimelineBar& bar : lane.bars) {
+      TimelineStep& step = model.steps[static_cast<std::size_t>(bar.step)];
+      step.end_ns = std::max(step.end_ns, bar.end_ns);  // to the end of the last rank
     }
-    bar.label = k.node;
-    bar.kernel = r->plan_step;
-    model.lanes[first_stream + static_cast<std::size_t>(std::clamp(r->stream, 0, streams - 1))]
-        .bars.push_back(bar);
-    model.busy_ns += static_cast<double>(r->duration_ns);
-    model.duration_ns = std::max(model.duration_ns, bar.end_ns);
-    if (index < trace.live_bytes.size()) {
-      model.live_ns.push_back(bar.start_ns);
-      model.live_bytes.push_back(static_cast<double>(trace.live_bytes[index]));
-    }
+  for (const TimelineStep& step : model.steps) {
+    model.duration_ns = std::max(model.duration_ns, step.end_ns);
+    model.step_ns += step.end_ns - step.start_ns;
   }
-  if (std::all_of(model.live_bytes.begin(), model.live_bytes.end(), [](double bytes) { return bytes == 0; }))
-    model.live_ns = model.live_bytes = {};  // runs of other profilers have no arena
-  add_activities(model, trace, *of_step, first_stream);
-  add_ranks(model, trace, *of_step);
-  add_host(model, trace, *of_step);
+  add_host(model, shown);
   // Streams of other profilers are not numbered one by one.
   if (streams > 3)
     std::erase_if(model.lanes, [](const TimelineLane& lane) { return lane.stream && lane.bars.empty(); });
   return model;
 }
 
-std::size_t first_bar_after(const TimelineLane& lane, double time_ns) {
-  const auto it = std::partition_point(lane.bars.begin(), lane.bars.end(),
+double TimelineModel::most_live(double from_ns, double to_ns) const {
+  const auto begin = live_ns.begin();
+  auto i = static_cast<std::size_t>(std::upper_bound(begin, live_ns.end(), from_ns) - begin);
+  if (i > 0) --i;  // it goes on
+  const auto end = static_cast<std::size_t>(std::lower_bound(begin, live_ns.end(), to_ns) - begin);
+  double most = 0;
+  while (i < end) {
+    const bool whole = i % kLiveBlock == 0 && i + kLiveBlock <= end;
+    most = std::max(most, whole ? live_most[i / kLiveBlock] : live_bytes[i]);
+    i += whole ? kLiveBlock : 1;
+  }
+  return most;
+}
+
+const TimelineStep* TimelineModel::step_at(double time_ns) const {
+  const TimelineStep* found = nullptr;
+  for (const TimelineStep& s : steps)
+    if (found == nullptr || s.start_ns <= time_ns) found = &s;
+  return found;
+}
+
+std::string shown_numbers_text(const TimelineModel& model) {
+  if (model.steps.size() < 2) return std::to_string(model.step);
+  return std::to_string(model.step) + " to " + std::to_string(model.steps.back().step);
+}
+
+std::string shown_steps_text(const TimelineModel& model) {
+  return (model.steps.size() < 2 ? "step " : "steps ") + shown_numbers_text(model);
+}
+
+std::size_t first_bar_after(const TimelineLane& lane, double time_ns, std::size_t from) {
+  const auto it = std::partition_point(lane.bars.begin() + static_cast<std::ptrdiff_t>(from), lane.bars.end(),
                                        [&](const TimelineBar& b) { return b.end_ns <= time_ns; });
   return static_cast<std::size_t>(it - lane.bars.begin());
 }
@@ -229,6 +318,46 @@ TimeRange launch_of(const TimelineModel& model, const TraceDocument& trace, cons
           (found.empty() || bar.start_ns < found.from_ns))
         found = {bar.start_ns, bar.end_ns};
   return found;
+}
+
+std::vector<TimelineFlow> flows_of(const TimelineModel& model, const TraceDocument& trace,
+                                   const std::string& node) {
+  std::set<std::int32_t> own, partners;  // plan steps
+  std::set<std::uint32_t> sources;
+  const auto is_forward = [](const KernelInfo& k) { return k.phase == "forward" || k.phase == "loss"; };
+  bool forward = false;
+  for (std::size_t i = 0; i < trace.kernels.size(); ++i) {
+    const KernelInfo& k = trace.kernels[i];
+    if (k.node != node || (k.phase != "backward" && !is_forward(k))) continue;
+    own.insert(static_cast<std::int32_t>(i));
+    sources.insert(k.sources.begin(), k.sources.end());
+    forward = is_forward(k);
+  }
+  if (own.empty()) return {};
+  for (std::size_t i = 0; i < trace.kernels.size(); ++i) {
+    const KernelInfo& k = trace.kernels[i];
+    if (forward ? k.phase != "backward" : !is_forward(k)) continue;
+    if (std::any_of(k.sources.begin(), k.sources.end(),
+                    [&](std::uint32_t s) { return sources.count(s) != 0; }))
+      partners.insert(static_cast<std::int32_t>(i));
+  }
+  struct End {
+    std::size_t lane;
+    const TimelineBar* bar;
+  };
+  std::vector<End> ends[2];  // forward, backward
+  for (std::size_t l = 0; l < model.lanes.size(); ++l)
+    for (const TimelineBar& bar : model.lanes[l].bars) {
+      if (bar.kernel < 0 || model.lanes[l].other_rank) continue;
+      if (own.count(bar.kernel) != 0) ends[forward ? 0 : 1].push_back({l, &bar});
+      if (partners.count(bar.kernel) != 0) ends[forward ? 1 : 0].push_back({l, &bar});
+    }
+  std::vector<TimelineFlow> flows;
+  for (const End& from : ends[0])
+    for (const End& to : ends[1])
+      if (from.bar->step == to.bar->step && from.bar->end_ns <= to.bar->start_ns && flows.size() < kMostFlows)
+        flows.push_back({from.lane, to.lane, from.bar->end_ns, to.bar->start_ns});
+  return flows;
 }
 
 RangeFilter filter_of(const TimelineModel& model, const TraceDocument& trace, const TimeRange& range) {
@@ -248,21 +377,42 @@ RangeFilter filter_of(const TimelineModel& model, const TraceDocument& trace, co
   return filter;
 }
 
+namespace {
+
+// As it is before a run is shown; what was made of the last one is known to be so.
+TimelineState emptied(const TimelineState& state) {
+  TimelineState next;
+  next.made = state.made + 1;
+  next.show_path = state.show_path;
+  return next;
+}
+
+}  // namespace
+
 void show_run(TimelineState& state, const void* source, std::int64_t run, const TraceDocument& trace) {
   const std::vector<std::int64_t> steps = timed_steps(trace);
   if (steps.empty()) {
-    state = TimelineState();
+    state = emptied(state);
     return;
   }
   const int last = static_cast<int>(steps.size()) - 1;
   const bool other_run = state.run != run;
-  if (other_run) state = TimelineState();
-  state.step_index = state.newest_step ? last : std::clamp(state.step_index, 0, last);
-  const std::int64_t step = steps[static_cast<std::size_t>(state.step_index)];
-  if (state.source == source && state.model.step == step) return;
-  if (state.model.step != step) state.ruler = {};
+  if (other_run) state = emptied(state);
+  if (state.newest_step) state.first_index = state.last_index = last;
+  state.last_index = std::clamp(state.last_index, 0, last);
+  state.first_index = std::clamp(state.first_index, 0, state.last_index);
+  const std::int64_t first_step = steps[static_cast<std::size_t>(state.first_index)],
+                     last_step = steps[static_cast<std::size_t>(state.last_index)];
+  const std::vector<TimelineStep>& shown = state.model.steps;
+  const bool same = !shown.empty() && shown.front().step == first_step && shown.back().step == last_step &&
+                    static_cast<int>(shown.size()) == state.last_index - state.first_index + 1;
+  if (state.source == source && same) return;
+  if (!same) state.ruler = {};
+  if (shown.size() != static_cast<std::size_t>(state.last_index - state.first_index + 1) && !shown.empty())
+    state.view = {};  // a time of one step is none of several
   const TimeRange marked = state.filter ? state.filter->range : TimeRange();
-  state.model = build_timeline(trace, step);
+  state.model = build_timeline(trace, first_step, last_step);
+  ++state.made;
   state.source = source;
   state.run = run;
   set_range(state, trace, marked);
@@ -271,6 +421,17 @@ void show_run(TimelineState& state, const void* source, std::int64_t run, const 
 void set_range(TimelineState& state, const TraceDocument& trace, const TimeRange& range) {
   state.filter =
       range.empty() ? nullptr : std::make_shared<const RangeFilter>(filter_of(state.model, trace, range));
+}
+
+void choose_steps(TimelineState& state, int first, int last, int count) {
+  if (count <= 0) return;
+  if (first > last) std::swap(first, last);
+  first = std::clamp(first, 0, count - 1);
+  last = std::clamp(last, 0, count - 1);
+  if (first != last) set_range(state, {}, {});  // times of one step are none of several
+  state.first_index = first;
+  state.last_index = last;
+  state.newest_step = first == last && last == count - 1;
 }
 
 }  // namespace gradloom

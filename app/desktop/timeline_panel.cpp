@@ -8,30 +8,19 @@
 #include <cmath>
 #include <utility>
 
-#include "app/desktop/ui.h"
+#include "app/desktop/timeline_lanes.h"
 #include "engine/base/text.h"
 #include "viz/draw/keys.h"
 
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kMostRegistered = 300;  // bars reported to the item registry
-
-struct View {
-  ImVec2 min, max;  // of the bars
-  TimeRange shown;
-  float x(double ns) const {
-    return min.x + static_cast<float>((ns - shown.from_ns) / shown.span()) * (max.x - min.x);
-  }
-  double ns(float at) const { return shown.from_ns + (at - min.x) / (max.x - min.x) * shown.span(); }
-};
-
 TimeRange widened(const TimeRange& range, double part) {
   return {range.from_ns - range.span() * part, range.to_ns + range.span() * part};
 }
 
 void zoom(TimelineState& state, double at_ns, double factor) {
-  const double shortest = 200, longest = state.model.duration_ns * 1.1;
+  const double shortest = 200, longest = state.whole.span() * 1.1;
   const double span = std::clamp(state.view.span() * factor, shortest, longest);
   const double t = (at_ns - state.view.from_ns) / state.view.span();
   state.view.from_ns = at_ns - t * span;
@@ -39,9 +28,9 @@ void zoom(TimelineState& state, double at_ns, double factor) {
 }
 
 void keep_inside(TimelineState& state) {
-  const double margin = state.model.duration_ns * 0.05, span = state.view.span();
-  state.view.from_ns =
-      std::clamp(state.view.from_ns, -margin, std::max(-margin, state.model.duration_ns + margin - span));
+  const double margin = state.whole.span() * 0.05, span = state.view.span();
+  const double first = state.whole.from_ns - margin, last = state.whole.to_ns + margin - span;
+  state.view.from_ns = std::clamp(state.view.from_ns, first, std::max(first, last));
   state.view.to_ns = state.view.from_ns + span;
 }
 
@@ -51,7 +40,7 @@ void pan(TimelineState& state, double ns) {
 }
 
 // Wheel and the keys that act while they are held, over the timeline only.
-void move_view(Ui& ui, const View& view) {
+void move_view(Ui& ui, const TimelineView& view) {
   TimelineState& state = ui.timeline;
   const ImGuiIO& io = ImGui::GetIO();
   const double mouse_ns = view.ns(io.MousePos.x);
@@ -68,23 +57,37 @@ void move_view(Ui& ui, const View& view) {
     if (ImGui::IsKeyDown(key)) ui.host.animate();
 }
 
+// Steps beside the shown ones: the next or the one before; with Shift one more or one less.
+void step_keys(Ui& ui) {
+  TimelineState& state = ui.timeline;
+  const int first = state.first_index, last = state.last_index;
+  const auto count = static_cast<int>(ui.state().run->trace.steps.size());
+  const auto choose = [&](int from, int to) { choose_steps(state, from, std::max(from, to), count); };
+  if (key_pressed("timeline.next_step") && last + 1 < count) choose(last + 1, last + 1);
+  if (key_pressed("timeline.previous_step") && first > 0) choose(first - 1, first - 1);
+  if (key_pressed("timeline.more_steps")) choose(first, last + 1);
+  if (key_pressed("timeline.fewer_steps")) choose(first, last - 1);
+}
+
 void handle_keys(Ui& ui) {
   TimelineState& state = ui.timeline;
   const TraceDocument& trace = ui.state().run->trace;
   if (ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel)) return;
-  const TimeRange kernel = launch_of(state.model, trace, ui.selected());
+  step_keys(ui);
+  const auto kernel = [&] { return launch_of(state.model, trace, ui.selected()); };
   const TimeRange marked = state.filter ? state.filter->range : TimeRange();
   if (key_pressed("timeline.mark")) {
-    const TimeRange range = state.ruler.empty() ? kernel : state.ruler;
+    const TimeRange range = state.ruler.empty() ? kernel() : state.ruler;
     if (range.empty())
       ui.app.notice(NoticeKind::info, "Measure a range or select a kernel of this step first");
     else
       set_range(state, trace, range);
     state.ruler = {};
   }
-  if (key_pressed("timeline.focus") && !kernel.empty()) state.view = widened(kernel, 4);
+  if (key_pressed("timeline.focus"))
+    if (const TimeRange to = kernel(); !to.empty()) state.view = widened(to, 4);
   if (key_pressed("timeline.zoom_to")) {
-    const TimeRange to = !state.ruler.empty() ? state.ruler : !marked.empty() ? marked : kernel;
+    const TimeRange to = !state.ruler.empty() ? state.ruler : !marked.empty() ? marked : kernel();
     if (!to.empty()) state.view = widened(to, 0.05);
   }
   if (key_pressed("timeline.all")) state.view = {};
@@ -97,7 +100,7 @@ void handle_keys(Ui& ui) {
 bool moved_far(int button) { return ImGui::IsMouseDragPastThreshold(button, px(4)); }
 
 // Begins and goes on with drags; what they end with is finish_drag's.
-void handle_drags(Ui& ui, const View& view, bool hovered, bool active) {
+void handle_drags(Ui& ui, const TimelineView& view, bool hovered, bool active) {
   using Drag = TimelineState::Drag;
   TimelineState& state = ui.timeline;
   const ImGuiIO& io = ImGui::GetIO();
@@ -123,7 +126,7 @@ int button_of(TimelineState::Drag drag) {
 }
 
 // The range that is being dragged out; empty when none is.
-TimeRange dragged(const TimelineState& state, const View& view) {
+TimeRange dragged(const TimelineState& state, const TimelineView& view) {
   using Drag = TimelineState::Drag;
   if (state.drag != Drag::range && state.drag != Drag::zoom) return {};
   if (!moved_far(button_of(state.drag))) return {};
@@ -131,7 +134,7 @@ TimeRange dragged(const TimelineState& state, const View& view) {
 }
 
 // A drag that went nowhere was a click on `under`, which may be null.
-void finish_drag(Ui& ui, const View& view, const TimelineBar* under) {
+void finish_drag(Ui& ui, const TimelineView& view, const TimelineBar* under) {
   using Drag = TimelineState::Drag;
   TimelineState& state = ui.timeline;
   const int button = button_of(state.drag);
@@ -188,224 +191,52 @@ void context_menu(Ui& ui) {
   ImGui::EndPopup();
 }
 
-void draw_ticks(const View& view, ImVec2 top) {
-  const Palette& p = palette();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  Axis axis;
-  axis.min = view.shown.from_ns;
-  axis.max = view.shown.to_ns;
-  axis.unit = Unit::kNs;
-  ImFont* font = theme().small;
-  for (const Tick& tick : ticks(axis, std::max(2, static_cast<int>((view.max.x - view.min.x) / px(110))))) {
-    const float x = view.x(tick.value);
-    if (x < view.min.x || x > view.max.x) continue;
-    list->AddLine({x, top.y + font->FontSize + px(3)}, {x, view.max.y}, p.grid);
-    const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, tick.label.c_str()).x;
-    const float left = x + px(3) + width > view.max.x ? x - px(3) - width : x + px(3);  // the last one inside
-    list->AddText(font, font->FontSize, {left, top.y}, p.text_faint, tick.label.c_str());
-  }
-}
-
-const TimelineBar* draw_lane(Ui& ui, const View& view, const TimelineLane& lane, float y, float height,
-                             bool hovered) {
-  const Palette& p = palette();
-  const TraceDocument& trace = ui.state().run->trace;
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  const ImVec2 mouse = ImGui::GetIO().MousePos;
-  const std::string selected = ui.selected();
-  const GraphMarks* marks = ui.graph.marks.get();
-  const TimelineBar* under = nullptr;
-  float drawn_to = view.min.x - 1;
-  std::size_t registered = 0;
-  for (std::size_t i = first_bar_after(lane, view.shown.from_ns); i < lane.bars.size(); ++i) {
-    const TimelineBar& bar = lane.bars[i];
-    if (bar.start_ns > view.shown.to_ns) break;
-    const float x0 = std::max(view.x(bar.start_ns), view.min.x),
-                x1 = std::min(std::max(view.x(bar.end_ns), view.x(bar.start_ns) + 1), view.max.x);
-    if (x1 < drawn_to + 0.5f) continue;  // hidden behind what is drawn: a pixel is drawn once
-    drawn_to = x1;
-    const bool kernel = bar.kernel >= 0;
-    const std::string node =
-        kernel ? trace.kernels[static_cast<std::size_t>(bar.kernel)].node : std::string();
-    const bool plain = bar.activity >= 0 || bar.host >= 0 || bar.exchange >= 0;
-    ImU32 fill = bar.host >= 0
-                     ? mix(p.panel, host_color(trace.host[static_cast<std::size_t>(bar.host)].kind), 0.62f)
-                 : bar.exchange >= 0 ? mix(p.panel, p.text, bar.waits ? 0.1f : 0.45f)
-                 : bar.activity >= 0 ? mix(p.panel, p.text_dim, lane.stream ? 0.5f : 0.3f)
-                                     : mix(p.panel, phase_color(bar.phase), kernel ? 0.62f : 0.3f);
-    const bool over =
-        hovered && mouse.y >= y && mouse.y < y + height && mouse.x >= x0 && mouse.x < std::max(x1, x0 + 2);
-    if (over) {
-      under = &bar;
-      fill = mix(fill, p.text, 0.15f);
-    }
-    const float rounding = x1 - x0 > px(6) ? px(3) : 0;
-    const float right = x1 - x0 > px(3) ? x1 - 1 : x1;
-    list->AddRectFilled({x0, y}, {right, y + height}, fill, rounding);
-    if (kernel && (node == selected || node == ui.outline))
-      list->AddRect({x0 - 1, y - 1}, {right + 1, y + height + 1}, node == selected ? p.text : p.accent,
-                    rounding, 0, px(1.5f));
-    const bool noted = kernel && marks && marks->noted.count(node) != 0;
-    if (noted) {
-      const float sign = std::min(px(9), std::max(px(4), right - x0));
-      list->AddTriangleFilled({right - sign, y}, {right, y}, {right, y + sign}, p.warn);
-    }
-    if ((kernel || plain) && x1 - x0 >= px(3) && ++registered <= kMostRegistered)
-      register_rect("bar." + (kernel ? node : bar.label), {x0, y}, {right, y + height}, bar.label,
-                    noted ? "noted" : "");
-    if (x1 - x0 < px(36)) continue;
-    ImFont* font = theme().small;
-    // In its own lane a scope's last part says enough; a kernel's operator says more than the
-    // start of its node's name.
-    const std::string name = kernel ? trace.kernels[static_cast<std::size_t>(bar.kernel)].op
-                             : bar.host >= 0 || bar.exchange >= 0
-                                 ? bar.label
-                                 : bar.label.substr(bar.label.rfind('/') + 1);
-    const std::string label = fit_text(font, font->FontSize, name, x1 - x0 - px(10));
-    list->AddText(font, font->FontSize, {x0 + px(5), y + (height - font->FontSize) / 2},
-                  kernel || bar.host >= 0 || bar.exchange >= 0 ? ink_on(fill) : p.text_dim, label.c_str());
-  }
-  return under;
-}
-
-// Bytes of the arena in use, on the same clock.
-void draw_live(const TimelineModel& model, const View& view, float top, float bottom) {
-  if (model.live_ns.empty() || bottom - top < px(40)) return;
-  const Palette& p = palette();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  const double most = std::max(1.0, *std::max_element(model.live_bytes.begin(), model.live_bytes.end()));
-  const auto y = [&](double bytes) {
-    return bottom - static_cast<float>(bytes / most) * (bottom - top - px(16));
-  };
-  for (std::size_t i = 0; i < model.live_ns.size(); ++i) {
-    const double end_ns = i + 1 < model.live_ns.size() ? model.live_ns[i + 1] : model.duration_ns;
-    if (end_ns < view.shown.from_ns || model.live_ns[i] > view.shown.to_ns) continue;
-    const float x0 = view.x(model.live_ns[i]), x1 = std::max(view.x(end_ns), x0 + 1);
-    list->AddRectFilled({x0, y(model.live_bytes[i])}, {x1, bottom}, mix(p.panel, p.optimizer, 0.28f));
-    list->AddLine({x0, y(model.live_bytes[i])}, {x1, y(model.live_bytes[i])}, p.optimizer, px(1.2f));
-  }
-  list->AddLine({view.min.x, y(most)}, {view.max.x, y(most)}, p.grid);
-  ImFont* font = theme().small;
-  const std::string label = "peak " + format_value(most, Unit::kBytes);
-  list->AddText(font, font->FontSize, {view.min.x + px(4), y(most) - font->FontSize - px(1)}, p.text_faint,
-                label.c_str());
-}
-
-// "copy, stream 1 (upload)\n4.0 KiB in 12 us, 0.3 GB/s"; of a launch what it starts.
-void activity_tooltip(const TraceDocument& trace, const TimelineBar& bar) {
-  const TraceActivity& a = trace.activities[static_cast<std::size_t>(bar.activity)];
-  std::string tip = a.name + (a.stream < 0 ? " by the CPU" : ", " + stream_name(a.stream)) + "\n" +
-                    duration_text(static_cast<double>(a.duration_ns)) + " at " + duration_text(bar.start_ns);
-  if (a.bytes > 0 && a.duration_ns > 0)
-    tip += fmt::format("\n{}, {:.1f} GB/s", bytes_text(static_cast<double>(a.bytes)),
-                       static_cast<double>(a.bytes) / static_cast<double>(a.duration_ns));
-  if (a.plan_step >= 0 && static_cast<std::size_t>(a.plan_step) < trace.kernels.size())
-    tip += "\nstarts with " + escaped(trace.kernels[static_cast<std::size_t>(a.plan_step)].node);
-  ImGui::SetTooltip("%s", tip.c_str());
-}
-
-void host_tooltip(const TraceDocument& trace, const TimelineBar& bar) {
-  const HostSpan& s = trace.host[static_cast<std::size_t>(bar.host)];
-  ImGui::SetTooltip("%s\n%s\n%s at %s", escaped(bar.label).c_str(), find_host_kind(s.kind)->title,
-                    duration_text(bar.end_ns - bar.start_ns).c_str(), duration_text(bar.start_ns).c_str());
-}
-
-// "exchange of rank 1\nready at 3.1 ms, waits 0.4 ms for the last rank\ntransfers 1.2 ms, sends 2.0 MB\nof a/bucket/AllReduceBegin"
-void exchange_tooltip(const TraceDocument& trace, const TimelineModel& model, const TimelineBar& bar) {
-  const TraceExchange& e = trace.exchanges[static_cast<std::size_t>(bar.exchange)];
-  const double ready_ns = bar.waits ? bar.start_ns : bar.start_ns - static_cast<double>(e.wait_ns);
-  const bool known = e.plan_step >= 0 && static_cast<std::size_t>(e.plan_step) < trace.kernels.size();
-  ImGui::SetTooltip(
-      "exchange of rank %d in step %lld\nready at %s, waits %s for the last rank\ntransfers %s, sends %s\n%s",
-      e.rank, static_cast<long long>(model.step), duration_text(ready_ns).c_str(),
-      duration_text(static_cast<double>(e.wait_ns)).c_str(),
-      duration_text(static_cast<double>(e.duration_ns - e.wait_ns)).c_str(),
-      bytes_text(static_cast<double>(e.sent_bytes)).c_str(),
-      known ? escaped(trace.kernels[static_cast<std::size_t>(e.plan_step)].node).c_str() : "");
-}
-
-void bar_tooltip(const TraceDocument& trace, const TimelineModel& model, const TimelineBar& bar) {
-  if (bar.exchange >= 0) return exchange_tooltip(trace, model, bar);
-  if (bar.host >= 0) return host_tooltip(trace, bar);
-  if (bar.activity >= 0) return activity_tooltip(trace, bar);
-  if (bar.kernel < 0) {
-    ImGui::SetTooltip("%s %s\n%s", bar.phase.c_str(), bar.label == bar.phase ? "" : bar.label.c_str(),
-                      duration_text(bar.end_ns - bar.start_ns).c_str());
-    return;
-  }
-  const KernelInfo& k = trace.kernels[static_cast<std::size_t>(bar.kernel)];
-  const double ns = std::max(1.0, bar.end_ns - bar.start_ns);
-  const std::string by = k.implementation.empty() ? "" : "\n" + escaped(k.implementation);
-  ImGui::SetTooltip("%s\n%s  %s%s\n%s at %s\n%.1f GFLOP/s, %.1f GB/s%s%s", k.node.c_str(), k.op.c_str(),
-                    k.kernel.c_str(), by.c_str(), duration_text(ns).c_str(),
-                    duration_text(bar.start_ns).c_str(), k.flops / ns, (k.bytes_read + k.bytes_written) / ns,
-                    k.onnx_nodes.empty() ? "" : "\nfrom ", joined(k.onnx_nodes).substr(0, 300).c_str());
+// One step, all, or those from one to another, which the strip and the keys choose.
+void choose_shown(TimelineState& state, const std::vector<std::int64_t>& steps) {
+  const auto count = static_cast<int>(steps.size());
+  std::vector<std::string> names;
+  for (std::int64_t s : steps) names.push_back("step " + std::to_string(s));
+  const bool several = state.first_index != state.last_index,
+             all = state.last_index - state.first_index + 1 == count;
+  if (count > 1) names.push_back(fmt::format("all {} timed steps", count));
+  if (several && !all) names.push_back(shown_steps_text(state.model));
+  int chosen = !several ? state.first_index : all ? count : count + 1;
+  if (!combo("timeline.step", &chosen, names, 150)) return;
+  if (chosen < count)
+    choose_steps(state, chosen, chosen, count);
+  else if (chosen == count)
+    choose_steps(state, 0, count - 1, count);
 }
 
 void draw_toolbar(Ui& ui, const std::vector<std::int64_t>& steps) {
   TimelineState& state = ui.timeline;
-  std::vector<std::string> names;
-  for (std::int64_t s : steps) names.push_back("step " + std::to_string(s));
-  if (combo("timeline.step", &state.step_index, names, 110))
-    state.newest_step = state.step_index + 1 == static_cast<int>(steps.size());
+  choose_shown(state, steps);
   ImGui::SameLine(0, px(14));
   ImGui::AlignTextToFramePadding();
-  const double busy = state.model.duration_ns > 0 ? state.model.busy_ns / state.model.duration_ns : 0;
-  text(fmt::format("{} in the step, {} inside kernels", duration_text(state.model.duration_ns),
-                   percent_text(busy)),
-       palette().text_dim);
+  const std::string sum = fmt::format("{} in the step{}", duration_text(state.model.step_ns),
+                                      state.model.steps.size() > 1 ? "s" : "");
+  text(sum, palette().text_dim);
+  register_item("timeline.sum", "sum", sum);
   if (state.filter) {
     ImGui::SameLine(0, px(14));
     range_chip(ui, "timeline.range");
   }
+  draw_idle_legend(ui);
+  draw_beside_line(ui);
+  draw_idle_bars(ui);
 }
 
-// A label on a pill, centred at x, kept inside the view.
-void pill(const View& view, float x, float y, const std::string& label, ImU32 fill) {
-  ImFont* font = theme().small;
-  const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, label.c_str()).x + px(14);
-  const float left =
-      std::round(std::clamp(x - width / 2, view.min.x, std::max(view.min.x, view.max.x - width)));
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  list->AddRectFilled({left, y}, {left + width, y + font->FontSize + px(5)}, fill, px(9));
-  list->AddText(font, font->FontSize, {left + px(7), y + px(2)}, ink_on(fill), label.c_str());
-}
-
-// The range is clear, the time around it veiled.
-void draw_range(const View& view, const TimeRange& range, float top) {
-  const Palette& p = palette();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  const float x0 = std::clamp(view.x(range.from_ns), view.min.x - px(2), view.max.x + px(2)),
-              x1 = std::clamp(view.x(range.to_ns), view.min.x - px(2), view.max.x + px(2));
-  const ImU32 veil = with_alpha(p.panel, 0.62f);
-  list->AddRectFilled({view.min.x, top}, {x0, view.max.y}, veil);
-  list->AddRectFilled({x1, top}, view.max, veil);
-  for (const float x : {x0, x1}) list->AddLine({x, top}, {x, view.max.y}, p.accent, px(1.2f));
-}
-
-// The measured time: a band with its length on an arrow.
-void draw_measure(const View& view, const TimeRange& range, float y, ImU32 color) {
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  const float x0 = view.x(range.from_ns), x1 = view.x(range.to_ns), head = px(4);
-  list->AddRectFilled({x0, view.min.y}, {x1, view.max.y}, with_alpha(color, 0.1f));
-  for (const float x : {x0, x1}) list->AddLine({x, view.min.y}, {x, view.max.y}, color, px(1));
-  list->AddLine({x0, y}, {x1, y}, color, px(1.2f));
-  if (x1 - x0 > 4 * head) {
-    list->AddTriangleFilled({x0, y}, {x0 + head * 1.6f, y - head}, {x0 + head * 1.6f, y + head}, color);
-    list->AddTriangleFilled({x1, y}, {x1 - head * 1.6f, y - head}, {x1 - head * 1.6f, y + head}, color);
-  }
-  const std::string label = duration_text(range.span());
-  pill(view, (x0 + x1) / 2, y - theme().small->FontSize / 2 - px(3), label, color);
-  register_rect("timeline.ruler", {x0, view.min.y}, {x1, view.max.y}, "ruler", label);
-}
-
-bool is_here(const Note& note, const AppState& s, const TimelineModel& model) {
-  return note.node.empty() && note.session == s.session_path && note.run == s.run->record.summary.id &&
-         note.step == model.step;
+// Of a note on a time of a shown step where it begins; null: it is on something else.
+const TimelineStep* step_of(const Note& note, const AppState& s, const TimelineModel& model) {
+  if (!note.node.empty() || note.session != s.session_path || note.run != s.run->record.summary.id)
+    return nullptr;
+  for (const TimelineStep& step : model.steps)
+    if (step.step == note.step) return &step;
+  return nullptr;
 }
 
 // Notes on times of this step, as brackets in a strip of their own; true when one is under the mouse.
-bool draw_notes(Ui& ui, const View& view, float top, float height, bool hovered) {
+bool draw_notes(Ui& ui, const TimelineView& view, float top, float height, bool hovered) {
   const Palette& p = palette();
   const AppState& s = ui.state();
   const ImVec2 mouse = ImGui::GetIO().MousePos;
@@ -413,8 +244,10 @@ bool draw_notes(Ui& ui, const View& view, float top, float height, bool hovered)
   ImFont* font = theme().small;
   bool over_any = false;
   for (const Note& note : s.marks->notes) {
-    if (!is_here(note, s, ui.timeline.model)) continue;
-    const float x0 = view.x(note.from_ns), x1 = std::max(view.x(note.to_ns), x0 + px(6));
+    const TimelineStep* step = step_of(note, s, ui.timeline.model);
+    if (step == nullptr) continue;
+    const float x0 = view.x(step->start_ns + note.from_ns),
+                x1 = std::max(view.x(step->start_ns + note.to_ns), x0 + px(6));
     if (x1 < view.min.x || x0 > view.max.x) continue;
     const bool over =
         hovered && mouse.x >= x0 - px(2) && mouse.x <= x1 + px(2) && mouse.y >= top && mouse.y < top + height;
@@ -436,13 +269,13 @@ bool draw_notes(Ui& ui, const View& view, float top, float height, bool hovered)
 }
 
 struct UnderPointer {
-  const TimelineBar* bar = nullptr;
+  const TimelineBar *bar = nullptr, *beside = nullptr;
   bool over_note = false;
 };
 
 // Ticks, notes, lanes and the arena's bytes, with what is marked over them. `at`: where the names
 // of the lanes begin.
-UnderPointer draw_rows(Ui& ui, const View& view, ImVec2 at, const TimeRange& drag, bool hovered) {
+UnderPointer draw_rows(Ui& ui, const TimelineView& view, ImVec2 at, const TimeRange& drag, bool hovered) {
   const AppState& s = ui.state();
   TimelineState& state = ui.timeline;
   const Palette& p = palette();
@@ -454,19 +287,35 @@ UnderPointer draw_rows(Ui& ui, const View& view, ImVec2 at, const TimeRange& dra
   float y = at.y + theme().small->FontSize + px(6) + px(4);
   const float height = px(24);
   const bool notes = std::any_of(s.marks->notes.begin(), s.marks->notes.end(),
-                                 [&](const Note& n) { return is_here(n, s, state.model); });
+                                 [&](const Note& n) { return step_of(n, s, state.model) != nullptr; });
   if (notes) {
     pointer.over_note = draw_notes(ui, view, y, px(19), hovered);
     names.emplace_back(y + (px(19) - theme().small->FontSize) / 2, "Notes");
     y += px(24);
   }
+  if (state.model.steps.size() > 1) y += theme().small->FontSize + px(2);
   const float bars_top = y;
+  std::vector<LanePlace> places;
+  const RunBeside* beside = shown_beside(s);
+  const LaneMarks marks{beside ? &beside->pair.of_a : nullptr, ui.beside.lit, ""};
   for (const TimelineLane& lane : state.model.lanes) {
     const float tall = lane.stream && !lane.bars.empty() ? px(40) : height;
-    if (const TimelineBar* bar = draw_lane(ui, view, lane, y, tall, hovered)) pointer.bar = bar;
+    places.push_back({y, tall});
+    draw_gaps(ui, view, lane, places.back(), false);
+    if (const TimelineBar* bar = draw_lane(ui, view, s.run->trace, lane, places.back(), hovered, marks))
+      pointer.bar = bar;
+    draw_gaps(ui, view, lane, places.back(), true);
     names.emplace_back(y + (tall - theme().small->FontSize) / 2, lane.name);
     y += tall + px(5);
   }
+  draw_step_bounds(state.model, view, bars_top, y);
+  if (state.show_path) draw_path(ui, view, places);
+  draw_flows(ui, view, places);
+  BesideLanes other = draw_beside(ui, view, y, hovered);
+  y = other.y;
+  pointer.beside = other.under;
+  names.insert(names.end(), other.names.begin(), other.names.end());
+  light_pair(ui, pointer.bar, pointer.beside);
   const float live_top = y + px(10), live_bottom = std::min(view.max.y - px(2), live_top + px(200));
   draw_live(state.model, view, live_top, live_bottom);
   if (!state.model.live_ns.empty() && live_bottom - live_top >= px(40))
@@ -485,6 +334,7 @@ UnderPointer draw_rows(Ui& ui, const View& view, ImVec2 at, const TimeRange& dra
 
 void draw_timeline_panel(Ui& ui) {
   const AppState& s = ui.state();
+  if (s.run && !s.run->record.steps.empty()) draw_step_strip(ui);
   if (!s.run || s.run->trace.steps.empty()) {
     return empty_state(
         "Nothing timed yet",
@@ -494,20 +344,23 @@ void draw_timeline_panel(Ui& ui) {
   const TraceDocument& trace = s.run->trace;
   if (s.run->record.loop) draw_loop_card(*s.run->record.loop);
   draw_toolbar(ui, timed_steps(trace));
-  if (state.view.empty())
-    state.view = {-0.01 * state.model.duration_ns, std::max(1000.0, state.model.duration_ns * 1.01)};
+  state.whole = {0, std::max(1000.0, state.model.duration_ns)};
+  if (shown_beside(s) != nullptr && !ui.beside.model.steps.empty())
+    state.whole = {std::min(0.0, ui.beside.model.steps.front().start_ns),
+                   std::max(state.whole.to_ns, ui.beside.model.duration_ns)};
+  if (state.view.empty()) state.view = widened(state.whole, 0.01);
   const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
-  const float label = px(64);
+  const float label = px(kLaneNames);
   const ImVec2 size{region.x, std::max(px(60), region.y)};
   ImGui::InvisibleButton("timeline", size,
                          ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight |
                              ImGuiButtonFlags_MouseButtonMiddle);
   const bool hovered = ImGui::IsItemHovered(), active = ImGui::IsItemActive();
   register_rect("timeline.canvas", at, {at.x + size.x, at.y + size.y}, "timeline",
-                std::to_string(state.model.step));
+                shown_numbers_text(state.model));
   if (hovered) ImGui::SetItemUsingMouseWheel();
   ui.drawn(Canvas::timeline, hovered);
-  View view{{at.x + label, at.y}, {at.x + size.x, at.y + size.y}, state.view};
+  TimelineView view{{at.x + label, at.y}, {at.x + size.x, at.y + size.y}, state.view};
   if (hovered) move_view(ui, view);
   handle_drags(ui, view, hovered, active);
   if (ui.takes_keys(Canvas::timeline)) handle_keys(ui);
@@ -515,15 +368,22 @@ void draw_timeline_panel(Ui& ui) {
   keep_inside(state);
   view.shown = state.view;
   const TimeRange drag = dragged(state, view);
-  const auto [under, over_note] = draw_rows(ui, view, at, drag, hovered);
+  const UnderPointer pointer = draw_rows(ui, view, at, drag, hovered);
+  const TimelineBar* under = pointer.bar;
   const bool dragging =
       !drag.empty() || (state.drag != TimelineState::Drag::none && moved_far(button_of(state.drag)));
-  if (!over_note) finish_drag(ui, view, under);
+  if (!pointer.over_note) finish_drag(ui, view, under);
   if (!ImGui::IsAnyMouseDown()) state.drag = TimelineState::Drag::none;
   context_menu(ui);
-  if (under == nullptr || over_note || dragging) return;
-  bar_tooltip(trace, state.model, *under);
-  if (under->kernel >= 0) ui.asks.hover_node = trace.kernels[static_cast<std::size_t>(under->kernel)].node;
+  if (pointer.over_note || dragging) return;
+  if (under == nullptr && pointer.beside != nullptr) {
+    const TimelineBar& bar = *pointer.beside;
+    bar_tooltip(s.beside->run->trace, ui.beside.model, bar, pair_text(ui, true, bar));
+    if (bar.kernel >= 0) ui.asks.hover_node = bar_name(s.beside->run->trace, bar);
+  }
+  if (under == nullptr) return;
+  bar_tooltip(trace, state.model, *under, pair_text(ui, false, *under));
+  if (under->kernel >= 0) ui.asks.hover_node = bar_name(trace, *under);
   if (ImGui::IsMouseDoubleClicked(0)) state.view = widened({under->start_ns, under->end_ns}, 0.05);
 }
 

@@ -21,7 +21,9 @@
 #include "viz/draw/table.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
+#include "viz/model/critical_path.h"
 #include "viz/model/kernel_table.h"
+#include "viz/model/run_steps.h"
 
 namespace gradloom {
 
@@ -77,6 +79,33 @@ struct RooflineState {
   RooflineViewState view;
 };
 
+// The strip of all steps above the timeline.
+struct StepStripState {
+  const void* source = nullptr;  // snapshot that it was made of
+  RunSteps steps;
+  std::vector<StepColumn> columns;
+};
+
+// What the lanes of the shown steps wait for, and their critical paths.
+struct TimelineIdle {
+  const void* source = nullptr;  // snapshot that the reader is of
+  std::unique_ptr<IdleReader> reader;
+  std::int64_t made = -1;  // number of the timeline's model that the others are of
+  std::vector<StepIdle> steps;
+  std::vector<CriticalPath> paths;                  // by step; made when they are shown
+  std::vector<std::pair<std::string, double>> ops;  // of all paths, the longest first
+};
+
+// The run below the shown one, as its lanes are drawn.
+struct BesideState {
+  const void* source = nullptr;  // RunBeside that the model was made of, with:
+  std::int64_t made = -1;        // the number of the timeline's model
+  int align = 0, aligned = -1;   // index in `alignments`
+  std::vector<std::string> alignments;
+  TimelineModel model;
+  std::int32_t lit = -1, kept = -1;  // pair that is outlined: under the mouse, else the one last gone to
+};
+
 // What the what-if tab asks, as it is typed.
 struct WhatIfForm {
   struct Faster {
@@ -128,6 +157,9 @@ struct Ui {
   CompareViewState compare;
   LossPlotState loss_plot;
   TimelineState timeline;
+  StepStripState strip;
+  TimelineIdle idle;
+  BesideState beside;
   IcicleState icicle;
   StepSamples icicle_samples;           // of the run that its tree is of
   const void* icicle_source = nullptr;  // snapshot they came from

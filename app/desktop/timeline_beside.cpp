@@ -1,0 +1,158 @@
+// A second run below the shown one: the line that chooses it and lists the largest differences, and its lanes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/desktop/timeline_lanes.h"
+#include "engine/base/text.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::size_t kMostChanges = 4;
+
+std::string run_label(const RunSummary& run) {
+  return fmt::format("run {}{}", run.id, run.name.empty() ? "" : " " + escaped(run.name));
+}
+
+std::string change_text(double ns) { return format_change(ns, Unit::kNs); }
+
+void follow(Ui& ui, const RunBeside& beside) {
+  BesideState& state = ui.beside;
+  if (state.source == &beside && state.made == ui.timeline.made && state.aligned == state.align) return;
+  if (state.source != &beside) state.lit = -1;
+  state.source = &beside;
+  state.made = ui.timeline.made;
+  const auto [first, last] = steps_beside(ui.timeline.model, beside.run->trace);
+  state.model = build_timeline(beside.run->trace, first, last);
+  state.alignments = alignments(ui.timeline.model, state.model);
+  state.align = std::clamp(state.align, 0, static_cast<int>(state.alignments.size()) - 1);
+  state.aligned = state.align;
+  align(state.model, ui.timeline.model, state.alignments[static_cast<std::size_t>(state.align)]);
+}
+
+void go_to_pair(Ui& ui, const TimelinePair& pair, std::int32_t index) {
+  TimeRange to = bars_of_pair(ui.timeline.model, pair.of_a, index);
+  const TimeRange theirs = bars_of_pair(ui.beside.model, pair.of_b, index);
+  if (to.empty())
+    to = theirs;
+  else if (!theirs.empty())
+    to = {std::min(to.from_ns, theirs.from_ns), std::max(to.to_ns, theirs.to_ns)};
+  if (to.empty()) return;
+  ui.timeline.view = {to.from_ns - to.span(), to.to_ns + to.span()};
+  ui.beside.lit = ui.beside.kept = index;
+}
+
+// The largest differences; a click shows where they are.
+void draw_changes(Ui& ui, const RunBeside& beside) {
+  const std::vector<KernelPair>& pairs = beside.pair.pairs;
+  for (std::size_t i = 0; i < std::min(kMostChanges, pairs.size()); ++i) {
+    const KernelPair& pair = pairs[i];
+    if (pair.change_ns() == 0) break;
+    const std::string label = fit_name(theme().ui, theme().ui->FontSize, escaped(pair.name), px(170)) + " " +
+                              change_text(pair.change_ns());
+    flow(button_width(label), px(6));
+    if (button(
+            fmt::format("timeline.change.{}", i), label, ButtonKind::kGhost,
+            fmt::format("{}, {}\n{} here, {} in run {}", escaped(pair.name), pair.phase,
+                        duration_text(pair.a_ns), duration_text(pair.b_ns), beside.run->record.summary.id)))
+      go_to_pair(ui, beside.pair, static_cast<std::int32_t>(i));
+  }
+}
+
+}  // namespace
+
+const RunBeside* shown_beside(const AppState& s) {
+  return s.beside && s.run && s.beside->of_run == s.run->record.summary.id ? s.beside.get() : nullptr;
+}
+
+void draw_beside_line(Ui& ui) {
+  const AppState& s = ui.state();
+  if (!s.session) return;
+  std::vector<std::string> names{"no other run"};
+  std::vector<std::int64_t> ids{0};
+  const RunBeside* beside = shown_beside(s);
+  int chosen = 0;
+  for (const RunSummary& run : s.session->runs) {
+    if (run.id == s.run->record.summary.id || run.kernels_per_step == 0) continue;
+    if (beside && beside->run->record.summary.id == run.id) chosen = static_cast<int>(ids.size());
+    names.push_back(run_label(run));
+    ids.push_back(run.id);
+  }
+  if (ids.size() == 1) return;
+  flow(px(220), px(14));
+  ImGui::AlignTextToFramePadding();
+  text("Below it", palette().text_dim);
+  ImGui::SameLine(0, px(8));
+  if (combo("timeline.beside", &chosen, names, 150))
+    ui.app.show_beside(ids[static_cast<std::size_t>(chosen)]);
+  if (!beside) return;
+  follow(ui, *beside);
+  BesideState& state = ui.beside;
+  if (state.model.steps.empty()) {
+    flow(px(200), px(10));
+    return muted("no step of it is timed kernel by kernel");
+  }
+  std::vector<std::string> labels;
+  for (const std::string& to : state.alignments) labels.push_back((to == "step" ? "Step" : to) + " starts");
+  flow(px(150), px(10));
+  combo("timeline.align", &state.align, labels, 150);
+  tip("What begins at the same place in both");
+  draw_changes(ui, *beside);
+}
+
+BesideLanes draw_beside(Ui& ui, const TimelineView& view, float y, bool hovered) {
+  BesideLanes out{y, nullptr, {}};
+  const RunBeside* beside = shown_beside(ui.state());
+  if (!beside) return out;
+  follow(ui, *beside);
+  BesideState& state = ui.beside;
+  const Palette& p = palette();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  ImFont* font = theme().small;
+  const std::string label = fmt::format(
+      "{}, {}: {} in the step{} ({})", run_label(beside->run->record.summary), shown_steps_text(state.model),
+      duration_text(state.model.step_ns), state.model.steps.size() > 1 ? "s" : "",
+      change_text(state.model.step_ns - ui.timeline.model.step_ns));
+  out.y += px(3);
+  list->AddLine({view.min.x, out.y}, {view.max.x, out.y}, p.border, px(1));
+  list->AddText(font, font->FontSize, {view.min.x + px(4), out.y + px(3)}, p.text_dim, label.c_str());
+  register_rect("timeline.beside.head", {view.min.x, out.y}, {view.max.x, out.y + font->FontSize}, "beside",
+                label);
+  out.y += font->FontSize + px(8);
+  for (const TimelineLane& lane : state.model.lanes) {
+    if (lane.other_rank || lane.name.rfind("Scope", 0) == 0 || lane.bars.empty()) continue;
+    const float tall = px(lane.stream ? 40.f : 24.f);
+    if (out.y + tall > view.max.y) break;
+    const LaneMarks marks{&beside->pair.of_b, state.lit, "beside."};
+    if (const TimelineBar* bar = draw_lane(ui, view, beside->run->trace, lane, {out.y, tall}, hovered, marks))
+      out.under = bar;
+    out.names.emplace_back(out.y + (tall - font->FontSize) / 2, lane.name);
+    out.y += tall + px(5);
+  }
+  return out;
+}
+
+std::string pair_text(const Ui& ui, bool of_b, const TimelineBar& bar) {
+  const RunBeside* beside = shown_beside(ui.state());
+  if (!beside) return {};
+  const std::vector<std::int32_t>& of = of_b ? beside->pair.of_b : beside->pair.of_a;
+  if (bar.kernel < 0 || static_cast<std::size_t>(bar.kernel) >= of.size()) return {};
+  const std::int32_t index = of[static_cast<std::size_t>(bar.kernel)];
+  if (index < 0) return {};
+  const KernelPair& pair = beside->pair.pairs[static_cast<std::size_t>(index)];
+  return fmt::format("\nwhat computes this: {} a step here, {} in run {} ({})", duration_text(pair.a_ns),
+                     duration_text(pair.b_ns), beside->run->record.summary.id, change_text(pair.change_ns()));
+}
+
+void light_pair(Ui& ui, const TimelineBar* a, const TimelineBar* b) {
+  const RunBeside* beside = shown_beside(ui.state());
+  if (!beside) return;
+  const TimelineBar* bar = a != nullptr ? a : b;
+  const std::vector<std::int32_t>& of = a != nullptr ? beside->pair.of_a : beside->pair.of_b;
+  const bool known = bar != nullptr && bar->kernel >= 0 && static_cast<std::size_t>(bar->kernel) < of.size();
+  ui.beside.lit = known ? of[static_cast<std::size_t>(bar->kernel)] : ui.beside.kept;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,78 @@
+// Parts of the timeline panel: lanes with their bars, time on the axis, marks over them, the strip of all steps.
+#pragma once
+
+#include <string>
+
+#include "app/desktop/ui.h"
+
+namespace gradloom {
+
+// Where the bars are on the screen, and which time that is.
+struct TimelineView {
+  ImVec2 min, max;
+  TimeRange shown;
+  float x(double ns) const {
+    return min.x + static_cast<float>((ns - shown.from_ns) / shown.span()) * (max.x - min.x);
+  }
+  double ns(float at) const { return shown.from_ns + (at - min.x) / (max.x - min.x) * shown.span(); }
+};
+
+constexpr float kLaneNames = 64;  // points, left of the bars
+
+void draw_ticks(const TimelineView& view, ImVec2 top);
+// Steps that are shown together: where each begins, and what lies between them and is not timed.
+void draw_step_bounds(const TimelineModel& model, const TimelineView& view, float top, float bottom);
+// Where the lanes were drawn, by their number.
+struct LanePlace {
+  float y = 0, height = 0;
+};
+// Which kernels are outlined because they compute what the one under the mouse does.
+struct LaneMarks {
+  const std::vector<std::int32_t>* pair_of = nullptr;  // by plan step
+  std::int32_t lit = -1;
+  const char* prefix = "";  // of the names in the item registry
+};
+// The bar under the mouse, or null.
+const TimelineBar* draw_lane(Ui& ui, const TimelineView& view, const TraceDocument& trace,
+                             const TimelineLane& lane, LanePlace place, bool hovered, const LaneMarks& marks);
+// Bytes of the arena in use, on the same clock.
+void draw_live(const TimelineModel& model, const TimelineView& view, float top, float bottom);
+// `more`: of a kernel, further lines.
+void bar_tooltip(const TraceDocument& trace, const TimelineModel& model, const TimelineBar& bar,
+                 const std::string& more);
+// A label on a pill, centred at x, kept inside the view.
+void pill(const TimelineView& view, float x, float y, const std::string& label, ImU32 fill);
+// The range is clear, the time around it veiled.
+void draw_range(const TimelineView& view, const TimeRange& range, float top);
+// The measured time: a band with its length on an arrow.
+void draw_measure(const TimelineView& view, const TimeRange& range, float y, ImU32 color);
+
+// From the kernel that is selected, or under the mouse in any view, to those of its other pass.
+void draw_flows(Ui& ui, const TimelineView& view, const std::vector<LanePlace>& lanes);
+
+// What the lanes wait for, of the shown steps or of the marked time: in numbers, and as a bar for each lane that computes.
+void draw_idle_legend(Ui& ui);
+void draw_idle_bars(const Ui& ui);
+// The gaps of a lane in the colour of their cause, below its bars; over them, what stands still for other ranks.
+void draw_gaps(const Ui& ui, const TimelineView& view, const TimelineLane& lane, LanePlace place,
+               bool over_bars);
+// A line along what the shown steps' ends waited for, and from lane to lane.
+void draw_path(const Ui& ui, const TimelineView& view, const std::vector<LanePlace>& lanes);
+
+// A second run below the shown one: null where none is.
+const RunBeside* shown_beside(const AppState& s);
+void draw_beside_line(Ui& ui);  // chooses it, and lists the largest differences
+struct BesideLanes {
+  float y = 0;                                       // below them
+  const TimelineBar* under = nullptr;                // under the mouse
+  std::vector<std::pair<float, std::string>> names;  // where they stand
+};
+BesideLanes draw_beside(Ui& ui, const TimelineView& view, float y, bool hovered);
+// What a kernel of either run takes in both; empty where there is nothing to say.
+std::string pair_text(const Ui& ui, bool of_b, const TimelineBar& bar);
+void light_pair(Ui& ui, const TimelineBar* a, const TimelineBar* b);  // the bars under the mouse
+
+// All steps of the run as a strip: a click shows the nearest timed step, with Shift all from the shown ones to it.
+void draw_step_strip(Ui& ui);
+
+}  // namespace gradloom
