@@ -114,13 +114,16 @@ void draw_step_bounds(const TimelineModel& model, const TimelineView& view, floa
     if (x0 >= view.min.x) list->AddLine({x0, top}, {x0, bottom}, with_alpha(p.text_dim, 0.5f), px(1));
     register_rect(fmt::format("timeline.shown.{}", step.step), {std::max(x0, view.min.x), top},
                   {std::min(x1, view.max.x), bottom}, "step", duration_text(step.end_ns - step.start_ns));
-    const std::string label =
-        fmt::format("step {}, {}", step.step, duration_text(step.end_ns - step.start_ns));
-    const float at = std::max(x0, view.min.x) + px(4);
-    const std::string fitted = fit_text(font, font->FontSize, label, std::min(x1, view.max.x) - at - px(4));
-    if (at < named_to || fitted.size() < 6) continue;
-    list->AddText(font, font->FontSize, {at, top - font->FontSize - px(1)}, p.text_dim, fitted.c_str());
-    named_to = at + font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, fitted.c_str()).x + px(4);
+    const float at = std::max(x0, view.min.x) + px(4), room = std::min(x1, view.max.x) - at - px(2);
+    for (const std::string& label :
+         {fmt::format("step {}, {}", step.step, duration_text(step.end_ns - step.start_ns)),
+          fmt::format("step {}", step.step), std::to_string(step.step)}) {
+      const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, label.c_str()).x;
+      if (at < named_to || width > room) continue;
+      list->AddText(font, font->FontSize, {at, top - font->FontSize - px(1)}, p.text_dim, label.c_str());
+      named_to = at + width + px(4);
+      break;
+    }
   }
 }
 
