@@ -67,7 +67,7 @@ class DesktopRandom : public WindowScript {
 };
 
 TEST_F(DesktopRandom, AModelWithItsSession) {
-  const std::string model = copy_of("gpt-char", "gpt-char.onnx") + " --loss loss --steps 2";
+  const std::string model = copy_of("gpt-char", "gpt-char.onnx") + " --dim batch=2 --loss loss --steps 2";
   record(model, file("s.db"));
   survives(model + " --session " + file("s.db"), 100);
 }
