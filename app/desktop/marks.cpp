@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using kept::integer_of;
 using kept::Json;
+using kept::names_of;
 using kept::number_of;
 using kept::text_of;
 
