@@ -170,7 +170,7 @@ TEST_F(Remote, TheNearEndHasTheSessionAsItGrows) {
   };
   read_until(1);
   EXPECT_EQ(run({"runs", mirror.session()}).code, 0);
-  EXPECT_EQ(hash_file_hex(mirror.model()), hash_file_hex(mirror.model_there()));
+  EXPECT_EQ(*hash_file_hex(mirror.model()), *hash_file_hex(mirror.model_there()));
   record("two", 2);
   read_until(2);
   ::close(in[1]);  // the window has gone

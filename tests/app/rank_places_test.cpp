@@ -34,7 +34,8 @@ class RankPlaces : public RanksFixture {
     pid_t process = -1;
     const Words place{"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
                       "MASTER_PORT=" + std::to_string(port() - 1)};
-    EXPECT_EQ(spawn(words[0], words, out, err, process, with(place, variables)), 0);
+    const SpawnStreams streams{.out = out, .err = err};
+    EXPECT_EQ(spawn(words[0], words, streams, process, with(place, variables)), 0);
     close(out);
     close(err);
     return process;
