@@ -222,8 +222,10 @@ void draw_row_actions(Ui& ui) {
                      [&ui, changes](const std::string& path) { ui.app.save_tried(changes, path); });
   }
   ImGui::SameLine(0, px(6));
-  if (button("tune.pin", pinned ? "Unpin" : "Pin", ButtonKind::kGhost, "Pinned rows stay at the top"))
+  if (button("tune.pin", pinned ? "Unpin" : "Pin", ButtonKind::kGhost, "Pinned rows stay at the top")) {
     ui.app.pin_tried(changes, !pinned);
+    ui.tune.front.table.scroll_to = -2;  // to where the row goes
+  }
   ImGui::EndDisabled();
   ImGui::SameLine(0, px(10));
   ImGui::AlignTextToFramePadding();

@@ -232,7 +232,7 @@ TEST_F(RemoteWindow, ShowsASessionOfAnotherMachineAndRunsThere) {
       << error_;
   const std::string runs = GRADLOOM_COMMAND " runs " + file("far/s.db") + " --json > " + file("runs");
   ASSERT_EQ(std::system(runs.c_str()), 0);
-  EXPECT_NE(read_file_limited(file("runs"), 1 << 20)->find("\"id\":2"), std::string::npos)
+  EXPECT_NE(read_file_limited(file("runs"), 1 << 20)->find("\"run_id\":2"), std::string::npos)
       << "the run is of the far end";
 }
 

@@ -200,10 +200,9 @@ class DesktopTuneWindow : public WindowScript {
   static std::string picture(const std::string& name) {
     return (std::filesystem::path(GRADLOOM_COMMAND).parent_path() / name).string();
   }
-  std::string job() {
-    return GRADLOOM_SOURCE_DIR
-           "/tests/models/gpt-char/model.onnx --dim batch=2 --loss ce:logits,labels "
-           "--optimizer adamw --session " +
+  std::string job(const std::string& name = "gpt-char", const std::string& more = "") {
+    return GRADLOOM_SOURCE_DIR "/tests/models/" + name +
+           "/model.onnx --dim batch=2 --loss ce:logits,labels --optimizer adamw " + more + "--session " +
            file("s.db");
   }
 };
@@ -231,14 +230,13 @@ TEST_F(DesktopTuneWindow, ASearchIsStartedSeenAndUsed) {
                  "screenshot " +
                      picture("desktop_tune_test.png") +
                      "\n"
-                     "click tune.rows.passes=none\n"
-                     "expect tune.selected passes=none\n"
+                     "click tune.rows.row.1\n"
+                     "expect tune.selected *=*\n"
                      "click tune.pin\n"
                      "expect tune.pin.0 on\n"
-                     "expect tune.rows.row.0 passes=none\n"
+                     "expect tune.rows.row.0 *=*\n"
                      "click tune.apply\n"
                      "wait idle\n"
-                     "expect pass-row.fuse-optimizer off\n"
                      "expect tune.other\n"
                      "hover tune.plot\n"
                      "key ctrl+z\n"
@@ -248,12 +246,12 @@ TEST_F(DesktopTuneWindow, ASearchIsStartedSeenAndUsed) {
       << error_;
   EXPECT_GT(std::filesystem::file_size(picture("desktop_tune_test.png")), 20000u);
   // The session tells it again.
-  EXPECT_EQ(open(job(), "wait idle\nclick tab.Tune\nexpect tune.rows.passes=none\nexpect tune.best\n"), 0)
+  EXPECT_EQ(open(job(), "wait idle\nclick tab.Tune\nexpect tune.rows.row.1\nexpect tune.best\n"), 0)
       << error_;
 }
 
 TEST_F(DesktopTuneWindow, TheWaterfallLeadsToThePass) {
-  ASSERT_EQ(open(job(),
+  ASSERT_EQ(open(job("mlp", "--passes fuse-optimizer "),
                  "size 1280 720\n"
                  "wait idle\n"
                  "click tab.Tune\n"
@@ -284,7 +282,7 @@ TEST_F(DesktopTuneWindow, PassesCarryWhatVerifySaid) {
                  "click passes.verify\n"
                  "wait until passes.proof equal\n"
                  "wait idle\n"
-                 "expect proof.fuse-optimizer equal\n"
+                 "expect proof.fuse-swish equal\n"
                  "wait 400\n"
                  "screenshot " +
                      picture("desktop_verify_test.png") +
@@ -292,10 +290,10 @@ TEST_F(DesktopTuneWindow, PassesCarryWhatVerifySaid) {
                      "click pass.fuse-gelu\n"
                      "wait idle\n"
                      "expect passes.proof none\n"
-                     "expect proof.fuse-optimizer \"other, equal\"\n"
-                     "click proof.fuse-optimizer\n"
+                     "expect proof.fuse-swish \"other, equal\"\n"
+                     "click proof.fuse-swish\n"
                      "wait until passes.proof equal\n"
-                     "expect proof.fuse-optimizer equal\n"),
+                     "expect proof.fuse-swish equal\n"),
             0)
       << error_;
 }

@@ -243,7 +243,7 @@ ProofLook look_of(const PassProof& proof) {
   return look;
 }
 
-// A pill that ends at `right`: with its words where there is room for them behind `left`. Its width; 0: no room at all.
+// A pill that ends at `right`, behind `left`; of what strays with its words where there is room for them. Its width; 0: no room at all.
 float draw_proof(const PassView& pass, const PassProof& proof, float left, float right, float top,
                  float height, bool* hovered) {
   const ProofLook look = look_of(proof);
@@ -251,7 +251,8 @@ float draw_proof(const PassView& pass, const PassProof& proof, float left, float
   const auto width_of = [&](const std::string& s) {
     return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.c_str()).x + px(10);
   };
-  std::string said = look.sign + " " + look.words;
+  const bool equal = proof.state == PassProof::State::equal;
+  std::string said = equal ? look.sign : look.sign + " " + look.words;  // what strays is said aloud
   if (right - width_of(said) < left) said = look.sign;
   const float width = width_of(said), tall = font->FontSize + px(4);
   if (right - width < left) return 0;
@@ -261,7 +262,6 @@ float draw_proof(const PassView& pass, const PassProof& proof, float left, float
   list->AddRectFilled(min, max, mix(palette().panel, look.color, 0.18f), tall / 2);
   list->AddRect(min, max, mix(palette().panel, look.color, 0.55f), tall / 2);
   list->AddText(font, font->FontSize, {min.x + px(5), min.y + px(2) - 0.5f}, look.color, said.c_str());
-  const bool equal = proof.state == PassProof::State::equal;
   register_rect(std::string("proof.") + pass.def->name, min, max, look.words,
                 std::string(proof.other ? "other, " : "") + (equal ? "equal" : "strays " + proof.site));
   *hovered = ImGui::IsItemHovered() && ImGui::IsMouseHoveringRect(min, max);
@@ -299,7 +299,7 @@ void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipe
   const auto small_width = [&](const std::string& s) {
     return small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, s.c_str()).x;
   };
-  const float for_both = width - px(36);
+  const float for_both = width - px(state.proofs.count(name) > 0 ? 64 : 36);
   if (ImGui::CalcTextSize(name.c_str()).x + small_width(count) > for_both)
     count = count.substr(0, count.find(' '));
   const std::string shown = fit_text(theme().ui, theme().ui->FontSize, name, for_both - small_width(count));

@@ -283,6 +283,13 @@ void IdleReader::find_around(const TraceStep& step, Around& around) const {
 
 // When the lane's step begins and ends.
 void IdleReader::set_bounds(const TraceStep& step, IdleLane& lane, bool first) const {
+  bool told = false;  // by a recorded loop
+  for (const HostSpan& s : trace_.host)
+    if (s.step == step.step && s.parent < 0) {
+      told = true;
+      lane.start_ns = std::min(lane.start_ns, static_cast<double>(s.start_ns - step.start_ns));
+      lane.end_ns = std::max(lane.end_ns, static_cast<double>(s.start_ns + s.duration_ns - step.start_ns));
+    }
   const bool evaluated = std::any_of(run_.evaluations.begin(), run_.evaluations.end(),
                                      [&](const EvaluationRow& e) { return e.step == step.step - 1; });
   const auto before = evaluated ? rows_.end() : rows_.find(step.step - 1);
@@ -293,17 +300,12 @@ void IdleReader::set_bounds(const TraceStep& step, IdleLane& lane, bool first) c
         end_ns = std::max(end_ns, row->start_ns + row->duration_ns);
     if (end_ns != INT64_MIN)
       lane.start_ns = std::min(lane.start_ns, static_cast<double>(end_ns - step.start_ns));
-  } else if (first) {
+  } else if (first && !told) {
     const auto row = std::lower_bound(run_.steps.begin(), run_.steps.end(), step.step,
                                       [](const StepRow& s, std::int64_t value) { return s.step < value; });
     if (row != run_.steps.end() && row->step == step.step)
       lane.start_ns = std::min(lane.start_ns, lane.end_ns - static_cast<double>(row->step_ns));
   }
-  for (const HostSpan& s : trace_.host)
-    if (s.step == step.step && s.parent < 0) {
-      lane.start_ns = std::min(lane.start_ns, static_cast<double>(s.start_ns - step.start_ns));
-      lane.end_ns = std::max(lane.end_ns, static_cast<double>(s.start_ns + s.duration_ns - step.start_ns));
-    }
 }
 
 StepIdle IdleReader::step(std::int64_t step) const {
