@@ -80,7 +80,7 @@ TEST_F(HelpCommand, BashCompletesValues) {
   EXPECT_EQ(offered({"gradloom", "train", "--data", "tokens", ":", "tok"}), Words{"tokens.bin"});
   EXPECT_EQ(offered({"gradloom", "train", "--steps", ""}), Words{});
   EXPECT_EQ(offered({"gradloom", "show", "--group", "p"}), (Words{"pass", "phase"}));
-  EXPECT_EQ(offered({"gradloom", "open", "--theme", ""}), (Words{"dark", "light"}));
+  EXPECT_EQ(offered({"gradloom", "open", "--theme", ""}), (Words{"contrast", "dark", "light"}));
   EXPECT_EQ(offered({"gradloom", "help", "--completion", ""}), (Words{"bash", "fish", "zsh"}));
   EXPECT_EQ(offered({"gradloom", "help", "tra"}), (Words{"trace", "train"}));
   EXPECT_EQ(offered({"gradloom", "passes", "fuse-gel"}), Words{"fuse-gelu"});
