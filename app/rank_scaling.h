@@ -23,7 +23,7 @@ struct Link {
 // "400Gb/s,5us", "10GB/s"; the latency may be left out. Errc::usage: anything else.
 Result<Link> parse_link(const std::string& text);
 
-inline constexpr const char* kUsualLink = "25Gb/s,20us";       // between machines: Ethernet of a cloud
+inline constexpr const char* kUsualLink = "25Gb/s,20us";      // between machines: Ethernet of a cloud
 inline constexpr const char* kUsualLocalLink = "10GB/s,2us";  // inside one: its memory
 
 struct Cluster {
