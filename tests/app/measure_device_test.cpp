@@ -32,6 +32,19 @@ TEST(MeasureDevice, CanBeStopped) {
 
 using DevicesCommand = Commands;
 
+TEST_F(DevicesCommand, NothingIsLoadedFromTheCurrentFolder) {
+  for (const char* kind : {"cuda", "hip", "mpi", "tcp"})
+    std::ofstream(path(std::string("libgradloom_") + kind + ".so")) << "no library";
+  const std::string program = fs::path(GRADLOOM_COMMAND).parent_path().string();
+  // By a name that is looked for: then the program's name has no folder in it.
+  const std::string line = "cd " + path("") + " && PATH=" + program + ":$PATH && gradloom devices > " +
+                           path("stdout") + " 2> " + path("stderr");
+  EXPECT_EQ(std::system(line.c_str()), 0) << read_file(path("stderr"));
+  const std::string said = read_file(path("stdout")) + read_file(path("stderr"));
+  EXPECT_EQ(said.find("too short"), std::string::npos) << said;
+  EXPECT_EQ(said.find("./libgradloom"), std::string::npos) << said;
+}
+
 TEST_F(DevicesCommand, MeasuresWhatIsAskedFor) {
   expect_error({"devices", "--measure", "--device", "cuda:99"}, 2, "no such device");
   expect_error({"devices", "--device", "cpu"}, 2, "--measure");
