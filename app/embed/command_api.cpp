@@ -1,9 +1,7 @@
 // gradloom_command: commands of the command line behind C.
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <chrono>
 #include <stop_token>
-#include <thread>
 
 #include "app/commands/commands.h"
 #include "app/embed/border.h"

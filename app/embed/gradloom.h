@@ -251,8 +251,8 @@ int gradloom_recorder_tell(gradloom_recorder* recorder, const char* name, const 
 int gradloom_ranks_join(double limit_s, const int32_t* stop, int* rank, int* world);
 /* What rank 0 has there goes to all others. Every rank calls it, with as many bytes. The only rank keeps what it has. */
 int gradloom_ranks_share(void* data, int64_t bytes);
-/* Before the process ends, once its jobs are closed: tells the others how its steps ended, and waits until they do, too. Returns
- * the code of a rank whose training failed. */
+/* Before the process ends, once its jobs are closed: tells the others how its steps ended, and waits until they do, too. A step
+ * that failed has told them already. Returns the code of a rank whose training failed. */
 int gradloom_ranks_leave(void);
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------------- */

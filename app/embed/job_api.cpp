@@ -90,6 +90,7 @@ Status open_job(const std::vector<std::string>& words, const gradloom_callbacks*
   auto job = std::make_unique<gradloom_job>();
   listen(*job, callbacks);
   job->request = TRY(read_words(words));
+  TRY(embed::has_not_left());
   if (const auto place = embed::joined_place()) become_rank(*place, job->request, job->context);
   Recipe& recipe = job->request.recipe;
   std::unique_ptr<CallerBatches> batches;

@@ -9,7 +9,9 @@
 namespace gradloom::embed {
 
 std::optional<RankPlace> joined_place();  // nothing: the process is the only rank
-// An error with which a training ended, as the others hear it when this rank leaves; returns it.
+Status has_not_left();                    // Errc::usage: it has, and can train no more
+// An error with which a training ended: this rank leaves the others with it, while what it exchanged is still there (it may take 5 s
+// until they have heard); returns it.
 Error as_end_of_rank(Error error);
 
 }  // namespace gradloom::embed

@@ -14,8 +14,8 @@ namespace {
 struct Joined {
   std::mutex mutex;
   std::optional<RankPlace> place;
-  Status end;  // how this rank ends
   bool left = false;
+  Status end;  // how the training ended, once this rank has left
 };
 
 Joined& joined() {
@@ -57,8 +57,9 @@ Status share(void* data, std::int64_t bytes) {
 Status leave() {
   Joined& own = joined();
   const std::lock_guard lock(own.mutex);
-  if (!own.place || std::exchange(own.left, true)) return {};
-  return World::current()->leave(own.end);
+  if (!own.place) return {};
+  if (!std::exchange(own.left, true)) own.end = World::current()->leave({});
+  return std::exchange(own.end, Status());
 }
 
 }  // namespace
@@ -69,10 +70,16 @@ std::optional<RankPlace> embed::joined_place() {
   return own.place;
 }
 
+Status embed::has_not_left() {
+  Joined& own = joined();
+  const std::lock_guard lock(own.mutex);
+  return own.left ? Status(Error{Errc::usage, "this process has left the other ranks"}) : Status();
+}
+
 Error embed::as_end_of_rank(Error error) {
   Joined& own = joined();
   const std::lock_guard lock(own.mutex);
-  if (own.place && own.end.ok()) own.end = error;
+  if (own.place && !std::exchange(own.left, true)) own.end = World::current()->leave(error);
   return error;
 }
 
