@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-constexpr int kPagesAtOnce = 4096, kTries = 5;
+constexpr int kPagesAtOnce = 4096, kTries = 5, kPauseMs = 20;
 
 Status back_up(const Database& from, const Database& to) {
   sqlite3_backup* backup = sqlite3_backup_init(to.handle(), "main", from.handle(), "main");
@@ -25,6 +25,7 @@ Status back_up(const Database& from, const Database& to) {
 Status copy_session(const std::string& from, const std::string& to) {
   Status last;
   for (int i = 0; i < kTries; ++i) {
+    if (i > 0) sqlite3_sleep(kPauseMs);
     const SessionFile source = TRY(open_session_file(from, StoreMode::read));
     const Database copy = TRY(Database::open(to, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
     last = back_up(source.database, copy);
@@ -35,7 +36,7 @@ Status copy_session(const std::string& from, const std::string& to) {
 
 std::string session_stamp(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return "";
+  if (::stat(path.c_str(), &info) != 0 || info.st_size == 0) return "";  // or it is only just being made
   std::string text;
   for (const std::int64_t number : stamp_of(path).of) text += std::to_string(number) + " ";
   return text;

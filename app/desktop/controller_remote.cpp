@@ -8,13 +8,11 @@ namespace gradloom {
 
 void Controller::open_remote(const std::string& address) {
   if (child_) return notice(NoticeKind::warning, "a run is going on: stop it first");
-  leave_remote();
   auto parsed = parse_remote(address);
   if (!parsed) return opening_failed(parsed.error());
+  if (!leave_other_machine()) return;
   parsed->program = remote_program_;
-  const auto folder = mirror_folder(*parsed);
-  if (!folder) return opening_failed(folder.error());
-  auto started = RemoteSession::start(*parsed, *folder, notify_);
+  auto started = RemoteSession::start(*parsed, notify_);
   if (!started) return opening_failed(started.error());
   close_model();  // what was open is of this machine
   state_.remote = RemoteView{parsed->text()};
@@ -29,6 +27,12 @@ void Controller::leave_remote() {
   state_.remote.reset();
   state_.devices.clear();
   devices_asked_ = false;
+}
+
+bool Controller::leave_other_machine() {
+  if (!remote_) return true;
+  close_model();  // which says what stands in its way
+  return !remote_;
 }
 
 void Controller::read_remote() {

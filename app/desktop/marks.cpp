@@ -11,11 +11,7 @@ namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
-using kept::integer_of;
-using kept::Json;
 using kept::names_of;
-using kept::number_of;
-using kept::text_of;
 
 constexpr std::int64_t kMostBytes = 16 << 20;
 
@@ -73,8 +69,7 @@ Proof proof_of(const Json& object) {
   Proof p;
   p.job = text_of(object, "job");
   p.created_utc = text_of(object, "created");
-  const auto equal = object.find("equal");
-  p.equal = equal != object.end() && equal->is_boolean() && equal->get<bool>();
+  p.equal = flag_of(object, "equal");
   p.passes = names_of(object, "passes");
   p.instances = integer_of(object, "instances");
   p.tensors = integer_of(object, "tensors");
@@ -86,16 +81,6 @@ Proof proof_of(const Json& object) {
   p.culprit = text_of(object, "culprit");
   p.site = text_of(object, "site");
   return p;
-}
-
-// The objects of a list of the file; none where there is no list.
-std::vector<Json> objects_of(const Json& root, const char* key) {
-  std::vector<Json> objects;
-  const auto list = root.find(key);
-  if (list == root.end() || !list->is_array()) return objects;
-  for (const Json& item : *list)
-    if (item.is_object()) objects.push_back(item);
-  return objects;
 }
 
 }  // namespace

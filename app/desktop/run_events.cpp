@@ -2,38 +2,30 @@
 
 #include <cmath>
 
-#include "app/output.h"
+#include "app/json_fields.h"
 #include "engine/base/text.h"
 #include "profiler/environment.h"
 
 namespace gradloom {
 namespace {
 
-double number_of(const Json& object, const char* key, double fallback = 0) {
+// A number as the command says it, with those that JSON has no digits for.
+double value_of(const Json& object, const char* key, double fallback = 0) {
   const auto it = object.find(key);
   if (it == object.end()) return fallback;
   if (it->is_number()) return it->get<double>();
   return it->is_string() ? std::nan("") : fallback;  // "NaN", "Infinity"
 }
 
-std::int64_t integer_of(const Json& object, const char* key) {
-  return static_cast<std::int64_t>(number_of(object, key));
-}
-
 void read_step(const Json& root, RunProgress& p) {
   p.step = integer_of(root, "step");
   p.steps.push_back(static_cast<double>(p.step));
-  p.losses.push_back(number_of(root, "loss"));
-  p.step_ns.push_back(number_of(root, "step_ns"));
+  p.losses.push_back(value_of(root, "loss"));
+  p.step_ns.push_back(value_of(root, "step_ns"));
   p.fraction = p.planned_steps > 0 ? static_cast<double>(p.step) / static_cast<double>(p.planned_steps) : 0;
 }
 
 }  // namespace
-
-std::string text_of(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : "";
-}
 
 AdviceRow read_finding(const Json& root) {
   AdviceRow row;
@@ -42,14 +34,12 @@ AdviceRow read_finding(const Json& root) {
   row.change = text_of(root, "change");
   row.remedy = text_of(root, "remedy");
   row.command = text_of(root, "command");
-  row.compares = root.value("compares", Json(false)) == Json(true);
-  if (const auto numbers = root.find("numbers"); numbers != root.end() && numbers->is_array())
-    for (const Json& number : *numbers)
-      if (number.is_string()) row.numbers.push_back(number.get<std::string>());
-  row.gain_ns = number_of(root, "gain_ns");
-  row.gain = number_of(root, "gain");
-  row.low = number_of(root, "low");
-  row.high = number_of(root, "high");
+  row.compares = flag_of(root, "compares");
+  row.numbers = texts_of(root, "numbers");
+  row.gain_ns = value_of(root, "gain_ns");
+  row.gain = value_of(root, "gain");
+  row.low = value_of(root, "low");
+  row.high = value_of(root, "high");
   row.saved_bytes = integer_of(root, "saved_bytes");
   return row;
 }
@@ -58,12 +48,9 @@ namespace {
 
 std::vector<WhatIfPart> read_parts(const Json& root, const char* key) {
   std::vector<WhatIfPart> parts;
-  const auto list = root.find(key);
-  if (list == root.end() || !list->is_array()) return parts;
-  for (const Json& part : *list)
-    if (part.is_object())
-      parts.push_back({text_of(part, "name"), number_of(part, "before_ns"), number_of(part, "after_ns"),
-                       integer_of(part, "kernels_before"), integer_of(part, "kernels_after")});
+  for (const Json& part : objects_of(root, key))
+    parts.push_back({text_of(part, "name"), value_of(part, "before_ns"), value_of(part, "after_ns"),
+                     integer_of(part, "kernels_before"), integer_of(part, "kernels_after")});
   return parts;
 }
 
@@ -72,18 +59,18 @@ WhatIfView read_answer(const Json& root) {
   view.question = text_of(root, "question");
   view.times = text_of(root, "times");
   view.note = text_of(root, "note");
-  view.before_ns = number_of(root, "step_ns");
-  view.after_ns = number_of(root, "predicted_ns");
-  view.low_ns = number_of(root, "low_ns");
-  view.high_ns = number_of(root, "high_ns");
+  view.before_ns = value_of(root, "step_ns");
+  view.after_ns = value_of(root, "predicted_ns");
+  view.low_ns = value_of(root, "low_ns");
+  view.high_ns = value_of(root, "high_ns");
   if (const auto ratio = root.find("ratio"); ratio != root.end() && ratio->is_object()) {
-    view.ratio = number_of(*ratio, "value");
-    view.low = number_of(*ratio, "low");
-    view.high = number_of(*ratio, "high");
+    view.ratio = value_of(*ratio, "value");
+    view.low = value_of(*ratio, "low");
+    view.high = value_of(*ratio, "high");
   }
-  view.samples = number_of(root, "samples", 1);
-  view.known = number_of(root, "measured");
-  view.exposed_ns = number_of(root, "exposed_ns");
+  view.samples = value_of(root, "samples", 1);
+  view.known = value_of(root, "measured");
+  view.exposed_ns = value_of(root, "exposed_ns");
   view.before_peak_bytes = integer_of(root, "plan_peak_bytes");
   view.after_peak_bytes = integer_of(root, "predicted_peak_bytes");
   view.phases = read_parts(root, "phases");
@@ -97,11 +84,11 @@ TuneTableRow read_tried(const Json& root) {
   row.label = text_of(root, "label");
   row.plan_hash = text_of(root, "plan_hash");
   row.round = integer_of(root, "round");
-  row.ratio = {number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
-  row.step_ns = number_of(root, "step_ns");
-  row.predicted = number_of(root, "predicted_ratio");
+  row.ratio = {value_of(root, "ratio"), value_of(root, "low"), value_of(root, "high")};
+  row.step_ns = value_of(root, "step_ns");
+  row.predicted = value_of(root, "predicted_ratio");
   row.peak_bytes = integer_of(root, "peak_bytes");
-  row.error = number_of(root, "error", -1);
+  row.error = value_of(root, "error", -1);
   return row;
 }
 
@@ -109,30 +96,25 @@ WorthSide read_side(const Json& root, const char* key) {
   const auto side = root.find(key);
   if (side == root.end() || !side->is_object()) return {};
   using State = WorthSide::State;
-  return {side->value("same_work", Json(false)) == Json(true) ? State::same : State::measured,
-          {number_of(*side, "ratio"), number_of(*side, "low"), number_of(*side, "high")},
+  return {flag_of(*side, "same_work") ? State::same : State::measured,
+          {value_of(*side, "ratio"), value_of(*side, "low"), value_of(*side, "high")},
           integer_of(*side, "peak_saved_bytes")};
 }
 
 WorthTable read_worth(const Json& root) {
   WorthTable table;
-  table.step_ns = number_of(root, "step_ns");
+  table.step_ns = value_of(root, "step_ns");
   table.peak_bytes = integer_of(root, "peak_bytes");
   table.all = read_side(root, "all");
-  const auto passes = root.find("passes");
-  if (passes == root.end() || !passes->is_array()) return table;
-  for (const Json& pass : *passes)
-    if (pass.is_object())
-      table.passes.push_back({text_of(pass, "pass"), read_side(pass, "among"), read_side(pass, "alone")});
+  for (const Json& pass : objects_of(root, "passes"))
+    table.passes.push_back({text_of(pass, "pass"), read_side(pass, "among"), read_side(pass, "alone")});
   return table;
 }
 
 Proof read_proof(const Json& root) {
   Proof proof;
   proof.equal = root["verified"] == Json(true);
-  if (const auto passes = root.find("passes"); passes != root.end() && passes->is_array())
-    for (const Json& pass : *passes)
-      if (pass.is_string()) proof.passes.push_back(pass.get<std::string>());
+  proof.passes = texts_of(root, "passes");
   proof.instances = integer_of(root, "instances");
   proof.tensors = integer_of(root, "tensors");
   proof.steps = integer_of(root, "steps");
@@ -141,8 +123,8 @@ Proof read_proof(const Json& root) {
     if (worst == of.end() || !worst->is_object()) return;
     proof.kind = text_of(*worst, "kind");
     proof.tensor = text_of(*worst, "name");
-    proof.error = number_of(*worst, "error");
-    proof.bound = number_of(*worst, "bound");
+    proof.error = value_of(*worst, "error");
+    proof.bound = value_of(*worst, "bound");
   };
   take_worst(root);
   if (const auto culprit = root.find("culprit"); culprit != root.end() && culprit->is_object()) {
@@ -198,12 +180,12 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
     p.planned_steps = integer_of(root, "steps");
     p.kernels_per_step = integer_of(root, "kernels_per_step");
   } else if (event == "progress") {
-    p.fraction = number_of(root, "fraction");
+    p.fraction = value_of(root, "fraction");
     p.what = text_of(root, "what");
-    p.seconds_left = number_of(root, "seconds_left", -1);
+    p.seconds_left = value_of(root, "seconds_left", -1);
     p.left_at_ns = monotonic_ns();
     if (root.contains("ratio"))
-      p.ratio = Interval{number_of(root, "ratio"), number_of(root, "low"), number_of(root, "high")};
+      p.ratio = Interval{value_of(root, "ratio"), value_of(root, "low"), value_of(root, "high")};
   } else if (read_search_line(root, p.kind, result)) {
     return result;
   } else if (p.kind == RunKind::what_if && root.contains("question")) {
@@ -211,12 +193,12 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
   } else if (p.kind == RunKind::advise && root.contains("finding")) {
     result.finding = read_finding(root);
   } else if (p.kind == RunKind::advise && root.contains("summary") && root["summary"].is_object()) {
-    result.advised_step_ns = number_of(root["summary"], "step_ns");
+    result.advised_step_ns = value_of(root["summary"], "step_ns");
   } else if (root.contains("step") && root.contains("loss")) {
     read_step(root, p);
   } else if (root.contains("eval") && root["eval"].is_object()) {
-    p.held_out_steps.push_back(number_of(root["eval"], "step"));
-    p.held_out.push_back(number_of(root["eval"], "loss"));
+    p.held_out_steps.push_back(value_of(root["eval"], "step"));
+    p.held_out.push_back(value_of(root["eval"], "loss"));
   } else if (root.contains("checkpoint")) {
     result.checkpoint = true;
   } else if (root.contains("replay") && root["replay"].is_object()) {

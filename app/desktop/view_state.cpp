@@ -14,8 +14,6 @@
 namespace gradloom {
 namespace {
 
-using kept::Json;
-
 constexpr std::int64_t kMostBytes = 16 << 20;
 constexpr std::size_t kMostTextBytes = 4096, kMostEntries = 100;
 
@@ -122,7 +120,7 @@ ViewState parse_view(const std::string& json) {
   each("orders", [&](const std::string& name, const Json& value) {
     if (!value.is_object()) return;
     const auto descending = value.find("descending");
-    const auto column = std::clamp<std::int64_t>(kept::integer_of(value, "column", -1), -1, 100);
+    const auto column = std::clamp<std::int64_t>(integer_of(value, "column", -1), -1, 100);
     view.orders[name] = {static_cast<int>(column),
                          descending == value.end() || !descending->is_boolean() || descending->get<bool>()};
   });

@@ -60,9 +60,12 @@ Result<RemoteAddress> parse_remote(const std::string& text) {
 }
 
 std::vector<std::string> ssh_words(const RemoteAddress& address, const std::vector<std::string>& arguments) {
-  // A connection that is gone is noticed within a minute.
-  std::vector<std::string> words = {
-      "ssh", "-T", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"};
+  // A connection that is gone is noticed within a minute. Nothing is asked, as no terminal is there to answer; and no connection
+  // to be shared is begun, which would outlive this one and hold its outputs.
+  std::vector<std::string> words = {"ssh", "-T"};
+  for (const char* option :
+       {"ServerAliveInterval=15", "ServerAliveCountMax=3", "BatchMode=yes", "ControlMaster=no"})
+    words.insert(words.end(), {"-o", option});
   if (address.port > 0) words.insert(words.end(), {"-p", std::to_string(address.port)});
   if (!address.user.empty()) words.insert(words.end(), {"-l", address.user});
   words.insert(words.end(), {"--", address.host});

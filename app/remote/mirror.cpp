@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "app/output.h"
+#include "app/json_fields.h"
 #include "app/remote/protocol.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
@@ -29,12 +29,8 @@ Error failed(const std::string& path, const char* doing) {
   return {Errc::io, std::string(doing) + " " + path + ": " + std::strerror(errno)};
 }
 
-std::string text_of(const Json& message, const char* key) {
-  const auto found = message.find(key);
-  return found != message.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-std::int64_t number_of(const Json& message, const char* key) {
+// A whole number that is not negative; -1: it is none.
+std::int64_t whole_of(const Json& message, const char* key) {
   const auto found = message.find(key);
   return found != message.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
 }
@@ -107,11 +103,11 @@ Status Mirror::line(const std::string& text) {
   const Json message = Json::parse(text, nullptr, false);
   if (!message.is_object()) return not_understood(text);
   if (message.contains("error")) return Error{Errc::io, escaped(text_of(message, "error"))};
-  if (session_.empty()) return hello(text);
-  if (message.contains("file")) return begin_file(text_of(message, "file"), number_of(message, "size"));
-  if (message.contains("session_size")) return begin_session(number_of(message, "session_size"));
+  if (session_.empty()) return hello(message, text);
+  if (message.contains("file")) return begin_file(text_of(message, "file"), whole_of(message, "size"));
+  if (message.contains("session_size")) return begin_session(whole_of(message, "session_size"));
   if (message.contains("done")) return end_file(text_of(message, "done"));
-  const std::int64_t at = number_of(message, "at"), bytes = number_of(message, "bytes");
+  const std::int64_t at = whole_of(message, "at"), bytes = whole_of(message, "bytes");
   if (!file_ || at < 0 || bytes < 1 || bytes > kMostRemoteBytes || at > file_->size - bytes)
     return not_understood(text);
   part_at_ = at;
@@ -119,9 +115,8 @@ Status Mirror::line(const std::string& text) {
   return {};
 }
 
-Status Mirror::hello(const std::string& text) {
-  const Json message = Json::parse(text, nullptr, false);
-  const std::int64_t version = number_of(message, "gradloom");
+Status Mirror::hello(const Json& message, const std::string& text) {
+  const std::int64_t version = whole_of(message, "gradloom");
   if (version < 0) return not_understood(text);
   if (version != kRemoteProtocol)
     return Error{Errc::bad_input, "the far end has version " + escaped(text_of(message, "version")) +
@@ -172,9 +167,10 @@ Status Mirror::begin_session(std::int64_t size) {
   file->session = true;
   std::error_code error;
   if (states_ > 0) fs::copy_file(session_, file->part, fs::copy_options::overwrite_existing, error);
+  if (error) return Error{Errc::io, file->part + ": " + error.message()};
   const int fresh = states_ > 0 ? 0 : O_TRUNC;
   file->fd = ::open(file->part.c_str(), O_RDWR | O_CREAT | fresh | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (error || file->fd < 0 || ::ftruncate(file->fd, size) != 0) return failed(file->part, "cannot write");
+  if (file->fd < 0 || ::ftruncate(file->fd, size) != 0) return failed(file->part, "cannot write");
   file_ = std::move(file);
   return {};
 }

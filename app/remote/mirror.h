@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/remote/address.h"
+#include "app/output.h"
 #include "engine/base/result.h"
 
 namespace gradloom {
@@ -38,7 +39,7 @@ class Mirror {
  private:
   struct File;
   Status line(const std::string& text);
-  Status hello(const std::string& text);
+  Status hello(const Json& message, const std::string& text);
   Status begin_file(const std::string& name, std::int64_t size);
   Status begin_session(std::int64_t size);
   Status end_file(const std::string& name);

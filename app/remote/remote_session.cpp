@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,7 +51,9 @@ std::string last_line(const std::string& text) {
 }  // namespace
 
 struct RemoteSession::Impl {
-  explicit Impl(const std::string& folder) : mirror(folder) {}
+  explicit Impl(MirrorFolder own) : folder(std::move(own)), mirror(folder.path()) {}
+
+  const MirrorFolder folder;
 
   Pipe in, out, err;  // of ssh
   pid_t process = -1;
@@ -105,7 +108,7 @@ struct RemoteSession::Impl {
 
   void run() {
     const Status status = follow();
-    if (!status) ::kill(-process, SIGTERM);
+    if (!status) ::kill(-process, SIGKILL);
     err_reader.join();
     siginfo_t info{};
     while (::waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
@@ -125,21 +128,32 @@ struct RemoteSession::Impl {
   }
 };
 
-Result<std::string> mirror_folder(const RemoteAddress& address) {
+Result<MirrorFolder> MirrorFolder::take(const RemoteAddress& address) {
+  constexpr int kMostWindows = 64;  // that show one session
   const std::string cache = kernel_cache_folder();
   if (cache.empty())
     return Error{Errc::io, "there is no folder of this user's own for a copy of the session"};
-  const std::string folder = cache + "/remote/" + address.host + "-" + hash_hex(address.text()).substr(0, 16);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return Error{Errc::io, folder + ": " + error.message()};
-  return folder;
+  const std::string name = cache + "/remote/" + address.host + "-" + hash_hex(address.text()).substr(0, 16);
+  for (int i = 0; i < kMostWindows; ++i) {
+    MirrorFolder folder;
+    folder.path_ = i == 0 ? name : name + "-" + std::to_string(i);
+    std::error_code error;
+    std::filesystem::create_directories(folder.path_, error);
+    if (error) return Error{Errc::io, folder.path_ + ": " + error.message()};
+    folder.lock_ = ::open((folder.path_ + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (folder.lock_ < 0) return Error{Errc::io, folder.path_ + "/.lock: " + std::strerror(errno)};
+    if (::flock(folder.lock_, LOCK_EX | LOCK_NB) == 0) return folder;
+  }
+  return Error{Errc::io, name + " and its copies are in use"};
+}
+
+MirrorFolder::~MirrorFolder() {
+  if (lock_ >= 0) ::close(lock_);
 }
 
 Result<std::unique_ptr<RemoteSession>> RemoteSession::start(const RemoteAddress& address,
-                                                            const std::string& folder,
                                                             std::function<void()> notify) {
-  auto impl = std::make_unique<Impl>(folder);
+  auto impl = std::make_unique<Impl>(TRY(MirrorFolder::take(address)));
   if (!impl->in.open() || !impl->out.open() || !impl->err.open())
     return Error{Errc::io, std::string("a pipe for ssh: ") + std::strerror(errno)};
   const int failure = spawn("ssh", ssh_words(address, {"serve", address.path}),
@@ -160,7 +174,7 @@ RemoteSession::RemoteSession(RemoteAddress address, std::unique_ptr<Impl> impl)
 RemoteSession::~RemoteSession() {
   {
     const std::lock_guard lock(impl_->mutex);
-    if (!impl_->reaped) ::kill(-impl_->process, SIGTERM);
+    if (!impl_->reaped) ::kill(-impl_->process, SIGKILL);
   }
   impl_->out_reader.join();
 }

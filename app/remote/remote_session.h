@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/remote/address.h"
@@ -13,13 +14,27 @@
 
 namespace gradloom {
 
-// Where the copy of a session of another machine lies: a folder of this user's cache, told by the address. Errc::io.
-Result<std::string> mirror_folder(const RemoteAddress& address);
+// Where the copy of a session of another machine lies: a folder of this user's cache, told by the address, that no other window
+// has.
+class MirrorFolder {
+ public:
+  static Result<MirrorFolder> take(const RemoteAddress& address);  // Errc::io
+  MirrorFolder(MirrorFolder&& other) noexcept
+      : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)) {}
+  MirrorFolder& operator=(MirrorFolder&&) = delete;
+  ~MirrorFolder();
+  const std::string& path() const { return path_; }
+
+ private:
+  MirrorFolder() = default;
+  std::string path_;
+  int lock_ = -1;
+};
 
 class RemoteSession {
  public:
-  // `notify` is called from that thread when `status` has news. Errc::io: ssh cannot be started.
-  static Result<std::unique_ptr<RemoteSession>> start(const RemoteAddress& address, const std::string& folder,
+  // `notify` is called from a thread of its own when `state` has news. Errc::io: ssh cannot be started, there is no folder.
+  static Result<std::unique_ptr<RemoteSession>> start(const RemoteAddress& address,
                                                       std::function<void()> notify);
   ~RemoteSession();  // ends ssh
 

@@ -56,8 +56,7 @@ class FarEnd {
   Status serve() {
     FoundModel model;
     std::string hash;
-    std::error_code ignored;
-    if (fs::exists(session_, ignored)) model = TRY(model_of_session(&hash));
+    if (!session_stamp(session_).empty()) model = TRY(model_of_session(&hash));
     const bool has_model = model.state == FoundModel::State::same;
     TRY(say({{"gradloom", kRemoteProtocol},
              {"version", std::string(build_info().version)},
@@ -108,16 +107,18 @@ class FarEnd {
     for (;;) {
       const auto start = Clock::now();
       if (const std::string stamp = session_stamp(session_); stamp != sent) {
-        if (!stamp.empty()) TRY(send_session());
-        sent = stamp;
+        if (stamp.empty() || TRY(send_session())) sent = stamp;
       }
       if (TRY(wait(kPause + kPauseFactor * (Clock::now() - start)))) return {};
     }
   }
 
-  Status send_session() {
+  // False: it changes too fast now, and the near end has a state of it already.
+  Result<bool> send_session() {
     const std::string copy = scratch_ + "/copy.db";
-    TRY(copy_session(session_, copy));
+    const Status copied = copy_session(session_, copy);
+    if (!copied && copied.error().code == Errc::io && !sent_blocks_.empty()) return false;
+    if (!copied) return copied.error();
     const InputFile file = TRY(InputFile::open(copy));
     TRY(say({{"session_size", file.size()}}));
     std::vector<char> bytes(static_cast<std::size_t>(kRemoteBlock));
@@ -132,7 +133,8 @@ class FarEnd {
       TRY(say_part(at, bytes.data(), count));
       sent_blocks_[block] = hash;
     }
-    return say({{"done", ""}});
+    TRY(say({{"done", ""}}));
+    return true;
   }
 
   // True: the other end has gone, or a stop was asked for.

@@ -236,6 +236,18 @@ TEST_F(RemoteWindow, ShowsASessionOfAnotherMachineAndRunsThere) {
       << "the run is of the far end";
 }
 
+TEST_F(RemoteWindow, EveryWindowHasAFolderOfItsOwn) {
+  const RemoteAddress address{.user = "", .host = "far", .path = "/s.db"};
+  std::string taken;
+  {
+    const auto first = MirrorFolder::take(address), second = MirrorFolder::take(address);
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_NE(first->path(), second->path());
+    taken = first->path();
+  }
+  EXPECT_EQ(MirrorFolder::take(address)->path(), taken) << "a window that is gone has none";
+}
+
 TEST_F(RemoteWindow, AFarEndThatCannotBeReachedIsOneLine) {
   EXPECT_EQ(open("ssh://nobody/s.db", ""), static_cast<int>(Errc::io));
   EXPECT_NE(error_.find("no host nobody"), std::string::npos) << error_;
