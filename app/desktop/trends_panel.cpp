@@ -20,8 +20,14 @@ std::string label_of(const Trend& trend) {
                      plural_text(static_cast<std::int64_t>(trend.runs.size()), "run"));
 }
 
-// That of the open model, else the one with the newest run.
-int first_series(const AppState& s, const std::vector<Trend>& trends) {
+// The one that was shown before, else that of the open model, else the one with the newest run.
+int series_of(const TrendsState& before, const AppState& s, const std::vector<Trend>& trends) {
+  const auto shown = static_cast<std::size_t>(before.series);
+  for (std::size_t i = 0; before.of && shown < before.of->size() && i < trends.size(); ++i) {
+    const Trend& old = (*before.of)[shown];
+    if (trends[i].model_hash == old.model_hash && trends[i].hardware == old.hardware)
+      return static_cast<int>(i);
+  }
   for (std::size_t i = 0; s.model && i < trends.size(); ++i)
     if (trends[i].model_hash == s.model->model.content_hash) return static_cast<int>(i);
   return 0;
@@ -68,9 +74,10 @@ void draw_trends_panel(Ui& ui) {
   if (!view.problem.empty()) return empty_state("The runs cannot be read", view.problem);
   if (!view.trends && (s.session || !view.added.empty()))
     return empty_state("Reading\u2026", ui.app.running_job());
-  if (view.trends && ui.trends.of != view.trends.get()) {
-    ui.trends.of = view.trends.get();
-    ui.trends.series = first_series(s, *view.trends);
+  if (view.trends && ui.trends.of != view.trends) {
+    ui.trends.series = series_of(ui.trends, s, *view.trends);
+    ui.trends.of = view.trends;
+    ui.trends.view.of = nullptr;
   }
   const auto series = static_cast<std::size_t>(ui.trends.series);
   if (!view.trends || series >= view.trends->size() || (*view.trends)[series].runs.size() < 2)

@@ -55,8 +55,8 @@ void label_levels(const Plot& plot, const std::vector<TrendLevel>& levels) {
   }
 }
 
-void draw_baselines(const Plot& plot, const Trend& trend) {
-  for (const TrendBaseline& b : trend_baselines(trend))
+void draw_baselines(const Plot& plot, const Trend& trend, const std::vector<TrendBaseline>& baselines) {
+  for (const TrendBaseline& b : baselines)
     plot_rule(plot, trend.runs[b.run].step_ns(), palette().warn,
               "baseline " + trend_run_text(trend.runs[b.run], trend.several_sessions()));
 }
@@ -97,6 +97,7 @@ int draw_runs(const Plot& plot, const Trend& trend, const std::string& path, std
   int hovered = -1;
   float nearest = px(12);
   const float radius = px(trend.runs.size() > 300 ? 2.f : 3.4f);
+  const bool several = trend.several_sessions();
   for (std::size_t i = 0; i < trend.runs.size(); ++i) {
     const TrendRun& run = trend.runs[i];
     const ImVec2 at{plot.to_x(place(i)), plot.to_y(run.step_ns())};
@@ -106,8 +107,7 @@ int draw_runs(const Plot& plot, const Trend& trend, const std::string& path, std
     if (run.run.id == shown && run.session == path)
       plot.list->AddCircle(at, radius + px(5.5f), p.accent, 20, px(1.8f));
     register_rect("trends.run." + std::to_string(i + 1), {at.x - radius, at.y - radius},
-                  {at.x + radius, at.y + radius}, trend_run_text(run, trend.several_sessions()),
-                  duration_text(run.step_ns()));
+                  {at.x + radius, at.y + radius}, trend_run_text(run, several), duration_text(run.step_ns()));
     const float away = std::hypot(mouse.x - at.x, mouse.y - at.y);
     if (plot.hovered && away < nearest) nearest = away, hovered = static_cast<int>(i);
   }
@@ -160,11 +160,10 @@ int draw_plot(const Trend& trend, const std::string& path, std::int64_t shown, I
   const Axis up{std::max(0.0, low - 0.16 * room), high + 0.28 * room, false, Unit::kNs};
   const Plot plot =
       begin_plot("trends.plot", size, across, up, "time per step, by run in order of beginning", &state.view);
-  const std::vector<TrendLevel> levels = trend_levels(trend);
-  draw_levels(plot, levels);
-  draw_baselines(plot, trend);
+  draw_levels(plot, state.levels);
+  draw_baselines(plot, trend, state.baselines);
   const int run = draw_runs(plot, trend, path, shown);
-  label_levels(plot, levels);
+  label_levels(plot, state.levels);
   const int mark = draw_marks(plot, trend, state.change);
   end_plot(plot);
   const bool clicked = ImGui::IsMouseReleased(0) && !ImGui::IsMouseDragPastThreshold(0);
@@ -177,9 +176,8 @@ int draw_plot(const Trend& trend, const std::string& path, std::int64_t shown, I
   return clicked ? run : -1;
 }
 
-void summary(const Trend& trend) {
-  const std::vector<TrendLevel> levels = trend_levels(trend);
-  const TrendLevel& newest = levels.back();
+void summary(const Trend& trend, const TrendViewState& state) {
+  const TrendLevel& newest = state.levels.back();
   figure("trends.count", "Runs", std::to_string(trend.runs.size()), palette().text, true);
   figure("trends.newest", "Newest level",
          fmt::format("{} [{}, {}]", duration_text(newest.median_ns), duration_text(newest.low_ns),
@@ -192,7 +190,7 @@ void summary(const Trend& trend) {
            std::string(trend.changes.back().slower() ? "slower, " : "faster, ") +
                ratio_text(trend.changes.back().ratio()),
            change_color(trend.changes.back()), false);
-  for (const TrendBaseline& b : trend_baselines(trend))
+  for (const TrendBaseline& b : state.baselines)
     figure("trends.baseline." + std::to_string(b.run + 1),
            "Against " + trend_run_text(trend.runs[b.run], trend.several_sessions()), ratio_text(b.ratio),
            b.ratio > 1.02   ? palette().bad
@@ -306,8 +304,10 @@ int draw_trend_view(const Trend& trend, const std::string& path, std::int64_t sh
     state.view = {};
     state.kernels.selected = -1;
     state.change = static_cast<int>(trend.changes.size()) - 1;
+    state.levels = trend_levels(trend);
+    state.baselines = trend_baselines(trend);
   }
-  summary(trend);
+  summary(trend, state);
   spacer(2);
   const ImVec2 space = ImGui::GetContentRegionAvail();
   const bool changes = !trend.changes.empty();

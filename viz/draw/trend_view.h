@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "viz/draw/actions.h"
 #include "viz/draw/plots.h"
@@ -13,8 +14,10 @@ namespace gradloom {
 
 struct TrendViewState {
   PlotView view;
-  const Trend* of = nullptr;  // what the rest was chosen for
-  int change = -1;            // whose kernels are shown; -1: none
+  const Trend* of = nullptr;  // what the rest is of; null: to be made
+  std::vector<TrendLevel> levels;
+  std::vector<TrendBaseline> baselines;
+  int change = -1;  // whose kernels are shown; -1: none
   TableState changes, kernels;
 };
 // `shown`: the run that the window shows; `path` its session. The run that was clicked, or -1.
