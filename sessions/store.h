@@ -130,7 +130,9 @@ struct RunSummary {
   bool is_loop() const { return data == kLoopData; }  // recorded from another program's training loop
   bool is_import() const;                             // from the trace of another profiler
   bool has_recipe() const { return !is_loop() && !is_import(); }
-  bool has_loss() const;          // programs of others may tell none
+  bool has_loss() const;  // programs of others may tell none
+  std::int64_t warmup_steps()
+      const;  // the first ones, which tell nothing of the others; 0: another profiler chose them
   std::string kind_text() const;  // "a recorded loop", "PyTorch's profiler"; empty: a training of ours
 };
 

@@ -67,6 +67,8 @@ bool RunSummary::has_loss() const {
   return has_recipe() || !std::isnan(first_loss) || !std::isnan(last_loss);
 }
 
+std::int64_t RunSummary::warmup_steps() const { return is_import() ? 0 : kWarmupSteps; }
+
 std::string RunSummary::kind_text() const {
   const ImportOrigin* const origin = find_import_origin(data);
   return is_loop() ? "a recorded loop" : origin != nullptr ? origin->title : "";

@@ -1,6 +1,7 @@
 #include "app/commands/show_timeline.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,12 +13,6 @@
 
 namespace gradloom {
 namespace {
-
-std::string joined_causes(const RunStep& step) {
-  std::string text;
-  for (const std::string& cause : known_causes(step)) text += (text.empty() ? "" : ", ") + cause;
-  return text;
-}
 
 Json kind_json(const RunStepKind& kind) {
   return {{"steps", kind.steps},
@@ -65,7 +60,7 @@ void show_steps(const Output& out, const RunRecord& run, std::int64_t limit) {
   for (const RunStep* s : found)
     rows.push_back({std::to_string(s->step), duration_text(s->ns), fmt::format("{:.2f}x", s->ratio),
                     run.summary.has_loss() ? short_text(s->loss) : "-", s->timed ? "yes" : "no",
-                    joined_causes(*s)});
+                    fmt::to_string(fmt::join(known_causes(*s), ", "))});
   if (!rows.empty())
     out.text("\n" + table_text({"step", "time", "of the median", "loss", "timed", "known of it"}, rows, {5}));
   if (cut) out.text("  (--limit N shows more; --json has every step)");

@@ -286,10 +286,10 @@ double TimelineModel::most_live(double from_ns, double to_ns) const {
 }
 
 const TimelineStep* TimelineModel::step_at(double time_ns) const {
-  const TimelineStep* found = nullptr;
-  for (const TimelineStep& s : steps)
-    if (found == nullptr || s.start_ns <= time_ns) found = &s;
-  return found;
+  if (steps.empty()) return nullptr;
+  const auto after = std::upper_bound(steps.begin(), steps.end(), time_ns,
+                                      [](double time, const TimelineStep& s) { return time < s.start_ns; });
+  return after == steps.begin() ? &*after : &*(after - 1);
 }
 
 std::string shown_numbers_text(const TimelineModel& model) {

@@ -18,11 +18,14 @@ std::string run_label(const RunSummary& run) {
 
 std::string change_text(double ns) { return format_change(ns, Unit::kNs); }
 
-void follow(Ui& ui, const RunBeside& beside) {
+// REQUIRES shown_beside.
+void follow(Ui& ui) {
   BesideState& state = ui.beside;
-  if (state.source == &beside && state.made == ui.timeline.made && state.aligned == state.align) return;
-  if (state.source != &beside) state.lit = -1;
-  state.source = &beside;
+  const RunBeside& beside = *ui.state().beside;
+  if (state.source == ui.state().beside && state.made == ui.timeline.made && state.aligned == state.align)
+    return;
+  if (state.source != ui.state().beside) state.lit = -1;
+  state.source = ui.state().beside;
   state.made = ui.timeline.made;
   const auto [first, last] = steps_beside(ui.timeline.model, beside.run->trace);
   state.model = build_timeline(beside.run->trace, first, last);
@@ -64,7 +67,9 @@ void draw_changes(Ui& ui, const RunBeside& beside) {
 }  // namespace
 
 const RunBeside* shown_beside(const AppState& s) {
-  return s.beside && s.run && s.beside->of_run == s.run->record.summary.id ? s.beside.get() : nullptr;
+  const bool of_shown = s.beside && s.run && s.beside->of_run == s.run->record.summary.id &&
+                        s.beside->run->session_path == s.run->session_path;
+  return of_shown ? s.beside.get() : nullptr;
 }
 
 void draw_beside_line(Ui& ui) {
@@ -86,9 +91,9 @@ void draw_beside_line(Ui& ui) {
   text("Below it", palette().text_dim);
   ImGui::SameLine(0, px(8));
   if (combo("timeline.beside", &chosen, names, 150))
-    ui.app.show_beside(ids[static_cast<std::size_t>(chosen)]);
+    return ui.app.show_beside(ids[static_cast<std::size_t>(chosen)]);  // what was below is gone
   if (!beside) return;
-  follow(ui, *beside);
+  follow(ui);
   BesideState& state = ui.beside;
   if (state.model.steps.empty()) {
     flow(px(200), px(10));
@@ -106,7 +111,7 @@ BesideLanes draw_beside(Ui& ui, const TimelineView& view, float y, bool hovered)
   BesideLanes out{y, nullptr, {}};
   const RunBeside* beside = shown_beside(ui.state());
   if (!beside) return out;
-  follow(ui, *beside);
+  follow(ui);
   BesideState& state = ui.beside;
   const Palette& p = palette();
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -137,9 +142,7 @@ BesideLanes draw_beside(Ui& ui, const TimelineView& view, float y, bool hovered)
 std::string pair_text(const Ui& ui, bool of_b, const TimelineBar& bar) {
   const RunBeside* beside = shown_beside(ui.state());
   if (!beside) return {};
-  const std::vector<std::int32_t>& of = of_b ? beside->pair.of_b : beside->pair.of_a;
-  if (bar.kernel < 0 || static_cast<std::size_t>(bar.kernel) >= of.size()) return {};
-  const std::int32_t index = of[static_cast<std::size_t>(bar.kernel)];
+  const std::int32_t index = pair_of(of_b ? beside->pair.of_b : beside->pair.of_a, bar);
   if (index < 0) return {};
   const KernelPair& pair = beside->pair.pairs[static_cast<std::size_t>(index)];
   return fmt::format("\nwhat computes this: {} a step here, {} in run {} ({})", duration_text(pair.a_ns),

@@ -45,8 +45,8 @@ void make_paths(TimelineIdle& idle, const TraceDocument& trace) {
 void follow_timeline(Ui& ui) {
   TimelineIdle& idle = ui.idle;
   const RunSnapshot& run = *ui.state().run;
-  if (idle.source != &run) {
-    idle.source = &run;
+  if (idle.source != ui.state().run) {
+    idle.source = ui.state().run;
     idle.reader = std::make_unique<IdleReader>(run.record, run.trace);
     idle.made = -1;
   }
@@ -57,7 +57,6 @@ void follow_timeline(Ui& ui) {
     for (const TimelineStep& step : ui.timeline.model.steps)
       idle.steps.push_back(idle.reader->step(step.step));
   }
-  if (ui.timeline.show_path) make_paths(idle, run.trace);
 }
 
 // Of a lane in all shown steps, or in the time that is marked.
@@ -137,7 +136,9 @@ void draw_bar(const std::string& name, const IdleSums& sums, ImVec2 at, float wi
 void draw_path_line(const Ui& ui) {
   const TimelineIdle& idle = ui.idle;
   if (idle.paths.empty() || idle.steps.front().lanes.empty()) return;
-  std::string said = path_text(idle.paths.front(), idle.steps.front());
+  std::string said = idle.steps.size() == 1 || idle.paths.front().alone
+                         ? path_text(idle.paths.front(), idle.steps.front())
+                         : fmt::format("critical paths of {} steps", idle.steps.size());
   double all = 0;
   for (const auto& [op, ns] : idle.ops) all += ns;
   std::string ops;

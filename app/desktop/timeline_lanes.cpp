@@ -165,9 +165,7 @@ const TimelineBar* draw_lane(Ui& ui, const TimelineView& view, const TraceDocume
     if (kernel && (name == selected || name == ui.outline))
       list->AddRect({x0 - 1, y - 1}, {right + 1, y + height + 1}, name == selected ? p.text : p.accent,
                     rounding, 0, px(1.5f));
-    if (kernel && marks.lit >= 0 && marks.pair_of != nullptr &&
-        static_cast<std::size_t>(bar.kernel) < marks.pair_of->size() &&
-        (*marks.pair_of)[static_cast<std::size_t>(bar.kernel)] == marks.lit)
+    if (kernel && marks.lit >= 0 && marks.pair_of != nullptr && pair_of(*marks.pair_of, bar) == marks.lit)
       list->AddRect({x0 - 1, y - 1}, {right + 1, y + height + 1}, p.warn, rounding, 0, px(2));
     const bool noted = kernel && notes && notes->noted.count(name) != 0;
     if (noted) {

@@ -31,6 +31,11 @@ std::vector<std::string> phases_of(const TimelineModel& model) {
 
 }  // namespace
 
+std::int32_t pair_of(const std::vector<std::int32_t>& of, const TimelineBar& bar) {
+  const bool known = bar.kernel >= 0 && static_cast<std::size_t>(bar.kernel) < of.size();
+  return known ? of[static_cast<std::size_t>(bar.kernel)] : -1;
+}
+
 Result<TimelinePair> pair_runs(const RunRecord& a, const RunRecord& b) {
   const Comparison comparison = TRY(compare_runs(a, b));
   TimelinePair out;
@@ -65,17 +70,15 @@ void align(TimelineModel& b, const TimelineModel& a, const std::string& to) {
                     : shift.empty()    ? 0
                                        : shift.back());
   const auto shift_of = [&](std::int32_t step) { return shift[static_cast<std::size_t>(step)]; };
-  std::vector<TimelineStep> moved = b.steps;
-  for (std::size_t s = 0; s < moved.size(); ++s) {
-    moved[s].start_ns += shift[s];
-    moved[s].end_ns += shift[s];
+  for (std::size_t s = 0; s < b.steps.size(); ++s) {
+    b.steps[s].start_ns += shift[s];
+    b.steps[s].end_ns += shift[s];
   }
   for (TimelineLane& lane : b.lanes)
     for (TimelineBar& bar : lane.bars) {
       bar.start_ns += shift_of(bar.step);
       bar.end_ns += shift_of(bar.step);
     }
-  b.steps = std::move(moved);
   b.live_ns = b.live_bytes = b.live_most = {};  // drawn of the shown run alone
   b.duration_ns = b.steps.empty() ? 0 : b.steps.back().end_ns;
 }
@@ -85,9 +88,7 @@ TimeRange bars_of_pair(const TimelineModel& model, const std::vector<std::int32_
   std::int32_t step = -1;  // the first that has any
   for (const TimelineLane& lane : model.lanes)
     for (const TimelineBar& bar : lane.bars) {
-      if (bar.kernel < 0 || lane.other_rank || static_cast<std::size_t>(bar.kernel) >= of.size() ||
-          of[static_cast<std::size_t>(bar.kernel)] != pair)
-        continue;
+      if (lane.other_rank || pair_of(of, bar) != pair) continue;
       if (step < 0 || bar.step < step) found = {bar.start_ns, bar.end_ns};
       if (bar.step == step)
         found = {std::min(found.from_ns, bar.start_ns), std::max(found.to_ns, bar.end_ns)};

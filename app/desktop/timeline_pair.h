@@ -21,6 +21,8 @@ struct TimelinePair {
   std::vector<KernelPair> pairs;         // by |change|, the largest first
   std::vector<std::int32_t> of_a, of_b;  // by plan step: index in `pairs`, -1: of none
 };
+// The pair that a bar's kernel is of, by of_a or of_b; -1: of none.
+std::int32_t pair_of(const std::vector<std::int32_t>& of, const TimelineBar& bar);
 // Errors: as compare_runs has them.
 Result<TimelinePair> pair_runs(const RunRecord& a, const RunRecord& b);
 

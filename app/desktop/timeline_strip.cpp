@@ -20,13 +20,6 @@ struct Strip {
   double most_ns = 1;  // at the top
 };
 
-void follow_run(StepStripState& strip, const RunSnapshot& run, std::size_t columns) {
-  if (strip.source == &run && strip.columns.size() == std::min(columns, strip.steps.steps.size())) return;
-  if (strip.source != &run) strip.steps = run_steps(run.record);
-  strip.source = &run;
-  strip.columns = step_columns(strip.steps, columns);
-}
-
 // What most steps take lies at half of the height, so that a little more can be seen, and much more is cut.
 double top_of(const RunSteps& steps) {
   double most = 0, usual = 0;
@@ -34,6 +27,17 @@ double top_of(const RunSteps& steps) {
   for (const RunStepKind* kind : {&steps.untimed, &steps.timed})
     if (kind->steps > 0) usual = std::max({usual, kind->slow_ns(), 1.6 * kind->median_ns});
   return std::max(1.0, std::min(most * 1.05, usual * 1.15));
+}
+
+void follow_run(StepStripState& strip, const std::shared_ptr<const RunSnapshot>& run, std::size_t columns) {
+  if (strip.source == run && strip.columns.size() == std::min(columns, strip.steps.steps.size())) return;
+  if (strip.source != run) {
+    strip.steps = run_steps(run->record);
+    strip.top_ns = top_of(strip.steps);
+    strip.outliers = outliers_text(strip.steps);
+  }
+  strip.source = run;
+  strip.columns = step_columns(strip.steps, columns);
 }
 
 // Index in timed_steps of the one that is nearest to a step.
@@ -132,14 +136,14 @@ void draw_step_strip(Ui& ui) {
   const RunSnapshot& run = *ui.state().run;
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float label = px(kLaneNames), width = std::max(px(40), ImGui::GetContentRegionAvail().x - label);
-  follow_run(ui.strip, run, static_cast<std::size_t>(width / px(3)));
+  follow_run(ui.strip, ui.state().run, static_cast<std::size_t>(width / px(3)));
   const StepStripState& state = ui.strip;
   Strip strip{{at.x + label, at.y + px(3)}, {at.x + label + width, at.y + px(3 + kStripHeight)}};
   strip.wide = std::min(px(40), width / static_cast<float>(std::max<std::size_t>(state.columns.size(), 1)));
-  strip.most_ns = top_of(state.steps);
+  strip.most_ns = state.top_ns;
   ImGui::InvisibleButton("steps", {label + width, px(kStripHeight + 8)});
   const bool hovered = ImGui::IsItemHovered();
-  const std::string said = outliers_text(state.steps);
+  const std::string& said = state.outliers;
   register_rect("timeline.strip", strip.min, strip.max, said,
                 plural_text(static_cast<std::int64_t>(state.steps.steps.size()), "step"));
   const Palette& p = palette();

@@ -84,14 +84,16 @@ struct RooflineState {
 
 // The strip of all steps above the timeline.
 struct StepStripState {
-  const void* source = nullptr;  // snapshot that it was made of
+  std::shared_ptr<const RunSnapshot> source;  // that it was made of
   RunSteps steps;
+  double top_ns = 1;     // at the upper edge
+  std::string outliers;  // outliers_text
   std::vector<StepColumn> columns;
 };
 
 // What the lanes of the shown steps wait for, and their critical paths.
 struct TimelineIdle {
-  const void* source = nullptr;  // snapshot that the reader is of
+  std::shared_ptr<const RunSnapshot> source;  // that the reader reads
   std::unique_ptr<IdleReader> reader;
   std::int64_t made = -1;  // number of the timeline's model that the others are of
   std::vector<StepIdle> steps;
@@ -101,9 +103,9 @@ struct TimelineIdle {
 
 // The run below the shown one, as its lanes are drawn.
 struct BesideState {
-  const void* source = nullptr;  // RunBeside that the model was made of, with:
-  std::int64_t made = -1;        // the number of the timeline's model
-  int align = 0, aligned = -1;   // index in `alignments`
+  std::shared_ptr<const RunBeside> source;  // that the model was made of, with:
+  std::int64_t made = -1;                   // the number of the timeline's model
+  int align = 0, aligned = -1;              // index in `alignments`
   std::vector<std::string> alignments;
   TimelineModel model;
   std::int32_t lit = -1, kept = -1;  // pair that is outlined: under the mouse, else the one last gone to
@@ -127,7 +129,7 @@ struct WhatIfForm {
 
 // The trends tab: which series is shown.
 struct TrendsState {
-  const void* of = nullptr;  // what was read
+  std::shared_ptr<const std::vector<Trend>> of;  // what was read
   int series = 0;
   TrendViewState view;
 };
@@ -294,6 +296,7 @@ void draw_what_if_panel(Ui& ui);
 void draw_scaling_panel(Ui& ui);
 void draw_tune_panel(Ui& ui);
 std::string tune_command(const Ui& ui);  // of the search that the tab would start
+bool can_search(const Ui& ui);           // the tab would start it
 void draw_scores(Ui& ui);                // of predictions: the other half of the what-if tab
 void draw_trends_panel(Ui& ui);
 void draw_notes_panel(Ui& ui);

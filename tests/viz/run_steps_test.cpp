@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "profiler/import/imported_trace.h"
+
 namespace gradloom {
 namespace {
 
@@ -56,6 +58,13 @@ TEST(RunSteps, WhatStandsOutIsFarFromTheMedianByBothRules) {
   EXPECT_EQ(run_steps(wide).slow, 0u);
   wide.steps[20].step_ns = 3000;
   EXPECT_EQ(run_steps(wide).slow, 1u);
+}
+
+TEST(RunSteps, WhatAnotherProfilerRecordedHasNoFirstSteps) {
+  RunRecord run = sample();
+  run.summary.data = import_origins().front().name;
+  EXPECT_FALSE(at(run_steps(run), 2).first);
+  EXPECT_TRUE(at(run_steps(sample()), 2).first);
 }
 
 TEST(RunSteps, SaysWhatIsKnown) {

@@ -69,9 +69,7 @@ class Walk {
     const TraceExchange* found = nullptr;
     for (const TraceExchange* e : exchanges_) {
       const double end_ns = at_ns(e->start_ns + e->duration_ns);
-      const bool goes_on = e->plan_step == k.plan_step && end_ns > k.end_ns;
-      if (e->rank != lane(at.lane).rank || goes_on || end_ns <= k.start_ns || at_ns(e->start_ns) >= k.end_ns)
-        continue;
+      if (e->rank != lane(at.lane).rank || !stands_still_for(k, *e, at_ns(e->start_ns), end_ns)) continue;
       if (found == nullptr || end_ns > at_ns(found->start_ns + found->duration_ns)) found = e;
     }
     return found;

@@ -51,7 +51,7 @@ std::string outliers_text(const RunSteps& steps);
 struct StepColumn {
   std::size_t first = 0, last = 0;  // inclusive
   std::size_t longest = 0;
-  bool timed = false, stands_out = false, evaluation = false;
+  bool timed = false, evaluation = false;
 };
 std::vector<StepColumn> step_columns(const RunSteps& steps, std::size_t columns);
 

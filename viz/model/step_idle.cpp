@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "engine/base/text.h"
-#include "profiler/sampler.h"
 #include "sessions/stats.h"
 #include "viz/model/step_tree.h"
 
@@ -135,8 +134,7 @@ class LaneReader {
       if (e->rank != lane_.rank) continue;
       const double start = around_.at(e->start_ns), ready = start + static_cast<double>(e->wait_ns),
                    end = start + static_cast<double>(e->duration_ns);
-      const bool goes_on = e->plan_step == kernel.plan_step && end > kernel.end_ns;
-      if (goes_on || end <= kernel.start_ns || start >= kernel.end_ns) continue;
+      if (!stands_still_for(kernel, *e, start, end)) continue;
       waits.push_back({start, ready});
       transfers.push_back({ready, end});
       only_waits = only_waits && e->plan_step != kernel.plan_step;
@@ -198,6 +196,12 @@ double over(const IdlePiece& piece, double from_ns, double to_ns) {
 
 }  // namespace
 
+bool stands_still_for(const LaneKernel& kernel, const TraceExchange& exchange, double start_ns,
+                      double end_ns) {
+  const bool goes_on = exchange.plan_step == kernel.plan_step && end_ns > kernel.end_ns;
+  return !goes_on && end_ns > kernel.start_ns && start_ns < kernel.end_ns;
+}
+
 double IdleSums::idle() const { return std::accumulate(idle_ns.begin(), idle_ns.end(), 0.0); }
 
 IdleSums IdleLane::sums(double from_ns, double to_ns) const {
@@ -219,8 +223,9 @@ IdleReader::IdleReader(const RunRecord& run, const TraceDocument& trace) : run_(
 std::int64_t IdleReader::median_step() const {
   std::vector<const TraceStep*> steps;
   for (const TraceStep& s : trace_.steps) steps.push_back(&s);
-  if (!steps.empty() && steps.back()->step > kWarmupSteps)
-    std::erase_if(steps, [](const TraceStep* s) { return s->step <= kWarmupSteps; });
+  const std::int64_t warmup = run_.summary.warmup_steps();
+  if (!steps.empty() && steps.back()->step > warmup)
+    std::erase_if(steps, [&](const TraceStep* s) { return s->step <= warmup; });
   if (steps.empty()) return 0;
   std::sort(steps.begin(), steps.end(),
             [](const TraceStep* a, const TraceStep* b) { return a->duration_ns < b->duration_ns; });

@@ -39,6 +39,9 @@ struct LaneKernel {
   std::int32_t micro = 0;
   bool stands_still = false;  // for an exchange between ranks
 };
+// Whether an exchange of its rank is what a kernel stands still for; the exchange's times are on the step's clock.
+bool stands_still_for(const LaneKernel& kernel, const TraceExchange& exchange, double start_ns,
+                      double end_ns);
 struct IdlePiece {
   double start_ns = 0, end_ns = 0;
   IdleCause cause = IdleCause::kLaunch;

@@ -355,7 +355,7 @@ StepSamples step_samples(const TraceDocument& trace, size_t kernels, int64_t war
 }
 
 StepSamples step_samples(const RunRecord& run, const TraceDocument& trace) {
-  return step_samples(trace, run.kernels.size(), run.summary.is_import() ? 0 : kWarmupSteps);
+  return step_samples(trace, run.kernels.size(), run.summary.warmup_steps());
 }
 
 StepTree build_step_tree(const std::vector<KernelRow>& kernels, const std::vector<std::string>& source_ops,
