@@ -39,7 +39,8 @@ Result<std::vector<Trial>> Store::list_trials(const std::string& job) {
     if (TRY(impl_->version()) < 4) return trials;
     Statement row = TRY(impl_->database.prepare(
         "SELECT created_utc, job, changes, plan_hash, round, ratio, ratio_low, ratio_high, step_ns, "
-        "predicted_ns, peak_bytes, recipe, digest FROM trial WHERE ?1 = '' OR job = ?1 ORDER BY id LIMIT 20000"));
+        "predicted_ns, peak_bytes, recipe, digest FROM (SELECT * FROM trial WHERE ?1 = '' OR job = ?1 "
+        "ORDER BY id DESC LIMIT 20000) ORDER BY id"));  // the newest
     row.bind(1, std::string_view(job));
     while (TRY(row.row())) {
       Trial t{
@@ -85,7 +86,8 @@ Result<std::vector<TriedConfiguration>> Store::list_configurations(const std::st
     if (TRY(impl_->version()) < 10) return all;
     Statement row = TRY(impl_->database.prepare(
         "SELECT created_utc, job, changes, label, plan_hash, peak_bytes, step_ns, predicted, error, recipe, "
-        "digest FROM configuration WHERE ?1 = '' OR job = ?1 ORDER BY id LIMIT 20000"));
+        "digest FROM (SELECT * FROM configuration WHERE ?1 = '' OR job = ?1 ORDER BY id DESC LIMIT 20000) "
+        "ORDER BY id"));  // the newest
     row.bind(1, std::string_view(job));
     while (TRY(row.row())) {
       TriedConfiguration c{row.text(1), row.text(2), row.text(3), row.text(4), row.integer(5),

@@ -185,11 +185,15 @@ void add_run(Ui& ui, std::vector<Command>& list) {
                     ui.app.start_advice(false);
                     ui.panes.show("Advice");
                   }});
-  list.push_back({"run.tune", "Search for the fastest passes, threads and batch", "Run", false, idle, [&ui] {
+  list.push_back({"run.tune", "Search for the fastest passes, threads and batch", "Run", false,
+                  [&ui] { return can_search(ui); },
+                  [&ui] {
                     ui.app.start_tune(tune_command(ui));
                     ui.panes.show("Tune");
                   }});
-  list.push_back({"run.verify", "Prove that the passes change nothing", "Run", false, idle, [&ui] {
+  list.push_back({"run.verify", "Prove that the passes change nothing", "Run", false,
+                  [&ui, idle] { return idle() && ui.state().plan != nullptr; },
+                  [&ui] {
                     ui.app.start_verify();
                     ui.panes.show("Passes");
                   }});
@@ -208,7 +212,7 @@ void add_run(Ui& ui, std::vector<Command>& list) {
                     ui.app.notice(NoticeKind::info, "Copied " + ui.selected());
                   }});
   list.push_back({"run.copy_command", "Copy the command line", "Run", false, idle, [&ui] {
-                    ImGui::SetClipboardText(ui.app.run_command().c_str());
+                    ImGui::SetClipboardText(ui.app.as_typed(ui.app.run_command()).c_str());
                     ui.app.notice(NoticeKind::info, "Copied");
                   }});
 }

@@ -99,7 +99,7 @@ void Controller::open(const std::string& named) {
   const std::string path = file_to_open(named);
   state_.open_failed.reset();
   if (is_remote(path)) return open_remote(path);
-  leave_remote();
+  if (!leave_other_machine()) return;
   const FileKind kind = file_kind(path);
   if (kind == FileKind::session) return open_session(path);
   if (kind == FileKind::recipe) {

@@ -175,6 +175,7 @@ class Controller {
   Result<std::unique_ptr<Child>> start_child(const std::vector<std::string>& arguments);
   void read_remote();
   void leave_remote();
+  bool leave_other_machine();  // with what was open of it; false: a run goes on there
   void spawn(RunKind kind, const std::string& command);
   std::string job_command(const char* command, const Recipe& recipe, bool recorded) const;
   void follow_searches();
@@ -197,7 +198,7 @@ class Controller {
   std::string marks_folder_, unwritten_marks_;  // path of marks that are not on disk yet; empty: all are
   std::int64_t follow_next_ns_ = 0;             // when the running run is read again
   std::string baseline_key_;
-  std::string proving_;  // job_hash of what verify runs on
+  std::string proving_, searching_;  // job_hash of what verify runs on, and of what tune searches
   mutable Recipe hashed_;
   mutable std::string hash_;                         // of it
   std::shared_ptr<const PlanSnapshot> plan_before_;  // the last change

@@ -60,6 +60,7 @@ void Controller::show_run_of(const std::string& session, std::int64_t id) {
   // What was the open session stays among those that are looked at.
   const std::string before = state_.session ? state_.session->path : "";
   set_session(session);
+  if (state_.session_path != session) return;
   wanted_run_ = id;
   remove_trend_session(session);
   std::vector<std::string>& added = state_.trends.added;
@@ -71,8 +72,9 @@ void Controller::show_run_of(const std::string& session, std::int64_t id) {
 
 void Controller::read_scores() {
   if (state_.session == scores_of_) return;
+  if (!scores_of_ || !state_.session || scores_of_->path != state_.session->path) state_.scores.reset();
   scores_of_ = state_.session;
-  if (!state_.session) return state_.scores.reset();
+  if (!state_.session) return;
   reader_->post("scores", "reading predictions",
                 [this, path = state_.session->path](std::stop_token) -> Worker::Publish {
                   const auto read = [&]() -> Result<std::vector<PredictionScore>> {
@@ -129,6 +131,7 @@ void Controller::open_sample() {
   if (!job)
     return opening_failed(
         {Errc::io, "the sample is not beside the program: share/gradloom/samples is missing"});
+  if (!leave_other_machine()) return;
   state_.open_failed.reset();
   open_recipe(*job);
 }

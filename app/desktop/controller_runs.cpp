@@ -31,6 +31,7 @@ std::string passes_text(const Recipe& recipe) {
 
 void Controller::set_session(const std::string& path) {
   if (path == state_.session_path) return;
+  if (remote_) return notice(NoticeKind::warning, "close the session of the other machine first");
   state_.session_path = path;
   state_.session.reset();
   state_.run.reset();
@@ -199,6 +200,7 @@ void Controller::set_checkpoints(const CheckpointOptions& options) {
 }
 
 void Controller::list_checkpoints() {
+  if (remote_) return;  // they are on the other machine
   const std::string folder = state_.checkpoints.options.folder;
   reader_->post("checkpoints", "listing checkpoints", [this, folder](std::stop_token) -> Worker::Publish {
     std::vector<HeldCheckpoint> held;
@@ -216,6 +218,8 @@ void Controller::list_checkpoints() {
 
 void Controller::go_on_from(const std::string& path) {
   if (path.empty()) return state_.checkpoints.from.reset();
+  if (remote_)
+    return notice(NoticeKind::warning, "checkpoints of the other machine cannot be read from here");
   reader_->post("resume", "reading " + path, [this, path](std::stop_token) -> Worker::Publish {
     const auto checkpoint = open_checkpoint(path);
     if (!checkpoint) return [this, error = checkpoint.error()] { notice(NoticeKind::error, error.message); };

@@ -35,11 +35,9 @@ Result<std::unique_ptr<Prepared>> prepare_for_ranks(const Recipe& recipe, const 
 }  // namespace
 
 std::string Controller::scaling_command(const ScalingQuestion& question) const {
-  const std::string train = "gradloom train ";
   const Recipe recipe = for_ranks(state_.recipe, state_.session_path, timed_run(state_));
-  return "gradloom plan " + command_line(recipe, {}).substr(train.size()) + " --link " +
-         shell_quoted(question.link) + " --local-link " + shell_quoted(question.local_link) + " --local " +
-         std::to_string(question.ranks_per_machine);
+  return job_command("plan", recipe, false) + " --link " + shell_quoted(question.link) + " --local-link " +
+         shell_quoted(question.local_link) + " --local " + std::to_string(question.ranks_per_machine);
 }
 
 void Controller::find_scaling(const ScalingQuestion& question) {

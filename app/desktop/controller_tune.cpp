@@ -29,7 +29,7 @@ void Controller::start_tune(const std::string& command) {
   if (!wrong.empty()) return notice(NoticeKind::error, wrong.begin()->first + ": " + wrong.begin()->second);
   const std::string key = recipe_hash();
   if (state_.tune.key != key) state_.tune = {};
-  state_.tune.key = key;
+  state_.tune.key = searching_ = key;
   state_.tune.job = state_.recipe;
   state_.tune.seconds_left = 0;
   const bool worth = command.find(" --worth ") != std::string::npos;
@@ -88,8 +88,10 @@ void Controller::follow_searches() {
 }
 
 void Controller::search_line(RunEvent& event) {
-  if (event.tried) state_.tune.table.put(std::move(*event.tried));
-  if (event.worth && event.worth->step_ns > 0) state_.tune.worth = std::move(*event.worth);
+  // Where another search is shown meanwhile, the session tells of this one.
+  const bool shown = state_.tune.key == searching_;
+  if (event.tried && shown) state_.tune.table.put(std::move(*event.tried));
+  if (event.worth && shown && event.worth->step_ns > 0) state_.tune.worth = std::move(*event.worth);
   if (!event.proof || !state_.model) return;
   event.proof->job = proving_;
   event.proof->created_utc = utc_timestamp();
@@ -101,7 +103,9 @@ void Controller::search_line(RunEvent& event) {
 // A search that was stopped goes on for what its time had left.
 void Controller::search_ended() {
   const RunProgress& p = state_.progress;
-  if (p.kind != RunKind::tune || p.outcome != "stopped" || p.seconds_left < 0) return;
+  if (p.kind != RunKind::tune || p.outcome != "stopped" || p.seconds_left < 0 ||
+      state_.tune.key != searching_)
+    return;
   const double since = static_cast<double>(monotonic_ns() - p.left_at_ns) * 1e-9;
   state_.tune.seconds_left = std::max(1.0, p.seconds_left - since);
 }

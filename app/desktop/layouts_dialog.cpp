@@ -21,7 +21,6 @@ std::string problem_of(const Ui& ui, const std::string& name) {
   if (name.size() > kMostNameBytes) return "The name is too long";
   for (const NamedLayout& own : built_in_layouts())
     if (own.name == name) return "'" + name + "' is the window's own";
-  if (settings.layouts.size() >= kMostLayouts) return "There are too many layouts";
   return {};
 }
 
@@ -50,6 +49,10 @@ void keep_present(Ui& ui) {
   const NamedLayout layout{p.layout_name, ui.panes.to_text()};
   const auto known = std::find_if(all.begin(), all.end(),
                                   [&](const NamedLayout& other) { return other.name == layout.name; });
+  if (known == all.end() && all.size() >= kMostLayouts) {
+    p.problem = "There are too many layouts";
+    return;
+  }
   if (known == all.end())
     all.push_back(layout);
   else
@@ -74,6 +77,7 @@ void draw_layouts_dialog(Ui& ui) {
   Preferences& p = ui.preferences;
   const std::size_t own = built_in_layouts().size();
   const std::vector<NamedLayout> all = all_layouts(ui.state().settings);
+  std::string gone;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string& name = all[i].name;
     ImGui::PushID(static_cast<int>(i));
@@ -94,13 +98,14 @@ void draw_layouts_dialog(Ui& ui) {
           p.focus = true;
         }
         ImGui::SameLine(0, px(4));
-        if (button("layouts.delete." + name, "Delete", ButtonKind::kGhost))
-          std::erase_if(ui.app.edit_state().settings.layouts,
-                        [&](const NamedLayout& l) { return l.name == name; });
+        if (button("layouts.delete." + name, "Delete", ButtonKind::kGhost)) gone = name;
       }
     }
     ImGui::PopID();
   }
+  if (!gone.empty())
+    std::erase_if(ui.app.edit_state().settings.layouts,
+                  [&](const NamedLayout& layout) { return layout.name == gone; });
   spacer(6);
   const bool entered = input_text("layouts.name", "Name for the panes as they are now", &p.layout_name,
                                   px(300), false, ImGuiInputTextFlags_EnterReturnsTrue);

@@ -26,7 +26,8 @@ void make_model(RooflineState& state, const AppState& s) {
   state.error.clear();
   state.view.of = nullptr;
   const auto hardware = s.run ? hardware_of_run(s.run->record, chosen(state.on))
-                              : hardware_of_plan(s.plan->recipe, chosen(state.on), s.devices);
+                              : hardware_of_plan(s.plan->recipe, chosen(state.on),
+                                                 s.remote ? std::vector<DeviceInfo>() : s.devices);
   if (!hardware) {
     state.error = hardware.error().message;
     return;
@@ -42,7 +43,7 @@ void choose_hardware(Ui& ui) {
   for (const Hardware& h : known_hardware()) names.push_back(h.name);
   combo("roofline.on", &ui.roofline.on, names, 230);
   ImGui::SameLine(0, px(10));
-  ImGui::BeginDisabled(ui.state().progress.running);
+  ImGui::BeginDisabled(ui.state().progress.running || ui.state().remote.has_value());
   if (button("roofline.measure", "Measure this machine", ButtonKind::kPlain,
              "gradloom devices --measure: what its kernels reach, some seconds"))
     ui.app.measure_devices();

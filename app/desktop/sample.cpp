@@ -3,14 +3,15 @@
 #include <filesystem>
 
 #include "app/desktop/suggest.h"
+#include "engine/base/plugins.h"
 
 namespace gradloom {
 
 std::optional<Recipe> sample_job(const std::string& program_folder) {
   namespace fs = std::filesystem;
   std::error_code error;
-  const fs::path folder = program_folder.empty() ? fs::read_symlink("/proc/self/exe", error).parent_path()
-                                                 : fs::path(program_folder);
+  const fs::path folder =
+      program_folder.empty() ? fs::path(program_path()).parent_path() : fs::path(program_folder);
   for (const char* share : {"share", "../share"}) {
     const fs::path at = (folder / share / "gradloom/samples/bert-tiny").lexically_normal();
     if (!fs::is_regular_file(at / "model.onnx", error)) continue;

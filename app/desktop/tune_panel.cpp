@@ -64,7 +64,7 @@ void draw_start(Ui& ui) {
     ImGui::EndDisabled();
     ImGui::SameLine(0, px(6));
   }
-  ImGui::BeginDisabled(!idle || seconds_of(form) == 0 || form.over.empty());
+  ImGui::BeginDisabled(!can_search(ui));
   const bool more = s.tune.table.measured() > 0 && ui.app.tunes_recipe();
   if (button("tune.start", more ? "Search on" : "Search", paused ? ButtonKind::kPlain : ButtonKind::kPrimary,
              tune_command(ui)))
@@ -274,6 +274,11 @@ void draw_worth(Ui& ui) {
 }
 
 }  // namespace
+
+bool can_search(const Ui& ui) {
+  const AppState& s = ui.state();
+  return s.has_model() && !s.progress.running && seconds_of(ui.tune) > 0 && !ui.tune.over.empty();
+}
 
 std::string tune_command(const Ui& ui) {
   return ui.app.tune_command(std::max<std::int64_t>(1, seconds_of(ui.tune)), over_of(ui.tune));

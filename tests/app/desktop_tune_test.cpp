@@ -230,6 +230,8 @@ TEST_F(DesktopTuneWindow, ASearchIsStartedSeenAndUsed) {
                  "screenshot " +
                      picture("desktop_tune_test.png") +
                      "\n"
+                     "click tune.rows.column.Change\n"  // the job comes first now, however fast it is
+                     "wait 100\n"
                      "click tune.rows.row.1\n"
                      "expect tune.selected *=*\n"
                      "click tune.pin\n"

@@ -282,27 +282,21 @@ struct WaterfallLook {
   ImU32 color;
 };
 
-std::string value_text(double value, bool memory) {
-  return memory ? bytes_text(value) : duration_text(value);
-}
+Unit unit_of(bool memory) { return memory ? Unit::kBytes : Unit::kNs; }
 
 // "saves 1.2 ms [1.1, 1.3 ms]"
 std::string saved_text(const WaterfallBar& bar, bool memory) {
   if (bar.saved() == 0 && bar.low == bar.high) return "nothing";
-  const double size = std::abs(bar.saved());
-  const std::string said = (bar.saved() >= 0 ? "\u2212" : "+") + value_text(size, memory);
-  if (bar.low == bar.high) return said;
-  const auto end = [&](double saved) {
-    return (saved >= 0 ? "\u2212" : "+") + value_text(std::abs(saved), memory);
-  };
-  return said + "  [" + end(bar.low) + ", " + end(bar.high) + "]";
+  const auto change = [&](double saved) { return format_change(-saved, unit_of(memory)); };
+  if (bar.low == bar.high) return change(bar.saved());
+  return change(bar.saved()) + "  [" + change(bar.low) + ", " + change(bar.high) + "]";
 }
 
 WaterfallLook look_of(const WaterfallBar& bar, bool memory) {
   const Palette& p = palette();
   switch (bar.kind) {
-    case WaterfallBar::Kind::none: return {"no passes", value_text(bar.to, memory), p.text_dim};
-    case WaterfallBar::Kind::all: return {"all passes", value_text(bar.to, memory), p.accent};
+    case WaterfallBar::Kind::none: return {"no passes", format_value(bar.to, unit_of(memory)), p.text_dim};
+    case WaterfallBar::Kind::all: return {"all passes", format_value(bar.to, unit_of(memory)), p.accent};
     case WaterfallBar::Kind::together: return {"together", saved_text(bar, memory), p.text_faint};
     case WaterfallBar::Kind::pass: break;
   }

@@ -9,6 +9,7 @@
 
 #include "engine/base/text.h"
 #include "profiler/import/imported_trace.h"
+#include "viz/model/axis.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/memory_model.h"
 #include "viz/report/charts.h"
@@ -271,8 +272,7 @@ std::string causes(const TrendChange& change) {
     for (const std::string& line : *lines) items += element("li", "", text(line));
   std::vector<std::vector<std::string>> rows;
   for (const TrendKernel& k : causing_kernels(change)) {
-    const std::string by =
-        fmt::format("{}{}", k.change_ns() < 0 ? "-" : "+", duration_text(std::abs(k.change_ns())));
+    const std::string by = format_change(k.change_ns(), Unit::kNs);
     rows.push_back({text(k.node), phase(k.phase), duration(k.before_ns), duration(k.after_ns),
                     element("span", k.change_ns() < 0 ? "good" : "bad", by)});
   }

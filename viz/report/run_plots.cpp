@@ -115,14 +115,14 @@ std::string trend_plot(const Trend& trend, std::int64_t shown) {
     const double y = plot.at_y(trend.runs[b.run].step_ns());
     made += svg_line(kLeft, y, kWidth - kRight, y, "baseline");
   }
+  const bool several = trend.several_sessions();
   for (std::size_t i = 0; i < trend.runs.size(); ++i) {
     const TrendRun& run = trend.runs[i];
     const std::string classes =
         std::string("run") + (run.run.pinned ? " pinned" : "") + (run.run.id == shown ? " shown" : "");
-    made += svg_circle(plot.at_x(static_cast<double>(i) + 1), plot.at_y(run.step_ns()), count > 200 ? 2 : 3.4,
-                       classes,
-                       trend_run_text(run, trend.several_sessions()) + ", " + run.run.started_utc + ": " +
-                           duration_text(run.step_ns()));
+    made += svg_circle(
+        plot.at_x(static_cast<double>(i) + 1), plot.at_y(run.step_ns()), count > 200 ? 2 : 3.4, classes,
+        trend_run_text(run, several) + ", " + run.run.started_utc + ": " + duration_text(run.step_ns()));
   }
   for (std::size_t i = 0; i < trend.changes.size(); ++i) {
     const TrendChange& change = trend.changes[i];
