@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 7, kStep = 3;
 
-struct Item {
+struct SampleItem {
   const OpDef* op;
   Sample sample;
   CheckResult result;
@@ -52,7 +52,7 @@ ValueId weighted_loss(GraphBuilder& b, const SampleNode& node) {
 
 // Adds one sample, and its gradients when they can be built. Errors:
 // the sample is not valid in this precision.
-Status add_item(Whole& whole, const Item& item, DType type, bool gradients, DType rounded) {
+Status add_item(Whole& whole, const SampleItem& item, DType type, bool gradients, DType rounded) {
   BuildContext context;
   context.name_prefix = item.prefix;
   GraphBuilder b(whole.graph, std::move(context));
@@ -150,13 +150,13 @@ Result<std::vector<CheckResult>> check_samples(const std::string& ops, const Che
                                                    : DType::f32;
   const DType rounded = is_half(type) ? type : DType::f32;
   std::vector<CheckResult> results;
-  std::vector<Item> items;
+  std::vector<SampleItem> items;
   Whole tested, reference;
   for (const OpDef* op : all_ops()) {
     if (op->samples == nullptr || !glob_match(ops, op->name)) continue;
     for (Sample& sample : op->samples()) {
       if (sample.bench) continue;
-      Item item{op, std::move(sample), {}, ""};
+      SampleItem item{op, std::move(sample), {}, ""};
       item.result.name = std::string(op->name) + "/" + item.sample.name;
       item.prefix = "s" + std::to_string(items.size()) + "/";
       // Tried alone first: what the device lacks must not stop the others.

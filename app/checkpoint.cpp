@@ -24,8 +24,6 @@ constexpr std::string_view kChecksumBegin = ",\n  \"checksum\": \"", kChecksumEn
 constexpr std::size_t kHashDigits = 32;
 constexpr const char* kFiles[] = {kModelFile, kOptimizerFile, kRecipeFile};
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 struct Written {
   std::int64_t bytes = 0;
   std::string hash;
@@ -77,15 +75,15 @@ std::string state_text(const Checkpoint& c, const std::map<std::string, Written>
 template <class T>
 Result<T> value_at(const Json& object, const char* key) {
   const auto it = object.is_object() ? object.find(key) : object.end();
-  if (!object.is_object() || it == object.end()) return bad(std::string("lacks \"") + key + "\"");
+  if (!object.is_object() || it == object.end()) return bad_input(std::string("lacks \"") + key + "\"");
   const bool fits = std::is_same_v<T, std::string> ? it->is_string()
                     : std::is_same_v<T, double>    ? it->is_number()
                     : std::is_same_v<T, Json>      ? it->is_object()
                                                    : it->is_number_unsigned();
-  if (!fits) return bad(std::string("\"") + key + "\" is of another kind");
+  if (!fits) return bad_input(std::string("\"") + key + "\" is of another kind");
   if constexpr (std::is_same_v<T, std::int64_t>)
     if (it->template get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
-      return bad(std::string("\"") + key + "\" does not fit in 63 bits");
+      return bad_input(std::string("\"") + key + "\" does not fit in 63 bits");
   return it->template get<T>();
 }
 
@@ -93,13 +91,13 @@ Result<Json> parse_state(const std::string& text) {
   const std::size_t tail = kChecksumBegin.size() + kHashDigits + kChecksumEnd.size();
   const Json state = Json::parse(text, nullptr, false);
   if (!state.is_object() || !state.contains("gradloom_checkpoint"))
-    return bad("is not of a checkpoint, or damaged");
+    return bad_input("is not of a checkpoint, or damaged");
   if (const auto format = value_at<std::int64_t>(state, "gradloom_checkpoint"); format && *format > kFormat)
-    return bad("was written by a newer Gradloom (checkpoint format " + std::to_string(*format) +
-               ", this one knows " + std::to_string(kFormat) + ")");
+    return bad_input("was written by a newer Gradloom (checkpoint format " + std::to_string(*format) +
+                     ", this one knows " + std::to_string(kFormat) + ")");
   const std::string_view body = std::string_view(text).substr(0, text.size() < tail ? 0 : text.size() - tail);
   if (text.substr(body.size()) != std::string(kChecksumBegin) + hash_hex(body) + std::string(kChecksumEnd))
-    return bad("is damaged: its checksum is wrong");
+    return bad_input("is damaged: its checksum is wrong");
   return state;
 }
 
@@ -132,11 +130,11 @@ Result<SharedFile> open_checked(const std::string& path, const Json& files, cons
   if (!row) return with_context(row.error(), "files");
   const auto bytes = TRY(value_at<std::int64_t>(*row, "bytes"));
   const auto hash = TRY(value_at<std::string>(*row, "xxh3_128"));
-  if (::access(path.c_str(), F_OK) != 0) return bad("is missing");
+  if (::access(path.c_str(), F_OK) != 0) return bad_input("is missing");
   auto file = std::make_shared<const InputFile>(TRY(InputFile::open(path)));
   if (file->size() != bytes)
-    return bad("is damaged: it has " + std::to_string(file->size()) + " bytes, the checkpoint says " +
-               std::to_string(bytes));
+    return bad_input("is damaged: it has " + std::to_string(file->size()) + " bytes, the checkpoint says " +
+                     std::to_string(bytes));
   StreamHash seen;
   std::vector<char> block(1 << 20);
   for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(block.size())) {
@@ -144,7 +142,7 @@ Result<SharedFile> open_checked(const std::string& path, const Json& files, cons
     TRY(file->read_unchanged(at, block.data(), count));
     seen.add({block.data(), static_cast<std::size_t>(count)});
   }
-  if (seen.hex() != hash) return bad("is damaged: its checksum is wrong");
+  if (seen.hex() != hash) return bad_input("is damaged: its checksum is wrong");
   return file;
 }
 
@@ -177,7 +175,7 @@ Result<Checkpoint> read_checkpoint(const std::string& folder) {
     return with_context(error, escaped(path(name)));
   };
   if (::access(path(kStateFile).c_str(), F_OK) != 0)
-    return bad(escaped(folder) + ": no whole checkpoint: " + kStateFile + " is missing");
+    return bad_input(escaped(folder) + ": no whole checkpoint: " + kStateFile + " is missing");
   const std::string text = TRY(read_file_limited(path(kStateFile), kMostStateBytes));
   const auto state = parse_state(text);
   if (!state) return in(kStateFile, state.error());

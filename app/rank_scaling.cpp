@@ -21,14 +21,14 @@ constexpr double kMessageNs = 500, kAddedBytesPerNs = 4;
 constexpr double kMemory = 10, kFlopsPerByte = 5;
 constexpr double kGoodEfficiency = 0.9;
 
-struct Unit {
+struct NamedUnit {
   const char* name;
   double value;
 };
 
 // A number and one of these units behind it.
-std::optional<double> with_unit(std::string_view text, std::initializer_list<Unit> units) {
-  for (const Unit& unit : units) {
+std::optional<double> with_unit(std::string_view text, std::initializer_list<NamedUnit> units) {
+  for (const NamedUnit& unit : units) {
     if (!text.ends_with(unit.name)) continue;
     const auto number =
         parse_number<double>(text.substr(0, text.size() - std::string_view(unit.name).size()));

@@ -23,7 +23,7 @@ constexpr double kMinMeasuredNs = 0.5e9;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // One kernel of one side with what it took in each timed step.
-struct KernelTimes {
+struct TimedKernel {
   const KernelInfo* info = nullptr;
   std::int64_t launches = 0;  // per step
   std::vector<double> ns;     // by timed step
@@ -38,8 +38,8 @@ struct Side {
   Resident* resident = nullptr;
   std::int64_t next_step = 1;
   std::vector<double> step_ns, losses;  // losses from step 1
-  std::vector<KernelTimes> kernels;
-  std::map<std::string, KernelTimes> streams;  // GPUs: by the name of the row
+  std::vector<TimedKernel> kernels;
+  std::map<std::string, TimedKernel> streams;  // GPUs: by the name of the row
   double measured_ns = 0;
 
   Result<Block> run(std::int64_t steps, bool timed) {
@@ -68,14 +68,14 @@ struct Side {
     }
     const std::size_t per_step = block.samples.size() / static_cast<std::size_t>(steps);
     for (std::int64_t s = 0; s < steps; ++s) {
-      for (KernelTimes& kernel : kernels) {
+      for (TimedKernel& kernel : kernels) {
         kernel.ns.push_back(0);
         kernel.launches = 0;
       }
       for (std::size_t i = 0; i < per_step; ++i) {
         const KernelSample& sample = block.samples[static_cast<std::size_t>(s) * per_step + i];
         if (sample.plan_step < 0 || static_cast<std::size_t>(sample.plan_step) >= kernels.size()) continue;
-        KernelTimes& kernel = kernels[static_cast<std::size_t>(sample.plan_step)];
+        TimedKernel& kernel = kernels[static_cast<std::size_t>(sample.plan_step)];
         kernel.ns.back() += static_cast<double>(sample.duration_ns);
         ++kernel.launches;
       }
@@ -89,7 +89,7 @@ struct Side {
     for (auto& [name, row] : streams) row.launches = 0;
     const std::size_t timed = kernels.empty() ? 0 : kernels.front().ns.size();
     const auto add = [&](Activity::Kind kind, std::int32_t stream, std::int64_t duration_ns) {
-      KernelTimes& row = streams[stream_row(activity_name(kind), stream)];
+      TimedKernel& row = streams[stream_row(activity_name(kind), stream)];
       row.ns.resize(timed);
       row.ns.back() += static_cast<double>(duration_ns);
       ++row.launches;
@@ -181,7 +181,7 @@ class Table {
  public:
   explicit Table(bool name_nodes) : name_nodes_(name_nodes) {}
   void add(const std::string& key, const std::string& name, const std::string& phase,
-           const KernelTimes& kernel, bool is_b) {
+           const TimedKernel& kernel, bool is_b) {
     const auto [at, fresh] = rows_.try_emplace(key);
     Sums& sums = at->second;
     if (fresh) sums.row.name = name, sums.row.phase = phase;
@@ -228,10 +228,10 @@ class Table {
 // Modules of two runs that name them in different detail.
 class CommonScopes {
  public:
-  CommonScopes(const std::vector<KernelTimes>& a, const std::vector<KernelTimes>& b) {
-    const std::vector<KernelTimes>* const sides[2] = {&a, &b};
+  CommonScopes(const std::vector<TimedKernel>& a, const std::vector<TimedKernel>& b) {
+    const std::vector<TimedKernel>* const sides[2] = {&a, &b};
     for (int side = 0; side < 2; ++side)
-      for (const KernelTimes& kernel : *sides[side]) add(kernel.info->scope, side);
+      for (const TimedKernel& kernel : *sides[side]) add(kernel.info->scope, side);
   }
   // The innermost module around it that both have; empty: there is none.
   std::string of(std::string scope) const {
@@ -258,11 +258,11 @@ class CommonScopes {
   std::map<std::string, int> sides_;  // bit 0: A has it, bit 1: B
 };
 
-void fill_by_scope(const std::vector<KernelTimes>& a, const std::vector<KernelTimes>& b, Comparison& result) {
+void fill_by_scope(const std::vector<TimedKernel>& a, const std::vector<TimedKernel>& b, Comparison& result) {
   const CommonScopes common(a, b);
   Table kernels(true), phases(false), scopes(true);
   for (const auto* side : {&a, &b}) {
-    for (const KernelTimes& kernel : *side) {
+    for (const TimedKernel& kernel : *side) {
       const std::string phase = table_phase(kernel.info->phase), scope = common.of(kernel.info->scope);
       const std::string name = scope.empty() ? "(no module)" : scope;
       kernels.add(name + '\0' + phase, name, phase, kernel, side == &b);
@@ -276,15 +276,15 @@ void fill_by_scope(const std::vector<KernelTimes>& a, const std::vector<KernelTi
   result.scopes = scopes.finish();
 }
 
-void fill_tables(const std::vector<KernelTimes>& a, const std::vector<KernelTimes>& b, Comparison& result) {
+void fill_tables(const std::vector<TimedKernel>& a, const std::vector<TimedKernel>& b, Comparison& result) {
   Provenance provenance;
   for (const auto* side : {&a, &b}) {
-    for (const KernelTimes& kernel : *side) provenance.add(*kernel.info);
+    for (const TimedKernel& kernel : *side) provenance.add(*kernel.info);
   }
   const std::map<std::size_t, std::string> names = provenance.names();
   Table kernels(true), phases(false), scopes(true);
   for (const auto* side : {&a, &b}) {
-    for (const KernelTimes& kernel : *side) {
+    for (const TimedKernel& kernel : *side) {
       const std::string phase = table_phase(kernel.info->phase);
       const std::size_t group = provenance.group(*kernel.info);
       kernels.add(std::to_string(group), names.at(group), phase, kernel, side == &b);
@@ -298,7 +298,7 @@ void fill_tables(const std::vector<KernelTimes>& a, const std::vector<KernelTime
   result.scopes = scopes.finish();
 }
 
-void fill_streams(const std::map<std::string, KernelTimes>& a, const std::map<std::string, KernelTimes>& b,
+void fill_streams(const std::map<std::string, TimedKernel>& a, const std::map<std::string, TimedKernel>& b,
                   Comparison& result) {
   Table streams(false);
   for (const auto* side : {&a, &b}) {
@@ -409,7 +409,7 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
   result.note = stored_note(a.summary, b.summary, foreign);
 
   std::vector<double> times[2], losses[2];
-  std::vector<KernelTimes> kernels[2];
+  std::vector<TimedKernel> kernels[2];
   const RunRecord* const runs[2] = {&a, &b};
   for (int side = 0; side < 2; ++side) {
     for (const StepRow& step : runs[side]->steps) {
@@ -444,7 +444,7 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
     fill_by_scope(kernels[0], kernels[1], result);
   else
     fill_tables(kernels[0], kernels[1], result);
-  std::map<std::string, KernelTimes> streams[2];
+  std::map<std::string, TimedKernel> streams[2];
   for (int side = 0; side < 2; ++side) {
     for (const StreamRow& row : runs[side]->streams) {
       const auto steps = static_cast<double>(row.ns.size());

@@ -19,7 +19,7 @@ std::string hash_of(const std::string& path) {
   return hash.ok() ? *hash : "";
 }
 
-fs::path folder_of(const std::string& session) {
+fs::path session_folder(const std::string& session) {
   std::error_code failed;
   const fs::path full = fs::weakly_canonical(session, failed);
   return (failed ? fs::path(session) : full).parent_path();
@@ -41,7 +41,7 @@ std::string absolute_path(const std::string& path) {
 }
 
 FoundModel find_model(const RunRecord& run, const std::string& session, const std::string& given_path) {
-  const fs::path folder = folder_of(session);
+  const fs::path folder = session_folder(session);
   FoundModel found;
   std::vector<std::string>& paths = found.tried;
   const std::string& recorded = run.summary.model;
@@ -90,7 +90,7 @@ std::string model_from_session(const std::string& model, const std::string& sess
   std::error_code failed;
   const fs::path to = fs::weakly_canonical(absolute_path(model), failed);
   if (failed) return "";
-  return to.lexically_relative(folder_of(session)).string();
+  return to.lexically_relative(session_folder(session)).string();
 }
 
 }  // namespace gradloom

@@ -19,7 +19,6 @@ namespace {
 
 using Kind = ChromeEvent::Kind;
 
-constexpr std::int64_t kThreadBits = 24;  // of globalTid: the process is above them
 constexpr std::int64_t kStepsPerByte = 64, kLeastSteps = 1'000'000'000;  // of SQLite's machine
 
 // "step 12", "train_step_12", "Iteration #12": the number; nothing else is a step.

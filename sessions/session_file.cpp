@@ -15,6 +15,7 @@
 #include <fstream>
 #include <map>
 
+#include "engine/base/input_file.h"
 #include "engine/base/text.h"
 #include "sessions/sqlite_vfs.h"
 #include "sessions/store.h"
@@ -26,11 +27,6 @@ namespace {
 constexpr std::int64_t kQuickCheckBytes = 64 << 20;  // larger files rely on the digests
 constexpr std::int64_t kOpenDeadlineNs = 5'000'000'000;
 constexpr int kBusyMs = 5000;  // for what another process has locked
-
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 

@@ -38,7 +38,6 @@ constexpr const char* kTables =
     " (2, 'CUDA_MEMCPY_KIND_DTOH', 'Device-to-Host'), (8, 'CUDA_MEMCPY_KIND_DTOD', 'Device-to-Device');"
     "INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PRODUCER', 'Gradloom');";
 
-constexpr std::int64_t kThreadBits = 24;                            // of globalTid: the process is above them
 constexpr std::int64_t kLaunching = 1, kHost = 2, kExchanging = 3;  // threads
 constexpr std::int64_t kContext = 1, kPushed = 59, kRuntimeClass = 0;
 

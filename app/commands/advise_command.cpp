@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct AdviseArguments {
   RecipeFlags recipe;
   std::string subject, run = "last";
   double least_percent = 1, seconds = 20;
@@ -27,7 +27,7 @@ Status report(const CommandContext& context, const Advice& advice, double least_
 }  // namespace
 
 CommandRun declare_advise(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AdviseArguments>();
   app.add_option("JOB", options->subject,
                  "ONNX file, a folder that verify wrote, or a session (may come from --recipe)");
   options->recipe.declare(app, false);
@@ -41,7 +41,7 @@ CommandRun declare_advise(CLI::App& app) {
   app.add_flag("--progress", options->progress,
                "with --json: also a line {\"event\":\"progress\",...} for each thing that is looked at");
   return [options](CommandContext& context) -> Status {
-    Options& o = *options;
+    AdviseArguments& o = *options;
     AdviceOptions settings;
     settings.least_share = o.all ? 0 : o.least_percent / 100;
     settings.seconds = o.seconds;

@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct CheckArguments {
   std::vector<std::string> paths;
   std::string samples;
   CheckOptions check;
@@ -58,7 +58,7 @@ class Report {
 }  // namespace
 
 CommandRun declare_check(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckArguments>();
   app.add_option("PATH", options->paths, "folders that are searched for test folders");
   app.add_option("--samples", options->samples,
                  "instead of folders, check the samples of operators whose names match this glob ('*': all)");

@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct CompareArguments {
   RecipeFlags recipe;
   std::vector<std::string> sides;
   std::string session, a, b;
@@ -29,7 +29,8 @@ bool is_file(const std::string& text, const char* suffix) {
 }
 
 // The two sides as recipes: recipe files, runs of the session, or one configuration with two sets of changes.
-Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const Options& options, Store* store) {
+Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const CompareArguments& options,
+                                               Store* store) {
   if (options.sides.size() == 2 && !is_file(options.sides[0], ".onnx")) {
     std::vector<Recipe> recipes;
     for (const std::string& side : options.sides) {
@@ -60,14 +61,14 @@ Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const Options&
   return std::pair{base, b};
 }
 
-std::string side_name(const Options& options, std::size_t i) {
+std::string side_name(const CompareArguments& options, std::size_t i) {
   if (options.sides.size() == 2) return options.sides[i];
   const std::string& changes = i == 0 ? options.a : options.b;
   return changes.empty() ? "unchanged" : changes;
 }
 
-Status report(CommandContext& context, const Options& options, const Comparison& comparison, Store* store,
-              std::int64_t run_a, std::int64_t run_b) {
+Status report(CommandContext& context, const CompareArguments& options, const Comparison& comparison,
+              Store* store, std::int64_t run_a, std::int64_t run_b) {
   if (store) TRY(store->add_comparison(comparison, run_a, run_b));
   if (context.out.json()) context.out.object(Json::parse(comparison_json(comparison)));
   context.out.text(comparison_text(comparison));
@@ -79,7 +80,7 @@ Status report(CommandContext& context, const Options& options, const Comparison&
 }  // namespace
 
 CommandRun declare_compare(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareArguments>();
   app.add_option("SIDES", options->sides, "MODEL, or two recipes (.json), or two runs of --session")
       ->expected(0, 2);
   options->recipe.declare(app, false);
@@ -101,7 +102,7 @@ CommandRun declare_compare(CLI::App& app) {
   app.add_option("--min-groups", options->min_groups, "least number of ABBA groups (two blocks of each side)")
       ->check(CLI::Range(2, 100000));
   return [options](CommandContext& context) -> Status {
-    Options& o = *options;
+    CompareArguments& o = *options;
     if (o.sides.size() == 1) o.recipe.set_model(o.sides[0]);
     std::unique_ptr<Store> store;
     if (!o.session.empty()) store = TRY(Store::open(o.session, StoreMode::write));

@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct InspectArguments {
   std::string model, loss, device;
   std::vector<std::string> dims, freeze, train;
   std::vector<std::string> import_limits, ops;
@@ -235,7 +235,7 @@ void print_limits(const Output& out) {
 }  // namespace
 
 CommandRun declare_inspect(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InspectArguments>();
   app.add_option("MODEL", options->model, "ONNX file");
   app.add_option("--dim", options->dims, "bind a symbolic dimension, NAME=N (repeatable)")
       ->take_all()

@@ -12,7 +12,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct OpenArguments {
   RecipeFlags recipe;
   std::string path, session, script, screenshot, size, theme, keep, remote_program;
   double scale = 0;
@@ -20,7 +20,7 @@ struct Options {
 };
 
 #ifdef GRADLOOM_DESKTOP
-Status open_with(const Options& o, CommandContext& context) {
+Status open_with(const OpenArguments& o, CommandContext& context) {
   OpenOptions options;
   options.session = o.session;
   options.script = o.script;
@@ -62,7 +62,7 @@ Status open_with(const Options& o, CommandContext& context) {
 }  // namespace
 
 CommandRun declare_open(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<OpenArguments>();
   app.add_option(
       "FILE", options->path,
       "ONNX model, session (.db), recipe (.json), a folder that gradloom.torch.capture wrote, or a session of another machine: "

@@ -20,7 +20,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct PlanArguments {
   RecipeFlags recipe;
   bool log = false, kernels = false, dump = false, memory_curve = false, roofline = false;
   std::string on, roofline_by = "kernel";
@@ -31,7 +31,7 @@ struct Options {
   std::size_t boxes = 60;
 };
 
-Result<Cluster> cluster_of(const Options& options) {
+Result<Cluster> cluster_of(const PlanArguments& options) {
   return Cluster{TRY(parse_link(options.link)), TRY(parse_link(options.local_link)),
                  options.ranks_per_machine};
 }
@@ -192,7 +192,7 @@ void print_kernels(const Output& out, const Graph& graph, const Plan& p) {
   out.text(table_text({"#", "phase", "node", "operator", "kernel", "FLOPs", "bytes"}, rows, {1, 2, 3, 4}));
 }
 
-void print_text(const Output& out, const Prepared& prepared, const Options& options,
+void print_text(const Output& out, const Prepared& prepared, const PlanArguments& options,
                 const std::optional<MeasuredCosts>& costs) {
   const Compiled& c = prepared.compiled;
   const Plan& p = c.plan;
@@ -255,7 +255,7 @@ Status print_memory_curve(const CommandContext& context, const Prepared& prepare
 }
 
 // What each kernel is expected to take on a processor, which need not be here.
-Status print_roofline(const Output& out, const Prepared& prepared, const Options& options) {
+Status print_roofline(const Output& out, const Prepared& prepared, const PlanArguments& options) {
   const RooflineGroup group = TRY(parse_roofline_group(options.roofline_by));
   const Compiled& compiled = prepared.compiled;
   const RooflineModel model = roofline_of_plan(compiled.train.graph, compiled.plan, prepared.recipe,
@@ -298,7 +298,8 @@ constexpr std::pair<const char*, ExportPart> kParts[] = {
     {"step", ExportPart::step}, {"gradients", ExportPart::gradients}, {"forward", ExportPart::forward}};
 
 // `part`: what --part says, or stands for it.
-Status write_graph(const Output& out, const Graph& graph, const Options& options, const std::string& wanted) {
+Status write_graph(const Output& out, const Graph& graph, const PlanArguments& options,
+                   const std::string& wanted) {
   for (const auto& [name, part] : kParts) {
     if (wanted != name) continue;
     const ExportedGraph made = TRY(export_graph(graph, part, options.export_graph));
@@ -354,7 +355,7 @@ std::string stage_text(const StagedGraph& at) {
 }
 
 // --at: the graph as it was on its way. Before autodiff it is the forward graph.
-Status print_stage(const CommandContext& context, const Prepared& prepared, const Options& options) {
+Status print_stage(const CommandContext& context, const Prepared& prepared, const PlanArguments& options) {
   const Output& out = context.out;
   if (options.log || options.memory_curve || !options.explain.empty() || !options.diff.empty())
     return Error{Errc::usage, "--at goes with --dump, --export-graph or --kernels"};
@@ -386,7 +387,8 @@ Status print_stage(const CommandContext& context, const Prepared& prepared, cons
   return {};
 }
 
-Status write_for_viewers(const CommandContext& context, const Prepared& prepared, const Options& options) {
+Status write_for_viewers(const CommandContext& context, const Prepared& prepared,
+                         const PlanArguments& options) {
   if (!options.part.empty()) return Error{Errc::usage, "--part is for .onnx files"};
   const WrittenGraph made =
       TRY(write_viewers_graph(prepared, {options.boxes}, options.export_graph, context.stop));
@@ -396,7 +398,7 @@ Status write_for_viewers(const CommandContext& context, const Prepared& prepared
   return {};
 }
 
-void declare_roofline(CLI::App& app, const std::shared_ptr<Options>& options) {
+void declare_roofline(CLI::App& app, const std::shared_ptr<PlanArguments>& options) {
   auto* const roofline = app.add_flag(
       "--roofline", options->roofline,
       "what each kernel is expected to take on a processor, from its FLOPs and bytes and what the processor "
@@ -418,7 +420,7 @@ void declare_roofline(CLI::App& app, const std::shared_ptr<Options>& options) {
 }  // namespace
 
 CommandRun declare_plan(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanArguments>();
   options->recipe.declare(app);
   app.add_flag("--log", options->log, "list every match of every pass, and why a pass did not match");
   app.add_flag("--kernels", options->kernels, "list the kernels in order");

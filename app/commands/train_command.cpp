@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct TrainArguments {
   TrainFlags flags;
   bool paced = false;
   double silence_s = 600;
@@ -17,7 +17,7 @@ struct Options {
 }  // namespace
 
 CommandRun declare_train(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainArguments>();
   options->flags.declare(app);
   app.add_flag("--paced", options->paced,
                "run the number of steps read from each line of stdin and report their time (for benchmarks)");

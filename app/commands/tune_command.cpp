@@ -15,7 +15,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct TuneArguments {
   RecipeFlags recipe;
   double seconds = 60;
   bool worth = false, progress = false;
@@ -89,7 +89,7 @@ void print_trials(const Output& out, const Tuned& tuned) {
 }
 
 // A run of the chosen configuration in the session, and the recipe with what it promises of its replay.
-Result<Recipe> record(CommandContext& context, Recipe recipe, const Options& options,
+Result<Recipe> record(CommandContext& context, Recipe recipe, const TuneArguments& options,
                       const std::string& name) {
   context.out.progress("tune", 1, "a run of " + name);
   recipe.expect.reset();
@@ -102,7 +102,7 @@ Result<Recipe> record(CommandContext& context, Recipe recipe, const Options& opt
   return recipe_with_expectations(TRY(store->load_run(TRY(store->find_run(name)))));
 }
 
-Status report(CommandContext& context, const Options& options, const Tuned& tuned, const Recipe& job) {
+Status report(CommandContext& context, const TuneArguments& options, const Tuned& tuned, const Recipe& job) {
   const TuneRow& best = tuned.rows[tuned.best];
   if (!context.out.json()) {
     print_trials(context.out, tuned);
@@ -138,7 +138,7 @@ Status report(CommandContext& context, const Options& options, const Tuned& tune
 }
 
 // --worth: the table of passes instead of a search.
-Status report_worth(CommandContext& context, const Options& options, const MeasuredWorth& worth) {
+Status report_worth(CommandContext& context, const TuneArguments& options, const MeasuredWorth& worth) {
   const std::string text = worth_text(worth.table);
   context.out.text(text.empty() ? "no pass does anything to this job" : text);
   Json json = worth_json(worth.table);
@@ -153,7 +153,7 @@ Status report_worth(CommandContext& context, const Options& options, const Measu
 }  // namespace
 
 CommandRun declare_tune(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneArguments>();
   options->recipe.declare(app);
   app.add_option("--seconds", options->seconds, "time for the search")->check(CLI::Range(1.0, 604800.0));
   app.add_option("--session", options->session,
@@ -171,7 +171,7 @@ CommandRun declare_tune(CLI::App& app) {
       "with --json: also a line {\"event\":\"progress\",...} before each measurement, with the seconds "
       "that are left");
   return [options](CommandContext& context) -> Status {
-    const Options& o = *options;
+    const TuneArguments& o = *options;
     const Recipe job = TRY(o.recipe.resolve());
     TuneOptions settings;
     settings.seconds = o.seconds;

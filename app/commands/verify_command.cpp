@@ -13,7 +13,7 @@
 namespace gradloom {
 namespace {
 
-struct Options {
+struct VerifyArguments {
   RecipeFlags recipe;
   VerifyOptions verify;
   bool progress = false;
@@ -93,7 +93,7 @@ void print_text(const Output& out, const Prepared& job, const Verification& veri
 }  // namespace
 
 CommandRun declare_verify(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyArguments>();
   options->recipe.declare(app);
   app.add_option(
       "--out", options->verify.out,

@@ -11,19 +11,19 @@
 namespace gradloom {
 namespace {
 
-constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 // The number that a file holds; none where there is no file, or "max" in it.
 std::int64_t number_in(const std::string& path) {
   std::ifstream in(path);
-  std::int64_t number = kNone;
-  return in >> number && number >= 0 ? number : kNone;
+  std::int64_t number = kNoLimit;
+  return in >> number && number >= 0 ? number : kNoLimit;
 }
 
 // Of a group and of all around it: each limits what is inside. The outermost is looked at even where the
 // group is not to be seen: a container may see its own as the outermost, and be told of the path outside.
 std::int64_t limit_of(const std::string& mount, std::string group, const char* file) {
-  std::int64_t limit = kNone;
+  std::int64_t limit = kNoLimit;
   for (;;) {
     limit = std::min(limit, number_in(mount + group + "/" + file));
     const std::size_t slash = group.rfind('/');
@@ -36,7 +36,7 @@ std::int64_t limit_of(const std::string& mount, std::string group, const char* f
 
 // A line of `membership` is "number:controllers:group": 0 and none for version 2, else version 1.
 std::int64_t cgroup_memory_limit(const std::string& membership, const std::string& mounts) {
-  std::int64_t limit = kNone;
+  std::int64_t limit = kNoLimit;
   std::istringstream lines(membership);
   for (std::string line; std::getline(lines, line);) {
     const std::size_t first = line.find(':');

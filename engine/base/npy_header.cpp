@@ -22,8 +22,6 @@ constexpr Descr kDescrs[] = {
 
 constexpr std::size_t kMaxRank = 32;  // NumPy's own limit
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 Result<DType> dtype_of_descr(const std::string& descr) {
   for (const Descr& known : kDescrs) {
     // One-byte types have no byte order: NumPy writes '|', others '<'.
@@ -32,7 +30,7 @@ Result<DType> dtype_of_descr(const std::string& descr) {
       return known.dtype;
     }
   }
-  return bad("has element type '" + escaped(descr) + "', which is not supported");
+  return bad_input("has element type '" + escaped(descr) + "', which is not supported");
 }
 
 class HeaderParser {
@@ -49,7 +47,7 @@ class HeaderParser {
       TRY(expect(':'));
       bool& seen = key == "descr" ? has_descr : key == "fortran_order" ? has_order : has_shape;
       if (key != "descr" && key != "fortran_order" && key != "shape")
-        return bad("has the unknown header key '" + escaped(key) + "'");
+        return bad_input("has the unknown header key '" + escaped(key) + "'");
       if (seen) return damaged();
       seen = true;
       if (key == "descr") descr = TRY(quoted());
@@ -63,12 +61,14 @@ class HeaderParser {
     skip_spaces();
     if (position_ != text_.size() || !has_descr || !has_order || !has_shape) return damaged();
     type.dtype = TRY(dtype_of_descr(descr));
-    if (fortran) return bad("is in Fortran order, which is not supported");
+    if (fortran) return bad_input("is in Fortran order, which is not supported");
     return type;
   }
 
  private:
-  Error damaged() const { return bad("has a damaged header near character " + std::to_string(position_)); }
+  Error damaged() const {
+    return bad_input("has a damaged header near character " + std::to_string(position_));
+  }
 
   void skip_spaces() {
     while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\n')) ++position_;

@@ -28,8 +28,6 @@ constexpr std::int64_t kMaxEntries = 65534, kMaxDirectoryBytes = 64 << 20, kMaxH
 constexpr std::int64_t kMaxInflation = 1040;  // deflate's own bound is 1032
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 std::uint64_t little(std::string_view bytes, std::size_t offset, int count) {
   std::uint64_t value = 0;
   for (int i = count; i-- > 0;)
@@ -69,7 +67,7 @@ class EntryReader {
   }
 
   Status read(void* to, std::int64_t count) {
-    if (count > entry_.bytes - done_) return bad("ends too early");
+    if (count > entry_.bytes - done_) return bad_input("ends too early");
     char* cursor = static_cast<char*>(to);
     while (count > 0) {
       const std::int64_t chunk = std::min<std::int64_t>(count, 1 << 24);
@@ -83,8 +81,9 @@ class EntryReader {
   }
 
   Status finish() const {
-    if (done_ != entry_.bytes) return bad("has " + std::to_string(entry_.bytes - done_) + " bytes too many");
-    if (crc_ != entry_.crc) return bad("is damaged: its checksum is wrong");
+    if (done_ != entry_.bytes)
+      return bad_input("has " + std::to_string(entry_.bytes - done_) + " bytes too many");
+    if (crc_ != entry_.crc) return bad_input("is damaged: its checksum is wrong");
     return {};
   }
 
@@ -103,7 +102,7 @@ class EntryReader {
       if (stream_.avail_in == 0) {
         const std::int64_t chunk =
             std::min<std::int64_t>(end - position_, static_cast<std::int64_t>(sizeof buffer_));
-        if (chunk == 0) return bad("is damaged: its compressed data ends too early");
+        if (chunk == 0) return bad_input("is damaged: its compressed data ends too early");
         TRY(file_.read_at(position_, buffer_, chunk));
         position_ += chunk;
         stream_.next_in = buffer_;
@@ -111,8 +110,8 @@ class EntryReader {
       }
       const int result = ::inflate(&stream_, Z_NO_FLUSH);
       if (result == Z_STREAM_END && stream_.avail_out > 0)
-        return bad("is damaged: its compressed data ends too early");
-      if (result != Z_OK && result != Z_STREAM_END) return bad("is damaged: it cannot be inflated");
+        return bad_input("is damaged: its compressed data ends too early");
+      if (result != Z_OK && result != Z_STREAM_END) return bad_input("is damaged: it cannot be inflated");
     }
     return {};
   }
@@ -135,11 +134,12 @@ struct ArrayHeader {
 template <class Read>
 Result<ArrayHeader> read_array_header(std::int64_t bytes, const Read& read) {
   std::string head(10, '\0');
-  if (bytes < 10) return bad("is not an array: too short");
+  if (bytes < 10) return bad_input("is not an array: too short");
   TRY(read(head.data(), 10));
-  if (head.compare(0, kNpyMagic.size(), kNpyMagic) != 0) return bad("is not a NumPy array");
+  if (head.compare(0, kNpyMagic.size(), kNpyMagic) != 0) return bad_input("is not a NumPy array");
   const int major = static_cast<unsigned char>(head[6]);
-  if (major < 1 || major > 3) return bad("has the unknown array format version " + std::to_string(major));
+  if (major < 1 || major > 3)
+    return bad_input("has the unknown array format version " + std::to_string(major));
   std::int64_t header_bytes = static_cast<std::int64_t>(little(head, 8, 2));
   std::int64_t start = 10;
   if (major > 1) {
@@ -149,15 +149,15 @@ Result<ArrayHeader> read_array_header(std::int64_t bytes, const Read& read) {
     start = 12;
   }
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes - start)
-    return bad("has a header that is too long");
+    return bad_input("has a header that is too long");
   std::string header(static_cast<std::size_t>(header_bytes), '\0');
   TRY(read(header.data(), header_bytes));
   ArrayHeader array{TRY(parse_npy_header(header)), start + header_bytes, 0};
   const std::int64_t count = TRY(checked_element_count(array.type.shape, dtype_bytes(array.type.dtype)));
   array.data_bytes = count * static_cast<std::int64_t>(dtype_bytes(array.type.dtype));
   if (array.data_bytes != bytes - array.header_bytes) {
-    return bad("is " + to_string(array.type) + " and needs " + std::to_string(array.data_bytes) +
-               " bytes, but has " + std::to_string(bytes - array.header_bytes));
+    return bad_input("is " + to_string(array.type) + " and needs " + std::to_string(array.data_bytes) +
+                     " bytes, but has " + std::to_string(bytes - array.header_bytes));
   }
   return array;
 }
@@ -182,7 +182,7 @@ Result<Tensor> read_array(const std::string& name, const NpzWanted& wanted, std:
 
 // The end record, searched backwards over the longest comment it may have.
 Result<std::string> read_directory(const InputFile& file, std::int64_t* entries, std::int64_t* offset) {
-  if (file.size() < kEndBytes) return bad("not a zip archive");
+  if (file.size() < kEndBytes) return bad_input("not a zip archive");
   const std::int64_t tail_bytes = std::min<std::int64_t>(file.size(), kEndBytes + 65535);
   std::string tail(static_cast<std::size_t>(tail_bytes), '\0');
   TRY(file.read_at(file.size() - tail_bytes, tail.data(), tail_bytes));
@@ -192,7 +192,7 @@ Result<std::string> read_directory(const InputFile& file, std::int64_t* entries,
                          tail_bytes - kEndBytes - at)) {
     --at;
   }
-  if (at < 0) return bad("not a zip archive, or truncated: it has no end record");
+  if (at < 0) return bad_input("not a zip archive, or truncated: it has no end record");
   const auto field = [&](std::size_t where, int count) {
     return static_cast<std::int64_t>(little(tail, static_cast<std::size_t>(at) + where, count));
   };
@@ -200,12 +200,12 @@ Result<std::string> read_directory(const InputFile& file, std::int64_t* entries,
   const std::int64_t directory_bytes = field(12, 4);
   *offset = field(16, 4);
   if (field(4, 2) != 0 || field(6, 2) != 0 || field(8, 2) != *entries)
-    return bad("archives of several disks are not supported");
+    return bad_input("archives of several disks are not supported");
   if (*entries > kMaxEntries || *offset == 0xffffffff)
     return Error{Errc::limit, "archives over 4 GiB or of more than 65534 arrays are not supported"};
   if (directory_bytes > kMaxDirectoryBytes) return Error{Errc::limit, "the archive's directory is too long"};
   if (*offset + directory_bytes > file.size() - tail_bytes + at)
-    return bad("the archive's directory lies outside it");
+    return bad_input("the archive's directory lies outside it");
   std::string directory(static_cast<std::size_t>(directory_bytes), '\0');
   TRY(file.read_at(*offset, directory.data(), directory_bytes));
   return directory;
@@ -223,16 +223,16 @@ Status read_zip64(std::string_view extra, Entry& entry) {
     if (id == 1) {
       for (std::int64_t* value : {&entry.bytes, &entry.packed_bytes, &entry.offset}) {
         if (*value != kMissing) continue;
-        if (stop - cursor < 8) return bad("has a damaged size");
+        if (stop - cursor < 8) return bad_input("has a damaged size");
         *value = static_cast<std::int64_t>(little(extra, cursor, 8));
-        if (*value < 0) return bad("has a damaged size");
+        if (*value < 0) return bad_input("has a damaged size");
         cursor += 8;
       }
       return {};
     }
     at = stop;
   }
-  return bad("has a damaged size");
+  return bad_input("has a damaged size");
 }
 
 Result<std::vector<Entry>> read_entries(const InputFile& file) {
@@ -243,7 +243,7 @@ Result<std::vector<Entry>> read_entries(const InputFile& file) {
   for (std::int64_t i = 0; i < count; ++i) {
     if (directory.size() - at < static_cast<std::size_t>(kCentralBytes) ||
         little(directory, at, 4) != kCentralSignature) {
-      return bad("the archive's directory is damaged");
+      return bad_input("the archive's directory is damaged");
     }
     const auto field = [&](std::size_t where, int bytes) {
       return static_cast<std::int64_t>(little(directory, at + where, bytes));
@@ -252,7 +252,7 @@ Result<std::vector<Entry>> read_entries(const InputFile& file) {
                extra_bytes = static_cast<std::size_t>(field(30, 2));
     const std::size_t whole = static_cast<std::size_t>(kCentralBytes) + name_bytes + extra_bytes +
                               static_cast<std::size_t>(field(32, 2));
-    if (whole > directory.size() - at) return bad("the archive's directory is damaged");
+    if (whole > directory.size() - at) return bad_input("the archive's directory is damaged");
     Entry entry;
     entry.name = directory.substr(at + kCentralBytes, name_bytes);
     entry.method = static_cast<int>(field(10, 2));
@@ -261,18 +261,18 @@ Result<std::vector<Entry>> read_entries(const InputFile& file) {
     entry.bytes = field(24, 4);
     entry.offset = field(42, 4);
     const std::string owner = "array '" + escaped(entry.name) + "'";
-    if ((field(8, 2) & 1) != 0) return bad(owner + " is encrypted");
+    if ((field(8, 2) & 1) != 0) return bad_input(owner + " is encrypted");
     if (entry.method != 0 && entry.method != Z_DEFLATED)
-      return bad(owner + " is compressed by method " + std::to_string(entry.method) +
-                 ", which is not supported");
+      return bad_input(owner + " is compressed by method " + std::to_string(entry.method) +
+                       ", which is not supported");
     if (Status s = read_zip64(
             std::string_view(directory).substr(at + kCentralBytes + name_bytes, extra_bytes), entry);
         !s.ok())
       return with_context(s.error(), owner);
-    if (entry.method == 0 && entry.bytes != entry.packed_bytes) return bad(owner + " has two sizes");
-    if (entry.bytes / kMaxInflation > entry.packed_bytes) return bad(owner + " cannot be that large");
+    if (entry.method == 0 && entry.bytes != entry.packed_bytes) return bad_input(owner + " has two sizes");
+    if (entry.bytes / kMaxInflation > entry.packed_bytes) return bad_input(owner + " cannot be that large");
     if (entry.offset > directory_offset - kLocalBytes || entry.packed_bytes > directory_offset)
-      return bad(owner + " lies outside the archive");
+      return bad_input(owner + " lies outside the archive");
     entries.push_back(std::move(entry));
     at += whole;
   }
@@ -290,12 +290,12 @@ Status locate_entries(const InputFile& file, std::vector<Entry>& entries) {
     const std::string owner = "array '" + escaped(entry->name) + "'";
     std::string local(kLocalBytes, '\0');
     TRY(file.read_at(entry->offset, local.data(), kLocalBytes));
-    if (little(local, 0, 4) != kLocalSignature) return bad(owner + " is damaged: it has no header");
-    if (entry->offset < end) return bad(owner + " overlaps another array");
+    if (little(local, 0, 4) != kLocalSignature) return bad_input(owner + " is damaged: it has no header");
+    if (entry->offset < end) return bad_input(owner + " overlaps another array");
     entry->data_offset =
         entry->offset + kLocalBytes + static_cast<std::int64_t>(little(local, 26, 2) + little(local, 28, 2));
     if (entry->packed_bytes > file.size() - entry->data_offset)
-      return bad(owner + " lies outside the archive");
+      return bad_input(owner + " lies outside the archive");
     end = entry->data_offset + entry->packed_bytes;
   }
   return {};
@@ -310,7 +310,7 @@ Result<std::map<std::string, Tensor>> read_archive(const InputFile& file, const 
     const std::string owner = "array '" + escaped(entry.name) + "'";
     std::string name = entry.name;
     if (name.size() > 4 && name.compare(name.size() - 4, 4, ".npy") == 0) name.resize(name.size() - 4);
-    if (arrays.count(name) != 0) return bad(owner + " occurs twice");
+    if (arrays.count(name) != 0) return bad_input(owner + " occurs twice");
     EntryReader reader(file, entry);
     TRY(reader.start());
     Result<Tensor> tensor = read_array(name, wanted, entry.bytes, budget_bytes,
@@ -333,7 +333,7 @@ Result<std::map<std::string, Tensor>> read_any(const InputFile& file, const std:
                                                const NpzWanted& wanted) {
   std::string magic(kNpyMagic.size(), '\0');
   if (file.size() < static_cast<std::int64_t>(magic.size()))
-    return bad("neither a zip archive nor a NumPy array");
+    return bad_input("neither a zip archive nor a NumPy array");
   TRY(file.read_at(0, magic.data(), static_cast<std::int64_t>(magic.size())));
   if (magic != kNpyMagic) return read_archive(file, wanted);
   std::int64_t position = 0, budget_bytes = memory_budget_bytes();

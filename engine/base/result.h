@@ -25,6 +25,7 @@ struct Error {
   Errc code = Errc::bug;
   std::string message;
 };
+inline Error bad_input(std::string message) { return {Errc::bad_input, std::move(message)}; }
 
 template <class T>
 class [[nodiscard]] Result {

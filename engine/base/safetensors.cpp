@@ -34,8 +34,6 @@ constexpr Named kTypes[] = {
     {DType::f8e5m2, "F8_E5M2"}, {DType::f8e8m0, "F8_E8M0"},
 };
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 struct Entry {
   std::string name;
   std::optional<DType> dtype;
@@ -69,7 +67,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
     if (depth_ == 1) return begin_entry(text);
     key_ = text;
     return in_metadata_ || key_ == "dtype" || key_ == "shape" || key_ == "data_offsets" ||
-           fail(bad(subject() + " has the unknown key '" + escaped(key_) + "'"));
+           fail(bad_input(subject() + " has the unknown key '" + escaped(key_) + "'"));
   }
   bool string(string_t& text) override {
     if (depth_ != 2 || in_list_) return refuse();
@@ -77,13 +75,13 @@ class HeaderReader : public nlohmann::json_sax<json> {
       if (static_cast<std::int64_t>(metadata.size()) >= kMostMetadata)
         return fail({Errc::limit, "has more than " + std::to_string(kMostMetadata) + " entries of metadata"});
       return metadata.emplace(key_, text).second ||
-             fail(bad("has the metadata '" + escaped(key_) + "' twice"));
+             fail(bad_input("has the metadata '" + escaped(key_) + "' twice"));
     }
     if (key_ != "dtype" || entries.back().dtype) return refuse();
     for (const Named& known : kTypes)
       if (text == known.name) entries.back().dtype = known.dtype;
-    return entries.back().dtype.has_value() ||
-           fail(bad(subject() + " has the element type '" + escaped(text) + "', which is not supported"));
+    return entries.back().dtype.has_value() || fail(bad_input(subject() + " has the element type '" +
+                                                              escaped(text) + "', which is not supported"));
   }
   bool start_array(std::size_t /*elements*/) override {
     if (depth_ != 2 || in_metadata_ || in_list_ || key_ == "dtype") return refuse();
@@ -99,7 +97,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
       return true;
     }
     if (list_.size() != 2 || list_[0] > list_[1])
-      return fail(bad(subject() + " needs the places of its first byte and behind its last"));
+      return fail(bad_input(subject() + " needs the places of its first byte and behind its last"));
     entries.back().begin = list_[0];
     entries.back().end = list_[1];
     return true;
@@ -119,7 +117,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   bool boolean(bool /*value*/) override { return refuse(); }
   bool binary(binary_t& /*value*/) override { return refuse(); }
   bool parse_error(std::size_t at, const std::string& /*token*/, const json::exception& /*why*/) override {
-    return fail(bad("has a damaged header near byte " + std::to_string(8 + at)));
+    return fail(bad_input("has a damaged header near byte " + std::to_string(8 + at)));
   }
 
  private:
@@ -127,14 +125,14 @@ class HeaderReader : public nlohmann::json_sax<json> {
     error = std::move(why);
     return false;
   }
-  bool refuse() { return fail(bad(subject() + " has a damaged header")); }
+  bool refuse() { return fail(bad_input(subject() + " has a damaged header")); }
   std::string subject() const {
     return entries.empty() || in_metadata_ || depth_ < 2 ? "the file"
                                                          : "tensor '" + escaped(entries.back().name) + "'";
   }
   bool begin_entry(const std::string& name) {
     in_metadata_ = name == kMetadata;
-    if (in_metadata_) return metadata.empty() || fail(bad("has metadata twice"));
+    if (in_metadata_) return metadata.empty() || fail(bad_input("has metadata twice"));
     if (static_cast<std::int64_t>(entries.size()) >= kMostSafetensors)
       return fail({Errc::limit, "has more than " + std::to_string(kMostSafetensors) + " tensors"});
     entries.push_back({name, {}, {}});
@@ -143,7 +141,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   bool complete() {
     const Entry& e = entries.back();
     return (e.dtype && e.shape && e.end >= 0) ||
-           fail(bad("tensor '" + escaped(e.name) + "' lacks dtype, shape or data_offsets"));
+           fail(bad_input("tensor '" + escaped(e.name) + "' lacks dtype, shape or data_offsets"));
   }
 
   int depth_ = 0;  // objects that are open
@@ -164,33 +162,35 @@ Status check_places(std::vector<Entry>& entries, std::int64_t data_bytes) {
     if (!count) return with_context(count.error(), tensor);
     const std::int64_t bytes = *count * static_cast<std::int64_t>(dtype_bytes(*e.dtype));
     if (bytes != e.end - e.begin)
-      return bad(tensor + " is " + to_string(Type{*e.dtype, *e.shape}) + " and needs " +
-                 std::to_string(bytes) + " bytes, but has " + std::to_string(e.end - e.begin));
+      return bad_input(tensor + " is " + to_string(Type{*e.dtype, *e.shape}) + " and needs " +
+                       std::to_string(bytes) + " bytes, but has " + std::to_string(e.end - e.begin));
     if (e.begin != at)
-      return bad(tensor + (e.begin < at ? " overlaps the one before it" : " leaves a hole before it"));
+      return bad_input(tensor + (e.begin < at ? " overlaps the one before it" : " leaves a hole before it"));
     if (e.end > data_bytes)
-      return bad("truncated: " + tensor + " ends at byte " + std::to_string(e.end) +
-                 " of the data, which have " + std::to_string(data_bytes));
+      return bad_input("truncated: " + tensor + " ends at byte " + std::to_string(e.end) +
+                       " of the data, which have " + std::to_string(data_bytes));
     at = e.end;
   }
-  if (at != data_bytes) return bad(std::to_string(data_bytes - at) + " bytes at its end belong to no tensor");
+  if (at != data_bytes)
+    return bad_input(std::to_string(data_bytes - at) + " bytes at its end belong to no tensor");
   return {};
 }
 
 Result<std::string> read_header(const InputFile& file) {
   unsigned char length[8];
-  if (file.size() < 8) return bad("not a safetensors file: shorter than 8 bytes");
+  if (file.size() < 8) return bad_input("not a safetensors file: shorter than 8 bytes");
   TRY(file.read_unchanged(0, length, 8));
   std::uint64_t bytes = 0;
   for (int i = 8; i-- > 0;) bytes = bytes << 8 | length[i];
   if (bytes > static_cast<std::uint64_t>(file.size() - 8))
-    return bad("not a safetensors file, or truncated: its header would end behind it");
+    return bad_input("not a safetensors file, or truncated: its header would end behind it");
   if (bytes > static_cast<std::uint64_t>(kMostSafetensorsHeaderBytes))
     return Error{Errc::limit, "its header is longer than the format's limit of " +
                                   std::to_string(kMostSafetensorsHeaderBytes) + " bytes"};
   std::string header(bytes, '\0');
   TRY(file.read_unchanged(8, header.data(), static_cast<std::int64_t>(bytes)));
-  if (header.empty() || header[0] != '{') return bad("not a safetensors file: its header is no JSON object");
+  if (header.empty() || header[0] != '{')
+    return bad_input("not a safetensors file: its header is no JSON object");
   return header;
 }
 
@@ -220,14 +220,14 @@ Result<Safetensors> read(const std::shared_ptr<const InputFile>& file) {
       tensor = std::move(values).value();
     }
     if (!out.tensors.emplace(std::move(e.name), std::move(tensor)).second)
-      return bad("has two tensors of one name");
+      return bad_input("has two tensors of one name");
   }
   return out;
 }
 
 Result<std::string> quoted(const std::string& text) {
   std::string in_quotes = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
-  if (json::parse(in_quotes) != json(text)) return bad("the name '" + escaped(text) + "' is not UTF-8");
+  if (json::parse(in_quotes) != json(text)) return bad_input("the name '" + escaped(text) + "' is not UTF-8");
   return in_quotes;
 }
 

@@ -35,8 +35,6 @@ namespace {
 constexpr int kOldestOpset = 1, kNewestOpset = 28;
 constexpr int kOldestIr = 3, kNewestIr = 13;
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 std::string quoted(const std::string& name) { return "'" + escaped(name) + "'"; }
 
 class Importer {
@@ -101,8 +99,8 @@ class Importer {
         model_.producer_name() + (model_.producer_version().empty() ? "" : " " + model_.producer_version());
     out_.graph.name = proto_.name();
     if (model_.ir_version() < kOldestIr) {
-      return bad("IR version " + std::to_string(model_.ir_version()) + " is not supported (" +
-                 std::to_string(kOldestIr) + " and newer)");
+      return bad_input("IR version " + std::to_string(model_.ir_version()) + " is not supported (" +
+                       std::to_string(kOldestIr) + " and newer)");
     }
     if (model_.ir_version() > kNewestIr) {
       out_.notes.push_back("IR version " + std::to_string(model_.ir_version()) +
@@ -111,7 +109,7 @@ class Importer {
     for (const auto& import : model_.opset_import()) {
       if (!reader_.vocabulary.opsets.try_emplace(canonical_domain(import.domain()), import.version())
                .second) {
-        return bad("the opset of domain " + quoted(import.domain()) + " is given twice");
+        return bad_input("the opset of domain " + quoted(import.domain()) + " is given twice");
       }
     }
     const auto own = reader_.vocabulary.opsets.find("");
@@ -129,7 +127,7 @@ class Importer {
 
   // What ONNX's operators mean is not known: such a model can only be looked at.
   Status no_version(const std::string& problem) {
-    if (!options_.allow_unknown) return bad(problem);
+    if (!options_.allow_unknown) return bad_input(problem);
     reader_.vocabulary.problem = problem;
     out_.notes.push_back(problem);
     return {};
@@ -206,8 +204,8 @@ class Importer {
     for (std::size_t i = 0; equal && i < type.shape.size(); ++i)
       equal = type.shape[i] < 0 || type.shape[i] == data.shape()[i];
     if (!equal)
-      return bad("input " + quoted(name) + " is " + to_string(type) + ", its known contents are " +
-                 to_string(data.type()));
+      return bad_input("input " + quoted(name) + " is " + to_string(type) + ", its known contents are " +
+                       to_string(data.type()));
     top_.values[name] = builder_.constant(std::move(data), name);
     return {};
   }
@@ -240,7 +238,7 @@ class Importer {
   Status read_outputs() {
     for (const auto& output : proto_.output()) {
       const ValueId id = top_.find(output.name());
-      if (id == kNone) return bad("graph output " + quoted(output.name()) + " is produced by nothing");
+      if (id == kNone) return bad_input("graph output " + quoted(output.name()) + " is produced by nothing");
       if (NodeReader::is_sequence(id) || !is_tensor(output.type())) {
         TRY(refuse_output(output.name()));
         continue;
@@ -258,7 +256,7 @@ class Importer {
   Status refuse_output(const std::string& name) {
     const std::string problem =
         "graph output " + quoted(name) + " is no tensor: sequences, maps and optionals are not supported";
-    if (!options_.allow_unknown) return bad(problem);
+    if (!options_.allow_unknown) return bad_input(problem);
     out_.unknown.push_back({name, "graph output", "", "", "no tensor"});
     out_.notes.push_back(problem);
     return {};

@@ -70,18 +70,18 @@ class AdviceTest : public ::testing::Test {
  protected:
   // A job of a model in ONNX's text syntax; `weights`: its trained parameters.
   Recipe job_of(const std::string& text, const std::map<std::string, std::vector<std::int64_t>>& weights) {
-    onnx::ModelProto model = testing::model_from_text(text);
+    onnx::ModelProto model = test::model_from_text(text);
     for (const auto& [name, dims] : weights) {
       std::int64_t count = 1;
       for (const std::int64_t dim : dims) count *= dim;
       std::vector<float> numbers(static_cast<std::size_t>(count));
       for (std::size_t i = 0; i < numbers.size(); ++i)
         numbers[i] = static_cast<float>((i * i * 7919 + i) % 201) / 2000 - 0.05f;
-      testing::add_floats(model, name, dims, numbers);
+      test::add_floats(model, name, dims, numbers);
     }
     Recipe recipe;
     recipe.model = folder_ / ("model" + std::to_string(models_++) + ".onnx");
-    testing::write_bytes(recipe.model, model.SerializeAsString());
+    test::write_bytes(recipe.model, model.SerializeAsString());
     recipe.threads = 1;
     set_pipeline(recipe, default_pipeline());
     return recipe;

@@ -179,11 +179,11 @@ TEST_F(AdviceTest, PaddingThatIsComputed) {
                                      {"w2", {1024, 64}},
                                      {"wp", {64, 16}}});
     onnx::ModelProto model;
-    EXPECT_TRUE(model.ParseFromString(testing::read_bytes(recipe.model)));
-    testing::add_ints(model, "keys", {3}, {8, 1, 32});
-    testing::add_ints(model, "zero", {}, {0});
-    testing::add_floats(model, "low", {}, {-1e30f});
-    testing::write_bytes(recipe.model, model.SerializeAsString());
+    EXPECT_TRUE(model.ParseFromString(test::read_bytes(recipe.model)));
+    test::add_ints(model, "keys", {3}, {8, 1, 32});
+    test::add_ints(model, "zero", {}, {0});
+    test::add_floats(model, "low", {}, {-1e30f});
+    test::write_bytes(recipe.model, model.SerializeAsString());
     recipe.freeze = {"low"};
     Tensor ids(DType::i64, {2, 8, 32}), mask(DType::i64, {2, 8, 32});
     for (std::int64_t i = 0; i < mask.count(); ++i)

@@ -74,7 +74,7 @@ TEST_F(Check, EveryWrongGradientFails) {
 TEST_F(Check, A16BitReferenceThatWasRoundedOftenerIsNoFailure) {
   fs::remove_all(folder_);
   fs::create_directories(folder_ / "test_data_set_0");
-  const auto model = gradloom::testing::model_from_text("g (float16[4] x) => (float16[4] y) { y = Exp(x) }");
+  const auto model = gradloom::test::model_from_text("g (float16[4] x) => (float16[4] y) { y = Exp(x) }");
   std::ofstream(folder_ / "model.onnx", std::ios::binary) << model.SerializeAsString();
   const auto write = [&](const char* file, const std::vector<double>& values) {
     const NamedTensor tensor{"", Tensor::from_f64(DType::f16, {4}, values)};

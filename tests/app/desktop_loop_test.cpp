@@ -8,7 +8,7 @@ namespace {
 class DesktopLoop : public WindowScript {};
 
 TEST_F(DesktopLoop, ItsTimelineComesToTheFrontAndSaysWhatTheEngineHas) {
-  testing::write_tiny_loop(file("s.db"), 9, true);
+  test::write_tiny_loop(file("s.db"), 9, true);
   EXPECT_EQ(open(file("s.db"),
                  "wait idle\n"
                  "expect loop.verdict \"the engine computes 40.0 %*1.25x\"\n"
@@ -33,7 +33,7 @@ TEST_F(DesktopLoop, ItsTimelineComesToTheFrontAndSaysWhatTheEngineHas) {
 }
 
 TEST_F(DesktopLoop, WithoutTimedKernelsTheStepsAreThere) {
-  testing::write_tiny_loop(file("s.db"), 5, false);
+  test::write_tiny_loop(file("s.db"), 5, false);
   EXPECT_EQ(open(file("s.db"),
                  "wait idle\n"
                  "expect timeline.canvas 5\n"

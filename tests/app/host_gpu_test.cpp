@@ -44,7 +44,7 @@ std::string test_name(std::string name) {
 }
 
 // Losses of `steps` steps, pipelined as training does.
-std::vector<double> losses(const Recipe& recipe, std::int64_t steps, bool timed = false) {
+std::vector<double> losses_of(const Recipe& recipe, std::int64_t steps, bool timed = false) {
   const auto job = make_job(recipe);
   if (job == nullptr) return {};
   job->executor().poison();
@@ -90,14 +90,14 @@ TEST_P(HostGpuModel, TrainsAsTheCpuDoes) {
   REQUIRE_HOST_GPU();
   const auto [model, passes] = GetParam();
   const std::int64_t steps = std::string(model) == "gpt-char" ? 3 : 5;
-  const std::vector<double> expected = losses(recipe_for(model, passes, "cpu"), steps);
+  const std::vector<double> expected = losses_of(recipe_for(model, passes, "cpu"), steps);
   Recipe recipe = recipe_for(model, passes, "host-gpu");
-  const std::vector<double> recorded = losses(recipe, steps);
+  const std::vector<double> recorded = losses_of(recipe, steps);
   ASSERT_EQ(recorded.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(recorded[i], expected[i], 1e-5 * std::max(1.0, std::fabs(expected[i]))) << "step " << i + 1;
   recipe.record = false;
-  const std::vector<double> launched = losses(recipe, steps, true);
+  const std::vector<double> launched = losses_of(recipe, steps, true);
   ASSERT_EQ(launched.size(), recorded.size());
   EXPECT_EQ(std::memcmp(launched.data(), recorded.data(), recorded.size() * sizeof(double)), 0)
       << "recorded, launched and timed steps differ";
@@ -141,11 +141,11 @@ TEST_P(HostGpuF16, TrainsAsTheCpuDoes) {
   REQUIRE_HOST_GPU();
   Recipe recipe = recipe_for(GetParam(), "default", "cpu");
   onnx::ModelProto model;
-  ASSERT_TRUE(model.ParseFromString(testing::read_bytes(recipe.model)));
+  ASSERT_TRUE(model.ParseFromString(test::read_bytes(recipe.model)));
   ASSERT_NO_FATAL_FAILURE(make_f16(model));
   const TemporaryFolder folder;
   recipe.model = folder / "model.onnx";
-  testing::write_bytes(recipe.model, model.SerializeAsString());
+  test::write_bytes(recipe.model, model.SerializeAsString());
   recipe.optimizer = "sgd{lr=0.1}";  // Adam's squares of gradients are too small for f16
   ImportOptions options;
   options.dims = recipe.dims;
@@ -156,9 +156,9 @@ TEST_P(HostGpuF16, TrainsAsTheCpuDoes) {
       << summary.no_gpu_kernel[0].op << ": " << summary.no_gpu_kernel[0].reason;
   EXPECT_TRUE(summary.no_cpu_kernel.empty());
   constexpr std::int64_t kSteps = 5;
-  const std::vector<double> cpu = losses(recipe, kSteps);
+  const std::vector<double> cpu = losses_of(recipe, kSteps);
   recipe.device = "host-gpu";
-  const std::vector<double> gpu = losses(recipe, kSteps);
+  const std::vector<double> gpu = losses_of(recipe, kSteps);
   ASSERT_EQ(cpu.size(), std::size_t(kSteps));
   ASSERT_EQ(gpu.size(), cpu.size());
   for (std::size_t i = 0; i < cpu.size(); ++i)
@@ -182,10 +182,10 @@ std::unique_ptr<Job> expect_mixed(const char* model, const std::string& precisio
   constexpr std::int64_t kSteps = 10;
   const double coarse = precision == "f16" ? 0.125 : 1;
   Recipe recipe = recipe_for(model, passes, "cpu");
-  const std::vector<double> f32 = losses(recipe, kSteps);
+  const std::vector<double> f32 = losses_of(recipe, kSteps);
   set_precision(recipe, precision);
   recipe.loss_scale = "dynamic{initial=4096}";
-  const std::vector<double> cpu = losses(recipe, kSteps);
+  const std::vector<double> cpu = losses_of(recipe, kSteps);
   recipe.device = "host-gpu";
   auto job = make_job(recipe);
   EXPECT_NE(job, nullptr);
@@ -283,7 +283,7 @@ TEST(HostGpu, AccumulationAndOptimizersAgree) {
     cpu.accumulate = 3;
     Recipe gpu = cpu;
     gpu.device = "host-gpu";
-    const std::vector<double> a = losses(cpu, 4), b = losses(gpu, 4);
+    const std::vector<double> a = losses_of(cpu, 4), b = losses_of(gpu, 4);
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i)
       EXPECT_NEAR(b[i], a[i], 1e-5 * std::max(1.0, std::fabs(a[i]))) << optimizer << " step " << i + 1;

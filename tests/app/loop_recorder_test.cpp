@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-using testing::error_of;
+using test::error_of;
 
 // An open module with zeros for all that a call needs.
 class Net {

@@ -8,13 +8,13 @@
 namespace gradloom {
 namespace {
 
-using gradloom::testing::add_floats;
-using gradloom::testing::model_from_text;
+using gradloom::test::add_floats;
+using gradloom::test::model_from_text;
 
 ImportedModel viewed(const onnx::ModelProto& model) {
   ImportOptions options;
   options.allow_unknown = true;
-  return gradloom::testing::imported_or_fail(model, options);
+  return gradloom::test::imported_or_fail(model, options);
 }
 
 ModelSummary summary_of(const ImportedModel& model) { return summarize(model, model.graph.outputs); }

@@ -14,8 +14,8 @@ class Trends : public Commands {
   // A run whose steps take so long, and whose first kernel takes what is more than 10 us of it.
   void add_run(Store& store, std::int64_t step_ns, const std::string& recipe, const std::string& git_id,
                const std::string& model_hash = "m") {
-    const auto t = testing::tiny_step(false);
-    RunStart start = testing::tiny_start("");
+    const auto t = test::tiny_step(false);
+    RunStart start = test::tiny_start("");
     start.model_hash = model_hash;
     start.recipe_json = recipe;
     start.environment["git_id"] = git_id;
@@ -23,7 +23,7 @@ class Trends : public Commands {
     ASSERT_TRUE(run.ok());
     ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
     for (std::int64_t i = 1; i <= 6; ++i) {
-      auto samples = testing::tiny_samples(t, i, 100);
+      auto samples = test::tiny_samples(t, i, 100);
       samples.front().duration_ns += step_ns - 10'000;
       const StepRow row{i, 1, step_ns, 0.1, -1, i > 3};
       ASSERT_TRUE((*run)->add_step(row, row.timed ? samples : std::vector<KernelSample>{}).ok());

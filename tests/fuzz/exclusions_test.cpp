@@ -257,7 +257,7 @@ std::vector<OperatorCases> others() {
   const std::string body =
       "body = b (float[4] a, float[4] i) => (float[4] c, float[4] o) { c = Add(a, i) o = Neg(c) }>";
   const auto named = [](const char* name, const std::string& graph, int opset) {
-    ModelProto model = gradloom::testing::model_from_text(graph, opset);
+    ModelProto model = gradloom::test::model_from_text(graph, opset);
     for (std::string& input : *node_of(model).mutable_input())
       if (input == "none") input.clear();
     return OperatorCases{"", name, {{"opset " + std::to_string(opset), std::move(model)}}};
@@ -286,7 +286,7 @@ std::vector<OperatorCases> others() {
 
 // Some 30,000 files in one folder, in memory where the system has such.
 Result<ImportedModel> imported_from(const TemporaryFolder& folder, const ModelProto& model) {
-  gradloom::testing::write_bytes(folder / "model.onnx", model.SerializeAsString());
+  gradloom::test::write_bytes(folder / "model.onnx", model.SerializeAsString());
   return import_onnx(folder / "model.onnx", {});
 }
 

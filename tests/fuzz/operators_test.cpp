@@ -74,7 +74,7 @@ TEST_P(Operators, WrongInEveryWay) {
   std::string why;
   bool valid = false;  // what is changed is right as it stands: for each operator, at one opset or more
   for (const OperatorCase& c : op.cases) {
-    const auto imported = gradloom::testing::import_model(c.model);
+    const auto imported = gradloom::test::import_model(c.model);
     valid = valid || imported.ok();
     if (!imported.ok()) why = imported.error().message;
     run(c.model, op.name + ", " + c.name);

@@ -8,9 +8,9 @@
 namespace gradloom {
 namespace {
 
-using testing::why_nots;
+using test::why_nots;
 
-Compiled trained(const char* passes, std::int64_t ranks) {
+Compiled adasum_trained(const char* passes, std::int64_t ranks) {
   Graph graph;
   GraphBuilder b(graph);
   ValueId h = b.input("x", {DType::f32, {8, 16}});
@@ -37,7 +37,7 @@ int count(const Compiled& c, const OpDef& op) {
 }
 
 TEST(AdasumPass, TakesGradientsAndLeavesTheLoss) {
-  const Compiled c = trained("adasum", 4);
+  const Compiled c = adasum_trained("adasum", 4);
   EXPECT_EQ(count(c, all_reduce_adasum_op()), 1) << "both gradients in one";
   EXPECT_EQ(count(c, all_reduce_op()), 1) << "the loss is a mean";
   for (const Node& node : c.train.graph.nodes) {
@@ -49,14 +49,14 @@ TEST(AdasumPass, TakesGradientsAndLeavesTheLoss) {
 }
 
 TEST(AdasumPass, SaysWhyNot) {
-  const Compiled c = trained("adasum", 3);
+  const Compiled c = adasum_trained("adasum", 3);
   EXPECT_EQ(count(c, all_reduce_adasum_op()), 0);
   for (const PassReport& report : c.reports)
     if (report.name == "adasum") {
       EXPECT_EQ(report.rejected, 2);
       EXPECT_NE(why_nots(report).find("there are 3 ranks, which is no power of two"), std::string::npos);
     }
-  EXPECT_EQ(trained("adasum", 1).plan.hash, trained("none", 1).plan.hash);
+  EXPECT_EQ(adasum_trained("adasum", 1).plan.hash, adasum_trained("none", 1).plan.hash);
 }
 
 }  // namespace

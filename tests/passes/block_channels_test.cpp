@@ -11,11 +11,11 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::expect_same_results;
-using testing::op_counts;
-using testing::run_pass;
-using testing::why_nots;
+using test::Counts;
+using test::expect_same_results;
+using test::op_counts;
+using test::run_pass;
+using test::why_nots;
 using Ints = std::vector<std::int64_t>;
 
 // Layers over one graph; every layer has parameters of its own.
@@ -278,7 +278,7 @@ TEST(BlockChannels, DropoutKeepsItsMask) {
   const ValueId y = l.b.op("Dropout", {x, l.b.scalar(DType::f64, 0.5), l.b.scalar(DType::boolean, 1)},
                            {{"key", std::int64_t{5}}});
   graph.outputs.push_back(l.conv(y, 16));
-  EXPECT_GE(testing::run_and_compare(graph, "block-channels", 1e-11).matched, 1);
+  EXPECT_GE(test::run_and_compare(graph, "block-channels", 1e-11).matched, 1);
   const NodeId dropout = graph.values[y].producer;
   EXPECT_EQ(graph.type(graph.nodes[dropout].outputs[0]).shape, (Shape{2, 16, 8, 8}));
 }
@@ -287,9 +287,9 @@ TEST(BlockChannels, IsForTheCpu) {
   Graph graph;
   Layers l(graph);
   graph.outputs.push_back(l.relu(l.conv(l.input({2, 3, 8, 8}), 16)));
-  const PassReport report = testing::run_pass(graph, "block-channels", kernels::Target::gpu);
+  const PassReport report = test::run_pass(graph, "block-channels", kernels::Target::gpu);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(testing::why_nots(report).find("for the CPU"), std::string::npos);
+  EXPECT_NE(test::why_nots(report).find("for the CPU"), std::string::npos);
 }
 
 }  // namespace

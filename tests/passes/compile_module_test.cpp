@@ -7,7 +7,7 @@
 #include "tests/passes/support.h"
 #include "tests/paths.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 CompileOptions options_with(const std::string& passes, const std::string& planner = "best-fit",
@@ -121,4 +121,4 @@ TEST(CompileModule, NothingToTrainIsForwardAlone) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -6,13 +6,13 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::Perm;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::Perm;
+using test::run_and_compare;
+using test::why_nots;
 
-struct Cse : testing::TwoInputs {};
+struct Cse : test::TwoInputs {};
 
 TEST_F(Cse, EqualNodesMergeThroughChainsAndCommutedOperands) {
   graph.outputs = {b.op("Sub", {b.op("Exp", {b.op("Mul", {x, y})}), b.op("Exp", {b.op("Mul", {y, x})})})};

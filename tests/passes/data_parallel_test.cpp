@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-using testing::why_nots;
+using test::why_nots;
 
 // Four layers of 256 x 256, a MiB of gradients.
 Graph layers() {

@@ -5,10 +5,10 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::Perm;
-using testing::run_and_compare;
+using test::Counts;
+using test::op_counts;
+using test::Perm;
+using test::run_and_compare;
 
 struct DeadCode : ::testing::Test {
   Graph graph;

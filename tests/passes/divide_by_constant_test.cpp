@@ -3,12 +3,12 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::run_and_compare;
+using test::why_nots;
 
-struct DivideByConstant : testing::TwoInputs {
+struct DivideByConstant : test::TwoInputs {
   PassReport run(ValueId divisor, const std::string& pass = "divide-by-constant", double tolerance = 0) {
     graph.outputs = {b.op("Div", {x, divisor})};
     return run_and_compare(graph, pass, tolerance);
@@ -34,7 +34,7 @@ TEST_F(DivideByConstant, WithoutReciprocalStay) {
     EXPECT_NE(why_nots(report).find("has no reciprocal in f32"), std::string::npos) << why_nots(report);
   }
 }
-struct TwoScales : testing::TwoInputs {
+struct TwoScales : test::TwoInputs {
   ValueId scaled(const std::string& op, ValueId v, double c) {
     return b.op(op.c_str(), {v, b.scalar(DType::f32, c)});
   }
@@ -111,7 +111,7 @@ TEST_F(TwoScales, TensorsAndMoreDimsStay) {
 TEST_F(DivideByConstant, UnknownDivisorsStay) { EXPECT_EQ(run(y).matched, 0); }
 TEST_F(DivideByConstant, IntegersStay) {
   graph.outputs = {b.op("Div", {b.input("n", {DType::i32, {4}}), b.scalar(DType::i32, 2)})};
-  EXPECT_EQ(testing::run_pass(graph, "divide-by-constant").matched, 0);
+  EXPECT_EQ(test::run_pass(graph, "divide-by-constant").matched, 0);
 }
 
 }  // namespace

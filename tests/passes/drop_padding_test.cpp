@@ -11,9 +11,9 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
-using testing::Perm;
-using testing::why_nots;
+using test::op_counts;
+using test::Perm;
+using test::why_nots;
 
 constexpr std::int64_t kBatch = 3, kPositions = 5, kWidth = 8, kHeads = 2;
 constexpr const char* kPass = "drop-padding";
@@ -60,7 +60,7 @@ class Model {
  private:
   ValueId weight(const std::string& name, Shape shape) {
     std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(name)));
-    return b.parameter(name, testing::random_tensor({tiny_.type, std::move(shape)}, random));
+    return b.parameter(name, test::random_tensor({tiny_.type, std::move(shape)}, random));
   }
   ValueId product(const std::string& name, ValueId x, std::int64_t width) {
     const std::int64_t own = graph.type(x).shape.back();
@@ -120,8 +120,8 @@ class Model {
   const Tiny tiny_;
 };
 
-PassReport run_pass(Graph& graph, const std::string& pass, PassPhase phase = PassPhase::pre_gradient,
-                    kernels::Target target = kernels::Target::cpu) {
+PassReport run_drop_padding(Graph& graph, const std::string& pass, PassPhase phase = PassPhase::pre_gradient,
+                            kernels::Target target = kernels::Target::cpu) {
   std::vector<PassReport> reports;
   const Status status = run_passes(graph, *parse_pipeline(pass), phase, reports, target);
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
@@ -165,7 +165,7 @@ Result<Numbers> train(const Graph& model, const std::string& passes, const std::
       if (value.name == "mask") TRY(executor->feed(input, mask_of(lengths)));
       if (value.name == "blocked") TRY(executor->feed(input, mask_of(lengths, 0, 1)));
       if (value.name == "padded ids") TRY(executor->feed(input, mask_of(lengths, -1, 1)));
-      if (value.name == "ids") TRY(executor->feed(input, testing::random_tensor(value.type, random)));
+      if (value.name == "ids") TRY(executor->feed(input, test::random_tensor(value.type, random)));
     }
     ++next;
     return {};
@@ -223,7 +223,7 @@ TEST(DropPadding, MasksOfEveryFormAreFoundByTrying) {
   for (const Form form : {Form::keep, Form::block, Form::add, Form::pad_id}) {
     const Model model({.form = form});
     Model packed({.form = form});
-    const PassReport report = run_pass(packed.graph, kPass);
+    const PassReport report = run_drop_padding(packed.graph, kPass);
     EXPECT_GT(report.matched, 0) << why_nots(report);
     expect_same(train(model.graph, "none", kBatches, 2),
                 train(model.graph, "default,drop-padding", kBatches, 2), 1e-12);
@@ -273,7 +273,7 @@ TEST(DropPadding, AllRowsArePackedAndNoneIsComputedWhole) {
 
 TEST(DropPadding, AnInstanceCanBeSwitchedOff) {
   Model model({.dropout = true});  // which divides the rows
-  const PassReport report = run_pass(model.graph, "drop-padding");
+  const PassReport report = run_drop_padding(model.graph, "drop-padding");
   ASSERT_GE(report.matched, 2);
   const std::string site = report.log.front().fingerprint;
   const Model other({.dropout = true});
@@ -284,7 +284,7 @@ TEST(DropPadding, AnInstanceCanBeSwitchedOff) {
 // A value that something else reads whole is computed whole, and so is what it is made of.
 TEST(DropPadding, WhatIsReadWholeIsComputedWhole) {
   Model model;
-  run_pass(model.graph, kPass);
+  run_drop_padding(model.graph, kPass);
   Graph& graph = model.graph;
   const auto added = std::find_if(graph.nodes.begin(), graph.nodes.end(),
                                   [](const Node& node) { return node.alive() && is_op(node, "Gelu"); });
@@ -293,7 +293,7 @@ TEST(DropPadding, WhatIsReadWholeIsComputedWhole) {
   ASSERT_EQ(graph.type(rows).shape, (Shape{kBatch * kPositions, 3 * kWidth}));
   GraphBuilder b(graph);
   graph.outputs.push_back(b.op("ReduceMax", {rows}));
-  const PassReport report = run_pass(graph, kPass, PassPhase::post_gradient);
+  const PassReport report = run_drop_padding(graph, kPass, PassPhase::post_gradient);
   EXPECT_NE(why_nots(report).find("ReduceMax"), std::string::npos) << why_nots(report);
   EXPECT_NE(why_nots(report).find("reads all rows"), std::string::npos) << why_nots(report);
   for (const Node& node : graph.nodes)
@@ -303,7 +303,7 @@ TEST(DropPadding, WhatIsReadWholeIsComputedWhole) {
 // ---- why not ----
 
 std::string refusal(Model& model, const std::string& pass = kPass) {
-  const PassReport report = run_pass(model.graph, pass);
+  const PassReport report = run_drop_padding(model.graph, pass);
   EXPECT_EQ(report.matched, 0);
   EXPECT_EQ(op_counts(model.graph)["PackRows"], 0);
   return why_nots(report);
@@ -321,7 +321,8 @@ TEST(DropPadding, NeedsAMaskThatLeavesKeysOut) {
 
 TEST(DropPadding, IsForTheCpu) {
   Model model;
-  const PassReport report = run_pass(model.graph, kPass, PassPhase::pre_gradient, kernels::Target::gpu);
+  const PassReport report =
+      run_drop_padding(model.graph, kPass, PassPhase::pre_gradient, kernels::Target::gpu);
   EXPECT_EQ(report.matched, 0);
   EXPECT_NE(why_nots(report).find("for the CPU"), std::string::npos);
 }
@@ -335,7 +336,7 @@ TEST(DropPadding, NeedsAllAttentionMasked) {
 
 TEST(DropPadding, TakesTheMaskThatIsNamed) {
   Model model;
-  EXPECT_GT(run_pass(model.graph, "drop-padding{mask=mask}").matched, 0);
+  EXPECT_GT(run_drop_padding(model.graph, "drop-padding{mask=mask}").matched, 0);
   Model other;
   EXPECT_NE(refusal(other, "drop-padding{mask=nosuch}").find("no input 'nosuch' of [batch, position] masks"),
             std::string::npos);
@@ -346,7 +347,7 @@ TEST(DropPadding, TakesTheMaskThatIsNamed) {
 
 TEST(DropPadding, LeavesWhatKnowsPositionsToPaddedValues) {
   Model plain, own({.own_positions = true});
-  const auto islands = [](Model& model) { return run_pass(model.graph, kPass).matched; };
+  const auto islands = [](Model& model) { return run_drop_padding(model.graph, kPass).matched; };
   EXPECT_GT(islands(own), islands(plain));  // an operand [1, position, width] divides one
   const Model again({.own_positions = true});
   expect_same(train(again.graph, "none", kBatches, 1),

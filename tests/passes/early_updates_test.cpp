@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-using testing::why_nots;
+using test::why_nots;
 
 // Three layers of 512 x 512 and their mean square.
 Graph layers() {
@@ -47,7 +47,7 @@ TEST(EarlyUpdates, GradientsLiveForAMomentOnly) {
   const auto ops = schedule(*early);
   EXPECT_EQ(std::count(ops.begin(), ops.end(), "Optimizer"), 3);
   EXPECT_EQ(schedule(*late).back(), "Optimizer");
-  testing::expect_same_results(late->train.graph, early->train.graph, 0);
+  test::expect_same_results(late->train.graph, early->train.graph, 0);
 }
 
 // b is read to pass the gradient on to a: its update comes after that.

@@ -6,13 +6,13 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::Perm;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::Perm;
+using test::run_and_compare;
+using test::why_nots;
 
-struct EliminateNoops : testing::TwoInputs {
+struct EliminateNoops : test::TwoInputs {
   // `noop` of x, then Exp so that the output is not the result itself.
   void expect_noop(ValueId noop, const char* rule) {
     graph.outputs = {b.op("Exp", {noop})};

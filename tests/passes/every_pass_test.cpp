@@ -14,8 +14,8 @@
 namespace gradloom {
 namespace {
 
-using testing::canonical_dump;
-using testing::run_pass;
+using test::canonical_dump;
+using test::run_pass;
 
 class EveryPass : public ::testing::TestWithParam<const PassDef*> {};
 
@@ -29,7 +29,7 @@ TEST_P(EveryPass, TurnsItsExampleIntoWhatItPromises) {
   const PassReport report = run_pass(graph, def.name);
   EXPECT_GE(report.matched, 1);
   EXPECT_EQ(canonical_dump(graph), canonical_dump(example->after));
-  testing::expect_same_results(example->before, graph, def.by_precision ? 2e-2 : def.bit_exact ? 0 : 1e-5);
+  test::expect_same_results(example->before, graph, def.by_precision ? 2e-2 : def.bit_exact ? 0 : 1e-5);
 }
 
 TEST_P(EveryPass, FindsNothingMoreInItsOwnResult) {
@@ -262,7 +262,7 @@ TEST(RealModels, AreFusedAsFarAsTheyCanBe) {
     std::map<std::string, int> matched;
     for (const PassReport& report : compiled->reports) matched[report.name] += report.matched;
     for (const auto& [pass, count] : passes) EXPECT_EQ(matched[pass], count) << pass << " in " << name;
-    const auto counts = testing::op_counts(compiled->train.graph);
+    const auto counts = test::op_counts(compiled->train.graph);
     for (const char* gone : {"Shape", "Identity", "Erf", "Pow", "Sqrt"})
       EXPECT_EQ(counts.count(gone), 0u) << gone << " in " << name;
     // Where the channels' blocks end, before the product, and its gradient.

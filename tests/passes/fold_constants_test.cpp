@@ -5,12 +5,12 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::run_and_compare;
+using test::why_nots;
 
-struct FoldConstants : testing::TwoInputs {};
+struct FoldConstants : test::TwoInputs {};
 
 TEST_F(FoldConstants, ConstantInputsCascade) {
   const ValueId c = b.op("Exp", {b.op("Mul", {b.scalar(DType::f32, 2), b.scalar(DType::f32, 3)})});

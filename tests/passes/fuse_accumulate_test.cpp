@@ -6,9 +6,9 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
-using testing::run_pass;
-using testing::why_nots;
+using test::op_counts;
+using test::run_pass;
+using test::why_nots;
 
 struct FuseAccumulate : ::testing::Test {
   Graph graph;
@@ -25,28 +25,28 @@ struct FuseAccumulate : ::testing::Test {
 
 TEST_F(FuseAccumulate, TheProductAddsToTheAccumulator) {
   accumulate(b.op("FusedMatMul", {x, dy}, turned));
-  EXPECT_EQ(testing::run_and_compare(graph, "fuse-accumulate", 1e-12).matched, 1);
-  EXPECT_EQ(op_counts(graph), (testing::Counts{{"AccumulateMatMul", 1}}));
+  EXPECT_EQ(test::run_and_compare(graph, "fuse-accumulate", 1e-12).matched, 1);
+  EXPECT_EQ(op_counts(graph), (test::Counts{{"AccumulateMatMul", 1}}));
 }
 
 TEST_F(FuseAccumulate, AProductThatIsReadElsewhereStays) {
   const ValueId gradient = b.op("FusedMatMul", {x, dy}, turned);
   accumulate(gradient);
   graph.outputs = {gradient};
-  const PassReport report = testing::run_and_compare(graph, "fuse-accumulate", 0);
+  const PassReport report = test::run_and_compare(graph, "fuse-accumulate", 0);
   EXPECT_EQ(report.matched, 0);
   EXPECT_NE(why_nots(report).find("also an output"), std::string::npos) << why_nots(report);
 }
 
 TEST_F(FuseAccumulate, AProductWithBiasStays) {
   accumulate(b.op("FusedMatMul", {x, dy, b.input("bias", {DType::f64, {3}})}, turned));
-  const PassReport report = testing::run_and_compare(graph, "fuse-accumulate", 0);
+  const PassReport report = test::run_and_compare(graph, "fuse-accumulate", 0);
   EXPECT_NE(why_nots(report).find("bias"), std::string::npos) << why_nots(report);
 }
 
 TEST_F(FuseAccumulate, OtherGradientsStay) {
   accumulate(b.op("Tanh", {b.input("g", {DType::f64, {4, 3}})}));
-  EXPECT_EQ(testing::run_and_compare(graph, "fuse-accumulate", 0).matched, 0);
+  EXPECT_EQ(test::run_and_compare(graph, "fuse-accumulate", 0).matched, 0);
 }
 
 TEST_F(FuseAccumulate, ACastOfTheProductIsPartOfIt) {
@@ -58,7 +58,7 @@ TEST_F(FuseAccumulate, ACastOfTheProductIsPartOfIt) {
   const ValueId wide = c.op("Cast", {c.op("FusedMatMul", {a, d}, turned)}, {{"to", std::int64_t{1}}});
   low.updates = {{sum, c.op("Accumulate", {sum, wide, m})}};
   EXPECT_EQ(run_pass(low, "fuse-accumulate").matched, 1);
-  EXPECT_EQ(op_counts(low), (testing::Counts{{"AccumulateMatMul", 1}}));
+  EXPECT_EQ(op_counts(low), (test::Counts{{"AccumulateMatMul", 1}}));
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 namespace gradloom {
 namespace {
 
-using testing::expect_same_results;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::run_pass;
-using testing::why_nots;
+using test::expect_same_results;
+using test::op_counts;
+using test::run_and_compare;
+using test::run_pass;
+using test::why_nots;
 using Perm = std::vector<std::int64_t>;
 
 constexpr const char* kAlways = "fuse-attention{min_keys=1}";
@@ -108,7 +108,7 @@ TEST(FuseAttention, EveryFormBecomesOneNode) {
 }
 
 // The loss is a weighted sum of the outputs; its gradients become outputs too.
-void add_training(Graph& graph) {
+void add_attention_training(Graph& graph) {
   GraphBuilder b(graph);
   const ValueId y = graph.outputs[0];
   Tensor weights(DType::f64, graph.type(y).shape);
@@ -128,8 +128,8 @@ TEST(FuseAttention, GradientsStayTheSame) {
     SCOPED_TRACE(number++);
     Graph apart = attention(form), fused = attention(form);
     EXPECT_EQ(run_pass(fused, kAlways).matched, 1);
-    add_training(apart);
-    add_training(fused);
+    add_attention_training(apart);
+    add_attention_training(fused);
     EXPECT_EQ(op_counts(fused)["FusedAttentionGrad"], 1);
     EXPECT_EQ(op_counts(fused)["Softmax"], 0);
     expect_same_results(apart, fused, 1e-12);
@@ -165,8 +165,8 @@ TEST(FuseAttention, AFrozenMaskIsNotTrained) {
   Graph apart = fused;
   const PassReport report = run_pass(fused, kAlways);
   EXPECT_EQ(report.matched, 1) << why_nots(report);
-  add_training(apart);
-  add_training(fused);
+  add_attention_training(apart);
+  add_attention_training(fused);
   EXPECT_EQ(op_counts(fused)["FusedAttentionGrad"], 1);
   expect_same_results(apart, fused, 1e-12);
 }
@@ -197,21 +197,20 @@ TEST(FuseAttention, TakesTheAttentionOperatorsOfOnnx) {
              "(q, k, v, , , n, t)",
              17}}) {
     SCOPED_TRACE(c.node);
-    auto model =
-        testing::model_from_text("g (" + c.inputs + ") => (float y) { y = " + c.node + " }", c.opset);
+    auto model = test::model_from_text("g (" + c.inputs + ") => (float y) { y = " + c.node + " }", c.opset);
     auto* microsoft = model.add_opset_import();
     microsoft->set_domain("com.microsoft");
     microsoft->set_version(1);
     model.mutable_graph()->mutable_output(0)->clear_type();
     ImportOptions options;
     options.float_type = DType::f64;
-    const auto imported = testing::import_model(model, options);
+    const auto imported = test::import_model(model, options);
     ASSERT_OK(imported);
     Graph apart = imported->graph, fused = imported->graph;
     const PassReport report = run_pass(fused, kAlways);
     EXPECT_EQ(report.matched, 1) << why_nots(report);
-    add_training(apart);
-    add_training(fused);
+    add_attention_training(apart);
+    add_attention_training(fused);
     EXPECT_EQ(op_counts(fused)["Softmax"], 0);
     expect_same_results(apart, fused, 1e-11);
   }

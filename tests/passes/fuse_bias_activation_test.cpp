@@ -5,9 +5,9 @@
 namespace gradloom {
 namespace {
 
-using testing::f64;
-using testing::Perm;
-using FuseBiasActivation = testing::MatMulTest;
+using test::f64;
+using test::Perm;
+using FuseBiasActivation = test::MatMulTest;
 
 TEST_F(FuseBiasActivation, BiasOnEitherSideAndRelu) {
   const ValueId x = b.input("x", {f64, {2, 3, 4}}), y = b.input("y", {f64, {4, 5}}),

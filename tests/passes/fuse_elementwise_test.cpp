@@ -5,11 +5,11 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::run_pass;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::run_and_compare;
+using test::run_pass;
+using test::why_nots;
 
 struct FuseElementwise : ::testing::Test {
   Graph graph;

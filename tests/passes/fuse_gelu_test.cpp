@@ -5,10 +5,10 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::run_pass;
-using testing::why_nots;
+using test::op_counts;
+using test::run_and_compare;
+using test::run_pass;
+using test::why_nots;
 
 struct GeluOptions {
   DType dtype = DType::f32;

@@ -3,18 +3,19 @@
 #include <functional>
 
 #include "passes/compile.h"
+#include "tests/passes/matmul_support.h"
 #include "tests/passes/support.h"
 
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::f64;
+using test::op_counts;
+using test::run_and_compare;
+using test::why_nots;
 
-constexpr DType f64 = DType::f64;
-constexpr const char* kPass = "fuse-linear-cross-entropy{min_mib=0}";
+constexpr const char* kCrossEntropyPass = "fuse-linear-cross-entropy{min_mib=0}";
 
 // x [2, 3, 4], w [4, 5], labels [6] or as asked for.
 struct FuseLinearCrossEntropy : ::testing::Test {
@@ -35,11 +36,11 @@ struct FuseLinearCrossEntropy : ::testing::Test {
     graph.outputs = {result};
     Counts counts = others;
     counts["LinearCrossEntropyLoss"] = 1;
-    EXPECT_EQ(run_and_compare(graph, kPass, 1e-12).matched, 1);
+    EXPECT_EQ(run_and_compare(graph, kCrossEntropyPass, 1e-12).matched, 1);
     EXPECT_EQ(op_counts(graph), counts);
   }
   void expect_kept(const char* why) {
-    const PassReport report = run_and_compare(graph, kPass, 0);
+    const PassReport report = run_and_compare(graph, kCrossEntropyPass, 0);
     EXPECT_EQ(report.matched, 0);
     EXPECT_NE(why_nots(report).find(why), std::string::npos) << why_nots(report);
   }
@@ -71,7 +72,7 @@ TEST_F(FuseLinearCrossEntropy, TakesClassesThatATransposeBringsToAxisOne) {
 TEST_F(FuseLinearCrossEntropy, ComputesOnlyTheRowsThatTheLossReads) {
   const ValueId shifted = b.op("Slice", {b.op("MatMul", {x, w}), b.i64s({0}), b.i64s({2}), b.i64s({1})});
   graph.outputs = {loss(rows(shifted), labels({4}))};
-  EXPECT_EQ(run_and_compare(graph, kPass, 1e-12).matched, 1);
+  EXPECT_EQ(run_and_compare(graph, kCrossEntropyPass, 1e-12).matched, 1);
   for (const Node& node : graph.nodes) {
     if (!node.alive() || std::string_view(node.op->name) != "Slice") continue;
     EXPECT_EQ(graph.type(node.outputs[0]).shape, (Shape{2, 2, 4}));  // of x
@@ -175,7 +176,7 @@ Result<Compiled> trained(const Graph& graph, const std::string& passes, const ch
 }
 
 TEST(LinearCrossEntropyInTraining, LossAndGradientsAreOneNodeAndTheModelsOtherOutputsNoObstacle) {
-  const auto compiled = trained(classifier(DType::f32), kPass);
+  const auto compiled = trained(classifier(DType::f32), kCrossEntropyPass);
   ASSERT_OK(compiled);
   const Counts counts = op_counts(compiled->train.graph);
   EXPECT_EQ(counts.count("LinearCrossEntropyLoss"), 0u);
@@ -188,16 +189,16 @@ TEST(LinearCrossEntropyInTraining, ComputesTheSameStepAsWithoutIt) {
   for (const int accumulate : {1, 2}) {
     const auto options = [&](CompileOptions& o) { o.train.accumulate = accumulate; };
     const auto without = trained(classifier(f64), "none", "f32", options),
-               with = trained(classifier(f64), kPass, "f32", options);
+               with = trained(classifier(f64), kCrossEntropyPass, "f32", options);
     ASSERT_OK(without);
     ASSERT_OK(with);
-    testing::expect_same_results(without->train.graph, with->train.graph, 1e-12);
+    test::expect_same_results(without->train.graph, with->train.graph, 1e-12);
   }
 }
 
 TEST(LinearCrossEntropyInTraining, ReadsSixteenBitsAndGivesGradientsOfParametersInF32) {
   for (const char* order : {"bf16 before", "bf16 after"}) {
-    const auto compiled = trained(classifier(DType::f32), kPass, order);
+    const auto compiled = trained(classifier(DType::f32), kCrossEntropyPass, order);
     ASSERT_OK(compiled);
     const Graph& graph = compiled->train.graph;
     int found = 0;
@@ -219,7 +220,7 @@ TEST(LinearCrossEntropyInTraining, AGradientThatDependsOnTheLossKeepsBoth) {
   const ValueId squared = b.op("Mul", {loss, loss});
   graph.values[squared].name = "loss";
   graph.outputs = {squared};
-  const auto compiled = trained(graph, kPass);
+  const auto compiled = trained(graph, kCrossEntropyPass);
   ASSERT_OK(compiled);
   EXPECT_EQ(op_counts(compiled->train.graph).at("LinearCrossEntropyLoss"), 1);
   bool said = false;

@@ -7,9 +7,9 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::run_pass;
+using test::op_counts;
+using test::run_and_compare;
+using test::run_pass;
 
 // As torch.onnx writes binary_cross_entropy_with_logits, for a target of 1 and of 0.
 struct CrossEntropy {
@@ -43,9 +43,9 @@ TEST(FuseLogSigmoid, LargeLogitsStayFinite) {
     if (fused) {
       EXPECT_EQ(run_pass(loss.graph, "fuse-log-sigmoid").matched, 2);
     }
-    testing::Contents contents = testing::random_inputs(loss.graph, 1);  // and constants
+    test::Contents contents = test::random_inputs(loss.graph, 1);  // and constants
     contents[loss.x] = Tensor::from_f64(DType::f32, {3, 5}, std::vector<double>(15, 40));
-    const auto y = testing::evaluate_graph(loss.graph, contents);
+    const auto y = test::evaluate_graph(loss.graph, contents);
     ASSERT_OK(y);
     EXPECT_EQ(y->at(loss.graph.outputs[1]).at(0), fused ? -40 : -HUGE_VAL);
   }

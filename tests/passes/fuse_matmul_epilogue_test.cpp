@@ -6,11 +6,11 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::f64;
-using testing::Perm;
-using testing::run_pass;
-using FuseMatMulEpilogue = testing::MatMulTest;
+using test::Counts;
+using test::f64;
+using test::Perm;
+using test::run_pass;
+using FuseMatMulEpilogue = test::MatMulTest;
 
 constexpr const char* kPass = "fuse-matmul-epilogue";
 
@@ -70,7 +70,7 @@ TEST_F(FuseMatMulEpilogue, TheErfFormStaysAndSaysWhy) {
                    b.op("GeluGrad", {b.op("MatMul", {dy, v}), b.op("Neg", {dy})})};
   const PassReport report = run_pass(graph, kPass);
   EXPECT_EQ(report.matched, 0);
-  const std::string why = testing::why_nots(report);
+  const std::string why = test::why_nots(report);
   EXPECT_NE(why.find("gelu at "), std::string::npos) << why;
   EXPECT_NE(why.find("gelu-gradient at "), std::string::npos) << why;
   EXPECT_NE(why.find("the erf form"), std::string::npos) << why;
@@ -126,7 +126,7 @@ TEST_F(FuseMatMulEpilogue, OtherSumsStay) {
                    // summed over the other axis by the product
                    b.op("MatMul", {square, rows.x}), Rows::sum(b, square, {0})};
   const PassReport report = run_pass(graph, kPass);
-  EXPECT_TRUE(report.log.empty()) << testing::why_nots(report);
+  EXPECT_TRUE(report.log.empty()) << test::why_nots(report);
 }
 
 TEST_F(FuseMatMulEpilogue, AScaledProductStays) {
@@ -150,7 +150,7 @@ TEST_F(FuseMatMulEpilogue, OnTheCpuOnlyWhenAsked) {
   Graph asked = graph;
   const PassReport report = run_pass(graph, kPass, kernels::Target::cpu);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(testing::why_nots(report).find("for GPUs"), std::string::npos) << testing::why_nots(report);
+  EXPECT_NE(test::why_nots(report).find("for GPUs"), std::string::npos) << test::why_nots(report);
   EXPECT_EQ(run_pass(asked, std::string(kPass) + "{devices=all}", kernels::Target::cpu).matched, 1);
 }
 
@@ -165,7 +165,7 @@ TEST_F(FuseMatMulEpilogue, TheDeviceOfThePlanDecides) {
     options.pipeline = *parse_pipeline(kPass);
     const auto compiled = compile(graph, options);
     ASSERT_OK(compiled);
-    const Counts counts = testing::op_counts(compiled->train.graph);
+    const Counts counts = test::op_counts(compiled->train.graph);
     EXPECT_EQ(counts.count("GeluTanh"), target == kernels::Target::cpu ? 1u : 0u);
     EXPECT_EQ(counts.count("FusedMatMulGrad"), target == kernels::Target::cpu ? 0u : 1u);
   }

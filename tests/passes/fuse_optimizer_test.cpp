@@ -5,9 +5,9 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::op_counts;
+using test::run_and_compare;
+using test::why_nots;
 
 struct FuseOptimizer : ::testing::Test {
   Graph graph;

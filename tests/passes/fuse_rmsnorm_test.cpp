@@ -5,10 +5,10 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::run_and_compare;
+using test::why_nots;
 
 struct Form {
   std::string inverse = "reciprocal";  // or quotient, one-over, power

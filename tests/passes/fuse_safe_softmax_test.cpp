@@ -8,9 +8,9 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::run_pass;
+using test::op_counts;
+using test::run_and_compare;
+using test::run_pass;
 
 // As torch.onnx writes the softmax of scaled_dot_product_attention.
 struct Attention {
@@ -35,7 +35,7 @@ TEST(FuseSafeSoftmax, OtherReadersAndOtherNumbersKeepThePieces) {
   read.graph.outputs.push_back(read.softmax);
   const PassReport report = run_and_compare(read.graph, "fuse-safe-softmax", 0);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(testing::why_nots(report), "");
+  EXPECT_NE(test::why_nots(report), "");
   Attention other(DType::f64, 0.5);
   EXPECT_EQ(run_and_compare(other.graph, "fuse-safe-softmax", 0).matched, 0);
 }
@@ -54,11 +54,11 @@ TEST(FuseSafeSoftmax, GradientsOfEmptyRowsAreZeros) {
       const auto gradients = add_gradients(a.graph, loss, {a.x});
       ASSERT_OK(gradients);
       const ValueId dx = gradients->at(a.x);
-      testing::Contents contents = testing::random_inputs(a.graph, 1);  // and constants
+      test::Contents contents = test::random_inputs(a.graph, 1);  // and constants
       const double none = -INFINITY;
       contents[a.x] =
           Tensor::from_f64(dtype, {3, 4}, {1, 2, none, 4, none, none, none, none, none, 1, none, 1});
-      const auto values = testing::evaluate_graph(a.graph, contents);
+      const auto values = test::evaluate_graph(a.graph, contents);
       ASSERT_OK(values);
       for (std::int64_t i = 4; i < 8; ++i) {
         EXPECT_EQ(values->at(y).at(i), 0);

@@ -5,10 +5,10 @@
 namespace gradloom {
 namespace {
 
-using testing::f64;
-using testing::Perm;
-using testing::run_and_compare;
-using FuseScaleMatMul = testing::MatMulTest;
+using test::f64;
+using test::Perm;
+using test::run_and_compare;
+using FuseScaleMatMul = test::MatMulTest;
 
 TEST_F(FuseScaleMatMul, ResultTimesOrOverAConstant) {
   const ValueId x = b.input("x", {f64, {3, 4}}), y = b.input("y", {f64, {4, 5}});

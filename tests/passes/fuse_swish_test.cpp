@@ -3,12 +3,12 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::run_and_compare;
+using test::why_nots;
 
-using FuseSwish = testing::TwoInputs;
+using FuseSwish = test::TwoInputs;
 
 TEST_F(FuseSwish, SiluBecomesOneNode) {
   graph.outputs = {b.op("Mul", {b.op("Sigmoid", {x}), x})};

@@ -5,9 +5,9 @@
 namespace gradloom {
 namespace {
 
-using testing::f64;
-using testing::Perm;
-using FuseTransposeMatMul = testing::MatMulTest;
+using test::f64;
+using test::Perm;
+using FuseTransposeMatMul = test::MatMulTest;
 
 TEST_F(FuseTransposeMatMul, LinearWeight) {
   const ValueId x = b.input("x", {f64, {2, 3, 4}}), w = b.input("w", {f64, {5, 4}});

@@ -8,9 +8,9 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
-using testing::run_pass;
-using testing::why_nots;
+using test::op_counts;
+using test::run_pass;
+using test::why_nots;
 
 // Two parameters that a product reads in bf16, with gradients in bf16, as mixed-precision and autodiff make them.
 struct FuseWeightCasts : ::testing::Test {

@@ -40,8 +40,7 @@ TEST_F(FusionTest, AppliesEverywhereAndTheResultTakesTheAnchorsName) {
   ASSERT_EQ(log.size(), 2u);
   EXPECT_TRUE(log[0].matched && log[1].matched);
   EXPECT_EQ(graph.nodes[graph.values[graph.outputs[0]].producer].name, log[0].site);
-  EXPECT_EQ(testing::op_counts(graph),
-            (std::map<std::string, int>{{"Exp", 2}, {"Reciprocal", 2}, {"Tanh", 1}}));
+  EXPECT_EQ(test::op_counts(graph), (std::map<std::string, int>{{"Exp", 2}, {"Reciprocal", 2}, {"Tanh", 1}}));
 }
 
 TEST_F(FusionTest, ANearMissIsReportedOnceAtTheKeyNode) {

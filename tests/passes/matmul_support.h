@@ -5,7 +5,7 @@
 
 #include "tests/passes/support.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 using Perm = std::vector<std::int64_t>;
 using Counts = std::map<std::string, int>;
@@ -28,4 +28,4 @@ struct MatMulTest : ::testing::Test {
   }
 };
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

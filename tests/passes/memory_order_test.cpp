@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 PlanOptions options() {
   PlanOptions options;

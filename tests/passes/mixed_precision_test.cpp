@@ -22,9 +22,9 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
-using testing::run_pass;
-using testing::why_nots;
+using test::op_counts;
+using test::run_pass;
+using test::why_nots;
 
 constexpr const char* kPass = "mixed-precision";
 

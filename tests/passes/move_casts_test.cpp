@@ -4,10 +4,10 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::run_and_compare;
+using test::why_nots;
 
 struct MoveCasts : ::testing::Test {
   Graph graph;
@@ -108,7 +108,7 @@ TEST_F(MoveCasts, TrainedParametersHaveCopies) {
   const ValueId parts = concat({slice(w, 4, 6), slice(w, 0, 2), slice(w, 2, 4)});
   EXPECT_EQ(run({softmax(narrow(parts))}).matched, 1);
   EXPECT_EQ(type_read_by("Slice"), DType::bf16);
-  EXPECT_EQ(testing::run_pass(graph, "fuse-weight-casts").matched, 1);
+  EXPECT_EQ(test::run_pass(graph, "fuse-weight-casts").matched, 1);
   EXPECT_EQ(op_counts(graph)["Cast"], 0);
 }
 TEST_F(MoveCasts, AlsoThroughTheirParts) {
@@ -117,7 +117,7 @@ TEST_F(MoveCasts, AlsoThroughTheirParts) {
   const auto parts = b.ops(op_by_name("Split"), {w, b.i64s({2, 4})}, {{"axis", std::int64_t{1}}}, 2);
   EXPECT_EQ(run({softmax(narrow(concat({parts[1], parts[0]})))}).matched, 1);
   EXPECT_EQ(type_read_by("Split"), DType::bf16);
-  EXPECT_EQ(testing::run_pass(graph, "fuse-weight-casts").matched, 1);
+  EXPECT_EQ(test::run_pass(graph, "fuse-weight-casts").matched, 1);
   EXPECT_EQ(op_counts(graph)["Cast"], 0);
 }
 TEST_F(MoveCasts, PartsThatAreReadElsewhereStay) {
@@ -130,7 +130,7 @@ TEST_F(MoveCasts, TheUpdateReadsSmallGradients) {
   const ValueId w = trained("w", {24});
   update(w, flat(widen(low)));
   EXPECT_EQ(run({softmax(full)}).matched, 1);
-  EXPECT_EQ(testing::run_pass(graph, "fuse-weight-casts").matched, 1);
+  EXPECT_EQ(test::run_pass(graph, "fuse-weight-casts").matched, 1);
   EXPECT_EQ(op_counts(graph)["Cast"], 0);
 }
 

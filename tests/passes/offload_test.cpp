@@ -15,7 +15,7 @@ namespace {
 // Layers of a product and two activations, which the backward pass reads: 16 KiB each. With `reshape` it reads them through
 // a view.
 Graph network(int layers, bool reshape = false) {
-  return testing::layered_network(layers, [&](GraphBuilder& b, ValueId product, int) {
+  return test::layered_network(layers, [&](GraphBuilder& b, ValueId product, int) {
     ValueId x = b.op("Sigmoid", {product});
     if (reshape) x = b.op("Reshape", {b.op("Reshape", {x, b.i64s({16, 256})}), b.i64s({256, 16})});
     return b.op("Tanh", {x});
@@ -77,8 +77,8 @@ TEST(Offload, TheLogTellsBytesAndTheWaitAndWhyOthersStay) {
     if (record.matched && record.site == "Sigmoid")
       told = told || record.why == "16.0 KiB, predicted to be back in time";
   EXPECT_TRUE(told);
-  EXPECT_NE(testing::why_nots(*report).find("nothing after the loss reads it"), std::string::npos)
-      << testing::why_nots(*report);
+  EXPECT_NE(test::why_nots(*report).find("nothing after the loss reads it"), std::string::npos)
+      << test::why_nots(*report);
 
   CompileOptions slow = training({"Sigmoid"});
   slow.link_bytes_per_ns = 1e-3;
@@ -125,7 +125,7 @@ TEST(Offload, ViewsOutputsAndWhatNothingReadsStay) {
   const PassReport* report = report_of(compiled->reports, "offload");
   ASSERT_NE(report, nullptr);
   EXPECT_EQ(report->matched, 3);
-  const std::string why = testing::why_nots(*report);
+  const std::string why = test::why_nots(*report);
   EXPECT_NE(why.find("it is kept to the end of the step"), std::string::npos) << why;
   EXPECT_NE(why.find("it is a view"), std::string::npos) << why;
 }
@@ -174,7 +174,7 @@ TEST(Offload, ABudgetIsMetWithoutComputingAgainWhereTheLinkIsFast) {
   EXPECT_EQ(report_of(compiled->reports, "recompute"), nullptr) << "kernels of 50 us again cost more";
   const PassReport* report = report_of(compiled->reports, "offload");
   ASSERT_NE(report, nullptr);
-  EXPECT_NE(testing::why_nots(*report).find("the budget is kept without it"), std::string::npos);
+  EXPECT_NE(test::why_nots(*report).find("the budget is kept without it"), std::string::npos);
 }
 
 TEST(Offload, ABudgetIsMetByRecomputeWhereTheLinkIsSlow) {

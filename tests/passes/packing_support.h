@@ -9,7 +9,7 @@
 
 #include "engine/plan/plan.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 // Empty when no two requests that live at the same step share bytes, and everything is aligned and inside.
 inline std::string overlap_problem(const std::vector<Request>& requests,
@@ -76,4 +76,4 @@ inline std::int64_t brute_force(const std::vector<Request>& requests) {
   return best;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -7,7 +7,7 @@
 namespace gradloom {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 constexpr std::int64_t kMuch = 1'000'000'000;
 

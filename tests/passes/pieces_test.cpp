@@ -18,7 +18,7 @@ namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::random_tensor;
+using test::random_tensor;
 
 // Loss, gradients, updated states: whatever the plan leaves behind.
 using Results = std::vector<std::pair<std::string, Tensor>>;

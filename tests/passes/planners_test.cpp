@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 TEST(Planners, TenThousandRandomSetsDoNotOverlap) {
   std::mt19937 random(1);

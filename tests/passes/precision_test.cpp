@@ -72,7 +72,7 @@ struct PrecisionLists : ::testing::Test {
   // Types of product, Relu and Softmax; the last before its cast back to the output's.
   std::string types_with(const std::string& options) {
     Graph copy = graph;
-    testing::run_pass(copy, "mixed-precision{" + options + "}");
+    test::run_pass(copy, "mixed-precision{" + options + "}");
     std::string text;
     for (const char* op : {"MatMul", "Relu", "Softmax"})
       for (const Node& node : copy.nodes)

@@ -7,8 +7,8 @@
 namespace gradloom {
 namespace {
 
-using testing::f64;
-using ProductTest = testing::MatMulTest;
+using test::f64;
+using ProductTest = test::MatMulTest;
 
 TEST(Perms, ComposeLikeTransposes) {
   EXPECT_TRUE(is_identity(identity_perm(3)));

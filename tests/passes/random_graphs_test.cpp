@@ -149,14 +149,14 @@ class GraphMaker {
 
 // What differs between outputs and updates; empty: nothing. Infinities and NaN must agree too.
 std::string difference(const Graph& before, const Graph& after) {
-  const testing::Contents fed = testing::random_inputs(before, 3);
-  testing::Contents fed_after;
+  const test::Contents fed = test::random_inputs(before, 3);
+  test::Contents fed_after;
   for (ValueId id = 0; id < after.values.size(); ++id) {
     if (after.values[id].producer != kNone) continue;
     const bool constant = after.values[id].role == Role::constant;
     fed_after[id] = constant ? after.values[id].data : fed.at(find_value(before, after.values[id].name));
   }
-  const auto x = testing::evaluate_graph(before, fed), y = testing::evaluate_graph(after, fed_after);
+  const auto x = test::evaluate_graph(before, fed), y = test::evaluate_graph(after, fed_after);
   if (!x.ok() || !y.ok()) return (x.ok() ? y : x).error().message;
   std::vector<std::pair<ValueId, ValueId>> pairs;
   for (std::size_t i = 0; i < before.updates.size(); ++i)

@@ -15,7 +15,7 @@ namespace {
 
 // Layers of a product and two activations, which the backward pass reads.
 Graph network(int layers, bool with_dropout = false) {
-  return testing::layered_network(layers, [&](GraphBuilder& b, ValueId product, int i) {
+  return test::layered_network(layers, [&](GraphBuilder& b, ValueId product, int i) {
     const ValueId x = b.op("Tanh", {b.op("Sigmoid", {product})});
     if (!with_dropout) return x;
     return b.op("Dropout", {x, b.scalar(DType::f32, 0.5), b.scalar(DType::boolean, 1)},
@@ -64,7 +64,7 @@ TEST(Recompute, EveryChoiceIsAPlanThatHoldsAndGivesTheSame) {
       ASSERT_OK(plan);
       ASSERT_OK(check_plan(graph, *plan));
       EXPECT_EQ(plan->peak_lower_bound_bytes(), choice.peak_bytes);
-      testing::expect_same_results(compiled->train.graph, graph, 0);
+      test::expect_same_results(compiled->train.graph, graph, 0);
     }
   }
 }
@@ -112,7 +112,7 @@ TEST(Recompute, WhatIsNamedRunsAgainAndGivesTheSame) {
       ASSERT_OK(again);
       ASSERT_OK(check_plan(again->train.graph, again->plan));
       EXPECT_GT(again->reports.back().matched, 0u);
-      testing::expect_same_results(whole->train.graph, again->train.graph, 0);
+      test::expect_same_results(whole->train.graph, again->train.graph, 0);
     }
     const auto sigmoids = compile(model, naming({"Sigmoid"}));
     ASSERT_OK(sigmoids);
@@ -191,7 +191,7 @@ TEST(Recompute, ABudgetBeginsFromWhatIsNamed) {
   const auto less = compile(network(12), options);
   ASSERT_OK(less);
   EXPECT_LE(less->plan.peak_bytes(), options.memory_budget_bytes);
-  testing::expect_same_results(named->train.graph, less->train.graph, 0);
+  test::expect_same_results(named->train.graph, less->train.graph, 0);
 }
 
 // Tanh and Sigmoid look alike; times say which of them is cheap.
@@ -225,7 +225,7 @@ TEST(Recompute, TimesOfKernelsDecideWhatIsCheap) {
     const auto fitted = compile(network(12), options);
     ASSERT_OK(fitted);
     EXPECT_EQ(count_of(fitted->train.graph, dear), 12u);
-    testing::expect_same_results(compiled->train.graph, fitted->train.graph, 0);
+    test::expect_same_results(compiled->train.graph, fitted->train.graph, 0);
   }
 }
 

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-using testing::op_counts;
+using test::op_counts;
 
 constexpr const char* kQuickGelu = R"(
 rule quick-gelu {
@@ -41,24 +41,24 @@ PassReport run_rule(Graph& graph, const std::string& text, double tolerance = 1e
   std::vector<PassReport> reports;
   const Status status = run_passes(graph, pipeline, rules->front()->phase, reports);
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
-  testing::expect_same_results(before, graph, tolerance);
+  test::expect_same_results(before, graph, tolerance);
   return reports.empty() ? PassReport{} : reports[0];
 }
 
-struct RulesTest : testing::TwoInputs {};
+struct RulesTest : test::TwoInputs {};
 
 TEST_F(RulesTest, AFusedOperatorTakesThePlaceOfItsPieces) {
   graph.outputs = {b.op("Mul", {b.op("Sigmoid", {b.op("Mul", {b.scalar(DType::f32, 1.702), x})}), x})};
   const PassReport report = run_rule(graph, kQuickGelu);
   EXPECT_EQ(report.name, "quick-gelu");
   EXPECT_EQ(report.matched, 1);
-  EXPECT_EQ(op_counts(graph), (testing::Counts{{"Swish", 1}}));
+  EXPECT_EQ(op_counts(graph), (test::Counts{{"Swish", 1}}));
 }
 
 TEST_F(RulesTest, ConstantsAreComputedFromMatchedOnes) {
   graph.outputs = {b.op("Div", {x, b.scalar(DType::f32, 3)})};
   EXPECT_EQ(run_rule(graph, kDivide).matched, 1);
-  EXPECT_EQ(op_counts(graph), (testing::Counts{{"Mul", 1}}));
+  EXPECT_EQ(op_counts(graph), (test::Counts{{"Mul", 1}}));
 }
 
 TEST_F(RulesTest, ConditionsThatDoNotHoldAreTheReason) {
@@ -66,8 +66,8 @@ TEST_F(RulesTest, ConditionsThatDoNotHoldAreTheReason) {
   graph.outputs = {b.op("Div", {scalar, b.scalar(DType::f32, 3)})};
   const PassReport report = run_rule(graph, kDivide, 0);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(testing::why_nots(report).find("the rule wants rank(x) >= 1"), std::string::npos)
-      << testing::why_nots(report);
+  EXPECT_NE(test::why_nots(report).find("the rule wants rank(x) >= 1"), std::string::npos)
+      << test::why_nots(report);
 }
 
 TEST_F(RulesTest, AnotherTypeOfTheReplacementIsTheReason) {
@@ -75,12 +75,12 @@ TEST_F(RulesTest, AnotherTypeOfTheReplacementIsTheReason) {
   const PassReport report =
       run_rule(graph, "rule flat { y = Exp(n); n = Neg(x) -> y = Reshape(x, [-1]) }", 0);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(testing::why_nots(report).find("the replacement is f32[12]"), std::string::npos)
-      << testing::why_nots(report);
+  EXPECT_NE(test::why_nots(report).find("the replacement is f32[12]"), std::string::npos)
+      << test::why_nots(report);
   const PassReport impossible =
       run_rule(graph, "rule no { y = Exp(n); n = Neg(x) -> y = Reshape(x, [5, -1]) }", 0);
-  EXPECT_NE(testing::why_nots(impossible).find("the replacement cannot be"), std::string::npos)
-      << testing::why_nots(impossible);
+  EXPECT_NE(test::why_nots(impossible).find("the replacement cannot be"), std::string::npos)
+      << test::why_nots(impossible);
 }
 
 TEST_F(RulesTest, WhatIsKnownBeforeRunningIsLeft) {
@@ -89,7 +89,7 @@ TEST_F(RulesTest, WhatIsKnownBeforeRunningIsLeft) {
   graph.outputs = {b.op("Neg", {rows})};
   const PassReport report = run_rule(graph, "rule g { y = Gather(a, i) -> y = Slice(a, [0], [1]) }", 0);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(testing::why_nots(report).find("known before running"), std::string::npos);
+  EXPECT_NE(test::why_nots(report).find("known before running"), std::string::npos);
 }
 
 TEST_F(RulesTest, ValuesReadElsewhereKeepThePieces) {
@@ -97,22 +97,22 @@ TEST_F(RulesTest, ValuesReadElsewhereKeepThePieces) {
   graph.outputs = {b.op("Mul", {x, s}), b.op("Neg", {s})};
   const PassReport report = run_rule(graph, kQuickGelu, 0);
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(testing::why_nots(report).find("is also read by node"), std::string::npos);
+  EXPECT_NE(test::why_nots(report).find("is also read by node"), std::string::npos);
 }
 
 TEST_F(RulesTest, AMatchedValueTakesTheResultsPlace) {
   const char* text = "rule twice { y = Neg(n); n = Neg(x) -> x where same(x, y) }";
   graph.outputs = {b.op("Exp", {b.op("Neg", {b.op("Neg", {x})})})};
   EXPECT_EQ(run_rule(graph, text, 0).matched, 1);
-  EXPECT_EQ(op_counts(graph), (testing::Counts{{"Exp", 1}}));
+  EXPECT_EQ(op_counts(graph), (test::Counts{{"Exp", 1}}));
   graph.outputs = {b.op("Neg", {b.op("Neg", {y})})};
   const PassReport output = run_rule(graph, text, 0);
   EXPECT_EQ(output.matched, 0);
-  EXPECT_NE(testing::why_nots(output).find("is an output of the graph"), std::string::npos);
+  EXPECT_NE(test::why_nots(output).find("is an output of the graph"), std::string::npos);
 }
 
 TEST_F(RulesTest, AttributesGoOver) {
-  const testing::Perm swap{1, 0};
+  const test::Perm swap{1, 0};
   graph.outputs = {b.op("Transpose", {b.op("Exp", {x})}, {{"perm", swap}})};
   EXPECT_EQ(run_rule(graph,
                      "rule sink { y = Transpose(e){perm=$p}; e = Exp(x) -> y = Exp(t); t = "
@@ -124,8 +124,7 @@ TEST_F(RulesTest, AttributesGoOver) {
   // An attribute of another kind is no crash but a reason.
   const PassReport report =
       run_rule(graph, "rule bad { y = Transpose(x){perm=$p} -> y = Softmax(x){axis=$p} }", 0);
-  EXPECT_NE(testing::why_nots(report).find("is of another type"), std::string::npos)
-      << testing::why_nots(report);
+  EXPECT_NE(test::why_nots(report).find("is of another type"), std::string::npos) << test::why_nots(report);
 }
 
 TEST_F(RulesTest, ArePassesWithASwitchOfTheirOwn) {
@@ -248,9 +247,9 @@ TEST(Rules, GradientsAreThoseOfTheReplacement) {
     options.gradients_only = true;
     options.pipeline = TRY(parse_pipeline(passes, *rules));
     const Compiled compiled = TRY(compile(model, options));
-    auto fed = testing::random_inputs(compiled.train.graph, 5);
+    auto fed = test::random_inputs(compiled.train.graph, 5);
     fed[find_value(compiled.train.graph, "w")] = Tensor::from_f64(DType::f64, {3}, {1, -2, 0.5});
-    const auto contents = TRY(testing::evaluate_graph(compiled.train.graph, fed));
+    const auto contents = TRY(test::evaluate_graph(compiled.train.graph, fed));
     for (const auto& [name, value] : compiled.gradients)
       if (name == "w") return contents.at(value);
     return Error{Errc::bug, "no gradient"};
@@ -258,7 +257,7 @@ TEST(Rules, GradientsAreThoseOfTheReplacement) {
   const auto plain = gradient("none"), fused = gradient("quick-gelu");
   ASSERT_OK(plain);
   ASSERT_OK(fused);
-  EXPECT_LE(testing::largest_difference(*plain, *fused), 1e-12);
+  EXPECT_LE(test::largest_difference(*plain, *fused), 1e-12);
 }
 
 // Loss and gradients of GELU in the middle of a product, with rules.
@@ -281,7 +280,7 @@ struct GivenGradients : ::testing::Test {
   struct Outcome {
     double loss = 0;
     Tensor gradient;
-    testing::Counts counts;
+    test::Counts counts;
   };
   // `output`: of the model, which is the loss.
   Outcome run(const std::string& rules_text, const std::string& passes, std::size_t output,
@@ -295,9 +294,9 @@ struct GivenGradients : ::testing::Test {
     const auto compiled = compile(model, options);
     EXPECT_TRUE(compiled.ok()) << (compiled.ok() ? "" : compiled.error().message);
     const Graph& graph = compiled->train.graph;
-    auto fed = testing::random_inputs(graph, 5);
+    auto fed = test::random_inputs(graph, 5);
     fed[find_value(graph, "w")] = w;
-    const auto contents = testing::evaluate_graph(graph, fed);
+    const auto contents = test::evaluate_graph(graph, fed);
     EXPECT_TRUE(contents.ok());
     Outcome outcome{contents->at(graph.loss).at(0), {}, op_counts(graph)};
     for (const auto& [name, value] : compiled->gradients)
@@ -311,7 +310,7 @@ TEST_F(GivenGradients, TakeThePlaceOfDerivedOnes) {
   for (const char* passes : {"given-gelu", "default,given-gelu", "default"}) {
     const Outcome given = run(kGiven, passes, 1);
     EXPECT_NEAR(given.loss, derived.loss, 1e-13) << passes;
-    EXPECT_LE(testing::largest_difference(derived.gradient, given.gradient), 1e-12) << passes;
+    EXPECT_LE(test::largest_difference(derived.gradient, given.gradient), 1e-12) << passes;
     for (const char* op : {"GivenGradient", "GradientSeed"}) EXPECT_EQ(given.counts.count(op), 0u) << passes;
   }
   for (std::int64_t i = 0; i < 3; ++i) {  // finite differences
@@ -335,7 +334,7 @@ TEST_F(GivenGradients, AreThoseOfTheRule) {
   EXPECT_FALSE(run(straight, "none", 0).gradient.defined()) << "Round has none";
   const Outcome through = run(straight, "straight", 0);
   EXPECT_EQ(through.loss, run(straight, "none", 0).loss);
-  EXPECT_LE(testing::largest_difference(through.gradient, derived), 1e-12);
+  EXPECT_LE(test::largest_difference(through.gradient, derived), 1e-12);
 }
 
 TEST_F(RulesTest, GradientsThatDoNotFitAreTheReason) {
@@ -343,7 +342,7 @@ TEST_F(RulesTest, GradientsThatDoNotFitAreTheReason) {
   const std::string rule = "rule g { z = Mul(e, b); e = Exp(a) -> z = Mul(f, b); f = Exp(a) gradient ";
   const auto reason = [&](const std::string& gradient) {
     Graph changed = graph;
-    return testing::why_nots(run_rule(changed, rule + gradient + " }"));
+    return test::why_nots(run_rule(changed, rule + gradient + " }"));
   };
   EXPECT_NE(reason("da = Mul(dz, z)").find("the rule gives no gradient of 'b'"), std::string::npos);
   EXPECT_NE(reason("da = Mul(dz, z) db = ReduceSum(dz)")

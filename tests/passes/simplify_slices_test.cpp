@@ -3,10 +3,10 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::run_and_compare;
+using test::why_nots;
 
 struct SimplifySlices : ::testing::Test {
   Graph graph;
@@ -59,7 +59,7 @@ TEST_F(SimplifySlices, TablesOfIndicesStay) {
 }
 TEST_F(SimplifySlices, UnknownIndicesStay) {
   graph.outputs = {gather(b.input("i", {DType::i64, {2}}))};
-  EXPECT_EQ(testing::run_pass(graph, "simplify-slices").matched, 0);
+  EXPECT_EQ(test::run_pass(graph, "simplify-slices").matched, 0);
 }
 
 TEST_F(SimplifySlices, WhatIsKnownBeforeRunningStays) {

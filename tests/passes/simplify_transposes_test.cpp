@@ -3,11 +3,11 @@
 namespace gradloom {
 namespace {
 
-using testing::Counts;
-using testing::op_counts;
-using testing::Perm;
-using testing::run_and_compare;
-using testing::why_nots;
+using test::Counts;
+using test::op_counts;
+using test::Perm;
+using test::run_and_compare;
+using test::why_nots;
 
 struct SimplifyTransposes : ::testing::Test {
   Graph graph;

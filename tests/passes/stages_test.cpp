@@ -127,9 +127,7 @@ TEST(Stages, AGraphIsFoundByPassRunAndSite) {
              first = graph_at(gpt(), options, "fuse-gelu:/blocks.0/gelu/Mul_5"),
              autodiff = graph_at(gpt(), options, "autodiff");
   for (const auto* at : {&start, &gelu, &first, &autodiff}) ASSERT_OK(*at);
-  const auto count = [](const Graph& graph, const char* op) {
-    return gradloom::testing::op_counts(graph)[op];
-  };
+  const auto count = [](const Graph& graph, const char* op) { return gradloom::test::op_counts(graph)[op]; };
   EXPECT_EQ(start->number, 1u);
   EXPECT_EQ(count(start->graph, "GeluTanh"), 0);
   EXPECT_EQ(count(first->graph, "GeluTanh"), 1);

@@ -14,7 +14,7 @@
 #include "engine/train/weight_copies.h"
 #include "passes/pass.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 // Result or Status: fails the test with the message.
 #define ASSERT_OK(expression)                                               \
@@ -210,4 +210,4 @@ inline PassReport run_and_compare(Graph& graph, const std::string& pass, double 
   return report;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-using testing::why_nots;
+using test::why_nots;
 
 // A product, its normalization with running statistics, and another product; the loss also reads what `more` makes of the former.
 Graph normalized(bool reads_statistics = false) {

@@ -15,7 +15,7 @@
 namespace gradloom {
 namespace {
 
-using testing::why_nots;
+using test::why_nots;
 
 // Five parameters, each half of the one before.
 Graph layers() {

@@ -9,7 +9,7 @@
 #include "sessions/store.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 // A machine that only pretends to work: step times with noise, drift that hits whoever runs, and rare stalls.
@@ -270,4 +270,4 @@ TEST_F(CompareRuns, GpuRunsShowStreamsAndWhatDisturbedThem) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

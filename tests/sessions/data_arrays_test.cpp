@@ -7,7 +7,7 @@
 #include "sessions/data.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using ArraysTest = SessionTest;
@@ -206,4 +206,4 @@ TEST_F(ArraysTest, FilesOfDataMoveWithTheRecipe) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -5,7 +5,7 @@
 #include "engine/base/npz.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using DataTest = SessionTest;
@@ -206,4 +206,4 @@ TEST_F(DataTest, RepeatedInputsAreIntegersThatEveryBatchHas) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -4,7 +4,7 @@
 #include "sessions/data.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using TokensTest = SessionTest;
@@ -103,4 +103,4 @@ TEST_F(TokensTest, Errors) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -14,7 +14,7 @@
 #include "engine/train/schedules.h"
 #include "sessions/recipe_settings.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using json = nlohmann::json;
@@ -541,4 +541,4 @@ TEST(DeepSpeed, HostileTextsAreOneErrorEach) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

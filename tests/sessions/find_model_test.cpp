@@ -4,7 +4,7 @@
 #include "sessions/recipe.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 namespace fs = std::filesystem;
 using State = FoundModel::State;
@@ -117,4 +117,4 @@ TEST_F(FindModel, RecipesCanBeUsedFromEveryFolder) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -8,7 +8,7 @@
 #include "sessions/store_impl.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 struct ForgedColumn {
   std::string table, name;
@@ -148,4 +148,4 @@ class ForgedSession {
   std::vector<std::pair<std::string, std::string>> tables_;  // name, declaration
 };
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 inline std::string big_endian_text(std::uint32_t value) {
   std::string text;
@@ -27,4 +27,4 @@ inline std::string hot_journal(const std::string& victim, std::uint32_t pages) {
          big_endian_text(static_cast<std::uint32_t>(victim.size())) + big_endian_text(sum) + magic;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

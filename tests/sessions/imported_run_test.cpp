@@ -5,7 +5,7 @@
 #include "profiler/import/imported_trace.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 // Steps of 20 us; in each a product in fc (twice, 2 us each), its backward (3 us) and an update (1 us).
@@ -138,4 +138,4 @@ TEST_F(ImportedRunTest, ComparesByModuleAndPhaseWithoutLosses) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

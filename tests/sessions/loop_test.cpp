@@ -6,11 +6,11 @@
 namespace gradloom {
 namespace {
 
-using testing::error_of;
-using testing::SessionTest;
-using testing::TinyStep;
+using test::error_of;
+using test::SessionTest;
+using test::TinyStep;
 
-using testing::write_tiny_loop;
+using test::write_tiny_loop;
 
 class LoopTest : public SessionTest {};
 
@@ -75,7 +75,7 @@ TEST_F(LoopTest, PlansOfARunAreNumberedOneBehindTheOther) {
   auto store = Store::open(path, StoreMode::read);
   const auto run = (*store)->load_run(id);
   ASSERT_TRUE(run.ok()) << error_of(run);
-  const TinyStep one = testing::tiny_step(true), two = testing::tiny_step(false);
+  const TinyStep one = test::tiny_step(true), two = test::tiny_step(false);
   ASSERT_EQ(run->kernels.size(), one.plan.steps.size() + two.plan.steps.size());
   EXPECT_EQ(run->kernels[0].info.node, "net/fc+act");
   EXPECT_EQ(run->kernels[0].info.scope, "net/fc");
@@ -98,7 +98,7 @@ TEST_F(LoopTest, PlansOfARunAreNumberedOneBehindTheOther) {
 TEST_F(LoopTest, RunsOfTheEngineHaveNoShares) {
   const std::string path = file("s.db");
   auto store = Store::open(path, StoreMode::write);
-  const std::int64_t id = testing::write_tiny_run(**store, "plain", 5);
+  const std::int64_t id = test::write_tiny_run(**store, "plain", 5);
   const auto run = (*store)->load_run(id);
   ASSERT_TRUE(run.ok()) << error_of(run);
   EXPECT_FALSE(run->loop.has_value());

@@ -4,7 +4,7 @@
 
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 class Predictions : public SessionTest {};
@@ -49,4 +49,4 @@ TEST_F(Predictions, AreKeptInOrder) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

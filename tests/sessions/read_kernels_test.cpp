@@ -6,7 +6,7 @@
 
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 // Steps of SQLite's machine that the statements of all databases opened meanwhile take.
@@ -146,4 +146,4 @@ TEST_F(ReadKernels, PartsFollowTheWholeOfTheirBuffer) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

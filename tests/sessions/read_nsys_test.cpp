@@ -7,7 +7,7 @@
 
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 constexpr const char* kTables =
@@ -117,4 +117,4 @@ TEST_F(NsysTest, NothingIsWrittenBesideIt) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -7,12 +7,12 @@
 namespace gradloom {
 namespace {
 
-using testing::error_of;
-using testing::SessionTest;
-using testing::tiny_samples;
-using testing::tiny_start;
-using testing::tiny_step;
-using testing::TinyStep;
+using test::error_of;
+using test::SessionTest;
+using test::tiny_samples;
+using test::tiny_start;
+using test::tiny_step;
+using test::TinyStep;
 
 class RankRowsTest : public SessionTest {
  protected:
@@ -118,7 +118,7 @@ TEST_F(RankRowsTest, RanksThatAreNoneAreDamage) {
   for (const auto& [sql, why] : edits) {
     std::filesystem::remove(file("s.db"));
     const std::int64_t id = write_run(3);
-    const testing::ForgedSession forged(file("s.db"));
+    const test::ForgedSession forged(file("s.db"));
     ASSERT_TRUE(forged.execute(sql).ok());
     forged.finish();
     auto store = Store::open(file("s.db"), StoreMode::read);

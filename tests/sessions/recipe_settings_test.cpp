@@ -7,7 +7,7 @@
 #include "tests/paths.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using json = nlohmann::json;
@@ -136,4 +136,4 @@ TEST_F(RecipeSettings, ErrorsNameFlagAndBound) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -9,7 +9,7 @@
 #include "engine/base/file.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using json = nlohmann::json;
@@ -402,4 +402,4 @@ TEST_F(RecipeTest, ReplayIsJudged) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

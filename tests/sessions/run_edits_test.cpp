@@ -7,7 +7,7 @@
 #include "tests/sessions/forged_session.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using Kind = RunEdit::Kind;
@@ -206,4 +206,4 @@ TEST_F(RunEdits, ACompactFileHoldsTheSame) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -7,7 +7,7 @@
 
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using Row = std::map<std::string, std::string>;
@@ -123,4 +123,4 @@ TEST_F(RunTables, OfARunWithoutAnything) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -12,7 +12,7 @@
 #include "tests/sessions/hot_journal.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 namespace fs = std::filesystem;
 
@@ -272,4 +272,4 @@ TEST_F(SessionFileTest, ASessionIsReadWhileItGrows) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

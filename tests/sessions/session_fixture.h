@@ -13,7 +13,7 @@
 #include "sessions/store.h"
 #include "tests/folder.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 class SessionTest : public ::testing::Test {
  protected:
@@ -220,4 +220,4 @@ inline void write_all(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

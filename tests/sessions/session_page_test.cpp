@@ -5,7 +5,7 @@
 #include "tests/paths.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using SessionPage = SessionTest;
@@ -43,4 +43,4 @@ TEST_F(SessionPage, EveryTableViewAndColumnIsThere) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

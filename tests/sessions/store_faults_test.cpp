@@ -18,7 +18,7 @@
 #include "sessions/random.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using StoreFaults = SessionTest;
@@ -399,4 +399,4 @@ TEST_F(StoreFaults, EightWritersLoseNothing) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -8,7 +8,7 @@
 
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 // Runs SQL with a plain connection, as a user with the sqlite3 shell would; rows as text joined by |.
@@ -571,4 +571,4 @@ TEST_F(StoreTest, Comparisons) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -10,7 +10,7 @@
 
 #include "engine/train/schedules.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 using json = nlohmann::json;
@@ -164,4 +164,4 @@ TEST(TrainingArguments, ZeroIsFsdpOnGpusOrListed) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

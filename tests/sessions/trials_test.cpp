@@ -3,7 +3,7 @@
 
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 class Trials : public SessionTest {
@@ -73,4 +73,4 @@ TEST_F(Trials, ConfigurationsAreKeptBesideTheirTrials) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -12,7 +12,7 @@
 #include "tests/profiler/trace_documents.h"
 #include "tests/sessions/session_fixture.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 // Kernel, phase, module, start since the first event, duration.
@@ -147,4 +147,4 @@ TEST_F(WriteNsys, HostileContentsAndBadPlaces) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -29,7 +29,7 @@ TEST(CompareTable, EveryColumnOrders) {
 }
 
 TEST(CompareTable, ARowFindsItsNodesInAnotherPlan) {
-  const Compiled step = testing::small_step("default");
+  const Compiled step = test::small_step("default");
   const GraphModel model = build_graph_model(step.train.graph, &step.plan);
   const auto names = [&](const ComparedRow& row) {
     std::vector<std::string> found;

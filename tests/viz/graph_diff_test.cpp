@@ -36,7 +36,7 @@ DiffGraph side(const Compiled& compiled, const std::string& name, bool timed = f
 DiffGraph stored(const Compiled& compiled, std::int64_t id) {
   RunRecord run;
   run.summary.id = id;
-  run.kernels = testing::timed_rows(compiled);
+  run.kernels = test::timed_rows(compiled);
   return diff_graph_of(run);
 }
 
@@ -138,7 +138,7 @@ TEST(GraphDifference, SumsTheTimesThatAreKnown) {
 
 // One operand of a node comes from elsewhere: no node came or went, and it is a difference.
 TEST(GraphDifference, SeesThatAnInputComesFromElsewhere) {
-  const Compiled compiled = testing::small_step();
+  const Compiled compiled = test::small_step();
   const DiffGraph a = side(compiled, "a");
   DiffGraph b = side(compiled, "b");
   const auto add = std::find_if(b.nodes.begin(), b.nodes.end(),
@@ -156,7 +156,7 @@ TEST(GraphDifference, SeesThatAnInputComesFromElsewhere) {
 
 // An exporter that names everything otherwise: nothing but the structure is left to match by.
 TEST(GraphDifference, MatchesByStructureWhereNamesSayNothing) {
-  const Compiled compiled = testing::small_step();
+  const Compiled compiled = test::small_step();
   DiffGraph renamed = side(compiled, "b");
   for (DiffNode& node : renamed.nodes) {
     node.name = "n/" + node.name;
@@ -168,7 +168,7 @@ TEST(GraphDifference, MatchesByStructureWhereNamesSayNothing) {
 }
 
 TEST(GraphDifference, OfOtherModelsIsAnErrorThatSaysSo) {
-  const Compiled mine = testing::small_step(), other = gpt("default");
+  const Compiled mine = test::small_step(), other = gpt("default");
   for (const auto& d :
        {difference_of(side(mine, "a"), side(other, "b")), difference_of(stored(mine, 1), stored(other, 2))}) {
     ASSERT_FALSE(d.ok());

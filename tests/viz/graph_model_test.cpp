@@ -13,7 +13,7 @@ namespace {
 
 class SmallModel : public ::testing::Test {
  protected:
-  Compiled step_ = testing::small_step();
+  Compiled step_ = test::small_step();
   GraphModel model_ = build_graph_model(step_.train.graph, &step_.plan);
 };
 
@@ -127,7 +127,7 @@ TEST_F(SmallModel, LinksCarryShapesAndSavedValues) {
 TEST_F(SmallModel, TimesAndHeat) {
   EXPECT_TRUE(std::isnan(model_.boxes[model_.find("/layers.0/Tanh")].time_ns));
   EXPECT_TRUE(std::isnan(model_.heat_of(0, ColorBy::kTime)));
-  apply_times(model_, testing::timed_rows(step_));
+  apply_times(model_, test::timed_rows(step_));
   double total = 0, hottest = 0;
   for (int32_t b = 0; b < static_cast<int32_t>(model_.boxes.size()); ++b) {
     if (model_.boxes[b].plan_step < 0) continue;
@@ -212,7 +212,7 @@ TEST_F(SmallModel, ABuiltSceneIsNotTakenUntilSomebodyTakesIt) {
 }
 
 TEST(GraphDiff, NamesWhatAPassChanged) {
-  const Compiled before = testing::small_step("none"), after = testing::small_step("default");
+  const Compiled before = test::small_step("none"), after = test::small_step("default");
   const GraphModel a = build_graph_model(before.train.graph, &before.plan),
                    b = build_graph_model(after.train.graph, &after.plan);
   const GraphDiff diff = diff_graphs(a, b);
@@ -225,7 +225,7 @@ TEST(GraphDiff, NamesWhatAPassChanged) {
 }
 
 TEST(GraphModelForViewing, WorksWithoutAPlan) {
-  const Graph forward = testing::small_forward();
+  const Graph forward = test::small_forward();
   const GraphModel model = build_graph_model(forward, nullptr);
   EXPECT_EQ(model.boxes.size(), live_node_count(forward) + 2);
   EXPECT_EQ(model.max_bytes, 0);

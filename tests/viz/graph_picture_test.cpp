@@ -72,9 +72,9 @@ std::vector<Element> drawn(const std::shared_ptr<GraphModel>& model, std::size_t
 }
 
 TEST(GraphPicture, EveryBoxOfAnOpenGraphIsThere) {
-  const Compiled step = testing::small_step();
+  const Compiled step = test::small_step();
   const auto model = std::make_shared<GraphModel>(build_graph_model(step.train.graph, &step.plan));
-  apply_times(*model, testing::timed_rows(step));
+  apply_times(*model, test::timed_rows(step));
   const std::vector<Element> all = drawn(model, 10'000);
   const auto inputs = static_cast<std::size_t>(std::count_if(
       model->boxes.begin(), model->boxes.end(), [](const GraphBox& b) { return b.node == kNone; }));
@@ -95,7 +95,7 @@ TEST(GraphPicture, EveryBoxOfAnOpenGraphIsThere) {
 }
 
 TEST(GraphPicture, FoldsWhatIsTooMuch) {
-  const Compiled step = testing::small_step();
+  const Compiled step = test::small_step();
   const auto model = std::make_shared<GraphModel>(build_graph_model(step.train.graph, &step.plan));
   const std::vector<Element> all = drawn(model, 4);
   EXPECT_GT(count(all, "rect", "folded"), 1u);
@@ -104,7 +104,7 @@ TEST(GraphPicture, FoldsWhatIsTooMuch) {
 
 // Boxes lie inside the picture; text begins inside its box.
 TEST(GraphPicture, NothingIsOutside) {
-  const Compiled step = testing::small_step();
+  const Compiled step = test::small_step();
   const std::vector<Element> all =
       drawn(std::make_shared<GraphModel>(build_graph_model(step.train.graph, &step.plan)), 30);
   const double width = std::stod(all[0].attributes.at("width")),
@@ -118,7 +118,7 @@ TEST(GraphPicture, NothingIsOutside) {
 }
 
 TEST(GraphPicture, NamesFromFilesStayNames) {
-  Compiled step = testing::small_step();
+  Compiled step = test::small_step();
   for (Node& node : step.train.graph.nodes)
     node.name = "<script>&\"'\n" + node.name + std::string(5000, 'x') + "\xff";
   for (SourceNode& source : step.train.graph.sources) source.scope = "<b>/" + source.scope + "]]>";

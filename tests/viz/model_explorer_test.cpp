@@ -43,9 +43,9 @@ std::map<std::string, json> checked_nodes(const json& collection) {
 }
 
 TEST(ModelExplorer, NodesEdgesAndProvenance) {
-  const Compiled step = testing::small_step("default");
+  const Compiled step = test::small_step("default");
   GraphModel model = build_graph_model(step.train.graph, &step.plan);
-  apply_times(model, testing::timed_rows(step));
+  apply_times(model, test::timed_rows(step));
   const json collection = json::parse(model_explorer_json(model, {{"model", "m.onnx"}}));
   const auto nodes = checked_nodes(collection);
   ASSERT_EQ(nodes.size(), model.boxes.size());
@@ -82,7 +82,7 @@ TEST(ModelExplorer, NodesEdgesAndProvenance) {
 }
 
 TEST(ModelExplorer, ParametersAreNamedWhereTheyAreRead) {
-  const Compiled step = testing::small_step();
+  const Compiled step = test::small_step();
   const GraphModel model = build_graph_model(step.train.graph, &step.plan);
   const std::string text = model_explorer_json(model, {});
   bool found = false;

@@ -14,9 +14,9 @@ namespace gradloom {
 namespace {
 
 TEST(KernelTable, SortsFiltersAndGroups) {
-  const Compiled step = testing::small_step();
+  const Compiled step = test::small_step();
   KernelTableModel model;
-  model.set_rows(testing::timed_rows(step));
+  model.set_rows(test::timed_rows(step));
   ASSERT_EQ(model.lines().size(), step.plan.steps.size());
   model.set_sort(KernelColumn::kTime, true);
   for (size_t i = 1; i < model.lines().size(); ++i)
@@ -48,8 +48,8 @@ TEST(KernelTable, SortsFiltersAndGroups) {
 }
 
 TEST(KernelTable, UntimedRowsSortLast) {
-  const Compiled step = testing::small_step();
-  std::vector<KernelRow> rows = testing::timed_rows(step);
+  const Compiled step = test::small_step();
+  std::vector<KernelRow> rows = test::timed_rows(step);
   rows[1].samples = 0;
   const std::string untimed = rows[1].info.node;
   KernelTableModel model;
@@ -62,7 +62,7 @@ TEST(KernelTable, UntimedRowsSortLast) {
 }
 
 TEST(MemoryModel, TheHostsMemoryIsToldApart) {
-  Compiled step = testing::small_step();
+  Compiled step = test::small_step();
   step.plan.host_bytes = 4096;
   const MemoryModel planned = build_memory_model(step.train.graph, step.plan);
   EXPECT_EQ(planned.host_bytes, 4096);
@@ -77,7 +77,7 @@ TEST(MemoryModel, TheHostsMemoryIsToldApart) {
 }
 
 TEST(MemoryModel, AgreesWithThePlan) {
-  const Compiled step = testing::small_step();
+  const Compiled step = test::small_step();
   const MemoryModel memory = build_memory_model(step.train.graph, step.plan);
   const std::vector<int64_t> live = live_bytes(step.plan);
   ASSERT_EQ(memory.live.size(), step.plan.steps.size());
@@ -127,7 +127,7 @@ TEST(MemoryModel, NamesPartsInTheWhole) {
 }
 
 TEST(PassModel, ShowsSwitchesMatchesAndReasons) {
-  const Compiled step = testing::small_step("default");
+  const Compiled step = test::small_step("default");
   const Pipeline pipeline = *parse_pipeline("default");
   const PassModel model = build_pass_model(pipeline, step.reports);
   EXPECT_EQ(model.passes.size(), all_passes().size());
@@ -162,7 +162,7 @@ TEST(PassModel, RulesStandBeforeThePassesAndReturnToTheirPlace) {
 }
 
 TEST(PassModel, TellsWhatARunSaysOfItsInstances) {
-  const Compiled step = testing::small_step("default");
+  const Compiled step = test::small_step("default");
   PassModel model = build_pass_model(*parse_pipeline("default"), step.reports);
   std::vector<PassRow> recorded;
   std::string pass, fingerprint;

@@ -32,7 +32,7 @@ Trend trend_of(const RunSummary& summary) {
 }
 
 Report report_of(const std::string& name = "night run") {
-  const Compiled step = testing::small_step("default");
+  const Compiled step = test::small_step("default");
   Report report;
   report.session = "s.db";
   report.now_utc = "2026-01-02T03:04:05Z";
@@ -55,7 +55,7 @@ Report report_of(const std::string& name = "night run") {
   for (int i = 1; i <= 40; ++i)
     run.steps.push_back({.step = i, .loss = 2.5 - 0.05 * i, .step_ns = 1'000'000});
   run.evaluations.push_back({.step = 20, .loss = 1.25, .batches = 2});
-  run.kernels = testing::timed_rows(step);
+  run.kernels = test::timed_rows(step);
   run.environment = {{"cpu_model", "a processor"}, {"version", "9.8.7"}};
   run.recipe_json = R"({"model": "model.onnx", "steps": 40})";
   run.passes.push_back({.name = "cse", .phase = "pre", .matched = 2, .rejected = 1});

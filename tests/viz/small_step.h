@@ -11,7 +11,7 @@
 #include "viz/model/graph_model.h"
 #include "viz/model/kernel_table.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 inline Graph small_forward() {
   Graph graph;
@@ -65,4 +65,4 @@ inline std::vector<KernelRow> timed_rows(const Compiled& step) {
   return rows;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -19,9 +19,9 @@ CompileOptions options_of(const std::string& passes) {
 
 class Travel : public ::testing::Test {
  protected:
-  Compiled step_ = testing::small_step("default");
+  Compiled step_ = test::small_step("default");
   StagedModel staged_ = build_stage_model(
-      std::move(stage_history(testing::small_forward(), options_of("default"))).value(), step_.plan);
+      std::move(stage_history(test::small_forward(), options_of("default"))).value(), step_.plan);
 };
 
 TEST_F(Travel, EveryStepIsTheGraphAsItWasThen) {

@@ -315,8 +315,8 @@ TEST(StepTree, NamesOfStrangersMakeNoTreeTooDeepOrLarge) {
 }
 
 TEST(StepTree, OfARealPlanEveryKernelIsInItOnce) {
-  const Compiled step = testing::small_step("default");
-  const std::vector<KernelRow> rows = testing::timed_rows(step);
+  const Compiled step = test::small_step("default");
+  const std::vector<KernelRow> rows = test::timed_rows(step);
   std::vector<std::string> ops;
   for (const SourceNode& source : step.train.graph.sources) ops.push_back(source.op_type);
   for (const TreeBy by : {TreeBy::kScope, TreeBy::kPhase, TreeBy::kNode, TreeBy::kPass, TreeBy::kOp})

@@ -23,9 +23,9 @@ class Views : public ::testing::Test {
     if (!host.ok()) GTEST_SKIP() << host.error().message;
     host_ = std::move(host).value();
     auto model = std::make_shared<GraphModel>(build_graph_model(step_.train.graph, &step_.plan));
-    apply_times(*model, testing::timed_rows(step_));
+    apply_times(*model, test::timed_rows(step_));
     model_ = model;
-    kernels_.set_rows(testing::timed_rows(step_));
+    kernels_.set_rows(test::timed_rows(step_));
     host_->set_busy([this] { return canvas_.busy(); });
   }
 
@@ -71,7 +71,7 @@ class Views : public ::testing::Test {
     }
   }
 
-  Compiled step_ = testing::small_step("default");
+  Compiled step_ = test::small_step("default");
   Pipeline pipeline_ = *parse_pipeline("default");
   std::shared_ptr<const GraphModel> model_;
   KernelTableModel kernels_;
@@ -355,7 +355,7 @@ TEST_F(Views, GraphKeepsItsSelectionWhenTheModelChanges) {
   EXPECT_OK(run("graph", "wait idle\nclick graph.expand\nwait idle\n"));
   ASSERT_TRUE(graph_go_to(canvas_, "x"));
   EXPECT_OK(run("graph", "wait idle\nwait 2\n"));
-  const Compiled other = testing::small_step("none");
+  const Compiled other = test::small_step("none");
   model_ = std::make_shared<GraphModel>(build_graph_model(other.train.graph, &other.plan));
   EXPECT_OK(run("graph", "wait idle\nwait 2\nexpect node-panel.name x\n"));
   EXPECT_FALSE(graph_go_to(canvas_, "no such node"));

@@ -14,8 +14,6 @@ namespace gradloom {
 
 namespace {
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 class Densifier {
  public:
   Densifier(TensorReader& tensors, const Limits& limits) : tensors_(tensors), limits_(limits) {}
@@ -76,13 +74,13 @@ class Densifier {
   static Result<std::vector<std::int64_t>> places_of(const Tensor& indices, const Tensor& values,
                                                      const Shape& shape) {
     if (values.shape().size() != 1)
-      return bad("its values have rank " + std::to_string(values.shape().size()));
+      return bad_input("its values have rank " + std::to_string(values.shape().size()));
     const std::int64_t n = values.count(), rank = static_cast<std::int64_t>(shape.size());
     const bool linear = indices.shape() == Shape{n};
     if (indices.dtype() != DType::i64 || (!linear && indices.shape() != Shape{n, rank}))
-      return bad("its indices are " + to_string(indices.type()) + ", " + std::to_string(n) +
-                 " values need i64[" + std::to_string(n) + "] or i64[" + std::to_string(n) + ", " +
-                 std::to_string(rank) + "]");
+      return bad_input("its indices are " + to_string(indices.type()) + ", " + std::to_string(n) +
+                       " values need i64[" + std::to_string(n) + "] or i64[" + std::to_string(n) + ", " +
+                       std::to_string(rank) + "]");
     std::vector<std::int64_t> places;
     places.reserve(static_cast<std::size_t>(n));
     const std::int64_t* at = indices.as<std::int64_t>();
@@ -91,12 +89,12 @@ class Densifier {
       for (std::int64_t d = 0; d < (linear ? 1 : rank); ++d, ++at) {
         const std::int64_t size = linear ? element_count(shape) : shape[static_cast<std::size_t>(d)];
         if (*at < 0 || *at >= size)
-          return bad("index " + std::to_string(*at) + " of value " + std::to_string(i) +
-                     " is outside of 0.." + std::to_string(size - 1));
+          return bad_input("index " + std::to_string(*at) + " of value " + std::to_string(i) +
+                           " is outside of 0.." + std::to_string(size - 1));
         place = place * size + *at;
       }
       if (!places.empty() && place <= places.back())
-        return bad("its indices do not ascend at value " + std::to_string(i));
+        return bad_input("its indices do not ascend at value " + std::to_string(i));
       places.push_back(place);
     }
     return places;

@@ -23,11 +23,9 @@ namespace {
 
 using onnx::TensorProto;
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 Error size_mismatch(const Type& type, std::int64_t expected, std::int64_t found, const char* unit) {
-  return bad(to_string(type) + " needs " + std::to_string(expected) + " " + unit + ", the file has " +
-             std::to_string(found));
+  return bad_input(to_string(type) + " needs " + std::to_string(expected) + " " + unit + ", the file has " +
+                   std::to_string(found));
 }
 
 template <class T>
@@ -35,7 +33,8 @@ Status narrow(const google::protobuf::RepeatedField<std::int32_t>& from, void* t
   T* out = static_cast<T*>(to);
   for (int i = 0; i < from.size(); ++i) {
     if (from[i] < std::numeric_limits<T>::min() || from[i] > std::numeric_limits<T>::max()) {
-      return bad("element " + std::to_string(i) + " is out of the type's range: " + std::to_string(from[i]));
+      return bad_input("element " + std::to_string(i) +
+                       " is out of the type's range: " + std::to_string(from[i]));
     }
     out[i] = static_cast<T>(from[i]);
   }
@@ -93,7 +92,7 @@ Status copy_list(const TensorProto& p, DType dtype, std::size_t bytes, void* to)
     case DType::u32:
       for (int i = 0; i < p.uint64_data_size(); ++i) {
         if (p.uint64_data(i) > std::numeric_limits<std::uint32_t>::max())
-          return bad("element " + std::to_string(i) + " is out of the type's range");
+          return bad_input("element " + std::to_string(i) + " is out of the type's range");
         static_cast<std::uint32_t*>(to)[i] = static_cast<std::uint32_t>(p.uint64_data(i));
       }
       return {};
@@ -124,7 +123,7 @@ Status copy_list(const TensorProto& p, DType dtype, std::size_t bytes, void* to)
 Result<std::int64_t> decimal(const std::string& text, const char* what) {
   const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
   if (!value || *value < 0)
-    return bad(std::string("external ") + what + " '" + escaped(text) + "' is not a byte count");
+    return bad_input(std::string("external ") + what + " '" + escaped(text) + "' is not a byte count");
   return *value;
 }
 
@@ -160,7 +159,7 @@ Result<TensorReader::Found> TensorReader::find(const TensorProto& proto) {
     return Error{Errc::limit, "rank " + std::to_string(proto.dims_size()) + " is over the limit of " +
                                   std::to_string(limits_.rank) + raised_by("rank")};
   }
-  if (proto.has_segment()) return bad("segmented tensors are not supported");
+  if (proto.has_segment()) return bad_input("segmented tensors are not supported");
   const Type type{dtype, Shape(proto.dims().begin(), proto.dims().end())};
   const std::int64_t count = TRY(checked_element_count(type.shape, dtype_bytes(dtype)));
   const std::int64_t bytes = count * static_cast<std::int64_t>(dtype_bytes(dtype));
@@ -173,7 +172,7 @@ Result<TensorReader::Found> TensorReader::find(const TensorProto& proto) {
                      (proto.int64_data_size() > 0) + (proto.double_data_size() > 0) +
                      (proto.uint64_data_size() > 0) + (proto.string_data_size() > 0) +
                      (raw_bytes == 0 ? 0 : 1) + (external ? 1 : 0);
-  if (filled > 1) return bad("contents are given twice");
+  if (filled > 1) return bad_input("contents are given twice");
   const int listed = list_size(proto, dtype);
   if (!external && raw_bytes != 0 && raw_bytes != file_bytes)
     return size_mismatch(type, file_bytes, raw_bytes, "bytes");
@@ -212,7 +211,7 @@ Result<Tensor> TensorReader::load(const TensorProto& proto, const Found& found) 
 }
 
 Status TensorReader::locate(const TensorProto& proto, Found& found) {
-  if (folder_.empty()) return bad("external data is not allowed here");
+  if (folder_.empty()) return bad_input("external data is not allowed here");
   std::string location;
   std::int64_t length = -1;
   for (const auto& entry : proto.external_data()) {
@@ -223,12 +222,13 @@ Status TensorReader::locate(const TensorProto& proto, Found& found) {
   TRY(open_external(location, found));
   const std::int64_t bytes = found.file_bytes, size = found.file->size();
   if (length >= 0 && length != bytes) {
-    return bad("external length is " + std::to_string(length) + " bytes, the type needs " +
-               std::to_string(bytes));
+    return bad_input("external length is " + std::to_string(length) + " bytes, the type needs " +
+                     std::to_string(bytes));
   }
   if (found.offset > size || bytes > size - found.offset) {
-    return bad("bytes " + std::to_string(found.offset) + " + " + std::to_string(bytes) +
-               " are beyond the end of '" + escaped(location) + "' (" + std::to_string(size) + " bytes)");
+    return bad_input("bytes " + std::to_string(found.offset) + " + " + std::to_string(bytes) +
+                     " are beyond the end of '" + escaped(location) + "' (" + std::to_string(size) +
+                     " bytes)");
   }
   return {};
 }

@@ -6,12 +6,6 @@
 
 namespace gradloom {
 
-namespace {
-
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
-}  // namespace
-
 Result<Type> TypeReader::read_input(const std::string& name, const onnx::TypeProto& proto) {
   return read(proto, {name, "input '" + escaped(name) + "'"});
 }
@@ -22,9 +16,9 @@ Result<Type> TypeReader::read_declared(const onnx::TypeProto& proto) {
 
 Result<Type> TypeReader::read(const onnx::TypeProto& proto, const Owner& owner) {
   if (!proto.has_tensor_type())
-    return bad(owner.label + " is not a tensor: sequences, maps and optionals are not supported");
+    return bad_input(owner.label + " is not a tensor: sequences, maps and optionals are not supported");
   const auto& tensor = proto.tensor_type();
-  if (!tensor.has_shape()) return bad(owner.label + " has no shape");
+  if (!tensor.has_shape()) return bad_input(owner.label + " has no shape");
   const Result<DType> dtype = dtype_of_proto(tensor.elem_type());
   if (!dtype.ok()) return with_context(dtype.error(), owner.label);
   if (tensor.shape().dim_size() > options_.limits.rank) {
@@ -45,14 +39,14 @@ Result<std::int64_t> TypeReader::dim(const onnx::TensorShapeProto::Dimension& pr
                                      int axis) {
   if (proto.has_dim_value()) {
     if (proto.dim_value() < 0)
-      return bad(owner.label + " has the negative dimension " + std::to_string(proto.dim_value()));
+      return bad_input(owner.label + " has the negative dimension " + std::to_string(proto.dim_value()));
     return proto.dim_value();
   }
   const bool is_input = !owner.name.empty();
   const std::string name =
       proto.dim_param().empty() && is_input ? owner.name + "_dim" + std::to_string(axis) : proto.dim_param();
   if (const auto known = dims_.find(name); known != dims_.end()) return known->second;
-  if (!is_input) return bad(owner.label + " has an unknown dimension");
+  if (!is_input) return bad_input(owner.label + " has an unknown dimension");
   const auto given = options_.dims.find(name);
   if (given == options_.dims.end()) symbols_.push_back(name);
   const std::int64_t value =
@@ -66,7 +60,8 @@ Result<bool> TypeReader::shape_agrees(const onnx::TypeProto& proto, const Type& 
   const DType declared = TRY(dtype_of_proto(tensor.elem_type()));
   const DType expected = options_.imported(declared);
   if (expected != type.dtype) {
-    return bad(std::string("is declared ") + dtype_name(expected) + ", it is " + dtype_name(type.dtype));
+    return bad_input(std::string("is declared ") + dtype_name(expected) + ", it is " +
+                     dtype_name(type.dtype));
   }
   if (!tensor.has_shape()) return true;
   bool equal = static_cast<std::size_t>(tensor.shape().dim_size()) == type.shape.size();
@@ -78,15 +73,16 @@ Result<bool> TypeReader::shape_agrees(const onnx::TypeProto& proto, const Type& 
 }
 
 Status check_declared(const onnx::TypeProto& proto, const onnx::TensorProto& data, const std::string& owner) {
-  if (!proto.has_tensor_type()) return bad(owner + " is declared as something other than a tensor");
+  if (!proto.has_tensor_type()) return bad_input(owner + " is declared as something other than a tensor");
   const auto& tensor = proto.tensor_type();
-  if (tensor.elem_type() != data.data_type()) return bad(owner + " is declared with another element type");
+  if (tensor.elem_type() != data.data_type())
+    return bad_input(owner + " is declared with another element type");
   if (!tensor.has_shape()) return {};
   bool equal = tensor.shape().dim_size() == data.dims_size();
   for (int i = 0; equal && i < data.dims_size(); ++i) {
     equal = !tensor.shape().dim(i).has_dim_value() || tensor.shape().dim(i).dim_value() == data.dims(i);
   }
-  return equal ? Status{} : Status{bad(owner + " is declared with another shape")};
+  return equal ? Status{} : Status{bad_input(owner + " is declared with another shape")};
 }
 
 Status TypeReader::check_given() const {

@@ -18,16 +18,15 @@ namespace gradloom {
 
 namespace {
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 Result<const onnx::GraphProto*> graph_attribute(const onnx::NodeProto& node, const std::string& name) {
   const onnx::GraphProto* found = nullptr;
   for (const auto& attribute : node.attribute()) {
     if (attribute.name() != name) continue;
-    if (!attribute.has_g() || found != nullptr) return bad("attribute '" + name + "' must be one graph");
+    if (!attribute.has_g() || found != nullptr)
+      return bad_input("attribute '" + name + "' must be one graph");
     found = &attribute.g();
   }
-  if (found == nullptr) return bad("attribute '" + name + "' is missing");
+  if (found == nullptr) return bad_input("attribute '" + name + "' is missing");
   return found;
 }
 
@@ -40,7 +39,8 @@ const Tensor* known_scalar(const Graph& graph, ValueId id) {
 
 Status check_count(const char* what, int given, std::size_t expected) {
   if (given == static_cast<int>(expected)) return {};
-  return bad("its body has " + std::to_string(given) + " " + what + ", it needs " + std::to_string(expected));
+  return bad_input("its body has " + std::to_string(given) + " " + what + ", it needs " +
+                   std::to_string(expected));
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ Result<NodeReader::Values> NodeReader::read_control_flow(const onnx::NodeProto& 
 
 Error NodeReader::not_followed(const std::string& why) {
   not_followed_ = why;
-  return bad(why);
+  return bad_input(why);
 }
 
 // Operators inside that are unknown too: a model's problems are named all at once.
@@ -154,7 +154,7 @@ Result<NodeReader::Values> NodeReader::read_body(const Body& body, Names& inner,
   for (const auto& output : body.proto->output()) {
     outputs.push_back(inner.find(output.name()));
     if (outputs.back() == kNone)
-      return bad("output '" + escaped(output.name()) + "' of its body is produced by nothing");
+      return bad_input("output '" + escaped(output.name()) + "' of its body is produced by nothing");
   }
   return outputs;
 }
@@ -174,14 +174,14 @@ Result<NodeReader::Values> NodeReader::read_if(const onnx::NodeProto& node, cons
   const onnx::GraphProto* branches[] = {TRY(graph_attribute(node, "else_branch")),
                                         TRY(graph_attribute(node, "then_branch"))};
   const Values inputs = resolve(node, names);
-  if (inputs.size() != 1 || inputs[0] == kNone) return bad("has one input, the condition");
+  if (inputs.size() != 1 || inputs[0] == kNone) return bad_input("has one input, the condition");
   for (const onnx::GraphProto* branch : branches) {
-    if (branch->input_size() != 0) return bad("its branches have no inputs");
+    if (branch->input_size() != 0) return bad_input("its branches have no inputs");
     TRY(check_count("outputs", branch->output_size(), static_cast<std::size_t>(node.output_size())));
   }
   const Tensor* condition = known_scalar(out_.graph, inputs[0]);
   if (condition == nullptr) return not_followed("its condition is not known before running");
-  if (condition->dtype() != DType::boolean) return bad("the condition must be boolean");
+  if (condition->dtype() != DType::boolean) return bad_input("the condition must be boolean");
   const Body* body = TRY(body_of(*branches[condition->at(0) != 0 ? 1 : 0], names, site));
   Names inner{&names, site.name + "/"};
   return read_body(*body, inner, site, "");
@@ -200,9 +200,9 @@ Result<NodeReader::Values> NodeReader::read_loop(const onnx::NodeProto& node, co
   TRY(check_count("inputs", graph.input_size(), 2 + carried.size()));
   const std::size_t outputs = static_cast<std::size_t>(std::max(graph.output_size(), 1)) - 1;
   if (outputs < carried.size() || static_cast<std::size_t>(node.output_size()) > outputs)
-    return bad("its body has too few outputs");
+    return bad_input("its body has too few outputs");
   if (std::find(carried.begin(), carried.end(), kNone) != carried.end())
-    return bad("a carried value is missing");
+    return bad_input("a carried value is missing");
   const Tensor* trips = known_scalar(out_.graph, trips_value);
   const Tensor* condition = known_scalar(out_.graph, condition_value);
   if (trips_value != kNone && trips == nullptr)
@@ -211,7 +211,7 @@ Result<NodeReader::Values> NodeReader::read_loop(const onnx::NodeProto& node, co
     return not_followed("its condition is not known before running");
   if ((trips != nullptr && trips->dtype() != DType::i64) ||
       (condition != nullptr && condition->dtype() != DType::boolean))
-    return bad("the trip count must be a 64-bit integer and the condition boolean");
+    return bad_input("the trip count must be a 64-bit integer and the condition boolean");
   const bool counted = trips != nullptr;
   const auto count = counted ? static_cast<const std::int64_t*>(trips->data())[0] : 0;
   bool goes_on = condition == nullptr || condition->at(0) != 0;
@@ -288,7 +288,7 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
   const onnx::GraphProto& graph = *TRY(graph_attribute(node, "body"));
   const bool batched = out_.graph.opset < 9;
   const auto [attrs, unsupported, excluded] = TRY(read_attributes(node, out_.graph.opset, tensors_));
-  if (!excluded.empty()) return bad(excluded);
+  if (!excluded.empty()) return bad_input(excluded);
   Values inputs = resolve(node, names);
   if (batched && !inputs.empty()) {
     if (inputs[0] != kNone) return not_followed("its items have lengths of their own");
@@ -298,17 +298,17 @@ Result<NodeReader::Values> NodeReader::read_scan(const onnx::NodeProto& node, co
       static_cast<std::size_t>(std::max<std::int64_t>(attrs.integer("num_scan_inputs"), 0));
   if (sequences < 1 || sequences > inputs.size() ||
       std::find(inputs.begin(), inputs.end(), kNone) != inputs.end())
-    return bad("num_scan_inputs does not fit its " + std::to_string(inputs.size()) + " inputs");
+    return bad_input("num_scan_inputs does not fit its " + std::to_string(inputs.size()) + " inputs");
   const std::size_t states = inputs.size() - sequences;
   TRY(check_count("inputs", graph.input_size(), inputs.size()));
   TRY(check_count("outputs", graph.output_size(), static_cast<std::size_t>(node.output_size())));
   const std::size_t outputs = static_cast<std::size_t>(node.output_size());
-  if (outputs < states) return bad("its body has too few outputs");
+  if (outputs < states) return bad_input("its body has too few outputs");
   const auto list = [&, &attrs = attrs](const char* name,
                                         std::size_t size) -> Result<std::vector<std::int64_t>> {
     auto values = attrs.integers(name);
     if (!values.empty() && values.size() != size)
-      return bad(std::string("attribute '") + name + "' has a wrong size");
+      return bad_input(std::string("attribute '") + name + "' has a wrong size");
     return values;
   };
   for (const ValueId id : inputs) {
@@ -335,7 +335,7 @@ Result<NodeReader::Values> NodeReader::scan_items(const Scan& scan, const Site& 
   std::vector<Values> of_input, of_output(static_cast<std::size_t>(scan.graph.output_size()));
   for (const ValueId input : inputs) {
     const Shape shape = out_.graph.value(input).type.shape;
-    if (shape.empty() || shape[0] != items) return bad("its inputs have different batches");
+    if (shape.empty() || shape[0] != items) return bad_input("its inputs have different batches");
     of_input.push_back(TRY(slices_of(site, input, 0, items)));
   }
   const std::size_t unknown = out_.unknown.size();
@@ -366,7 +366,7 @@ Result<NodeReader::Values> NodeReader::unrolled(const Scan& scan, const Site& si
     axes.push_back(TRY(normalized_axis(entry(scan.input_axes, k), shape.size())));
     const std::int64_t length = shape[static_cast<std::size_t>(axes.back())];
     if (length < 0) return not_followed("its trip count is a dimension without a number (--dim NAME=N)");
-    if (trips >= 0 && length != trips) return bad("its sequences have different lengths");
+    if (trips >= 0 && length != trips) return bad_input("its sequences have different lengths");
     trips = length;
   }
   TRY(count_iterations(trips));
@@ -408,7 +408,7 @@ Result<NodeReader::Values> NodeReader::read_sequence_map(const onnx::NodeProto& 
   TRY(check_count("inputs", graph.input_size(), inputs.size()));
   TRY(check_count("outputs", graph.output_size(), static_cast<std::size_t>(node.output_size())));
   if (inputs.empty() || std::find(inputs.begin(), inputs.end(), kNone) != inputs.end())
-    return bad("an input is missing");
+    return bad_input("an input is missing");
   if (!is_sequence(inputs[0])) return not_followed("its sequence is not known before running");
   const std::size_t count = sequences_[inputs[0] - kFirstSequence].size();
   TRY(count_iterations(static_cast<std::int64_t>(count)));
@@ -421,7 +421,7 @@ Result<NodeReader::Values> NodeReader::read_sequence_map(const onnx::NodeProto& 
       ValueId value = inputs[k];
       if (is_sequence(value)) {
         const Values& list = sequences_[value - kFirstSequence];
-        if (list.size() != count) return bad("its sequences have different lengths");
+        if (list.size() != count) return bad_input("its sequences have different lengths");
         value = list[i];
       }
       inner.values[graph.input(static_cast<int>(k)).name()] = value;

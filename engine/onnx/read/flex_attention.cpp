@@ -12,8 +12,6 @@
 namespace gradloom {
 namespace {
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 struct FlexAttributes {
   std::optional<double> scale;
   std::int64_t softmax_precision = 0;
@@ -33,7 +31,7 @@ Result<FlexAttributes> flex_attributes(const onnx::NodeProto& node) {
     } else if (name == "prob_mod" && a.has_g() && found.prob_mod == nullptr) {
       found.prob_mod = &a.g();
     } else {
-      return bad("attribute '" + escaped(name) + "' is not one of it, of another type or given twice");
+      return bad_input("attribute '" + escaped(name) + "' is not one of it, of another type or given twice");
     }
   }
   return found;
@@ -45,16 +43,17 @@ Result<ValueId> NodeReader::modified(const onnx::GraphProto* graph, const char* 
                                      const Site& site, Names& names) {
   if (graph == nullptr) return x;
   if (graph->input_size() != 1 || graph->output_size() != 1)
-    return bad(std::string(part) + " must have one input and one output");
+    return bad_input(std::string(part) + " must have one input and one output");
   const Body* body = TRY(body_of(*graph, names, site));
   Names inner{&names, site.name + "/" + part + "/"};
   inner.values[graph->input(0).name()] = x;
   const ValueId y = TRY(read_body(*body, inner, site, std::string(".") + part))[0];
-  if (is_sequence(y)) return bad(std::string(part) + " gives a sequence");
+  if (is_sequence(y)) return bad_input(std::string(part) + " gives a sequence");
   const Value& made = out_.graph.values[y];
   if (!made.has_type) return not_followed(std::string("the type of ") + part + "'s output is not known");
   if (made.type != out_.graph.type(x))
-    return bad(std::string(part) + " makes " + to_string(made.type) + " of " + to_string(out_.graph.type(x)));
+    return bad_input(std::string(part) + " makes " + to_string(made.type) + " of " +
+                     to_string(out_.graph.type(x)));
   return y;
 }
 
@@ -62,26 +61,27 @@ Result<NodeReader::Values> NodeReader::read_flex_attention(const onnx::NodeProto
                                                            Names& names) {
   const FlexAttributes attributes = TRY(flex_attributes(node));
   const Values inputs = resolve(node, names);
-  if (inputs.size() != 3 || node.output_size() != 1) return bad("has the inputs Q, K and V and one output");
+  if (inputs.size() != 3 || node.output_size() != 1)
+    return bad_input("has the inputs Q, K and V and one output");
   for (const ValueId id : inputs) {
-    if (id == kNone || is_sequence(id)) return bad("has the inputs Q, K and V");
+    if (id == kNone || is_sequence(id)) return bad_input("has the inputs Q, K and V");
     if (!out_.graph.values[id].has_type) return not_followed("the types of its inputs are not known");
   }
   const Type q = out_.graph.type(inputs[0]), k = out_.graph.type(inputs[1]), v = out_.graph.type(inputs[2]);
   if (!is_float(q.dtype) || k.dtype != q.dtype || v.dtype != q.dtype || q.shape.size() != 4 ||
       k.shape.size() != 4 || v.shape.size() != 4)
-    return bad("Q, K and V must be floating point of one type and have rank 4");
+    return bad_input("Q, K and V must be floating point of one type and have rank 4");
   const std::int64_t heads = q.shape[1], key_heads = k.shape[1];
   if (heads < 0 || key_heads < 0 || q.shape[3] < 0)
     return not_followed("the number of heads or their size is not known");
   if (v.shape[1] != key_heads || key_heads == 0 || heads % key_heads != 0)
-    return bad("its " + std::to_string(heads) + " query heads do not share the " + std::to_string(key_heads) +
-               " and " + std::to_string(v.shape[1]) + " heads of K and V");
+    return bad_input("its " + std::to_string(heads) + " query heads do not share the " +
+                     std::to_string(key_heads) + " and " + std::to_string(v.shape[1]) + " heads of K and V");
   const auto differ = [](std::int64_t a, std::int64_t b) { return a >= 0 && b >= 0 && a != b; };
   if (differ(q.shape[0], k.shape[0]) || differ(q.shape[0], v.shape[0]) || differ(q.shape[3], k.shape[3]) ||
       differ(k.shape[2], v.shape[2]))
-    return bad("Q " + to_string(q.shape) + ", K " + to_string(k.shape) + " and V " + to_string(v.shape) +
-               " do not fit");
+    return bad_input("Q " + to_string(q.shape) + ", K " + to_string(k.shape) + " and V " +
+                     to_string(v.shape) + " do not fit");
   const bool grouped = heads != key_heads;
   if (grouped && (k.shape[2] < 0 || v.shape[3] < 0))
     return not_followed("the sizes of K and V are not known");
@@ -89,7 +89,7 @@ Result<NodeReader::Values> NodeReader::read_flex_attention(const onnx::NodeProto
   const DType work = attributes.softmax_precision == 0
                          ? wide
                          : options_.imported(TRY(dtype_from_onnx(attributes.softmax_precision)));
-  if (!is_float(work)) return bad(std::string("softmax_precision is ") + dtype_name(work));
+  if (!is_float(work)) return bad_input(std::string("softmax_precision is ") + dtype_name(work));
   const auto part = [&](const char* op, Values operands, Attrs attrs = {}) -> Result<ValueId> {
     const ValueId y = TRY(add_part(site, op, std::move(operands), std::move(attrs)));
     if (!out_.graph.values[y].has_type) return not_followed("types inside it cannot be inferred");

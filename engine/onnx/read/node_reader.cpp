@@ -21,8 +21,6 @@ namespace gradloom {
 
 namespace {
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 std::string quoted(const std::string& name) { return "'" + escaped(name) + "'"; }
 
 int opset_number(std::int64_t version) {
@@ -41,15 +39,16 @@ Status check_arity(const std::vector<ValueId>& inputs, std::size_t outputs, cons
   const auto least = static_cast<std::size_t>(arity.min_inputs),
              most = static_cast<std::size_t>(arity.max_inputs);
   const auto most_outputs = static_cast<std::size_t>(arity.max_outputs);
-  if (outputs == 0) return bad("has no outputs");
+  if (outputs == 0) return bad_input("has no outputs");
   if (inputs.size() < least)
-    return bad("has " + counted(inputs.size(), "input") + ", it needs " + std::to_string(least));
+    return bad_input("has " + counted(inputs.size(), "input") + ", it needs " + std::to_string(least));
   if (inputs.size() > most)
-    return bad("has " + counted(inputs.size(), "input") + ", it takes at most " + std::to_string(most));
+    return bad_input("has " + counted(inputs.size(), "input") + ", it takes at most " + std::to_string(most));
   if (outputs > most_outputs)
-    return bad("has " + counted(outputs, "output") + ", it gives at most " + std::to_string(most_outputs));
+    return bad_input("has " + counted(outputs, "output") + ", it gives at most " +
+                     std::to_string(most_outputs));
   for (std::size_t k = 0; k < least; ++k) {
-    if (inputs[k] == kNone) return bad("input " + std::to_string(k) + " is required");
+    if (inputs[k] == kNone) return bad_input("input " + std::to_string(k) + " is required");
   }
   return {};
 }
@@ -59,11 +58,11 @@ Status check_schema_arity(const onnx::NodeProto& node, std::size_t inputs, std::
   const onnx::OpSchema* schema = schema_of(node.op_type(), opset);
   if (schema == nullptr) return {};
   if (static_cast<int>(inputs) > schema->max_input())
-    return bad("has " + counted(inputs, "input") + ", at opset " + std::to_string(opset) +
-               " it takes at most " + std::to_string(schema->max_input()));
+    return bad_input("has " + counted(inputs, "input") + ", at opset " + std::to_string(opset) +
+                     " it takes at most " + std::to_string(schema->max_input()));
   if (static_cast<int>(outputs) > schema->max_output())
-    return bad("has " + counted(outputs, "output") + ", at opset " + std::to_string(opset) +
-               " it gives at most " + std::to_string(schema->max_output()));
+    return bad_input("has " + counted(outputs, "output") + ", at opset " + std::to_string(opset) +
+                     " it gives at most " + std::to_string(schema->max_output()));
   return {};
 }
 
@@ -149,8 +148,8 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
     return opaque(node, site, names, std::move(read->attrs));
   }
   if (!read->excluded.empty()) {
-    if (!lenient()) return bad(read->excluded);
-    report_untyped(site.name, node.op_type().c_str(), site.source, bad(read->excluded));
+    if (!lenient()) return bad_input(read->excluded);
+    report_untyped(site.name, node.op_type().c_str(), site.source, bad_input(read->excluded));
     return opaque(node, site, names, std::move(read->attrs));
   }
   Values inputs = resolve(node, names);
@@ -222,7 +221,7 @@ const OpDef* NodeReader::lookup(const onnx::NodeProto& node, const Expansion** e
 Result<ValueId> NodeReader::read_constant(const onnx::NodeProto& node, const Attrs& attrs,
                                           const Names& names) {
   if (node.input_size() != 0 || node.output_size() != 1 || node.output(0).empty())
-    return bad("has no inputs and one output");
+    return bad_input("has no inputs and one output");
   return builder_.constant(promoted(TRY(constant_contents(attrs))), output_names(node, names)[0]);
 }
 
@@ -324,9 +323,9 @@ void NodeReader::report_untyped(const std::string& node, const char* op, std::ui
 // Max and Min of any number of inputs: max(max(a, b), c). Equal inputs:
 // the first one counts, as in a single operator.
 Result<NodeReader::Values> NodeReader::add_chain(NewNode node) {
-  if (node.inputs.empty()) return bad("has 0 inputs, it needs 1");
+  if (node.inputs.empty()) return bad_input("has 0 inputs, it needs 1");
   if (node.outputs.size() != 1)
-    return bad("has " + std::to_string(node.outputs.size()) + " outputs, it gives 1");
+    return bad_input("has " + std::to_string(node.outputs.size()) + " outputs, it gives 1");
   if (node.inputs.size() == 1) {
     node.op = &op_by_name("Identity");
     return add_node(std::move(node));
@@ -346,7 +345,7 @@ Result<NodeReader::Values> NodeReader::add_chain(NewNode node) {
 // Sum and Mean of more inputs than their rows take: every part begins with the sum of those before it.
 Result<NodeReader::Values> NodeReader::add_long_sum(NewNode node) {
   if (node.outputs.size() != 1)
-    return bad("has " + std::to_string(node.outputs.size()) + " outputs, it gives 1");
+    return bad_input("has " + std::to_string(node.outputs.size()) + " outputs, it gives 1");
   const bool mean = std::string_view(node.op->name) == "Mean";
   const OpDef& sum = op_by_name("Sum");
   const auto most = static_cast<std::size_t>(sum.max_inputs);
@@ -383,7 +382,7 @@ Result<NodeReader::Values> NodeReader::add_expansion(const Expansion& expansion,
     for (int k = 0; k < count; ++k) part.outputs.push_back(fresh_name(part.name + ":" + std::to_string(k)));
     Values outputs = TRY(add_node(std::move(part)));
     for (const ValueId id : outputs) {
-      if (!out_.graph.values[id].has_type) return bad("types inside it cannot be inferred");
+      if (!out_.graph.values[id].has_type) return bad_input("types inside it cannot be inferred");
     }
     return outputs;
   };
@@ -506,7 +505,7 @@ Status NodeReader::add_updates(const std::vector<ValueId>& states, const Values&
     const ValueId state = states[k + 2], next = outputs[k];
     if (next == kNone || out_.graph.values[state].role != Role::state) continue;
     if (out_.graph.type(state) != out_.graph.type(next))
-      return bad("the new running statistics have another type than the old ones");
+      return bad_input("the new running statistics have another type than the old ones");
     updates_.push_back({state, next});
     contents_[state] = next;
   }

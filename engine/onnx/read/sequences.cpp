@@ -12,8 +12,6 @@ namespace gradloom {
 
 namespace {
 
-Error bad(const std::string& message) { return Error{Errc::bad_input, message}; }
-
 constexpr std::size_t kMaxEntries = 10'000'000;  // of all lists together: an insertion is a new list
 
 constexpr const char* kOperators[] = {"SequenceAt",      "SequenceConstruct", "SequenceEmpty",
@@ -61,11 +59,11 @@ Result<NodeReader::Values> NodeReader::read_sequence_operator(const onnx::NodePr
 Result<ValueId> NodeReader::sequence_operator(const onnx::NodeProto& node, const Site& site,
                                               const Values& inputs, const Attrs& attrs) {
   const std::string& type = node.op_type();
-  if (node.output_size() != 1 || node.output(0).empty()) return bad("has one output");
-  if (std::count(inputs.begin(), inputs.end(), kNone) > 0) return bad("an input is missing");
+  if (node.output_size() != 1 || node.output(0).empty()) return bad_input("has one output");
+  if (std::count(inputs.begin(), inputs.end(), kNone) > 0) return bad_input("an input is missing");
   const auto expect = [&](std::size_t least, std::size_t most) -> Status {
     if (inputs.size() >= least && inputs.size() <= most) return {};
-    return bad("has " + std::to_string(inputs.size()) + " inputs");
+    return bad_input("has " + std::to_string(inputs.size()) + " inputs");
   };
   const bool makes = type == "SequenceConstruct" || type == "SequenceEmpty" || type == "SplitToSequence";
   const bool first_is_list = !inputs.empty() && is_sequence(inputs[0]);
@@ -96,8 +94,8 @@ Result<ValueId> NodeReader::sequence_operator(const onnx::NodeProto& node, const
     if (position < 0) position += size;
   }
   if (position < 0 || position >= size + (inserts ? 1 : 0))
-    return bad("position " + std::to_string(position) + " is outside of the " + std::to_string(size) +
-               " tensors");
+    return bad_input("position " + std::to_string(position) + " is outside of the " + std::to_string(size) +
+                     " tensors");
   if (type == "SequenceAt") return list[static_cast<std::size_t>(position)];
   if (inserts) {
     list.insert(list.begin() + position, inputs[1]);
@@ -123,7 +121,7 @@ Result<ValueId> NodeReader::split_to_sequence(const Site& site, const Values& in
       sizes.push_back(static_cast<std::int64_t>(split->at(i)));
     if (split->shape().empty()) {
       const std::int64_t chunk = sizes[0];
-      if (chunk <= 0) return bad("chunks of " + std::to_string(chunk) + " elements");
+      if (chunk <= 0) return bad_input("chunks of " + std::to_string(chunk) + " elements");
       sizes.assign(static_cast<std::size_t>((length + chunk - 1) / chunk), chunk);
       if (!sizes.empty()) sizes.back() = length - chunk * static_cast<std::int64_t>(sizes.size() - 1);
     }
@@ -146,7 +144,7 @@ Result<ValueId> NodeReader::split_to_sequence(const Site& site, const Values& in
 }
 
 Result<ValueId> NodeReader::concat_from_sequence(const Site& site, Values list, const Attrs& attrs) {
-  if (list.empty()) return bad("the sequence is empty");
+  if (list.empty()) return bad_input("the sequence is empty");
   const std::int64_t axis = attrs.integer("axis", 0);
   if (attrs.integer("new_axis", 0) != 0)
     for (ValueId& part : list) part = TRY(add_part(site, "Unsqueeze", {part, builder_.i64s({axis})}));

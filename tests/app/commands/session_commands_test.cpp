@@ -18,7 +18,7 @@
 #include "tests/sessions/forged_session.h"
 #include "tests/sessions/hot_journal.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 namespace fs = std::filesystem;
 using Arguments = std::vector<std::string>;
@@ -296,4 +296,4 @@ TEST_F(SessionCommands, RowsThatFitTogetherInNoWay) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

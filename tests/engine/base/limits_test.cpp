@@ -4,9 +4,9 @@
 namespace gradloom {
 namespace {
 
-using testing::expect_refused;
-using testing::import_model;
-using testing::model_from_text;
+using test::expect_refused;
+using test::import_model;
+using test::model_from_text;
 
 TEST(Limits, EveryFieldHasAName) {
   EXPECT_EQ(limit_fields().size() * sizeof(std::int64_t), sizeof(Limits));

@@ -65,7 +65,7 @@ std::string from_hex(const std::string& hex) {
 
 Result<Arrays> read_bytes_as_npz(const std::string& bytes, const std::string& name = "a.npz") {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / name, bytes);
+  test::write_bytes(folder / name, bytes);
   return read_npz(folder / name);
 }
 
@@ -92,7 +92,7 @@ std::string replaced(std::string bytes, const std::string& from, const std::stri
 
 TEST(Npz, HeadersDecideWhatIsRead) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "a.npz", from_hex(kStored));
+  test::write_bytes(folder / "a.npz", from_hex(kStored));
   const Result<Arrays> some = read_npz(
       folder / "a.npz", [](const std::string& name, const Type&) -> Result<bool> { return name == "x"; });
   ASSERT_TRUE(some.ok()) << some.error().message;
@@ -149,7 +149,7 @@ TEST(Npz, WritesTheSameBytesAgainAndReplacesTheFile) {
   ASSERT_TRUE(write_npz(folder / "a.npz", {{"old", Tensor::from_i64({1})}}).ok());
   ASSERT_TRUE(write_npz(folder / "a.npz", {{"w", Tensor::from_i64({1, 2})}}).ok());
   ASSERT_TRUE(write_npz(folder / "b.npz", {{"w", Tensor::from_i64({1, 2})}}).ok());
-  EXPECT_EQ(testing::read_bytes(folder / "a.npz"), testing::read_bytes(folder / "b.npz"));
+  EXPECT_EQ(test::read_bytes(folder / "a.npz"), test::read_bytes(folder / "b.npz"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2)
       << "no temporary file stays";
   EXPECT_EQ(write_npz(folder / "none/a.npz", {}).error().code, Errc::io);
@@ -235,7 +235,7 @@ TEST(Npz, RefusesEveryPrefix) {
     const std::string bytes = from_hex(file);
     const TemporaryFolder folder;
     for (std::size_t n = 0; n < bytes.size(); ++n) {
-      testing::write_bytes(folder / "a.npz", bytes.substr(0, n));
+      test::write_bytes(folder / "a.npz", bytes.substr(0, n));
       EXPECT_FALSE(read_npz(folder / "a.npz").ok()) << n;
     }
   }
@@ -249,7 +249,7 @@ TEST(Npz, NoChangedByteCrashes) {
       for (const unsigned char value : {0x00, 0x01, 0x7f, 0xff}) {
         std::string damaged = bytes;
         damaged[n] = static_cast<char>(value);
-        testing::write_bytes(folder / "a.npz", damaged);
+        test::write_bytes(folder / "a.npz", damaged);
         const Result<Arrays> arrays = read_npz(folder / "a.npz");
         EXPECT_TRUE(arrays.ok() || arrays.error().code == Errc::bad_input ||
                     arrays.error().code == Errc::limit);

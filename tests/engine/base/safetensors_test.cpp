@@ -22,11 +22,11 @@ std::string file_of(const std::string& header, const std::string& data) {
 
 Result<Safetensors> read_bytes_as_safetensors(const std::string& bytes) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "a.safetensors", bytes);
+  test::write_bytes(folder / "a.safetensors", bytes);
   return read_safetensors(folder / "a.safetensors");
 }
 
-void expect_refused(const std::string& bytes, const std::string& text, Errc code = Errc::bad_input) {
+void expect_bad_file(const std::string& bytes, const std::string& text, Errc code = Errc::bad_input) {
   const auto read = read_bytes_as_safetensors(bytes);
   ASSERT_FALSE(read.ok()) << text;
   EXPECT_EQ(read.error().code, code) << read.error().message;
@@ -127,15 +127,15 @@ TEST(Safetensors, BooleansAreZeroOrOne) {
 }
 
 TEST(Safetensors, RefusesWhatIsNoSuchFile) {
-  expect_refused("", "shorter than 8 bytes");
-  expect_refused("PK\3\4 a zip of no interest at all", "its header would end behind it");
-  expect_refused(file_of("", ""), "no JSON object");
-  expect_refused(file_of("[]", ""), "no JSON object");
-  expect_refused(file_of(" {}", ""), "no JSON object");
-  expect_refused(file_of("{", ""), "damaged header");
-  expect_refused(file_of("{}x", ""), "damaged header");
-  expect_refused(file_of("{\"a\xff\":{}}", ""), "damaged header");
-  expect_refused(little(~std::uint64_t{0}) + "{}", "its header would end behind it");
+  expect_bad_file("", "shorter than 8 bytes");
+  expect_bad_file("PK\3\4 a zip of no interest at all", "its header would end behind it");
+  expect_bad_file(file_of("", ""), "no JSON object");
+  expect_bad_file(file_of("[]", ""), "no JSON object");
+  expect_bad_file(file_of(" {}", ""), "no JSON object");
+  expect_bad_file(file_of("{", ""), "damaged header");
+  expect_bad_file(file_of("{}x", ""), "damaged header");
+  expect_bad_file(file_of("{\"a\xff\":{}}", ""), "damaged header");
+  expect_bad_file(little(~std::uint64_t{0}) + "{}", "its header would end behind it");
   const TemporaryFolder folder;
   EXPECT_EQ(read_safetensors(folder / "none").error().code, Errc::io);
   EXPECT_EQ(read_safetensors(folder.path()).error().code, Errc::bad_input);
@@ -144,35 +144,35 @@ TEST(Safetensors, RefusesWhatIsNoSuchFile) {
 TEST(Safetensors, RefusesHeadersThatSaySomethingElse) {
   const auto entry = [](const std::string& fields) { return file_of("{\"x\":{" + fields + "}}", kTwo); };
   const std::string places = R"("data_offsets":[0,8])", shape = R"("shape":[2])", type = R"("dtype":"F32")";
-  expect_refused(entry(shape + "," + places), "'x' lacks dtype");
-  expect_refused(entry(type + "," + places), "'x' lacks dtype, shape");
-  expect_refused(entry(type + "," + shape), "'x' lacks dtype, shape or data_offsets");
-  expect_refused(entry(R"("dtype":"C64",)" + shape + "," + places), "'C64', which is not supported");
-  expect_refused(entry(type + R"(,"shape":[-2],)" + places), "damaged header");
-  expect_refused(entry(type + R"(,"shape":[2.0],)" + places), "damaged header");
-  expect_refused(entry(type + R"(,"shape":2,)" + places), "damaged header");
-  expect_refused(entry(type + R"(,"shape":[[2]],)" + places), "damaged header");
-  expect_refused(entry(type + "," + type + "," + shape + "," + places), "damaged header");
-  expect_refused(entry(type + "," + shape + "," + places + R"(,"extra":1)"), "unknown key 'extra'");
-  expect_refused(entry(type + "," + shape + R"(,"data_offsets":[0])"), "needs the places");
-  expect_refused(entry(type + "," + shape + R"(,"data_offsets":[8,0])"), "needs the places");
-  expect_refused(file_of(R"({"x":3})", ""), "damaged header");
-  expect_refused(file_of(R"({"__metadata__":{"a":1}})", ""), "damaged header");
-  expect_refused(file_of(R"({"__metadata__":{"a":{}}})", ""), "damaged header");
-  expect_refused(file_of(R"({"__metadata__":{"a":"1","a":"2"}})", ""), "'a' twice");
+  expect_bad_file(entry(shape + "," + places), "'x' lacks dtype");
+  expect_bad_file(entry(type + "," + places), "'x' lacks dtype, shape");
+  expect_bad_file(entry(type + "," + shape), "'x' lacks dtype, shape or data_offsets");
+  expect_bad_file(entry(R"("dtype":"C64",)" + shape + "," + places), "'C64', which is not supported");
+  expect_bad_file(entry(type + R"(,"shape":[-2],)" + places), "damaged header");
+  expect_bad_file(entry(type + R"(,"shape":[2.0],)" + places), "damaged header");
+  expect_bad_file(entry(type + R"(,"shape":2,)" + places), "damaged header");
+  expect_bad_file(entry(type + R"(,"shape":[[2]],)" + places), "damaged header");
+  expect_bad_file(entry(type + "," + type + "," + shape + "," + places), "damaged header");
+  expect_bad_file(entry(type + "," + shape + "," + places + R"(,"extra":1)"), "unknown key 'extra'");
+  expect_bad_file(entry(type + "," + shape + R"(,"data_offsets":[0])"), "needs the places");
+  expect_bad_file(entry(type + "," + shape + R"(,"data_offsets":[8,0])"), "needs the places");
+  expect_bad_file(file_of(R"({"x":3})", ""), "damaged header");
+  expect_bad_file(file_of(R"({"__metadata__":{"a":1}})", ""), "damaged header");
+  expect_bad_file(file_of(R"({"__metadata__":{"a":{}}})", ""), "damaged header");
+  expect_bad_file(file_of(R"({"__metadata__":{"a":"1","a":"2"}})", ""), "'a' twice");
 }
 
 TEST(Safetensors, RefusesSizesThatDoNotAgree) {
   const auto shaped = [](const std::string& shape) {
     return file_of(R"({"x":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,8]}})", kTwo);
   };
-  expect_refused(shaped("[3]"), "is f32[3] and needs 12 bytes, but has 8");
-  expect_refused(shaped("[4611686018427387904,4]"), "63 bits", Errc::limit);
-  expect_refused(shaped("[18446744073709551615]"), "63 bits", Errc::limit);
-  expect_refused(shaped("[" + std::string(64, '1').insert(1, ",") + "]"), "damaged header");
+  expect_bad_file(shaped("[3]"), "is f32[3] and needs 12 bytes, but has 8");
+  expect_bad_file(shaped("[4611686018427387904,4]"), "63 bits", Errc::limit);
+  expect_bad_file(shaped("[18446744073709551615]"), "63 bits", Errc::limit);
+  expect_bad_file(shaped("[" + std::string(64, '1').insert(1, ",") + "]"), "damaged header");
   std::string ones = "[1";
   for (int i = 0; i < 32; ++i) ones += ",1";
-  expect_refused(shaped(ones + "]"), "more than 32 dims", Errc::limit);
+  expect_bad_file(shaped(ones + "]"), "more than 32 dims", Errc::limit);
 }
 
 TEST(Safetensors, RefusesHolesOverlapsAndBytesOfNothing) {
@@ -180,13 +180,13 @@ TEST(Safetensors, RefusesHolesOverlapsAndBytesOfNothing) {
     return file_of("{" + vector_entry("x", 0, 8) + "," + vector_entry("y", begin, end) + "}", data);
   };
   EXPECT_TRUE(read_bytes_as_safetensors(two(8, 16, kTwo + kTwo)).ok());
-  expect_refused(two(4, 12, kTwo + kTwo), "tensor 'y' overlaps");
-  expect_refused(two(0, 8, kTwo), "overlaps");
-  expect_refused(two(12, 20, kTwo + kTwo + "gaps"), "tensor 'y' leaves a hole");
-  expect_refused(two(8, 16, kTwo + kTwo + "z"), "1 bytes at its end belong to no tensor");
-  expect_refused(two(8, 16, kTwo + "half"), "truncated: tensor 'y'");
-  expect_refused(file_of("{" + vector_entry("x", 0, 8) + "," + vector_entry("x", 8, 16) + "}", kTwo + kTwo),
-                 "two tensors of one name");
+  expect_bad_file(two(4, 12, kTwo + kTwo), "tensor 'y' overlaps");
+  expect_bad_file(two(0, 8, kTwo), "overlaps");
+  expect_bad_file(two(12, 20, kTwo + kTwo + "gaps"), "tensor 'y' leaves a hole");
+  expect_bad_file(two(8, 16, kTwo + kTwo + "z"), "1 bytes at its end belong to no tensor");
+  expect_bad_file(two(8, 16, kTwo + "half"), "truncated: tensor 'y'");
+  expect_bad_file(file_of("{" + vector_entry("x", 0, 8) + "," + vector_entry("x", 8, 16) + "}", kTwo + kTwo),
+                  "two tensors of one name");
 }
 
 TEST(Safetensors, RefusesTooMuch) {
@@ -194,10 +194,10 @@ TEST(Safetensors, RefusesTooMuch) {
   for (std::int64_t i = 0; i <= kMostSafetensors; ++i)
     many +=
         (i > 0 ? ",\"" : "\"") + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
-  expect_refused(file_of(many + "}", ""), "more than 500000 tensors", Errc::limit);
-  expect_refused(file_of("{\"" + std::string(5000, 'n') + "\":{}}", ""), "name of 5000 bytes", Errc::limit);
+  expect_bad_file(file_of(many + "}", ""), "more than 500000 tensors", Errc::limit);
+  expect_bad_file(file_of("{\"" + std::string(5000, 'n') + "\":{}}", ""), "name of 5000 bytes", Errc::limit);
   const TemporaryFolder folder;  // sparse: the header's length is believed only as far as the format goes
-  testing::write_bytes(folder / "a", little(kMostSafetensorsHeaderBytes + 1) + "{");
+  test::write_bytes(folder / "a", little(kMostSafetensorsHeaderBytes + 1) + "{");
   std::filesystem::resize_file(folder / "a", 200'000'000);
   const auto read = read_safetensors(folder / "a");
   ASSERT_FALSE(read.ok());
@@ -214,14 +214,14 @@ TEST(Safetensors, RefusesEveryPrefixAndSurvivesEveryChangedByte) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   for (std::size_t n = 0; n < bytes.size(); ++n) {
-    testing::write_bytes(path, bytes.substr(0, n));
+    test::write_bytes(path, bytes.substr(0, n));
     EXPECT_FALSE(read_safetensors(path).ok()) << n;
   }
   for (std::size_t n = 0; n < bytes.size(); ++n)
     for (const int value : {0x00, 0x01, 0x22, 0x7f, 0xff}) {
       std::string damaged = bytes;
       damaged[n] = static_cast<char>(value);
-      testing::write_bytes(path, damaged);
+      test::write_bytes(path, damaged);
       const auto read = read_safetensors(path);
       EXPECT_TRUE(read.ok() || read.error().code == Errc::bad_input || read.error().code == Errc::limit) << n;
     }
@@ -229,7 +229,7 @@ TEST(Safetensors, RefusesEveryPrefixAndSurvivesEveryChangedByte) {
 
 TEST(Safetensors, AFailedWriteLeavesTheOldFile) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "a", "old");
+  test::write_bytes(folder / "a", "old");
   Safetensors bad;
   bad.tensors["\xff\xfe"] = Tensor::scalar(DType::f32, 1);
   const Status written = write_safetensors(folder / "a", bad);

@@ -48,7 +48,7 @@ void round_trip(const OpDef* op, const Sample& sample) {
   const auto exported = export_graph(built->graph, ExportPart::step, path);
   ASSERT_OK(exported);
   onnx::ModelProto model;
-  ASSERT_TRUE(model.ParseFromString(testing::read_bytes(path)));
+  ASSERT_TRUE(model.ParseFromString(test::read_bytes(path)));
   ASSERT_NO_THROW(onnx::checker::check_model(model)) << model.DebugString();
   // Other programs draw other random numbers; only Dropout's are inputs.
   const bool draws = op->has(kRandom) && exported->masks.empty() && std::string_view(op->name) != "Dropout";

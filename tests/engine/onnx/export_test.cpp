@@ -4,9 +4,9 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::model_from_text;
-using testing::value_of;
+using test::add_floats;
+using test::model_from_text;
+using test::value_of;
 
 onnx::ModelProto small_model() {
   onnx::ModelProto model = model_from_text("g (float[2] x) => (float[2] y) { h = Mul(x, w) y = Add(h, b) }");
@@ -18,7 +18,7 @@ onnx::ModelProto small_model() {
 
 TEST(Export, ReplacesOnlyTheGivenParameters) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
+  test::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
   const Status status = export_onnx(folder / "in.onnx", {{"w", Tensor::from_f64(DType::f64, {2}, {0.5, -1})}},
                                     folder / "out.onnx");
   ASSERT_TRUE(status.ok()) << status.error().message;
@@ -28,7 +28,7 @@ TEST(Export, ReplacesOnlyTheGivenParameters) {
   EXPECT_EQ(value_of(back->graph, "w").data.to_f64(), (std::vector<double>{0.5, -1}));
   EXPECT_EQ(value_of(back->graph, "b").data.to_f64(), (std::vector<double>{3, 4}));
   onnx::ModelProto proto;
-  ASSERT_TRUE(proto.ParseFromString(testing::read_bytes(folder / "out.onnx")));
+  ASSERT_TRUE(proto.ParseFromString(test::read_bytes(folder / "out.onnx")));
   EXPECT_EQ(proto.doc_string(), "kept");
 }
 
@@ -42,7 +42,7 @@ TEST(Export, SparseInitializersBecomeDense) {
   for (const int i : {0, 1}) sparse->mutable_indices()->add_int64_data(i);
   sparse->add_dims(2);
   model.mutable_graph()->mutable_initializer()->RemoveLast();
-  testing::write_bytes(folder / "in.onnx", model.SerializeAsString());
+  test::write_bytes(folder / "in.onnx", model.SerializeAsString());
   const Status status = export_onnx(folder / "in.onnx", {{"b", Tensor::from_f64(DType::f32, {2}, {7, 8})}},
                                     folder / "out.onnx");
   ASSERT_TRUE(status.ok()) << status.error().message;
@@ -52,7 +52,7 @@ TEST(Export, SparseInitializersBecomeDense) {
 
 TEST(Export, MayOverwriteItsSource) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "m.onnx", small_model().SerializeAsString());
+  test::write_bytes(folder / "m.onnx", small_model().SerializeAsString());
   ASSERT_TRUE(
       export_onnx(folder / "m.onnx", {{"b", Tensor::from_f64(DType::f32, {2}, {7, 8})}}, folder / "m.onnx")
           .ok());
@@ -64,7 +64,7 @@ TEST(Export, MayOverwriteItsSource) {
 
 TEST(Export, UnknownNamesAndShapesWriteNothing) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
+  test::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
   const Status unknown =
       export_onnx(folder / "in.onnx", {{"ghost", Tensor::from_i64({1})}}, folder / "out.onnx");
   ASSERT_FALSE(unknown.ok());
@@ -80,14 +80,14 @@ TEST(Export, EmbedsExternalData) {
   const TemporaryFolder folder;
   onnx::ModelProto model = small_model();
   const float values[] = {5, 6};
-  testing::write_bytes(folder / "weights.bin", std::string(reinterpret_cast<const char*>(values), 8));
+  test::write_bytes(folder / "weights.bin", std::string(reinterpret_cast<const char*>(values), 8));
   onnx::TensorProto* b = model.mutable_graph()->mutable_initializer(1);
   b->clear_float_data();
   b->set_data_location(onnx::TensorProto::EXTERNAL);
   auto* location = b->add_external_data();
   location->set_key("location");
   location->set_value("weights.bin");
-  testing::write_bytes(folder / "in.onnx", model.SerializeAsString());
+  test::write_bytes(folder / "in.onnx", model.SerializeAsString());
   EXPECT_EQ(value_of(import_onnx(folder / "in.onnx", {})->graph, "b").data.to_f64(),
             (std::vector<double>{5, 6}));
   std::filesystem::create_directory(folder / "elsewhere");
@@ -115,20 +115,20 @@ TEST(Export, StreamsLargeContents) {
       tensor->set_raw_data(contents.data(), contents.bytes());
       continue;
     }
-    testing::write_bytes(folder / "e.bin",
-                         std::string(static_cast<const char*>(contents.data()), contents.bytes()));
+    test::write_bytes(folder / "e.bin",
+                      std::string(static_cast<const char*>(contents.data()), contents.bytes()));
     tensor->set_data_location(onnx::TensorProto::EXTERNAL);
     tensor->add_external_data()->set_key("location");
     tensor->mutable_external_data(0)->set_value("e.bin");
   }
-  testing::write_bytes(folder / "in.onnx", model.SerializeAsString());
+  test::write_bytes(folder / "in.onnx", model.SerializeAsString());
   std::filesystem::create_directory(folder / "elsewhere");
   const std::string out = folder / "elsewhere/out.onnx";
   const Status status = export_onnx(folder / "in.onnx", {{"w", numbers(7).cast(DType::f64)}}, out);
   ASSERT_TRUE(status.ok()) << status.error().message;
 
   onnx::ModelProto written;
-  ASSERT_TRUE(written.ParseFromString(testing::read_bytes(out)));
+  ASSERT_TRUE(written.ParseFromString(test::read_bytes(out)));
   ASSERT_EQ(written.graph().initializer_size(), 3);
   const double from[] = {7, 'b', 'e'};
   for (int i = 0; i < 3; ++i) {
@@ -147,7 +147,7 @@ TEST(Export, StreamsLargeContents) {
 
 TEST(Export, FailsWhereItCannotWrite) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
+  test::write_bytes(folder / "in.onnx", small_model().SerializeAsString());
   EXPECT_EQ(export_onnx(folder / "in.onnx", {}, folder / "none/out.onnx").error().code, Errc::io);
   EXPECT_EQ(export_onnx(folder / "none.onnx", {}, folder / "out.onnx").error().code, Errc::io);
 }

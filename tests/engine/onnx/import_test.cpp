@@ -10,16 +10,16 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::add_ints;
-using testing::expect_refused;
-using testing::has_note;
-using testing::import_bytes;
-using testing::import_model;
-using testing::imported_or_fail;
-using testing::model_from_text;
-using testing::node_of;
-using testing::value_of;
+using test::add_floats;
+using test::add_ints;
+using test::expect_refused;
+using test::has_note;
+using test::import_bytes;
+using test::import_model;
+using test::imported_or_fail;
+using test::model_from_text;
+using test::node_of;
+using test::value_of;
 
 ImportOptions with_dims(std::map<std::string, std::int64_t> dims) {
   ImportOptions options;
@@ -61,7 +61,7 @@ TEST(Import, NamesRolesTypesAndSources) {
 
 TEST(Import, HashIsThatOfTheFile) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "m.onnx", linear_model().SerializeAsString());
+  test::write_bytes(folder / "m.onnx", linear_model().SerializeAsString());
   const Result<ImportedModel> imported = import_onnx(folder / "m.onnx", {});
   ASSERT_TRUE(imported.ok());
   EXPECT_EQ(imported->content_hash, *hash_file_hex(folder / "m.onnx"));
@@ -532,7 +532,7 @@ TEST(ImportDamaged, EveryPrefixIsRefused) {
   const std::string bytes = linear_model().SerializeAsString();
   const TemporaryFolder folder;
   for (std::size_t n = 0; n < bytes.size(); ++n) {
-    testing::write_bytes(folder / "m.onnx", bytes.substr(0, n));
+    test::write_bytes(folder / "m.onnx", bytes.substr(0, n));
     const Result<ImportedModel> imported = import_onnx(folder / "m.onnx", {});
     ASSERT_FALSE(imported.ok()) << n;
     EXPECT_EQ(imported.error().code, Errc::bad_input) << n << imported.error().message;
@@ -548,7 +548,7 @@ TEST(ImportDamaged, NoChangedByteCrashes) {
     for (const unsigned char value : {0x00, 0x01, 0x7f, 0x80, 0xff}) {
       std::string damaged = bytes;
       damaged[n] = static_cast<char>(value);
-      testing::write_bytes(folder / "m.onnx", damaged);
+      test::write_bytes(folder / "m.onnx", damaged);
       for (const ImportOptions& options : {ImportOptions{}, viewing}) {
         const Result<ImportedModel> imported = import_onnx(folder / "m.onnx", options);
         if (imported.ok()) {

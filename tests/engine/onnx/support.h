@@ -15,7 +15,7 @@
 #include "engine/ir/op.h"
 #include "tests/folder.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 // Removes first: file systems flush a truncated file when it is closed,
 // which makes loops over damaged files slow.
@@ -139,4 +139,4 @@ inline bool has_note(const ImportedModel& model, const std::string& text) {
   return false;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

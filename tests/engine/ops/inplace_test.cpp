@@ -9,7 +9,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 struct Launch {
   std::vector<Tensor> inputs;

@@ -13,7 +13,7 @@
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 using Ints = std::vector<std::int64_t>;
 
@@ -141,4 +141,4 @@ inline Differentiated differentiate(const OpDef& op, const Attrs& attrs, const s
   return d;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

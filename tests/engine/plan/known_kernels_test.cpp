@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 // A graph of the sample's node alone.
 Result<Graph> graph_of(const OpDef& op, const Sample& sample) {

@@ -6,7 +6,7 @@
 
 #include "tests/profiler/import/trace_text.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 std::string one(const std::string& fields) {
@@ -143,4 +143,4 @@ TEST(ChromeEvents, ABombEndsEarly) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

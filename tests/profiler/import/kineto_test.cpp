@@ -5,7 +5,7 @@
 
 #include "tests/profiler/import/trace_text.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 // Two steps of a linear layer in a module, its backward, an optimizer, and what comes after the backward.
@@ -267,4 +267,4 @@ TEST(Kineto, OldTracesAreMatchedByOrder) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -5,7 +5,7 @@
 
 #include "tests/profiler/import/trace_text.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 namespace {
 
 std::string event(const char* category, const std::string& name, int start_us, int duration_us,
@@ -59,4 +59,4 @@ TEST(OnnxRuntime, WithoutARunThereIsNothing) {
 }
 
 }  // namespace
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

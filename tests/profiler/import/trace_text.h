@@ -9,7 +9,7 @@
 #include "profiler/import/imported_trace.h"
 #include "tests/folder.h"
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 // Events of Kineto, times in microseconds.
 class KinetoText {
@@ -74,4 +74,4 @@ inline std::int64_t time_of(const ImportedStep& step) {
   return ns;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -132,7 +132,7 @@ TEST(ExpandAttention, CausalMasksAreSharedAndSymbolicSizesStay) {
   for (const Value& v : bound->graph.values)
     masks += v.data.defined() && v.type == Type{DType::boolean, {5, 5}};
   EXPECT_EQ(masks, 1);
-  EXPECT_EQ(to_string(testing::value_of(bound->graph, "y").type), "f32[2, 2, 5, 4]");
+  EXPECT_EQ(to_string(test::value_of(bound->graph, "y").type), "f32[2, 2, 5, 4]");
 }
 
 TEST(ExpandAttention, RefusesWhatDoesNotFit) {

@@ -19,10 +19,10 @@
 
 namespace gradloom::expand_test {
 
-using testing::expect_refused;
-using testing::import_model;
-using testing::imported_or_fail;
-using testing::model_from_text;
+using test::expect_refused;
+using test::import_model;
+using test::imported_or_fail;
+using test::model_from_text;
 
 using Array = std::vector<double>;
 

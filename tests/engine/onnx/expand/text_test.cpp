@@ -10,7 +10,7 @@ namespace {
 TEST(ExpandText, CountsNGrams) {
   const auto counts = [](const std::string& shape, const std::string& attributes, const Array& x) {
     const Graph graph =
-        testing::imported_or_fail(
+        test::imported_or_fail(
             model_from_text(
                 "g (int32[" + shape +
                     "] x) => (float y) { y = TfIdfVectorizer<ngram_counts = [0, 4],"

@@ -7,8 +7,8 @@
 namespace gradloom {
 namespace {
 
-using testing::model_from_text;
-using testing::write_bytes;
+using test::model_from_text;
+using test::write_bytes;
 
 // Of more than a block, with contents at its edge.
 onnx::ModelProto large_model() {

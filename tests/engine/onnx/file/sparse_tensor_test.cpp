@@ -6,10 +6,10 @@
 namespace gradloom {
 namespace {
 
-using testing::expect_refused;
-using testing::import_model;
-using testing::model_from_text;
-using testing::value_of;
+using test::expect_refused;
+using test::import_model;
+using test::model_from_text;
+using test::value_of;
 
 void fill(onnx::SparseTensorProto& sparse, const std::string& name, const std::vector<float>& values,
           const std::vector<std::int64_t>& shape_of_indices, const std::vector<std::int64_t>& indices,
@@ -106,7 +106,7 @@ TEST(Sparse, RefusesWhatDoesNotFit) {
   floats.mutable_graph()->mutable_sparse_initializer(0)->mutable_indices()->add_float_data(0);
   refused(floats, Errc::bad_input, "its indices are f32[1]");
   onnx::ModelProto twice = model_with({5}, {1}, {0}, {2, 3});
-  testing::add_floats(twice, "w", {2, 3}, {1, 2, 3, 4, 5, 6});
+  test::add_floats(twice, "w", {2, 3}, {1, 2, 3, 4, 5, 6});
   expect_refused(import_model(twice), Errc::bad_input, {"'w' is defined twice"});
 }
 

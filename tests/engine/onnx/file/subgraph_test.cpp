@@ -8,7 +8,7 @@ namespace {
 using Strings = std::vector<std::string>;
 
 onnx::ModelProto nested() {
-  return testing::model_from_text(
+  return test::model_from_text(
       "g (float[2] x, float[2] z, bool c) => (float[2] y) {"
       " y = If (c) <then_branch = t () => (float[2] r) { h = Neg(x) r = If (c) <"
       "   then_branch = tt () => (float[2] s) { s = Add(h, z) }, else_branch = te () => (float[2] x) {}> },"
@@ -18,7 +18,7 @@ onnx::ModelProto nested() {
 TEST(Subgraph, CapturesAreWhatIsNotDefinedInside) {
   const onnx::ModelProto model = nested();
   EXPECT_EQ(captured_names(model.graph().node(0)), (Strings{"x", "c", "z"}));
-  const onnx::ModelProto plain = testing::model_from_text("g (float[2] x) => (float[2] y) { y = Neg(x) }");
+  const onnx::ModelProto plain = test::model_from_text("g (float[2] x) => (float[2] y) { y = Neg(x) }");
   EXPECT_TRUE(captured_names(plain.graph().node(0)).empty());
 }
 

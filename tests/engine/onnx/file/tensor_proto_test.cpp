@@ -200,7 +200,7 @@ TEST(ExternalData, IsReadInsideTheFolder) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "sub");
   const float values[] = {9, 1, 2};
-  testing::write_bytes(folder / "sub/weights.bin", std::string(reinterpret_cast<const char*>(values), 12));
+  test::write_bytes(folder / "sub/weights.bin", std::string(reinterpret_cast<const char*>(values), 12));
   const Result<Tensor> tensor = read(external_proto("sub/weights.bin", "4", "8"), folder.path());
   ASSERT_TRUE(tensor.ok()) << tensor.error().message;
   EXPECT_EQ(tensor->to_f64(), (std::vector<double>{1, 2}));
@@ -209,7 +209,7 @@ TEST(ExternalData, IsReadInsideTheFolder) {
 
 TEST(ExternalData, PackedElementsShareBytes) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "w", "\x01\x98\xf7");
+  test::write_bytes(folder / "w", "\x01\x98\xf7");
   TensorProto proto = external_proto("w", "1", "2");
   proto.set_data_type(kI4);
   proto.set_dims(0, 3);
@@ -224,7 +224,7 @@ TEST(ExternalData, PackedElementsShareBytes) {
 
 TEST(ExternalData, OffsetsAndLengthsMustFit) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "w", std::string(8, 'x'));
+  test::write_bytes(folder / "w", std::string(8, 'x'));
   for (const auto& [offset, length] :
        std::vector<std::pair<std::string, std::string>>{{"1", ""},
                                                         {"9223372036854775807", ""},
@@ -246,8 +246,8 @@ TEST(ExternalData, NothingOutsideTheFolderIsRead) {
   std::filesystem::create_directory(outer / "model");
   std::filesystem::create_directory(outer / "model/dir");
   std::filesystem::create_directory(outer / "other");
-  testing::write_bytes(outer / "secret", "SECRETXX");
-  testing::write_bytes(outer / "other/secret", "SECRETXX");
+  test::write_bytes(outer / "secret", "SECRETXX");
+  test::write_bytes(outer / "other/secret", "SECRETXX");
   std::filesystem::create_symlink(outer / "secret", outer / "model/link");
   std::filesystem::create_directory_symlink(outer / "other", outer / "model/linked");
   std::filesystem::create_hard_link(outer / "secret", outer / "model/hard");
@@ -267,8 +267,8 @@ TEST(ExternalData, NothingOutsideTheFolderIsRead) {
 // A link put in the place of a file while files are opened: what is read is the file's or nothing.
 TEST(ExternalData, NoSwapInBetweenLeadsOutside) {
   const TemporaryFolder outside, folder;
-  testing::write_bytes(outside / "secret", std::string(8, 's'));
-  testing::write_bytes(folder / "kept", std::string(8, 'k'));
+  test::write_bytes(outside / "secret", std::string(8, 's'));
+  test::write_bytes(folder / "kept", std::string(8, 'k'));
   std::atomic<bool> stop = false;
   std::thread swapper([&] {
     for (int i = 0; !stop; ++i) {
@@ -280,7 +280,7 @@ TEST(ExternalData, NoSwapInBetweenLeadsOutside) {
       ::rename(next.c_str(), (folder / "w").c_str());
       if (i % 2 == 0) continue;
       ::unlink((folder / "w").c_str());  // rename does nothing between two names of one file
-      testing::write_bytes(folder / "w", std::string(8, 'w'));
+      test::write_bytes(folder / "w", std::string(8, 'w'));
     }
   });
   // On a busy machine all rounds may be over before the file was there for the first time.
@@ -301,7 +301,7 @@ TEST(ExternalData, NoSwapInBetweenLeadsOutside) {
 
 TEST(TensorProtoReading, RefersToLargeContentsInAFile) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "w", std::string(8192, '\1'));
+  test::write_bytes(folder / "w", std::string(8192, '\1'));
   const Limits limits;
   TensorReader reader(limits, folder.path());
   const auto external = [](int data_type, std::int64_t count) {
@@ -329,7 +329,7 @@ TEST(TensorProtoReading, KeepsOnlySoManyFilesOpen) {
   int in_files = 0;
   for (int i = 0; i < 300; ++i) {
     const std::string name = "w" + std::to_string(i);
-    testing::write_bytes(folder / name, std::string(4096, '\1'));
+    test::write_bytes(folder / name, std::string(4096, '\1'));
     TensorProto proto = external_proto(name, "0");
     proto.set_dims(0, 1024);
     proto.set_data_type(TensorProto::FLOAT);
@@ -355,9 +355,9 @@ TEST(TensorFiles, DamagedFilesAreRefusedAtEveryLength) {
   const TemporaryFolder folder;
   ASSERT_TRUE(
       write_tensor_file(folder / "t.pb", {"name", Tensor::from_f64(DType::f64, {3}, {1, 2, 3})}).ok());
-  const std::string bytes = testing::read_bytes(folder / "t.pb");
+  const std::string bytes = test::read_bytes(folder / "t.pb");
   for (std::size_t n = 0; n < bytes.size(); ++n) {
-    testing::write_bytes(folder / "cut.pb", bytes.substr(0, n));
+    test::write_bytes(folder / "cut.pb", bytes.substr(0, n));
     EXPECT_FALSE(read_tensor_file(folder / "cut.pb").ok()) << n;
   }
   EXPECT_EQ(read_tensor_file(folder / "none.pb").error().code, Errc::io);
@@ -365,8 +365,8 @@ TEST(TensorFiles, DamagedFilesAreRefusedAtEveryLength) {
 
 TEST(TensorFiles, ExternalDataIsRefused) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "w", std::string(8, 'x'));
-  testing::write_bytes(folder / "t.pb", external_proto("w").SerializeAsString());
+  test::write_bytes(folder / "w", std::string(8, 'x'));
+  test::write_bytes(folder / "t.pb", external_proto("w").SerializeAsString());
   EXPECT_FALSE(read_tensor_file(folder / "t.pb").ok());
 }
 

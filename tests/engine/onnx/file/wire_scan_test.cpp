@@ -6,12 +6,12 @@
 namespace gradloom {
 namespace {
 
-using testing::model_from_text;
+using test::model_from_text;
 
 onnx::ModelProto small_model() {
   onnx::ModelProto model =
       model_from_text("g (float[2, 4] x) => (float[2, 4] y) { h = Relu(x) y = Add(h, w) }");
-  testing::add_floats(model, "w", {4}, {1, 2, 3, 4});
+  test::add_floats(model, "w", {4}, {1, 2, 3, 4});
   return model;
 }
 

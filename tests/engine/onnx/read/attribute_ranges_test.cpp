@@ -10,8 +10,8 @@
 namespace gradloom {
 namespace {
 
-using testing::import_model;
-using testing::model_from_text;
+using test::import_model;
+using test::model_from_text;
 
 std::string problem(const char* op, const char* attribute, AttrValue value) {
   return attribute_out_of_range(op, attribute, value);
@@ -61,8 +61,8 @@ TEST(AttributeRanges, WhatHasNoRowMayBeAnything) {
 
 TEST(AttributeRanges, ANodeOutOfRangeIsNamedAndOnlyViewed) {
   const auto model = model_from_text("g (float[2, 3] x) => (float[3, 2] y) { y = Gemm<transA = 2>(x, x) }");
-  testing::expect_refused(import_model(model), Errc::bad_input,
-                          {"node 'Gemm_0' (Gemm): attribute 'transA' is 2, it must be 0 or 1"});
+  test::expect_refused(import_model(model), Errc::bad_input,
+                       {"node 'Gemm_0' (Gemm): attribute 'transA' is 2, it must be 0 or 1"});
   ImportOptions view;
   view.allow_unknown = true;
   const auto viewed = import_model(model, view);

@@ -10,14 +10,14 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::add_ints;
-using testing::expect_refused;
-using testing::import_model;
-using testing::imported_or_fail;
-using testing::model_from_text;
-using testing::node_of;
-using testing::value_of;
+using test::add_floats;
+using test::add_ints;
+using test::expect_refused;
+using test::import_model;
+using test::imported_or_fail;
+using test::model_from_text;
+using test::node_of;
+using test::value_of;
 
 std::vector<double> output_of(const Graph& graph, const std::map<std::string, std::vector<double>>& inputs,
                               std::size_t output = 0) {
@@ -141,7 +141,7 @@ TEST(If, WeightsOfBranchesAreParameters) {
   EXPECT_EQ(output_of(graph, {{"x", {2, 1}}, {"b", {0}}}), (Numbers{6, 5}));
 
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "m.onnx", model.SerializeAsString());
+  test::write_bytes(folder / "m.onnx", model.SerializeAsString());
   const Status exported = export_onnx(
       folder / "m.onnx", {{"scale", Tensor::from_f64(DType::f32, {2}, {7, 9})}}, folder / "trained.onnx");
   ASSERT_TRUE(exported.ok()) << exported.error().message;
@@ -336,7 +336,7 @@ TEST(ControlFlow, WhatSubgraphsReadComesFirst) {
   // The If before the node whose output its branch captures.
   model.mutable_graph()->mutable_node()->SwapElements(0, 2);
   const ImportedModel imported = imported_or_fail(model);
-  EXPECT_TRUE(testing::has_note(imported, "sorted"));
+  EXPECT_TRUE(test::has_note(imported, "sorted"));
   EXPECT_EQ(output_of(imported.graph, {{"x", {2, -1}}, {"b", {0}}}), (Numbers{0, -1}));
 }
 

@@ -8,10 +8,10 @@
 namespace gradloom {
 namespace {
 
-using testing::expect_refused;
-using testing::import_model;
-using testing::imported_or_fail;
-using testing::model_from_text;
+using test::expect_refused;
+using test::import_model;
+using test::imported_or_fail;
+using test::model_from_text;
 
 using Numbers = std::vector<double>;
 
@@ -86,7 +86,7 @@ TEST(FlexAttention, SubgraphsChangeScoresAndProbabilities) {
 
 TEST(FlexAttention, ThePrecisionIsThatOfTheSoftmax) {
   const Graph graph = imported_or_fail(flex_model("<softmax_precision = 16>")).graph;
-  EXPECT_EQ(graph.type(testing::node_of(graph, "FlexAttention_0/Softmax").outputs[0]).dtype, DType::bf16);
+  EXPECT_EQ(graph.type(test::node_of(graph, "FlexAttention_0/Softmax").outputs[0]).dtype, DType::bf16);
   EXPECT_EQ(graph.type(graph.outputs[0]).dtype, DType::f32);
 }
 

@@ -5,12 +5,12 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::add_ints;
-using testing::import_model;
-using testing::imported_or_fail;
-using testing::model_from_text;
-using testing::value_of;
+using test::add_floats;
+using test::add_ints;
+using test::import_model;
+using test::imported_or_fail;
+using test::model_from_text;
+using test::value_of;
 
 // What torch writes for x.view(x.size(0), x.size(1), 2, -1).
 onnx::ModelProto view_model() {
@@ -78,7 +78,7 @@ TEST(Fold, LargeResultsAreLeftToTheRun) {
   add_ints(model, "shape", {2}, {std::int64_t{1} << 20, 1 << 10});
   const ImportedModel imported = imported_or_fail(model);
   EXPECT_FALSE(value_of(imported.graph, "c").data.defined());
-  EXPECT_TRUE(testing::has_note(imported, "left to the run"));
+  EXPECT_TRUE(test::has_note(imported, "left to the run"));
   EXPECT_EQ(to_string(value_of(imported.graph, "y").type), "f32[1048576, 1024]");
 }
 

@@ -7,11 +7,11 @@
 namespace gradloom {
 namespace {
 
-using testing::expect_refused;
-using testing::import_model;
-using testing::model_from_text;
-using testing::node_of;
-using testing::value_of;
+using test::expect_refused;
+using test::import_model;
+using test::model_from_text;
+using test::node_of;
+using test::value_of;
 
 onnx::FunctionProto* add_function(onnx::ModelProto& model, const std::string& name, const std::string& text) {
   onnx::FunctionProto* function = model.add_functions();

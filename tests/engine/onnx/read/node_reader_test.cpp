@@ -186,7 +186,7 @@ TEST_P(EveryOpset, ImportsInItsForm) {
       const auto form = form_at(op, sample, *built, opset);
       if (!form) continue;
       SCOPED_TRACE(sample.name + " at opset " + std::to_string(opset));
-      const auto imported = testing::import_model(model_of(op, sample, *built, *form, opset));
+      const auto imported = test::import_model(model_of(op, sample, *built, *form, opset));
       if (!imported.ok() && imported.error().message.find("is not known)") != std::string::npos && opset > 17)
         continue;  // an attribute that a later opset added
       ASSERT_TRUE(imported.ok()) << imported.error().message;
@@ -235,23 +235,23 @@ INSTANTIATE_TEST_SUITE_P(Rows, EveryOpset, ::testing::ValuesIn(onnx_rows()),
 
 TEST(NodeReader, InputsOfAnotherOpsetAreRefused) {
   onnx::ModelProto model =
-      testing::model_from_text("g (float[2, 3] x) => (float[2] y) { y = ReduceSum(x, a) }", 12);
-  testing::add_ints(model, "a", {1}, {1});
-  testing::expect_refused(testing::import_model(model), Errc::bad_input, {"opset 12 it takes at most 1"});
-  testing::expect_refused(testing::import_model(testing::model_from_text(
-                              "g (float[2, 3] x) => (float[2] y) { y = ReduceSum<axes = [1]>(x) }", 18)),
-                          Errc::bad_input, {"'axes' is not known"});
+      test::model_from_text("g (float[2, 3] x) => (float[2] y) { y = ReduceSum(x, a) }", 12);
+  test::add_ints(model, "a", {1}, {1});
+  test::expect_refused(test::import_model(model), Errc::bad_input, {"opset 12 it takes at most 1"});
+  test::expect_refused(test::import_model(test::model_from_text(
+                           "g (float[2, 3] x) => (float[2] y) { y = ReduceSum<axes = [1]>(x) }", 18)),
+                       Errc::bad_input, {"'axes' is not known"});
 }
 
 TEST(NodeReader, SumsOfManyInputsAreChained) {
   for (const char* op : {"Sum", "Mean"}) {
     for (const std::size_t count : {64, 65, 200}) {
       onnx::ModelProto model =
-          testing::model_from_text("g (float[2] x) => (float[2] y) { y = " + std::string(op) + "(x) }");
+          test::model_from_text("g (float[2] x) => (float[2] y) { y = " + std::string(op) + "(x) }");
       std::vector<double> want = {1, 2};
       for (std::size_t i = 1; i < count; ++i) {
         const std::string name = "w" + std::to_string(i);
-        testing::add_floats(model, name, {2}, {static_cast<float>(i), 0.5f});
+        test::add_floats(model, name, {2}, {static_cast<float>(i), 0.5f});
         model.mutable_graph()->mutable_node(0)->add_input(name);
         want[0] += static_cast<double>(i);
         want[1] += 0.5;
@@ -260,7 +260,7 @@ TEST(NodeReader, SumsOfManyInputsAreChained) {
         for (double& v : want) v /= static_cast<double>(count);
       ImportOptions options;
       options.float_type = DType::f64;
-      const auto imported = testing::import_model(model, options);
+      const auto imported = test::import_model(model, options);
       ASSERT_TRUE(imported.ok()) << imported.error().message;
       const Status verified = verify(imported->graph);
       EXPECT_TRUE(verified.ok()) << verified.error().message;
@@ -279,33 +279,33 @@ TEST(NodeReader, SumsOfManyInputsAreChained) {
 }
 
 TEST(NodeReader, OperatorsHaveAFirstOpset) {
-  testing::expect_refused(testing::import_model(testing::model_from_text(
-                              "g (float[2] x) => (float[2] y) { y = HardSwish(x) }", 13)),
-                          Errc::bad_input, {"HardSwish (1 node"});
+  test::expect_refused(
+      test::import_model(test::model_from_text("g (float[2] x) => (float[2] y) { y = HardSwish(x) }", 13)),
+      Errc::bad_input, {"HardSwish (1 node"});
 }
 
 // Parameters stay in the file, constants and what is converted do not.
 TEST(NodeReader, LargeParametersStayInTheFile) {
-  onnx::ModelProto model = testing::model_from_text(
+  onnx::ModelProto model = test::model_from_text(
       "g (float[4, 64] x) => (float[4, 64] y) { h = MatMul(x, w) y = Gather(h, rows) }");
   model.mutable_graph()->mutable_node(0)->set_input(1, "fc.weight");
   std::vector<float> numbers(64 * 64);
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
-  testing::add_floats(model, "fc.weight", {64, 64}, {})->set_raw_data(numbers.data(), 4 * numbers.size());
-  onnx::TensorProto* rows = testing::add_ints(model, "rows", {4096}, {});
+  test::add_floats(model, "fc.weight", {64, 64}, {})->set_raw_data(numbers.data(), 4 * numbers.size());
+  onnx::TensorProto* rows = test::add_ints(model, "rows", {4096}, {});
   rows->set_raw_data(std::string(4096 * 8, '\0'));
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "m.onnx", model.SerializeAsString());
+  test::write_bytes(folder / "m.onnx", model.SerializeAsString());
   for (const DType type : {DType::f32, DType::f64}) {
     ImportOptions options;
     options.float_type = type;
     const Result<ImportedModel> imported = import_onnx(folder / "m.onnx", options);
     ASSERT_TRUE(imported.ok()) << imported.error().message;
-    const Tensor& weight = testing::value_of(imported->graph, "fc.weight").data;
+    const Tensor& weight = test::value_of(imported->graph, "fc.weight").data;
     EXPECT_EQ(weight.in_memory(), type == DType::f64);
     EXPECT_EQ(weight.type(), (Type{type, {64, 64}}));
     EXPECT_EQ(weight.at(4095), 4095);
-    EXPECT_TRUE(testing::value_of(imported->graph, "rows").data.in_memory());
+    EXPECT_TRUE(test::value_of(imported->graph, "rows").data.in_memory());
   }
 }
 

@@ -6,12 +6,12 @@
 namespace gradloom {
 namespace {
 
-using testing::expect_refused;
-using testing::import_model;
-using testing::imported_or_fail;
-using testing::model_from_text;
-using testing::node_of;
-using testing::value_of;
+using test::expect_refused;
+using test::import_model;
+using test::imported_or_fail;
+using test::model_from_text;
+using test::node_of;
+using test::value_of;
 
 using Numbers = std::vector<double>;
 

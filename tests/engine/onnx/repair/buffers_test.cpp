@@ -8,10 +8,10 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::has_note;
-using testing::imported_or_fail;
-using testing::model_from_text;
+using test::add_floats;
+using test::has_note;
+using test::imported_or_fail;
+using test::model_from_text;
 
 std::vector<float> numbers(std::int64_t count, double (*element)(std::int64_t)) {
   std::vector<float> values;
@@ -29,7 +29,7 @@ InitializerVerdict verdict_of(const std::string& nodes, const Shape& shape,
   if (imported.initializers.size() != 1) return {};
   const InitializerVerdict& verdict = imported.initializers[0];
   EXPECT_EQ(verdict.trained, imported.graph.parameters.size() == 1);
-  EXPECT_EQ(testing::value_of(imported.graph, "p").role, verdict.trained ? Role::parameter : Role::constant);
+  EXPECT_EQ(test::value_of(imported.graph, "p").role, verdict.trained ? Role::parameter : Role::constant);
   EXPECT_NE(verdict.why, "");
   if (!verdict.trained) {
     EXPECT_TRUE(has_note(imported, "1 initializer is taken for a buffer and not trained"));
@@ -127,7 +127,7 @@ TEST(Buffers, UnsureOnesAreNotedWithTheRemedy) {
 TEST(Buffers, ParametersOfTheExporterAreTrained) {
   onnx::ModelProto model = model_from_text("g (float[6, 6] x) => (float[6, 6] y) { y = Add(x, p) }");
   add_floats(model, "p", {6, 6}, numbers(36, cosines));
-  testing::add_metadata(model.mutable_graph(), 16, testing::kSignature, "p_p: PARAMETER target='p'");
+  test::add_metadata(model.mutable_graph(), 16, test::kSignature, "p_p: PARAMETER target='p'");
   const ImportedModel imported = imported_or_fail(model);
   EXPECT_EQ(imported.graph.parameters.size(), 1u);
   EXPECT_TRUE(has_note(imported, "1 parameter may be a buffer and is trained"));
@@ -139,7 +139,7 @@ TEST(Buffers, EveryInitializerHasAVerdict) {
   model.mutable_graph()->mutable_node(3)->set_input(1, "onnx::Add_1");
   add_floats(model, "w", {3}, {1, 2, 4});
   add_floats(model, "low", {}, {0});
-  testing::add_ints(model, "axes", {1}, {0});
+  test::add_ints(model, "axes", {1}, {0});
   add_floats(model, "onnx::Add_1", {3}, {1, 2, 4});
   add_floats(model, "lonely", {3}, {1, 2, 4});
   std::vector<std::string> rows;

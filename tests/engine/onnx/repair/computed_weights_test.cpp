@@ -6,23 +6,23 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::describe;
-using testing::imported_or_fail;
-using testing::kFoldedFrom;
-using testing::kSignature;
+using test::add_floats;
+using test::describe;
+using test::imported_or_fail;
+using test::kFoldedFrom;
+using test::kSignature;
 
 // y = x * first + second, initializers that were folded from these; norm.g, w and a are parameters of the module.
 onnx::ModelProto computed_model(const std::string& first, const std::string& from_first,
                                 const std::string& second, const std::string& from_second,
                                 const std::vector<float>& second_numbers) {
   onnx::ModelProto model =
-      testing::model_from_text("g (float[2, 4] x) => (float[2, 4] y) { a = Mul(x, f) y = Add(a, s) }");
+      test::model_from_text("g (float[2, 4] x) => (float[2, 4] y) { a = Mul(x, f) y = Add(a, s) }");
   model.mutable_graph()->mutable_node(0)->set_input(1, first);
   model.mutable_graph()->mutable_node(1)->set_input(1, second);
   add_floats(model, first, {4}, {1, 2, 3, 4});
   add_floats(model, second, {4}, second_numbers);
-  testing::add_metadata(
+  test::add_metadata(
       model.mutable_graph(), 16, kSignature,
       "p_g: PARAMETER target='norm.g'\np_w: PARAMETER target='w'\np_a: PARAMETER target='a'\n");
   if (!from_first.empty()) describe(model, first, kFoldedFrom, from_first);
@@ -60,8 +60,8 @@ TEST(ComputedWeights, TrainedApartOrAsTheModulesOwn) {
     EXPECT_EQ(why, c.why);
     if (why.empty()) continue;
     EXPECT_EQ(imported.apart[0].name, c.first);
-    EXPECT_TRUE(testing::has_note(imported, std::string(c.first) + " " + c.why));
-    EXPECT_EQ(testing::value_of(imported.graph, c.first).role, Role::parameter);
+    EXPECT_TRUE(test::has_note(imported, std::string(c.first) + " " + c.why));
+    EXPECT_EQ(test::value_of(imported.graph, c.first).role, Role::parameter);
     ImportOptions options;
     options.train = {c.first};
     EXPECT_TRUE(imported_or_fail(model, options).apart.size() < imported.apart.size()) << "as it is, by name";

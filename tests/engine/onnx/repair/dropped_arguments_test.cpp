@@ -9,16 +9,16 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::has_note;
-using testing::imported_or_fail;
-using testing::value_of;
+using test::add_floats;
+using test::has_note;
+using test::imported_or_fail;
+using test::value_of;
 
 void trace(onnx::ModelProto& model, int node, const std::string& result, const std::string& function,
            const std::string& arguments) {
-  testing::add_metadata(model.mutable_graph()->mutable_node(node), 9, "pkg.torch.onnx.fx_node",
-                        "%" + result + " : [num_users=1] = call_function[target=torch.ops.aten." + function +
-                            "](args = (" + arguments + "), kwargs = {})");
+  test::add_metadata(model.mutable_graph()->mutable_node(node), 9, "pkg.torch.onnx.fx_node",
+                     "%" + result + " : [num_users=1] = call_function[target=torch.ops.aten." + function +
+                         "](args = (" + arguments + "), kwargs = {})");
 }
 
 std::string op_of(const Graph& graph, const std::string& value) {
@@ -42,7 +42,7 @@ std::size_t stops_in(const Graph& graph) {
 
 onnx::ModelProto embedding(const std::string& arguments, int opset = 18) {
   onnx::ModelProto model =
-      testing::model_from_text("g (int64[2] ids) => (float[2, 3] y) { y = Gather(w, ids) }", opset);
+      test::model_from_text("g (int64[2] ids) => (float[2, 3] y) { y = Gather(w, ids) }", opset);
   add_floats(model, "w", {4, 3}, std::vector<float>(12, 0.5f));
   trace(model, 0, "embedding", "embedding.default", arguments);
   return model;
@@ -71,7 +71,7 @@ const std::vector<double> kLogits = {0.5, -1, 2, 0, 1, -0.5, 3, 0.25, 1.5};
 const std::vector<std::int64_t> kLabels = {2, 1, 0};
 
 onnx::ModelProto smoothed(const std::string& reduction, const std::string& arguments) {
-  onnx::ModelProto model = testing::model_from_text(
+  onnx::ModelProto model = test::model_from_text(
       "g (float[3, 3] x, int64[3] t) => (" + std::string(reduction == "none" ? "float[3]" : "float") +
           " y) { y = SoftmaxCrossEntropyLoss<reduction = \"" + reduction + "\", ignore_index = 1>(x, t) }",
       18);
@@ -125,10 +125,10 @@ TEST(DroppedArguments, SmoothingWithWeightsOfClassesIsTold) {
 TEST(DroppedArguments, AreWrittenOnce) {
   onnx::ModelProto model = smoothed("sum", "%x, %t, None, 2, 1, 0.25");
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "in.onnx", model.SerializeAsString());
+  test::write_bytes(folder / "in.onnx", model.SerializeAsString());
   ASSERT_TRUE(export_onnx(folder / "in.onnx", {}, folder / "out.onnx").ok());
   onnx::ModelProto back;
-  ASSERT_TRUE(back.ParseFromString(testing::read_bytes(folder / "out.onnx")));
+  ASSERT_TRUE(back.ParseFromString(test::read_bytes(folder / "out.onnx")));
   EXPECT_GT(back.graph().node_size(), 1);
   const std::vector<double> once = loss_of(model), again = loss_of(back);
   ASSERT_EQ(once.size(), 1u);
@@ -139,7 +139,7 @@ TEST(DroppedArguments, AreWrittenOnce) {
 
 TEST(DroppedArguments, OperandsAreDetachedAgain) {
   onnx::ModelProto model =
-      testing::model_from_text("g (float[3] x) => (float[3] mul) { a = Tanh(x) mul = Mul(x, a) }", 18);
+      test::model_from_text("g (float[3] x) => (float[3] mul) { a = Tanh(x) mul = Mul(x, a) }", 18);
   trace(model, 0, "a", "tanh.default", "%x");
   trace(model, 1, "mul", "mul.Tensor", "%x, %detach_1");
   const ImportedModel imported = imported_or_fail(model);
@@ -150,7 +150,7 @@ TEST(DroppedArguments, OperandsAreDetachedAgain) {
 
 // One call became two nodes: only `a` can be the detached operand, in the node that reads it.
 TEST(DroppedArguments, OperandOfACallOfSeveralNodes) {
-  onnx::ModelProto model = testing::model_from_text(
+  onnx::ModelProto model = test::model_from_text(
       "g (float[3] x) => (float[3] add) { a = Tanh(x) scaled = Mul(a, a) add = Add(x, scaled) }", 18);
   *model.mutable_graph()->mutable_node(1)->mutable_input(1) = "two";
   add_floats(model, "two", {}, {2});
@@ -162,7 +162,7 @@ TEST(DroppedArguments, OperandOfACallOfSeveralNodes) {
   EXPECT_EQ(stops_in(imported.graph), 1u);
   // The written file is as it should be: nothing is detached twice, or elsewhere.
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "in.onnx", model.SerializeAsString());
+  test::write_bytes(folder / "in.onnx", model.SerializeAsString());
   ASSERT_TRUE(export_onnx(folder / "in.onnx", {}, folder / "out.onnx").ok());
   const Result<ImportedModel> back = import_onnx(folder / "out.onnx", {});
   ASSERT_TRUE(back.ok()) << back.error().message;
@@ -173,9 +173,9 @@ TEST(DroppedArguments, OperandOfACallOfSeveralNodes) {
 // Sub(detached, w) of rsub(w, detached): operands need not be in the call's order.
 TEST(DroppedArguments, OperandsInAnotherOrder) {
   onnx::ModelProto model =
-      testing::model_from_text("g (float[3] x) => (float[3] rsub) { a = Tanh(x) rsub = Sub(a, w) }", 18);
+      test::model_from_text("g (float[3] x) => (float[3] rsub) { a = Tanh(x) rsub = Sub(a, w) }", 18);
   add_floats(model, "w", {3}, {1, 2, 3});
-  testing::add_metadata(model.mutable_graph(), 16, testing::kSignature, "p_w: PARAMETER target='w'\n");
+  test::add_metadata(model.mutable_graph(), 16, test::kSignature, "p_w: PARAMETER target='w'\n");
   trace(model, 0, "a", "tanh.default", "%x");
   trace(model, 1, "rsub", "rsub.Tensor", "%p_w, %detach");
   EXPECT_EQ(op_before(imported_or_fail(model).graph, "rsub", 0), "StopGradient");
@@ -186,7 +186,7 @@ TEST(DroppedArguments, OperandsInAnotherOrder) {
 }
 
 TEST(DroppedArguments, WhatCannotBePlacedIsTold) {
-  onnx::ModelProto model = testing::model_from_text(
+  onnx::ModelProto model = test::model_from_text(
       "g (float[3] x) => (float[3] where) { a = Tanh(x) b = Neg(x) where = Add(a, b) }", 18);
   trace(model, 2, "addcmul", "addcmul.default", "%detach, %unknown, %x");
   const ImportedModel imported = imported_or_fail(model);
@@ -195,7 +195,7 @@ TEST(DroppedArguments, WhatCannotBePlacedIsTold) {
 }
 
 TEST(DroppedArguments, DetachInTheFileIsNotDoubled) {
-  onnx::ModelProto model = testing::model_from_text(
+  onnx::ModelProto model = test::model_from_text(
       "g (float[3] x) => (float[3] mul) { detach = Identity(x) mul = Mul(x, detach) }", 18);
   trace(model, 1, "mul", "mul.Tensor", "%x, %detach");
   const ImportedModel imported = imported_or_fail(model);

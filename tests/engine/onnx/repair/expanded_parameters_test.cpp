@@ -9,21 +9,21 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::describe;
-using testing::kFoldedFrom;
-using testing::kSignature;
+using test::add_floats;
+using test::describe;
+using test::kFoldedFrom;
+using test::kSignature;
 
 // y = x + `name`, an initializer that was folded from `sources`.
 onnx::ModelProto expanded_model(const std::string& name, const Shape& shape,
                                 const std::vector<float>& numbers, const std::string& sources) {
   onnx::ModelProto model =
-      testing::model_from_text("g (float[2, 2, 3] x) => (float[2, 2, 3] y) { y = Add(x, t) }");
+      test::model_from_text("g (float[2, 2, 3] x) => (float[2, 2, 3] y) { y = Add(x, t) }");
   model.mutable_graph()->mutable_node(0)->set_input(1, name);
   add_floats(model, name, shape, numbers);
   describe(model, name, kFoldedFrom, sources);
-  testing::add_metadata(model.mutable_graph(), 16, kSignature,
-                        "a: PARAMETER target='h.token'\nb: PARAMETER target='h.other'\n");
+  test::add_metadata(model.mutable_graph(), 16, kSignature,
+                     "a: PARAMETER target='h.token'\nb: PARAMETER target='h.other'\n");
   return model;
 }
 
@@ -65,11 +65,10 @@ TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(std::string(c.name) + " " + to_string(c.shape) + " " + c.sources);
-    const ImportedModel model =
-        testing::imported_or_fail(expanded_model(c.name, c.shape, c.numbers, c.sources));
-    EXPECT_EQ(testing::has_note(model, "1 parameter that the exporter had expanded is one again: h.token"),
+    const ImportedModel model = test::imported_or_fail(expanded_model(c.name, c.shape, c.numbers, c.sources));
+    EXPECT_EQ(test::has_note(model, "1 parameter that the exporter had expanded is one again: h.token"),
               !c.trained.empty());
-    EXPECT_FALSE(testing::has_note(model, "topological"));
+    EXPECT_FALSE(test::has_note(model, "topological"));
     if (c.trained.empty()) continue;
     ASSERT_EQ(model.graph.parameters.size(), 1u);
     const Value& token = model.graph.value(model.graph.parameters[0]);
@@ -81,7 +80,7 @@ TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
           (number == 0 || std::find(first.begin(), first.end(), number) == first.end()))
         first.push_back(number);
     EXPECT_EQ(token.data.to_f64(), first);
-    EXPECT_EQ(testing::value_of(model.graph, c.name).type.shape, c.shape);
+    EXPECT_EQ(test::value_of(model.graph, c.name).type.shape, c.shape);
   }
 }
 
@@ -95,22 +94,22 @@ TEST(ExpandedParameters, ExpansionsOfOneParameterShareIt) {
   model.mutable_graph()->mutable_output(1)->set_name("z");
   describe(model, "expand_1", kFoldedFrom, "['h.token']");
   add_floats(model, "expand_1", {2, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3});
-  EXPECT_EQ(testing::imported_or_fail(model).graph.parameters.size(), 1u);
+  EXPECT_EQ(test::imported_or_fail(model).graph.parameters.size(), 1u);
 
   model.mutable_graph()->mutable_initializer(1)->set_float_data(2, 7);  // of another one
-  EXPECT_EQ(testing::imported_or_fail(model).graph.parameters.size(), 2u);
+  EXPECT_EQ(test::imported_or_fail(model).graph.parameters.size(), 2u);
 
   // One that the file has, with other dims.
   model.mutable_graph()->mutable_initializer(1)->set_float_data(2, 3);
   add_floats(model, "h.token", {3}, {1, 2, 3});
-  const ImportedModel known = testing::imported_or_fail(model);
+  const ImportedModel known = test::imported_or_fail(model);
   ASSERT_EQ(known.graph.parameters.size(), 1u);
   EXPECT_EQ(known.graph.type(known.graph.parameters[0]).shape, (Shape{3}));
 }
 
 TEST(ExpandedParameters, AreWrittenOnce) {
   const TemporaryFolder folder;
-  testing::write_bytes(
+  test::write_bytes(
       folder / "in.onnx",
       expanded_model("expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']").SerializeAsString());
   const std::map<std::string, Tensor> trained = {
@@ -131,25 +130,25 @@ TEST(ExpandedParameters, GatheredRowsAreATableAgain) {
     for (int p = 0; p < 3; ++p)
       for (int q = 0; q < 3; ++q) numbers.push_back(static_cast<float>(10 * head + q - p + 2) + 0.5f);
   onnx::ModelProto model =
-      testing::model_from_text("g (float[2, 3, 3] x) => (float[2, 3, 3] y) { y = Add(x, permute_1) }");
+      test::model_from_text("g (float[2, 3, 3] x) => (float[2, 3, 3] y) { y = Add(x, permute_1) }");
   add_floats(model, "permute_1", {2, 3, 3}, numbers);
   describe(model, "permute_1", kFoldedFrom, "['h.table', 'index', 'view', 'val_3']");
-  testing::add_metadata(model.mutable_graph(), 16, kSignature,
-                        "a: PARAMETER target='h.table'\nb: BUFFER target='index' persistent=True\n");
-  const ImportedModel imported = testing::imported_or_fail(model);
+  test::add_metadata(model.mutable_graph(), 16, kSignature,
+                     "a: PARAMETER target='h.table'\nb: BUFFER target='index' persistent=True\n");
+  const ImportedModel imported = test::imported_or_fail(model);
   ASSERT_EQ(imported.graph.parameters.size(), 1u);
   const Value& rows = imported.graph.value(imported.graph.parameters[0]);
   EXPECT_EQ(rows.name, "h.table/rows");
   EXPECT_EQ(rows.type.shape, (Shape{5, 2}));
   EXPECT_EQ(rows.data.to_f64(), (std::vector<double>{2.5, 12.5, 3.5, 13.5, 4.5, 14.5, 1.5, 11.5, 0.5, 10.5}));
   EXPECT_TRUE(imported.apart.empty());
-  const Value& made = testing::value_of(imported.graph, "permute_1");
+  const Value& made = test::value_of(imported.graph, "permute_1");
   EXPECT_EQ(made.type.shape, (Shape{2, 3, 3}));
   EXPECT_EQ(std::string(imported.graph.node(made.producer).op->name), "Transpose");
 
   // Of equal numbers nothing can be told: it would train as nine positions.
   for (float& number : *model.mutable_graph()->mutable_initializer(0)->mutable_float_data()) number = 0;
-  const ImportedModel zeros = testing::imported_or_fail(model);
+  const ImportedModel zeros = test::imported_or_fail(model);
   ASSERT_EQ(zeros.apart.size(), 1u);
   EXPECT_EQ(zeros.apart[0].name, "permute_1");
   EXPECT_EQ(zeros.apart[0].why, "holds numbers of 'h.table' several times");

@@ -8,9 +8,9 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::import_model;
-using testing::model_from_text;
+using test::add_floats;
+using test::import_model;
+using test::model_from_text;
 
 // Two modules that use the weight w, with an Identity in between or without.
 ImportedModel imported(const std::vector<float>& contents, bool identity,
@@ -66,12 +66,12 @@ onnx::ModelProto tied_model(const char* copy, const std::vector<float>& contents
 
 TEST(MergedWeights, CopiesUnderMadeUpNamesAreTiedAgain) {
   for (const char* name : {"val_7", "onnx::MatMul_12"}) {
-    const ImportedModel model = testing::imported_or_fail(tied_model(name, {1, 4, 2, 5, 3, 6}));
+    const ImportedModel model = test::imported_or_fail(tied_model(name, {1, 4, 2, 5, 3, 6}));
     ASSERT_EQ(model.tied_copies.size(), 1u) << name;
     EXPECT_EQ(model.tied_copies[0].original, "w");
     EXPECT_TRUE(model.tied_copies[0].transposed);
     ASSERT_EQ(model.graph.parameters.size(), 1u);
-    const Value& tied = testing::value_of(model.graph, name);
+    const Value& tied = test::value_of(model.graph, name);
     ASSERT_NE(tied.producer, kNone);
     const Node& node = model.graph.nodes[tied.producer];
     EXPECT_STREQ(node.op->name, "Transpose");
@@ -84,7 +84,7 @@ TEST(MergedWeights, CopiesOfWhatTheFileHasNoMoreAreOne) {
       model_from_text("g (float[2, 2] x) => (float[2, 2] y) { h = MatMul(x, val_1) y = MatMul(h, val_2) }");
   add_floats(model, "val_1", {2, 2}, {1, 2, 3, 4});
   add_floats(model, "val_2", {2, 2}, {1, 2, 3, 4});
-  const ImportedModel imported = testing::imported_or_fail(model);
+  const ImportedModel imported = test::imported_or_fail(model);
   ASSERT_EQ(imported.tied_copies.size(), 1u);
   EXPECT_EQ(imported.tied_copies[0].copy, "val_2");
   EXPECT_FALSE(imported.tied_copies[0].transposed);
@@ -110,9 +110,9 @@ TEST(MergedWeights, LargeCopiesAreTiedAgain) {
     };
     add("w", kRows, kColumns, w);
     add("val_7", kColumns, kRows, copy);
-    const ImportedModel imported = testing::imported_or_fail(model);
+    const ImportedModel imported = test::imported_or_fail(model);
     ASSERT_EQ(imported.tied_copies.size(), equal ? 1u : 0u);
-    EXPECT_FALSE(testing::value_of(imported.graph, "w").data.in_memory());
+    EXPECT_FALSE(test::value_of(imported.graph, "w").data.in_memory());
     if (equal) {
       EXPECT_TRUE(imported.tied_copies[0].transposed);
     }
@@ -122,7 +122,7 @@ TEST(MergedWeights, LargeCopiesAreTiedAgain) {
 TEST(MergedWeights, OneNumberInAllOfALargeWeight) {
   Tensor ones = Tensor::from_f64(DType::f32, {600'000}, std::vector<double>(600'000, 1.0));
   const auto in_file = [](const Tensor& tensor, const std::string& path) {
-    testing::write_bytes(path, std::string(static_cast<const char*>(tensor.data()), tensor.bytes()));
+    test::write_bytes(path, std::string(static_cast<const char*>(tensor.data()), tensor.bytes()));
     return Tensor::in_file(tensor.type(), std::make_shared<const InputFile>(*InputFile::open(path)), 0);
   };
   const TemporaryFolder folder;
@@ -133,23 +133,23 @@ TEST(MergedWeights, OneNumberInAllOfALargeWeight) {
 }
 
 TEST(MergedWeights, OtherNumbersAndOtherNamesStayParameters) {
-  EXPECT_EQ(testing::imported_or_fail(tied_model("val_7", {1, 4, 2, 5, 3, 7})).graph.parameters.size(), 2u);
-  EXPECT_EQ(testing::imported_or_fail(tied_model("val_7", {4, 1, 2, 5, 3, 6})).graph.parameters.size(), 2u)
+  EXPECT_EQ(test::imported_or_fail(tied_model("val_7", {1, 4, 2, 5, 3, 7})).graph.parameters.size(), 2u);
+  EXPECT_EQ(test::imported_or_fail(tied_model("val_7", {4, 1, 2, 5, 3, 6})).graph.parameters.size(), 2u)
       << "the same elements in another order";
-  EXPECT_EQ(testing::imported_or_fail(tied_model("head", {1, 4, 2, 5, 3, 6})).graph.parameters.size(), 2u);
+  EXPECT_EQ(test::imported_or_fail(tied_model("head", {1, 4, 2, 5, 3, 6})).graph.parameters.size(), 2u);
 }
 
 TEST(MergedWeights, TiedCopiesAreExportedWithTheirOriginals) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "in.onnx", tied_model("val_7", {1, 4, 2, 5, 3, 6}).SerializeAsString());
+  test::write_bytes(folder / "in.onnx", tied_model("val_7", {1, 4, 2, 5, 3, 6}).SerializeAsString());
   const Result<ImportedModel> model = import_onnx(folder / "in.onnx", {});
   ASSERT_TRUE(model.ok());
   const std::map<std::string, Tensor> trained = {
       {"w", Tensor::from_f64(DType::f32, {2, 3}, {10, 20, 30, 40, 50, 60})}};
   ASSERT_TRUE(export_onnx(folder / "in.onnx", trained, folder / "out.onnx", model->tied_copies).ok());
   onnx::ModelProto written;
-  ASSERT_TRUE(written.ParseFromString(testing::read_bytes(folder / "out.onnx")));
-  EXPECT_EQ(testing::imported_or_fail(written).tied_copies.size(), 1u) << "they hold the same numbers";
+  ASSERT_TRUE(written.ParseFromString(test::read_bytes(folder / "out.onnx")));
+  EXPECT_EQ(test::imported_or_fail(written).tied_copies.size(), 1u) << "they hold the same numbers";
 }
 
 }  // namespace

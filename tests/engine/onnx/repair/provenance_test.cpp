@@ -6,15 +6,15 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::add_metadata;
-using testing::imported_or_fail;
-using testing::model_from_text;
-using testing::value_of;
+using test::add_floats;
+using test::add_metadata;
+using test::imported_or_fail;
+using test::model_from_text;
+using test::value_of;
 
-using testing::describe;
-using testing::kFoldedFrom;
-using testing::kSignature;
+using test::describe;
+using test::kFoldedFrom;
+using test::kSignature;
 
 constexpr const char* kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
 
@@ -86,8 +86,8 @@ TEST(Provenance, DecidesWhatIsTrained) {
   EXPECT_EQ(value_of(imported.graph, "add_4").role, Role::parameter) << "computed from a parameter";
   EXPECT_EQ(value_of(imported.graph, "cos").role, Role::constant) << "computed from constants";
   EXPECT_EQ(value_of(imported.graph, "scale").role, Role::constant) << "a buffer";
-  EXPECT_TRUE(testing::has_note(imported, "1 weight that the exporter computed would train apart"));
-  EXPECT_TRUE(testing::has_note(imported, "add_4 is another form of 'norm.g'"));
+  EXPECT_TRUE(test::has_note(imported, "1 weight that the exporter computed would train apart"));
+  EXPECT_TRUE(test::has_note(imported, "add_4 is another form of 'norm.g'"));
 }
 
 TEST(Provenance, DetachStopsTheGradient) {

@@ -7,8 +7,8 @@
 namespace gradloom {
 namespace {
 
-using testing::add_floats;
-using testing::model_from_text;
+using test::add_floats;
+using test::model_from_text;
 using Names = std::vector<std::string>;
 
 // Two norms whose scales of ones dynamo's optimizer merged, and a head tied to an embedding.
@@ -23,28 +23,28 @@ onnx::ModelProto merged_model() {
   add_floats(model, "embed.weight", {3}, {1, 2, 3});
   int next = 0;
   for (const char* module : {"h.0.norm", "embed", "head", "h.1.norm"})
-    testing::add_metadata(model.mutable_graph()->mutable_node(next++), 9, "pkg.torch.onnx.name_scopes",
-                          "['', '" + std::string(module) + "', 'mul']");
-  testing::add_metadata(model.mutable_graph(), 16, testing::kSignature,
-                        "a: PARAMETER target='h.0.norm.weight'\nb: PARAMETER target='h.1.norm.weight'\n"
-                        "c: PARAMETER target='embed.weight'\nd: PARAMETER target='head.weight'\n"
-                        "e: PARAMETER target='tail.bias'\n");
+    test::add_metadata(model.mutable_graph()->mutable_node(next++), 9, "pkg.torch.onnx.name_scopes",
+                       "['', '" + std::string(module) + "', 'mul']");
+  test::add_metadata(model.mutable_graph(), 16, test::kSignature,
+                     "a: PARAMETER target='h.0.norm.weight'\nb: PARAMETER target='h.1.norm.weight'\n"
+                     "c: PARAMETER target='embed.weight'\nd: PARAMETER target='head.weight'\n"
+                     "e: PARAMETER target='tail.bias'\n");
   return model;
 }
 
 TEST(RestoredModule, MergedOnesAreApartAgain) {
   const TemporaryFolder folder;
-  testing::write_bytes(folder / "in.onnx", merged_model().SerializeAsString());
+  test::write_bytes(folder / "in.onnx", merged_model().SerializeAsString());
   const Result<ImportedModel> model = import_onnx(folder / "in.onnx", {});
   ASSERT_TRUE(model.ok()) << model.error().message;
   Names names;
   for (const ValueId id : model->graph.parameters) names.push_back(model->graph.value(id).name);
   EXPECT_EQ(names, (Names{"h.0.norm.weight", "embed.weight", "h.1.norm.weight"}));
-  const Node& last = model->graph.nodes[testing::value_of(model->graph, "y").producer];
+  const Node& last = model->graph.nodes[test::value_of(model->graph, "y").producer];
   EXPECT_EQ(model->graph.value(last.inputs[1]).name, "h.1.norm.weight");
-  EXPECT_TRUE(testing::has_note(*model, "1 parameter that the exporter had merged"));
-  EXPECT_TRUE(testing::has_note(*model, "1 parameter of the module is not in the file"));
-  EXPECT_TRUE(testing::has_note(*model, "tail.bias")) << "which no node has, unlike the tied head.weight";
+  EXPECT_TRUE(test::has_note(*model, "1 parameter that the exporter had merged"));
+  EXPECT_TRUE(test::has_note(*model, "1 parameter of the module is not in the file"));
+  EXPECT_TRUE(test::has_note(*model, "tail.bias")) << "which no node has, unlike the tied head.weight";
   // And are so in the file of the trained model.
   const std::map<std::string, Tensor> trained = {
       {"h.1.norm.weight", Tensor::from_f64(DType::f32, {3}, {7, 8, 9})}};
@@ -52,8 +52,8 @@ TEST(RestoredModule, MergedOnesAreApartAgain) {
   ASSERT_TRUE(exported.ok()) << exported.error().message;
   const Result<ImportedModel> back = import_onnx(folder / "out.onnx", {});
   ASSERT_TRUE(back.ok());
-  EXPECT_EQ(testing::value_of(back->graph, "h.1.norm.weight").data.to_f64(), (std::vector<double>{7, 8, 9}));
-  EXPECT_EQ(testing::value_of(back->graph, "h.0.norm.weight").data.to_f64(), (std::vector<double>{1, 1, 1}));
+  EXPECT_EQ(test::value_of(back->graph, "h.1.norm.weight").data.to_f64(), (std::vector<double>{7, 8, 9}));
+  EXPECT_EQ(test::value_of(back->graph, "h.0.norm.weight").data.to_f64(), (std::vector<double>{1, 1, 1}));
 }
 
 // One node in module "fc", whose signature has a bias.
@@ -63,11 +63,11 @@ Graph with_lost_bias(const std::string& graph, const Shape& weight) {
   std::vector<float> numbers(static_cast<std::size_t>(element_count(weight)));
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
   add_floats(model, "fc.weight", weight, numbers);
-  testing::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
-                        "['', 'fc', 'linear']");
-  testing::add_metadata(model.mutable_graph(), 16, testing::kSignature,
-                        "a: PARAMETER target='fc.weight'\nb: PARAMETER target='fc.bias'\n");
-  return testing::imported_or_fail(model).graph;
+  test::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
+                     "['', 'fc', 'linear']");
+  test::add_metadata(model.mutable_graph(), 16, test::kSignature,
+                     "a: PARAMETER target='fc.weight'\nb: PARAMETER target='fc.bias'\n");
+  return test::imported_or_fail(model).graph;
 }
 
 TEST(RestoredModule, BiasesOfZeros) {
@@ -101,15 +101,15 @@ TEST(RestoredModule, BatchNormalizationFoldedIntoAConvolution) {
   model.mutable_graph()->mutable_node(0)->set_input(2, "conv.bias");
   add_floats(model, "conv.weight", {2, 3, 1}, {1, 2, 3, 4, 5, 6});
   add_floats(model, "conv.bias", {2}, {1, 2});
-  testing::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
-                        "['', 'bn', '_native_batch_norm_legit_functional']");
-  testing::add_metadata(model.mutable_graph(), 16, testing::kSignature,
-                        "a: PARAMETER target='conv.weight'\nb: PARAMETER target='conv.bias'\n"
-                        "c: PARAMETER target='bn.weight'\nd: PARAMETER target='bn.bias'\n"
-                        "e: BUFFER target='bn.running_mean' persistent=True\n");
-  const ImportedModel imported = testing::imported_or_fail(model);
-  EXPECT_TRUE(testing::has_note(imported, "2 parameters of the module"));
-  EXPECT_TRUE(testing::has_note(imported, "bn.bias, bn.weight"));
+  test::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
+                     "['', 'bn', '_native_batch_norm_legit_functional']");
+  test::add_metadata(model.mutable_graph(), 16, test::kSignature,
+                     "a: PARAMETER target='conv.weight'\nb: PARAMETER target='conv.bias'\n"
+                     "c: PARAMETER target='bn.weight'\nd: PARAMETER target='bn.bias'\n"
+                     "e: BUFFER target='bn.running_mean' persistent=True\n");
+  const ImportedModel imported = test::imported_or_fail(model);
+  EXPECT_TRUE(test::has_note(imported, "2 parameters of the module"));
+  EXPECT_TRUE(test::has_note(imported, "bn.bias, bn.weight"));
 }
 
 ImportedModel batch_norm(const char* name, const char* attribute = "") {
@@ -117,16 +117,16 @@ ImportedModel batch_norm(const char* name, const char* attribute = "") {
       std::string("g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y) { y = BatchNormalization") + attribute +
       " (x, s, b, mean, var) }");
   for (const char* input : {"s", "b", "mean", "var"}) add_floats(model, input, {3}, {1, 1, 1});
-  testing::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
-                        "['', 'bn', '" + std::string(name) + "']");
-  return testing::imported_or_fail(model);
+  test::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
+                     "['', 'bn', '" + std::string(name) + "']");
+  return test::imported_or_fail(model);
 }
 
 TEST(RestoredModule, BatchNormalizationOfTrainingMode) {
   for (const char* name : {"_native_batch_norm_legit_functional", "_native_batch_norm_legit_functional_12"}) {
     const ImportedModel model = batch_norm(name);
     EXPECT_EQ(model.graph.updates.size(), 2u) << "of the running statistics";
-    EXPECT_TRUE(testing::has_note(model, "1 BatchNormalization node is of a module in training mode"));
+    EXPECT_TRUE(test::has_note(model, "1 BatchNormalization node is of a module in training mode"));
   }
   EXPECT_TRUE(batch_norm("_native_batch_norm_legit_no_training").graph.updates.empty());
   EXPECT_TRUE(batch_norm("_native_batch_norm_legit_functional", "<training_mode = 0>").graph.updates.empty())

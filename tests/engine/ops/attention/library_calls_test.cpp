@@ -66,7 +66,7 @@ NodeTypes types_of(const Attended& a) {
 constexpr std::uintptr_t kPlaces[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 void* place(std::size_t i) { return reinterpret_cast<void*>(kPlaces[i] << 40); }
 
-Library run(const Attended& a, std::size_t takes = SIZE_MAX) {
+Library call_library(const Attended& a, std::size_t takes = SIZE_MAX) {
   auto kernel = prepare_kernel(op_by_name("FusedAttentionGrad"), types_of(a));
   EXPECT_TRUE(kernel.ok()) << kernel.error().message;
   Library library{.takes = takes};
@@ -113,7 +113,7 @@ std::map<std::pair<std::int64_t, std::int64_t>, int> covered(const Library& libr
 }
 
 void expect_all_once(const Attended& a, std::size_t calls) {
-  const Library library = run(a);
+  const Library library = call_library(a);
   EXPECT_EQ(library.calls.size(), calls);
   EXPECT_TRUE(library.own_kernels.empty());
   const auto times = covered(library, a);
@@ -141,21 +141,21 @@ TEST(LibraryCalls, TakeTheirPartOfTheMask) {
 const std::vector<kernels::KernelId> kOurs{kernels::KernelId::flash_attention_grad};
 
 TEST(LibraryCalls, GiveWayToOurKernelWhereOneIsRefused) {
-  const Library library = run({64, 12, 1024, 64}, 3);
+  const Library library = call_library({64, 12, 1024, 64}, 3);
   EXPECT_EQ(library.calls.size(), 3u);
   EXPECT_EQ(library.own_kernels, kOurs);
 }
 
 // Ours needs three numbers a row.
 TEST(LibraryCalls, AreNotOfferedWhereOneHeadIsTooMuch) {
-  const Library library = run({1, 1, 16384, 64});
+  const Library library = call_library({1, 1, 16384, 64});
   EXPECT_TRUE(library.calls.empty());
   EXPECT_EQ(library.own_kernels, kOurs);
   EXPECT_EQ(library.workspace_bytes, 16384u * 12);
 }
 
 TEST(LibraryCalls, AreNotOfferedDropout) {
-  const Library library = run({64, 12, 1024, 64, {}, 0.1});
+  const Library library = call_library({64, 12, 1024, 64, {}, 0.1});
   EXPECT_TRUE(library.calls.empty());
   EXPECT_EQ(library.own_kernels, kOurs);
   EXPECT_EQ(library.workspace_bytes, 64u * 12 * 1024 * 12);
@@ -164,7 +164,7 @@ TEST(LibraryCalls, AreNotOfferedDropout) {
 // The sequence of kernels, whose scores lie in the workspace.
 TEST(LibraryCalls, LeaveToTheSequenceWhatOurKernelDoesNotTake) {
   for (const Attended& a : {Attended{1, 1, 64, 264, {}, 0.1}, Attended{1, 1, 64, 64, {}, 0, DType::f32}}) {
-    const Library library = run(a);
+    const Library library = call_library(a);
     EXPECT_TRUE(library.calls.empty());
     EXPECT_GT(library.own_kernels.size(), 5u);
     EXPECT_GT(library.workspace_bytes, 64u * 64 * 4);

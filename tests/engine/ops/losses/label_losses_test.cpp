@@ -5,7 +5,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 struct Expected {
   std::vector<double> loss, log_prob, log_sum_exp, dlogits;

@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 // y of x [n, c, s] in groups of `channels` channels; scale, bias: one value per channel.
 std::vector<double> normalized(const Tensor& x, std::int64_t channels, const std::vector<double>& scale,

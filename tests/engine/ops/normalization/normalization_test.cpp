@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 TEST(LayerNormalization, MatchesTheDefinitionForEveryAxis) {
   for (DType dtype : {DType::f32, DType::f64}) {

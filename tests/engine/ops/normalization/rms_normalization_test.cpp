@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 TEST(RMSNormalization, DividesByTheRootMeanSquare) {
   const Tensor x = Tensor::from_f64(DType::f64, {2, 2}, {3, 4, 1, 7}),

@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 // Softmax over n of [outer, n, inner].
 std::vector<double> softmax(const Tensor& x, std::int64_t outer, std::int64_t n, std::int64_t inner,

@@ -5,7 +5,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 TEST(Det, TakesSquareMatrices) {
   EXPECT_EQ(run("Det", {}, {Tensor::from_f64(DType::f64, {2, 2, 2}, {1, 2, 3, 4, 0, 1, 1, 0})})[0].to_f64(),

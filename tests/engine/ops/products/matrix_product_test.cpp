@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 // A tensor in doubles with the index arithmetic written out.
 struct Array {

@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 const Tensor kOn = Tensor::scalar(DType::boolean, 1), kOff = Tensor::scalar(DType::boolean, 0);
 

@@ -5,7 +5,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 constexpr std::int64_t kSteps = 4, kBatch = 3, kInputs = 2, kHidden = 5;
 

@@ -6,7 +6,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 Tensor vector3(DType dtype, double a, double b, double c) { return Tensor::from_f64(dtype, {3}, {a, b, c}); }
 

@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 struct Case {
   Shape x, w;

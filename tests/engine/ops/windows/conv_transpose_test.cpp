@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 Shape shape_of(const Attrs& attrs, const Shape& x, const Shape& w) {
   return inferred("ConvTranspose", attrs, {{DType::f32, x}, {DType::f32, w}})[0].shape;

@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 TEST(LpPool, IsTheNormOfWhatIsInside) {
   const Tensor x = Tensor::from_f64(DType::f64, {1, 1, 4}, {3, -4, 0, 5});

@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 TEST(LRN, LooksAtTheChannelsAround) {
   for (const std::int64_t size : {1, 2, 3, 4, 9}) {

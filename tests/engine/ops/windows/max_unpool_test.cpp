@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 TEST(MaxUnpool, PutsMaximaBack) {
   const Attrs attrs{{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}};

@@ -4,7 +4,7 @@
 namespace gradloom {
 namespace {
 
-using namespace gradloom::testing;
+using namespace gradloom::test;
 
 TEST(MaxPool, NumbersIndicesInTheWholeTensor) {
   // Plane 0 rises along the rows, plane 1 falls.

@@ -32,7 +32,7 @@ class CublasLt : public ::testing::Test {
     ASSERT_NE(gemm_, nullptr) << why_.text;
   }
   Answer run(const GemmArgs& args) { return run_gemm(*gemm_, args, nullptr, false); }
-  const testing::FakeLibrary library_{"libcublasLt.so.13"};
+  const test::FakeLibrary library_{"libcublasLt.so.13"};
   Answer why_;
   GemmLibraryPtr gemm_;
 };
@@ -91,7 +91,7 @@ TEST_F(CublasLt, WideResultsAreF32) {
 }
 
 TEST(CublasLtMissing, SaysWhatFailed) {
-  const testing::FakeLibrary library("libcublasLt.so.13");
+  const test::FakeLibrary library("libcublasLt.so.13");
   library.fail("create", 1, 14);
   Answer why;
   EXPECT_EQ(open_gemm_library(&why), nullptr);

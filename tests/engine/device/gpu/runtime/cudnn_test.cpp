@@ -34,7 +34,7 @@ class Cudnn : public ::testing::Test {
   void fail_finalize(int type, int status) {
     library_.fail(("finalize " + std::to_string(type)).c_str(), 1, status);
   }
-  const testing::FakeLibrary library_{"libcudnn.so.9"};
+  const test::FakeLibrary library_{"libcudnn.so.9"};
   DnnLibraryPtr dnn_;
 };
 
@@ -84,7 +84,7 @@ TEST_F(Cudnn, WhatFailsOnceIsNotTriedAgain) {
 }
 
 TEST(CudnnMissing, SaysWhetherItIsWanted) {
-  const testing::FakeLibrary library("libcudnn.so.9");
+  const test::FakeLibrary library("libcudnn.so.9");
   Answer why;
   setenv("GRADLOOM_CUDNN", "0", 1);
   EXPECT_EQ(open_dnn_library(90, &why), nullptr);

@@ -13,7 +13,7 @@ template <class Body>
 void apart(const Body& body) {
   EXPECT_EXIT(
       {
-        body(testing::FakeLibrary("libcupti.so.13"));
+        body(test::FakeLibrary("libcupti.so.13"));
         std::exit(::testing::Test::HasFailure() ? 1 : 0);
       },
       ::testing::ExitedWithCode(0), "");
@@ -33,7 +33,7 @@ std::vector<int> steps() {
 }
 
 TEST(Cupti, IsAttachedOnceAndRecordsInWindows) {
-  apart([](const testing::FakeLibrary& library) {
+  apart([](const test::FakeLibrary& library) {
     const auto launch = library.function<void(std::uint32_t)>("fake_launch");
     const auto kernel = library.function<void(std::uint32_t, std::uint64_t)>("fake_kernel");
     std::string error;
@@ -58,7 +58,7 @@ TEST(Cupti, IsAttachedOnceAndRecordsInWindows) {
 }
 
 TEST(Cupti, AnotherProfilerIsLeftAlone) {
-  apart([](const testing::FakeLibrary& library) {
+  apart([](const test::FakeLibrary& library) {
     library.fail("subscribe", 1, cupti_api::kMultipleSubscribers);
     std::string error;
     for (int window = 0; window < 2; ++window) {
@@ -73,7 +73,7 @@ TEST(Cupti, AnotherProfilerIsLeftAlone) {
 }
 
 TEST(Cupti, AHalfAttachedOneIsTakenOff) {
-  apart([](const testing::FakeLibrary& library) {
+  apart([](const test::FakeLibrary& library) {
     library.fail("enable callback", 2, 1);
     std::string error;
     EXPECT_FALSE(start(&error));
@@ -83,7 +83,7 @@ TEST(Cupti, AHalfAttachedOneIsTakenOff) {
 }
 
 TEST(Cupti, AWindowThatDoesNotOpenIsOver) {
-  apart([](const testing::FakeLibrary& library) {
+  apart([](const test::FakeLibrary& library) {
     library.fail("enable", 2, 1);
     std::string error;
     EXPECT_FALSE(start(&error));
@@ -96,7 +96,7 @@ TEST(Cupti, AWindowThatDoesNotOpenIsOver) {
 
 // Instantiation tells of its nodes as new ones and as copies, in either order.
 TEST(Cupti, NodesOfGraphsKeepTheStepTheyWereRecordedFor) {
-  apart([](const testing::FakeLibrary& library) {
+  apart([](const test::FakeLibrary& library) {
     const auto node =
         library.function<void(cupti_api::CallbackId, std::uint64_t, std::uint64_t)>("fake_node");
     const auto kernel = library.function<void(std::uint32_t, std::uint64_t)>("fake_kernel");

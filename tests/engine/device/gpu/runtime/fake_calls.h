@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 struct FakeCalls {
   std::map<std::string, int> calls;
@@ -22,18 +22,18 @@ inline FakeCalls& fake_calls() {
   return calls;
 }
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test
 
 extern "C" __attribute__((visibility("default"))) inline int fake_count(const char* name) {
-  return gradloom::testing::fake_calls().calls[name];
+  return gradloom::test::fake_calls().calls[name];
 }
 // The n-th call from now on fails.
 extern "C" __attribute__((visibility("default"))) inline void fake_fail(const char* name, int n, int status) {
-  auto& all = gradloom::testing::fake_calls();
+  auto& all = gradloom::test::fake_calls();
   all.failures[{name, all.calls[name] + n}] = status;
 }
 // So that the two are in every library that includes this.
-namespace gradloom::testing {
+namespace gradloom::test {
 [[maybe_unused]] __attribute__((used)) static int (*const kept_count)(const char*) = &fake_count;
 [[maybe_unused]] __attribute__((used)) static void (*const kept_fail)(const char*, int, int) = &fake_fail;
-}  // namespace gradloom::testing
+}  // namespace gradloom::test

@@ -18,9 +18,7 @@ cudaDataType_t d_type = CUDA_R_8I;
 Layout layouts[3];
 int next_layout = 0;
 
-cublasStatus_t counted(const char* name) {
-  return cublasStatus_t(gradloom::testing::fake_calls().call(name));
-}
+cublasStatus_t counted(const char* name) { return cublasStatus_t(gradloom::test::fake_calls().call(name)); }
 template <class T>
 cublasStatus_t made(const char* name, T** handle) {
   static char something;

@@ -15,7 +15,7 @@ struct Descriptor {
 std::int64_t engine_workspace = 0;
 
 cudnnStatus_t counted(const std::string& name) {
-  return cudnnStatus_t(gradloom::testing::fake_calls().call(name));
+  return cudnnStatus_t(gradloom::test::fake_calls().call(name));
 }
 
 }  // namespace

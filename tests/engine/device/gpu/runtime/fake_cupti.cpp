@@ -17,7 +17,7 @@ bool enabled = false;
 std::vector<KernelActivity> records;
 std::size_t next = 0;
 
-int counted(const char* name) { return gradloom::testing::fake_calls().call(name); }
+int counted(const char* name) { return gradloom::test::fake_calls().call(name); }
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace gradloom::testing {
+namespace gradloom::test {
 
 class FakeLibrary {
  public:
@@ -31,4 +31,4 @@ class FakeLibrary {
   void* handle_ = nullptr;
 };
 
-}  // namespace gradloom::testing
+}  // namespace gradloom::test
