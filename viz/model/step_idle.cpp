@@ -30,13 +30,28 @@ struct IdleReader::Around {
 
 namespace {
 
-// Of a span of a lane what is covered by intervals (by start) and what is not, in order.
+// By start, what overlaps made one.
+void order(std::vector<IdleMoment>& intervals) {
+  std::sort(intervals.begin(), intervals.end(),
+            [](const IdleMoment& a, const IdleMoment& b) { return a.start < b.start; });
+  std::size_t kept = 0;
+  for (const IdleMoment& i : intervals) {
+    if (kept > 0 && i.start <= intervals[kept - 1].end)
+      intervals[kept - 1].end = std::max(intervals[kept - 1].end, i.end);
+    else
+      intervals[kept++] = i;
+  }
+  intervals.resize(kept);
+}
+
+// Of a span of a lane what is covered by ordered intervals and what is not, in order.
 template <typename Covered, typename Open>
 void split(double start, double end, const std::vector<IdleMoment>& intervals, const Covered& covered,
            const Open& open) {
-  for (const IdleMoment& i : intervals) {
-    const double from = std::max(start, i.start), to = std::min(end, i.end);
-    if (to <= from) continue;
+  auto i = std::partition_point(intervals.begin(), intervals.end(),
+                                [&](const IdleMoment& m) { return m.end <= start; });
+  for (; i != intervals.end() && i->start < end; ++i) {
+    const double from = std::max(start, i->start), to = std::min(end, i->end);
     if (from > start) open(start, from);
     covered(from, to);
     start = to;
@@ -51,9 +66,15 @@ class LaneReader {
   LaneReader(std::vector<IdleLane>& lanes, std::size_t lane, bool own, const IdleReader::Around& around,
              const std::vector<KernelInfo>& infos)
       : lanes_(lanes), lane_(lanes[lane]), index_(lane), own_(own), around_(around), infos_(infos) {
-    for (const IdleReader::Around::Copy& copy : around.copies)
-      if (own && copy.stream == lane_.stream) own_copies_.push_back({copy.start, copy.end});
-    sort(own_copies_);
+    if (!own) return;
+    for (const IdleReader::Around::Copy& copy : around.copies) {
+      if (copy.stream == lane_.stream)
+        own_copies_.push_back({copy.start, copy.end});
+      else
+        other_copies_end_.push_back(copy.end);
+    }
+    order(own_copies_);
+    std::sort(other_copies_end_.begin(), other_copies_end_.end());
   }
 
   void read() {
@@ -70,11 +91,6 @@ class LaneReader {
   }
 
  private:
-  static void sort(std::vector<IdleMoment>& intervals) {
-    std::sort(intervals.begin(), intervals.end(),
-              [](const IdleMoment& a, const IdleMoment& b) { return a.start < b.start; });
-  }
-
   void add(double start, double end, IdleCause cause, std::int32_t by_lane = -1,
            std::int32_t by_kernel = -1) {
     if (end > start) lane_.idle.push_back({start, end, cause, before_, by_lane, by_kernel});
@@ -114,8 +130,8 @@ class LaneReader {
            static_cast<std::int32_t>(after - lane.kernels.begin() - 1));
     }
     if (kernel != nullptr && own_) {
-      for (const IdleReader::Around::Copy& copy : around_.copies)
-        if (copy.stream != lane_.stream) take(copy.end, IdleCause::kCopy, -1, -1);
+      const auto copied = std::upper_bound(other_copies_end_.begin(), other_copies_end_.end(), end);
+      if (copied != other_copies_end_.begin()) take(*(copied - 1), IdleCause::kCopy, -1, -1);
       const auto launch = around_.launched.find({kernel->plan_step, kernel->micro});
       if (launch != around_.launched.end()) take(launch->second, IdleCause::kLaunch, -1, -1);
     }
@@ -141,8 +157,8 @@ class LaneReader {
     }
     if (waits.empty()) return;
     kernel.stands_still = true;
-    sort(waits);
-    sort(transfers);
+    order(waits);
+    order(transfers);
     const double start = std::max(kernel.start_ns, free_from);
     split(
         start, kernel.end_ns, transfers, [&](double a, double b) { add(a, b, IdleCause::kCopy); },
@@ -162,20 +178,21 @@ class LaneReader {
   const IdleReader::Around& around_;
   const std::vector<KernelInfo>& infos_;
   std::vector<IdleMoment> own_copies_;
+  std::vector<double> other_copies_end_;  // of other streams, in order
   std::int32_t before_ = -1;
 };
 
 // Of the spans of a loop's step those moments that are not in the engine's: of each span its own.
-std::vector<IdleMoment> outside_engine(const std::vector<HostSpan>& host, const IdleReader::Around& around,
-                                       std::int64_t step) {
+std::vector<IdleMoment> outside_engine(const std::vector<const HostSpan*>& host,
+                                       const IdleReader::Around& around) {
   std::vector<IdleMoment> engine, outside;
   IdleMoment whole;
-  for (const HostSpan& s : host) {
-    if (s.step != step) continue;
-    const IdleMoment span{around.at(s.start_ns), around.at(s.start_ns + s.duration_ns)};
-    if (s.parent < 0) whole = span;
-    if (s.kind == "engine") engine.push_back(span);
+  for (const HostSpan* s : host) {
+    const IdleMoment span{around.at(s->start_ns), around.at(s->start_ns + s->duration_ns)};
+    if (s->parent < 0) whole = span;
+    if (s->kind == "engine") engine.push_back(span);
   }
+  order(engine);
   split(
       whole.start, whole.end, engine, [](double, double) {},
       [&](double from, double to) {
@@ -218,6 +235,9 @@ IdleReader::IdleReader(const RunRecord& run, const TraceDocument& trace) : run_(
   for (const std::vector<TraceRow>* rows : {&trace.rows, &trace.other_ranks})
     for (const TraceRow& row : *rows) rows_[row.step].push_back(&row);
   for (const TraceActivity& a : trace.activities) activities_[a.step].push_back(&a);
+  for (const TraceExchange& e : trace.exchanges) exchanges_[e.step].push_back(&e);
+  for (const HostSpan& s : trace.host) host_[s.step].push_back(&s);
+  for (const EvaluationRow& e : run.evaluations) evaluated_.insert(e.step);
 }
 
 std::int64_t IdleReader::median_step() const {
@@ -281,22 +301,23 @@ void IdleReader::find_around(const TraceStep& step, Around& around) const {
     if (row->rank == trace_.rank && copies(trace_.kernels, row->plan_step))
       around.copies.push_back({row->stream, around.at(row->start_ns),
                                around.at(row->start_ns) + static_cast<double>(row->duration_ns)});
-  for (const TraceExchange& e : trace_.exchanges)
-    if (e.step == step.step) around.exchanges.push_back(&e);
-  around.outside = outside_engine(trace_.host, around, step.step);
+  if (const auto found = exchanges_.find(step.step); found != exchanges_.end())
+    around.exchanges = found->second;
+  if (const auto found = host_.find(step.step); found != host_.end())
+    around.outside = outside_engine(found->second, around);
 }
 
 // When the lane's step begins and ends.
 void IdleReader::set_bounds(const TraceStep& step, IdleLane& lane, bool first) const {
   bool told = false;  // by a recorded loop
-  for (const HostSpan& s : trace_.host)
-    if (s.step == step.step && s.parent < 0) {
+  if (const auto host = host_.find(step.step); host != host_.end())
+    for (const HostSpan* s : host->second) {
+      if (s->parent >= 0) continue;
       told = true;
-      lane.start_ns = std::min(lane.start_ns, static_cast<double>(s.start_ns - step.start_ns));
-      lane.end_ns = std::max(lane.end_ns, static_cast<double>(s.start_ns + s.duration_ns - step.start_ns));
+      lane.start_ns = std::min(lane.start_ns, static_cast<double>(s->start_ns - step.start_ns));
+      lane.end_ns = std::max(lane.end_ns, static_cast<double>(s->start_ns + s->duration_ns - step.start_ns));
     }
-  const bool evaluated = std::any_of(run_.evaluations.begin(), run_.evaluations.end(),
-                                     [&](const EvaluationRow& e) { return e.step == step.step - 1; });
+  const bool evaluated = evaluated_.count(step.step - 1) > 0;
   const auto before = evaluated ? rows_.end() : rows_.find(step.step - 1);
   if (before != rows_.end()) {
     std::int64_t end_ns = INT64_MIN;

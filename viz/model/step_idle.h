@@ -20,6 +20,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,9 @@ class IdleReader {
   const TraceDocument& trace_;
   std::map<std::int64_t, std::vector<const TraceRow*>> rows_;  // by step, of all ranks
   std::map<std::int64_t, std::vector<const TraceActivity*>> activities_;
+  std::map<std::int64_t, std::vector<const TraceExchange*>> exchanges_;
+  std::map<std::int64_t, std::vector<const HostSpan*>> host_;
+  std::set<std::int64_t> evaluated_;  // steps
 };
 
 // "busy 92.1 %, launch 4.0 %, host 3.9 %": what is there.
