@@ -9,6 +9,7 @@
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // of a parent that ignores it: else nobody hears how a child of this one ended
   signal(SIGXFSZ, SIG_IGN);  // a file size limit then is an error of the write, like a full disk
   // The C library loads what it unwinds with when an exception first passes through it, and aborts where there is no
   // memory left for that: so now.

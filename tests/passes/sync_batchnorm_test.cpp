@@ -35,7 +35,8 @@ Graph normalized(bool reads_statistics = false) {
   return graph;
 }
 
-Compiled trained(const std::string& passes, std::int64_t ranks, const Graph& graph = normalized()) {
+Compiled trained_normalized(const std::string& passes, std::int64_t ranks,
+                            const Graph& graph = normalized()) {
   CompileOptions options;
   options.train.loss = "loss";
   options.train.ranks = ranks;
@@ -61,7 +62,7 @@ TEST(SyncBatchNorm, ExchangesTwiceEachWay) {
   for (const char* passes :
        {"sync-batchnorm", "default,sync-batchnorm", "default,zero{stage=2},sync-batchnorm"}) {
     SCOPED_TRACE(passes);
-    const Compiled c = trained(passes, 3);
+    const Compiled c = trained_normalized(passes, 3);
     EXPECT_EQ(report_of(c).matched, 2) << "forward and backward";
     EXPECT_EQ(count_of(c, batch_moments_op()), 1u);
     EXPECT_EQ(count_of(c, batch_grad_sums_op()), 1u);
@@ -82,16 +83,17 @@ TEST(SyncBatchNorm, ExchangesTwiceEachWay) {
 }
 
 TEST(SyncBatchNorm, OneRankIsLeftAlone) {
-  EXPECT_EQ(trained("default,sync-batchnorm", 1).plan.hash, trained("default", 1).plan.hash);
+  EXPECT_EQ(trained_normalized("default,sync-batchnorm", 1).plan.hash,
+            trained_normalized("default", 1).plan.hash);
 }
 
 TEST(SyncBatchNorm, WithoutItEachRankHasItsOwn) {
-  const Compiled c = trained("default", 3);
+  const Compiled c = trained_normalized("default", 3);
   EXPECT_EQ(count_of(c, batch_moments_op()), 0u);
 }
 
 TEST(SyncBatchNorm, SaysWhyNot) {
-  const Compiled c = trained("sync-batchnorm", 2, normalized(true));
+  const Compiled c = trained_normalized("sync-batchnorm", 2, normalized(true));
   EXPECT_EQ(report_of(c).matched, 0);
   EXPECT_NE(why_nots(report_of(c)).find("others than its gradient read its statistics"), std::string::npos)
       << why_nots(report_of(c));
