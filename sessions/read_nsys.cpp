@@ -186,7 +186,7 @@ Status NsysReader::read_runtime() {
       {{"start", "0"}, {"end", "-1"}, {"globalTid", "0"}, {"correlationId", "-1"}, {"nameId", "-1"}}))));
   while (TRY(row.row())) {
     const std::int64_t global = row.integer(2);
-    if (process_ && (global >> kThreadBits) != (*process_ >> kThreadBits)) continue;
+    if (process_ && (global >> kNsysThreadBits) != (*process_ >> kNsysThreadBits)) continue;
     ChromeEvent event;
     event.kind = Kind::runtime;
     event.thread = thread(global);
@@ -225,7 +225,7 @@ Status NsysReader::read_ranges() {
   while (TRY(row.row())) {
     const std::int64_t global = row.integer(2);
     if (row.is_null(1) || row.integer(5) != kPushed) continue;
-    if (process_ && (global >> kThreadBits) != (*process_ >> kThreadBits)) continue;
+    if (process_ && (global >> kNsysThreadBits) != (*process_ >> kNsysThreadBits)) continue;
     ChromeEvent event;
     event.kind = Kind::annotation;
     event.thread = thread(global);

@@ -12,7 +12,7 @@
 
 namespace gradloom {
 
-constexpr std::int64_t kThreadBits = 24;  // of a globalTid: the process is above them
+constexpr std::int64_t kNsysThreadBits = 24;  // of a globalTid: the process is above them
 
 bool is_sqlite_file(const std::string& path);
 Result<ImportedTrace> read_nsys_export(const std::string& path, const ImportProgress& progress = {});

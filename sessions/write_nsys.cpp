@@ -8,6 +8,7 @@
 #include "engine/base/file.h"
 #include "engine/base/names.h"
 #include "profiler/trace_events.h"
+#include "sessions/read_nsys.h"
 #include "sessions/sqlite.h"
 
 namespace gradloom {
@@ -105,7 +106,7 @@ class NsysWriter {
 
   explicit NsysWriter(const TraceDocument& document) : events_(document), on_cpu_(document.device == "cpu") {}
 
-  std::int64_t process() const { return std::int64_t{process_} << kThreadBits; }
+  std::int64_t process() const { return std::int64_t{process_} << kNsysThreadBits; }
   std::int64_t device() const { return process_ - 1; }
 
   Result<std::int64_t> text(const std::string& value) {
