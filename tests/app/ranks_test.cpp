@@ -362,6 +362,16 @@ TEST_F(Ranks, StartWithoutMpirun) {
                "GRADLOOM_TRANSPORT=pigeon in the environment: expected mpi or tcp");
 }
 
+TEST_F(Ranks, EndUnderAParentThatIgnoresItsChildren) {
+  const EnvironmentVariable transport("GRADLOOM_TRANSPORT", "tcp");
+  const auto before = signal(SIGCHLD, SIG_IGN);
+  const pid_t child = start(training("mlp", {"--ranks", "2"}));
+  signal(SIGCHLD, before);
+  const Outcome o = wait(child);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(losses(o).size(), 3u);
+}
+
 TEST_F(Ranks, MeasureWhatTheyReachWithEachOther) {
   const Outcome o = run({"devices", "--measure", "--ranks", "3", "--json"});
   ASSERT_EQ(o.code, 0) << o.err;

@@ -54,11 +54,13 @@ done
 
 # ---- what follows from it -------------------------------------------------------------------------------------------------------
 
-# compile FILE [TEXT]: FILE of the copy, as the build compiles it (TEXT: by the command that has it); prints the object.
+# compile FILE [TEXT]: FILE of the copy, as the build compiles it (TEXT: by the command that has it), or the group of sources that it is in;
+# prints the object.
 compile() {
-  local entry like=$1 object=${1//\//_}.o
+  local entry group like=$1 object=${1//\//_}.o
   [ "$1" != passes/cancel_negations.cpp ] || like=passes/pass.cpp
-  entry=$(grep -E "^ *\"command\": .* -c $root/$like\",?\$" "$build/compile_commands.json" | grep -m 1 -F -e "${2:-}") ||
+  group=$(grep -rlF --include='unity_*.cxx' "\"$root/$like\"" "$build" || true)
+  entry=$(grep -E "^ *\"command\": .* -c ${group:-$root/$like}\",?\$" "$build/compile_commands.json" | grep -m 1 -F -e "${2:-}") ||
     fail "the build does not compile $like"
   entry=$(sed -E 's/^ *"command": "(.*)",?$/\1/; s/\\(.)/\1/g; s/ -o [^ ]+ -c [^ ]+$//' <<<"$entry")
   entry=${entry//$build/@build@}
