@@ -62,6 +62,31 @@ class Threads(unittest.TestCase):
         [t.join() for t in threads]
         self.assertEqual(failures, [])
 
+    def test_members_are_the_modules_own_while_another_thread_traces(self):
+        traced, looked = threading.Event(), threading.Event()
+
+        class Waiting(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = torch.nn.Linear(6, 3)
+                self.register_buffer("scale", torch.ones(3))
+
+            def forward(self, x):
+                traced.set()
+                looked.wait(1)  # in vain, where who looks waits for the trace
+                return self.linear(x) * self.scale
+
+        module = Module(Waiting())
+        members = lambda: [id(t) for t in (*module.parameters(), *module.buffers(), *module.state_dict(keep_vars=True).values())]
+        expected = members()
+        other = threading.Thread(target=module, args=(torch.randn(3, 6),))
+        other.start()
+        self.assertTrue(traced.wait(60))
+        seen = members()
+        looked.set()
+        other.join()
+        self.assertEqual(seen, expected)
+
     def test_workers_of_a_data_loader(self):
         module = Module(mlp())
         module(torch.zeros(4, 6)).sum().backward()  # threads exist before the workers do

@@ -201,8 +201,18 @@ class Module(torch.nn.Module):
         self._gradloom.module.train(mode)
         return self
 
+    # Another thread's trace exchanges the members for its time.
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, torch.nn.Parameter]]:
+        with self._gradloom.lock:
+            return iter(list(super().named_parameters(*args, **kwargs)))
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+        with self._gradloom.lock:
+            return iter(list(super().named_buffers(*args, **kwargs)))
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self._gradloom.module.state_dict(*args, **kwargs)
+        with self._gradloom.lock:
+            return self._gradloom.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self._gradloom.module.load_state_dict(*args, **kwargs)
@@ -256,7 +266,7 @@ class _Engine:
         self._shapes: "collections.OrderedDict[Any, _Shapes]" = collections.OrderedDict()
         self._changing: Set[int] = set()
         self._arenas = Arenas()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._warned: Set[str] = set()
 
     def __call__(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -274,7 +284,7 @@ class _Engine:
         except UnsupportedError as error:
             raise self._refuse(error) from None
         gradients = torch.is_grad_enabled()
-        with self._lock:  # a trace exchanges the module's parameters
+        with self.lock:  # a trace exchanges the module's parameters
             entry = self._entry(description, tensors, gradients)
             originals = (*tensors, *entry.members.parameters, *entry.exported.changing)
         seed = int(torch.empty((), dtype=torch.int64).random_()) if entry.exported.random else 0
