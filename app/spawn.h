@@ -11,6 +11,7 @@ namespace gradloom {
 // Descriptors that become the program's; -1: nothing to read, our outputs.
 struct SpawnStreams {
   int in = -1, out = -1, err = -1;
+  bool own_session = false;  // without our terminal, so that its end is not the program's
 };
 
 // In a process group of its own, so that Ctrl-C in the terminal is this process's to pass on; with no signal

@@ -22,6 +22,7 @@ CommandRun declare_trace(CLI::App& app);
 CommandRun declare_report(CLI::App& app);
 CommandRun declare_export(CLI::App& app);
 CommandRun declare_import(CLI::App& app);
+CommandRun declare_background(CLI::App& app);
 CommandRun declare_serve(CLI::App& app);
 CommandRun declare_recipe(CLI::App& app);
 CommandRun declare_passes(CLI::App& app);

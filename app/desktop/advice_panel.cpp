@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kGainWidth = 180;  // points, of a bar
 
-void draw_offer(Ui& ui) {
+void draw_advice_offer(Ui& ui) {
   const AppState& s = ui.state();
   text("What would make it faster", palette().text, theme().title);
   muted("Some steps are timed, and what other settings would do is predicted from their kernels.");
@@ -30,7 +30,7 @@ void draw_offer(Ui& ui) {
   ImGui::EndDisabled();
 }
 
-void draw_progress(Ui& ui) {
+void draw_advice_progress(Ui& ui) {
   const RunProgress& r = ui.state().progress;
   text("Looking for what would make it faster", palette().text, theme().title);
   spacer(4);
@@ -129,8 +129,8 @@ void draw_advice_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.has_model() && !s.run) return empty_state("No advice", "Open a model or a session.");
   const bool looking = s.progress.running && s.progress.kind == RunKind::advise;
-  if (looking) return draw_progress(ui);
-  if (s.advice.command.empty() || s.advice.step_ns <= 0) return draw_offer(ui);
+  if (looking) return draw_advice_progress(ui);
+  if (s.advice.command.empty() || s.advice.step_ns <= 0) return draw_advice_offer(ui);
   draw_head(ui);
   double largest = 0.01;
   for (const AdviceRow& row : s.advice.rows) largest = std::max({largest, row.gain, row.high});

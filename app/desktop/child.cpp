@@ -6,18 +6,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "app/background/background_output.h"
 #include "app/spawn.h"
 
 namespace gradloom {
 namespace {
 
 constexpr std::size_t kLongestLine = 16 << 20;  // a longer "line" is not one of ours and is dropped
+constexpr int kLookMs = 500;                    // at files in the background, where no change is told
 
 // Takes complete lines out of `buffer`.
 template <class Take>
@@ -74,7 +79,50 @@ struct Child::Impl {
   bool reaped = false;  // under `mutex`: afterwards the pid may be somebody else's
   std::vector<std::string> lines;
   ChildExit result;
+  std::optional<BackgroundOutput> background;  // in its stead pipes and process
+  std::optional<BackgroundCommand> command;
+  std::atomic<bool> leaving{false};  // nobody reads any more
   std::thread reader;
+
+  // What a command in the background writes, until it has ended or is left.
+  void follow() {
+    std::string last_error;
+    for (bool more = true; more && !leaving;) {
+      std::vector<std::string> out, err;
+      more = background->read(out, err);
+      if (!err.empty()) last_error = std::move(err.back());
+      if (!out.empty()) {
+        const std::lock_guard lock(mutex);
+        std::move(out.begin(), out.end(), std::back_inserter(lines));
+      }
+      if (notify && !leaving) notify();
+      if (more) background->wait(kLookMs);
+    }
+    if (leaving) return;
+    if (command->keeper > 0) {
+      while (waitpid(command->keeper, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+    const std::optional<BackgroundEnd>& end = background->command().end;
+    {
+      const std::lock_guard lock(mutex);
+      if (end) {
+        set_result(end->exit_code, end->signal, last_error);
+      } else {
+        result = {128 + SIGKILL, true, "the run is lost: what kept it was killed"};
+      }
+    }
+    running = false;
+    if (notify) notify();
+  }
+
+  // `ended_by`: a signal, or 0.
+  void set_result(int code, int ended_by, const std::string& last_error) {
+    result.code = code;
+    result.crashed = ended_by > 0 && !asked;
+    result.error = without_program_name(last_error);
+    if (result.crashed) result.error = std::string("the run crashed: ") + strsignal(ended_by);
+  }
 
   // Reads both pipes until both are closed, then reaps.
   void read_all() {
@@ -116,10 +164,8 @@ struct Child::Impl {
       while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
       }
       reaped = true;
-      result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      result.crashed = WIFSIGNALED(status) && !asked;
-      result.error = without_program_name(last_error);
-      if (result.crashed) result.error = std::string("the run crashed: ") + strsignal(WTERMSIG(status));
+      const int signal_number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      set_result(signal_number > 0 ? 128 + signal_number : WEXITSTATUS(status), signal_number, last_error);
     }
     running = false;
     if (notify) notify();
@@ -127,8 +173,14 @@ struct Child::Impl {
 
   void send(int signal_number) {
     const std::lock_guard lock(mutex);
-    if (reaped) return;
+    if (reaped || !running) return;
     asked = true;
+    if (command) {
+      // It may have ended just now: then there is nobody to ask.
+      (void)ask_background(*command,
+                           signal_number == SIGKILL ? BackgroundAsk::kill : BackgroundAsk::interrupt);
+      return;
+    }
     ::kill(-process, signal_number);  // its whole process group: what it started holds our pipes open too
   }
 };
@@ -167,16 +219,41 @@ Result<std::unique_ptr<Child>> Child::start(const std::string& program,
   return std::unique_ptr<Child>(new Child(std::move(impl)));
 }
 
-Child::~Child() {
-  kill();
-  impl_->reader.join();
-  close(impl_->out);
-  close(impl_->err);
+Result<std::unique_ptr<Child>> Child::follow(const BackgroundCommand& command, std::function<void()> notify) {
+  auto output = TRY(BackgroundOutput::follow(command));
+  auto impl = std::make_shared<Impl>();
+  impl->notify = std::move(notify);
+  impl->command = command;
+  impl->background.emplace(std::move(output));
+  impl->reader = std::thread([state = impl.get()] { state->follow(); });
+  return std::unique_ptr<Child>(new Child(std::move(impl)));
 }
 
-std::vector<std::string> Child::take_lines() {
+Child::~Child() {
+  if (impl_->background) {
+    impl_->leaving = true;
+    impl_->background->wake();
+  } else {
+    kill();
+  }
+  impl_->reader.join();
+  for (const int fd : {impl_->out, impl_->err})
+    if (fd >= 0) close(fd);
+}
+
+std::vector<std::string> Child::take_lines(std::size_t most) {
   const std::lock_guard lock(impl_->mutex);
-  return std::exchange(impl_->lines, {});
+  std::vector<std::string>& lines = impl_->lines;
+  if (lines.size() <= most) return std::exchange(lines, {});
+  const auto end = lines.begin() + static_cast<std::ptrdiff_t>(most);
+  std::vector<std::string> taken(std::make_move_iterator(lines.begin()), std::make_move_iterator(end));
+  lines.erase(lines.begin(), end);
+  return taken;
+}
+
+bool Child::all_taken() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->lines.empty();
 }
 
 bool Child::running() const { return impl_->running; }
@@ -187,5 +264,6 @@ ChildExit Child::exit() const {
 void Child::interrupt() { impl_->send(SIGINT); }
 void Child::kill() { impl_->send(SIGKILL); }
 long Child::pid() const { return impl_->process; }
+const BackgroundCommand* Child::background() const { return impl_->command ? &*impl_->command : nullptr; }
 
 }  // namespace gradloom

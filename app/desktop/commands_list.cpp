@@ -34,7 +34,7 @@ void add_file(Ui& ui, std::vector<Command>& list) {
   list.push_back({"file.session", "Session to record into\u2026", "File", true, has_model,
                   [&ui] { show_dialog(ui, DialogPurpose::session); }});
   list.push_back({"file.close", "Close model", "File", true, idle, [&ui] { ui.app.close_model(); }});
-  list.push_back({"file.quit", "Quit", "File", true, nullptr, [&ui] { ui.host.close(); }});
+  list.push_back({"file.quit", "Quit", "File", true, nullptr, [&ui] { ui.host.ask_to_close(); }});
 }
 
 void add_marks(Ui& ui, std::vector<Command>& list) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "app/desktop/suggest.h"
+#include "app/user_folders.h"
 #include "app/recipe_flags.h"
 #include "app/replay.h"
 #include "app/run_report.h"
@@ -48,8 +49,11 @@ std::string pipeline_change(const Pipeline& before, const Pipeline& after) {
 }  // namespace
 
 Controller::Controller(std::string program, Settings settings, std::function<void()> notify,
-                       std::string marks_folder)
-    : program_(std::move(program)), notify_(std::move(notify)), marks_folder_(std::move(marks_folder)) {
+                       std::string marks_folder, std::string background)
+    : program_(std::move(program)),
+      notify_(std::move(notify)),
+      marks_folder_(std::move(marks_folder)),
+      background_folder_(std::move(background)) {
   state_.settings = std::move(settings);
   planner_ = std::make_unique<Worker>(notify_);
   reader_ = std::make_unique<Worker>(notify_);
@@ -79,6 +83,7 @@ void Controller::tick() {
   read_child();
   list_devices();
   end_run_changes();
+  look_for_background();
   follow_run();
 }
 
@@ -172,6 +177,7 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
   recipe.model_hash.clear();
   state_.recipe = std::move(recipe);
   if (other) {
+    if (outlives_window()) leave_run();
     state_.plan.reset();
     state_.baseline.reset();
     state_.change.reset();
@@ -196,7 +202,7 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
 }
 
 void Controller::close_model() {
-  if (child_) return notice(NoticeKind::warning, "a run is going on: stop it first");
+  if (!leave_run()) return;
   planner_->cancel("model");
   planner_->cancel("plan");
   planner_->cancel("baseline");
@@ -208,6 +214,7 @@ void Controller::close_model() {
   fresh.devices = std::move(state_.devices);
   fresh.operators = std::move(state_.operators);
   fresh.recents = std::move(state_.recents);
+  fresh.background = std::move(state_.background);
   recents_of_.clear();  // some may be gone meanwhile
   state_ = std::move(fresh);
   history_.clear();

@@ -22,9 +22,10 @@ struct RunEvent;
 class Controller {
  public:
   // `program` runs commands: the same executable. `notify` is called from background threads when `tick` has
-  // something to do. `marks_folder` holds what is left on models; empty: nothing is kept.
+  // something to do. `marks_folder` holds what is left on models; empty: nothing is kept. `background` holds runs
+  // that go on without this process (app/background/background.h); empty: they end with it.
   Controller(std::string program, Settings settings, std::function<void()> notify,
-             std::string marks_folder = {});
+             std::string marks_folder = {}, std::string background = {});
   ~Controller();
 
   const AppState& state() const { return state_; }
@@ -122,6 +123,9 @@ class Controller {
   void choose_sides(std::int64_t run_a, std::int64_t run_b);
   void show_comparison(const StoredComparison& stored);
   void stop_run();  // finish the step and keep what is recorded; again: kill
+  // Whether the run that is shown goes on when this object ends.
+  bool outlives_window() const { return child_ && child_->background() != nullptr; }
+  void open_background(const BackgroundRun& run);  // its session, where it is followed
   // The recipe as it stands, without promises; the file is then the one that Save writes.
   void save_recipe(const std::string& path);
   // The recipe of the shown run, as it was recorded, with what a replay must show.
@@ -183,6 +187,10 @@ class Controller {
   void search_ended();
   void read_child();
   void child_ended();
+  void look_for_background();
+  void follow_background(const BackgroundCommand& command);
+  void show_followed_search();
+  bool leave_run();  // it goes on in the background; false: there is one that cannot
   void set_rules(const std::string& text, const std::string& file);
   void list_devices();
   void end_run_changes();
@@ -206,6 +214,8 @@ class Controller {
   std::shared_ptr<const SessionSnapshot> trends_of_, scores_of_;  // what these were read of, with:
   std::vector<std::string> trends_with_, recents_of_;
   std::int64_t wanted_run_ = 0;  // to show once the session is read again; 0: keep, -1: the newest
+  std::string background_folder_;
+  std::int64_t background_next_ns_ = 0;  // when it is looked at again
   std::unique_ptr<Child> child_;
   bool devices_asked_ = false, operators_asked_ = false;
   std::unique_ptr<Child> devices_child_;  // lists them

@@ -7,7 +7,7 @@
 namespace gradloom {
 
 void Controller::open_remote(const std::string& address) {
-  if (child_) return notice(NoticeKind::warning, "a run is going on: stop it first");
+  if (!leave_run()) return;
   auto parsed = parse_remote(address);
   if (!parsed) return opening_failed(parsed.error());
   if (!leave_other_machine()) return;

@@ -16,6 +16,14 @@ namespace {
 
 // Between two readings of the running run: at least this, and so many times what a reading took.
 constexpr std::int64_t kPauseNs = 2'000'000'000, kPauseFactor = 30;
+constexpr std::size_t kMostLines = 5000;  // of a run, in one frame
+
+// What is recorded in a session is found again there; the others answer in seconds.
+bool goes_on(RunKind kind, const std::vector<std::string>& arguments) {
+  const bool kept =
+      kind == RunKind::train || kind == RunKind::compare || kind == RunKind::tune || kind == RunKind::worth;
+  return kept && std::find(arguments.begin(), arguments.end(), "--session") != arguments.end();
+}
 
 std::string passes_text(const Recipe& recipe) {
   const auto pipeline = recipe_pipeline(recipe);
@@ -363,22 +371,30 @@ void Controller::spawn(RunKind kind, const std::string& command) {
   }
   p.running = true;
   const std::string folder = std::filesystem::path(state_.session_path).parent_path().string();
-  reader_->post("start", "starting", [this, folder, arguments](std::stop_token) -> Worker::Publish {
-    std::error_code error;
-    if (!folder.empty()) std::filesystem::create_directories(folder, error);
-    return [this, arguments, folder, error] {
-      auto child = error ? Result<std::unique_ptr<Child>>(Error{Errc::io, folder + ": " + error.message()})
-                         : start_child(arguments);
-      if (child) {
-        child_ = std::move(child).value();
-        return;
-      }
-      state_.progress.running = false;
-      state_.progress.outcome = "failed";
-      state_.progress.error = child.error().message;
-      notice(NoticeKind::error, child.error().message);
-    };
-  });
+  const bool stays = !remote_ && !background_folder_.empty() && goes_on(kind, arguments);
+  reader_->post("start", "starting",
+                [this, folder, arguments, note = searching_,
+                 root = stays ? background_folder_ : std::string()](std::stop_token) -> Worker::Publish {
+                  std::error_code error;
+                  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+                  const auto failed = [this](const Error& why) {
+                    state_.progress.running = false;
+                    state_.progress.outcome = "failed";
+                    state_.progress.error = why.message;
+                    notice(NoticeKind::error, why.message);
+                  };
+                  if (error)
+                    return [failed, why = Error{Errc::io, folder + ": " + error.message()}] { failed(why); };
+                  std::optional<Result<BackgroundCommand>> kept;
+                  if (!root.empty()) kept = start_in_background(root, program_, arguments, note);
+                  return [this, failed, arguments, kept] {
+                    auto child = !kept   ? start_child(arguments)
+                                 : *kept ? Child::follow(**kept, notify_)
+                                         : Result<std::unique_ptr<Child>>(kept->error());
+                    if (!child) return failed(child.error());
+                    child_ = std::move(child).value();
+                  };
+                });
 }
 
 void Controller::find_devices() {
@@ -444,9 +460,9 @@ void Controller::stop_run() {
 
 void Controller::read_child() {
   if (!child_) return;
-  const bool ended = !child_->running();  // before taking: nothing can come after
+  const bool over = !child_->running();  // before taking: nothing can come after
   RunProgress& p = state_.progress;
-  for (const std::string& line : child_->take_lines()) {
+  for (const std::string& line : child_->take_lines(kMostLines)) {
     RunEvent event = read_run_line(line, p);
     if (event.notice) state_.notices.push_back(*event.notice);
     if (event.checkpoint) list_checkpoints();
@@ -459,7 +475,9 @@ void Controller::read_child() {
     search_line(event);
     if (event.comparison) state_.comparison = ComparisonView{std::move(*event.comparison), p.run_a, p.run_b};
   }
-  if (ended) child_ended();
+  const bool all = child_->all_taken();
+  if (over && all) child_ended();
+  if (!all && notify_) notify_();
 }
 
 // The run that goes on, as far as the session holds it. Reading costs time that the run may need, so the
@@ -486,6 +504,8 @@ void Controller::follow_run() {
 
 void Controller::child_ended() {
   const ChildExit exit = child_->exit();
+  // Its end is seen: another window that follows it has the files open.
+  if (const BackgroundCommand* kept = child_->background()) (void)forget_background(*kept);
   child_.reset();
   RunProgress& p = state_.progress;
   std::optional<Verdict> verdict;

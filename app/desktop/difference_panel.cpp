@@ -33,7 +33,7 @@ void select_region(Ui& ui, const GraphDifference& d, const DiffRegion& region) {
   ui.app.notice(NoticeKind::info, "No node of this region is in a graph that can be shown");
 }
 
-void draw_head(Ui& ui) {
+void draw_sides(Ui& ui) {
   const std::vector<std::string> sides = ui.app.diff_sides();
   DifferenceView& view = ui.app.edit_state().difference;
   int side = static_cast<int>(std::find(sides.begin(), sides.end(), view.against) - sides.begin());
@@ -104,7 +104,7 @@ bool difference_switch(Ui& ui) {
 }
 
 void draw_difference(Ui& ui) {
-  draw_head(ui);
+  draw_sides(ui);
   spacer(4);
   const DifferenceView& view = ui.state().difference;
   if (!view.problem.empty()) return empty_state("Nothing to compare", view.problem);

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using kept::names_of;
 
-constexpr std::int64_t kMostBytes = 16 << 20;
+constexpr std::int64_t kMostMarkBytes = 16 << 20;
 
 Json bookmark_json(int slot, const Bookmark& bookmark) {
   Json object = {{"slot", slot}, {"tab", bookmark.tab}, {"stage", bookmark.stage}};
@@ -165,7 +165,7 @@ std::string marks_json(const Marks& marks) {
 
 Marks load_marks(const std::string& path) {
   if (path.empty()) return {};
-  const auto text = read_file_limited(path, kMostBytes);
+  const auto text = read_file_limited(path, kMostMarkBytes);
   return text ? parse_marks(*text) : Marks();
 }
 

@@ -6,6 +6,7 @@
 
 #include "app/desktop/controller.h"
 #include "app/desktop/window.h"
+#include "app/user_folders.h"
 #include "engine/base/file.h"
 #include "viz/draw/platform.h"
 #include "viz/draw/script.h"
@@ -82,9 +83,10 @@ Status open_window(const OpenOptions& options, std::stop_token stop) {
 
   const auto folder = [&data](const char* name) { return data.empty() ? data : data + "/" + name; };
   Controller controller(
-      kProgram, settings, [&host] { host->wake(); }, folder("marks"));
+      kProgram, settings, [&host] { host->wake(); }, folder("marks"), folder("background"));
   Window window(controller, *host, settings_file, folder("views"));
   host->set_busy([&window] { return window.busy(); });
+  host->set_may_close([&window] { return window.may_close(); });
   const std::stop_callback on_stop(stop, [&host] {
     host->close();
     host->wake();

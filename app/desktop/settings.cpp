@@ -1,10 +1,10 @@
 #include "app/desktop/settings.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "app/user_folders.h"
 #include "engine/base/file.h"
 
 namespace gradloom {
@@ -13,15 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kMostBytes = 1 << 20;
-
-std::string folder_from(const char* variable, const char* fallback) {
-  if (const char* set = std::getenv(variable); set != nullptr && set[0] == '/')
-    return std::string(set) + "/gradloom";
-  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] != '\0')
-    return std::string(home) + fallback;
-  return {};
-}
+constexpr std::int64_t kMostSettingsBytes = 1 << 20;
 
 template <class T>
 void take(const Json& object, const char* key, T& value) {
@@ -53,11 +45,9 @@ void take_layouts(const Json& root, std::vector<NamedLayout>& layouts) {
 }  // namespace
 
 std::string settings_path() {
-  const std::string folder = folder_from("XDG_CONFIG_HOME", "/.config/gradloom");
+  const std::string folder = config_folder();
   return folder.empty() ? folder : folder + "/settings.json";
 }
-
-std::string data_folder() { return folder_from("XDG_DATA_HOME", "/.local/share/gradloom"); }
 
 Settings parse_settings(const std::string& json) {
   Settings settings;
@@ -108,7 +98,7 @@ std::string settings_json(const Settings& settings) {
 
 Settings load_settings(const std::string& path) {
   if (path.empty()) return {};
-  const auto text = read_file_limited(path, kMostBytes);
+  const auto text = read_file_limited(path, kMostSettingsBytes);
   return text ? parse_settings(*text) : Settings();
 }
 

@@ -35,7 +35,6 @@ struct Settings {
 };
 
 std::string settings_path();  // empty when neither XDG_CONFIG_HOME nor HOME is set
-std::string data_folder();    // $XDG_DATA_HOME/gradloom, where sessions of models go by default
 Settings parse_settings(const std::string& json);
 std::string settings_json(const Settings& settings);
 Settings load_settings(const std::string& path);

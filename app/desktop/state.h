@@ -157,6 +157,14 @@ struct TrendsView {
   std::string problem;                               // why they could not be read
 };
 
+// A run in the background that the window does not follow.
+struct BackgroundRun {
+  std::int64_t number = 0;         // as `gradloom background` lists it
+  std::string command, session;    // as it is typed; empty: it records nothing
+  std::string started, last_said;  // local time; "step 120, loss 2.31"
+  bool running = false;            // else it has ended, and nobody has seen how
+};
+
 // A file of Settings::recents, as it was found on the disk.
 struct RecentFile {
   bool exists = false;
@@ -238,6 +246,7 @@ struct AppState {
   std::shared_ptr<const std::vector<PredictionScore>> scores;  // null: not read yet
   std::map<std::string, RecentFile> recents;                   // by path; none: not looked for yet
   RunProgress progress;
+  std::vector<BackgroundRun> background;  // the oldest first
 
   std::optional<Error> open_failed;  // why what was opened last could not be
   std::vector<Notice> notices;       // to be shown as toasts, oldest first

@@ -11,8 +11,8 @@
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kMostRegistered = 400;  // columns reported to the item registry
-constexpr float kStripHeight = 40;            // points
+constexpr std::size_t kMostColumns = 400;  // columns reported to the item registry
+constexpr float kStripHeight = 40;         // points
 
 struct Strip {
   ImVec2 min, max;
@@ -158,7 +158,7 @@ void draw_step_strip(Ui& ui) {
   for (std::size_t c = 0; c < state.columns.size(); ++c) {
     const float x = strip.min.x + strip.wide * static_cast<float>(c);
     draw_column(strip, state.steps, state.columns[c], x, static_cast<int>(c) == under);
-    if (c < kMostRegistered)
+    if (c < kMostColumns)
       register_rect(fmt::format("strip.{}", state.steps.steps[state.columns[c].longest].step),
                     {x, strip.min.y}, {x + strip.wide, strip.max.y}, "step",
                     column_words(state.steps, state.columns[c]));

@@ -103,7 +103,7 @@ void draw_budget(Ui& ui) {
   if (committed_text(ui, "tune.budget", "none", &shown, px(90))) commit_setting(ui, setting, shown);
 }
 
-void draw_form(Ui& ui) {
+void draw_search_form(Ui& ui) {
   draw_start(ui);
   draw_axes(ui);
   draw_budget(ui);
@@ -115,7 +115,7 @@ std::string left_text(double seconds) {
                      : fmt::format("{} s left", whole);
 }
 
-void draw_progress(Ui& ui) {
+void draw_search_progress(Ui& ui) {
   const RunProgress& r = ui.state().progress;
   const bool tune = r.kind == RunKind::tune;
   const char* const stop = r.stopping ? "Kill" : tune ? "Pause" : "Stop";
@@ -288,9 +288,9 @@ void draw_tune_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.has_model()) return empty_state("Nothing to tune", "Open a model first.");
   if (searching(s, RunKind::tune) || searching(s, RunKind::worth))
-    draw_progress(ui);
+    draw_search_progress(ui);
   else
-    draw_form(ui);
+    draw_search_form(ui);
   segmented("tune.view", &ui.tune.view, {"Front", "Waterfall"});
   if (s.tune.table.measured() > 0) {
     ImGui::SameLine(0, px(12));

@@ -227,7 +227,7 @@ struct Ui {
   DialogPurpose purpose = DialogPurpose::none;
   std::function<void(const std::string& path)> on_path;  // of a field of a form
   PaletteState command_palette, node_palette;
-  bool key_sheet = false, about = false;
+  bool key_sheet = false, about = false, closing = false;
   Preferences preferences;
   std::string operator_shown;  // whose page is open, or to be opened
   bool open_operator = false;
@@ -246,6 +246,7 @@ struct Ui {
   // Shows another stage and selects nodes of it.
   void go_to_stage(GraphStage at, const std::vector<std::string>& nodes);
   void do_command(const std::string& id);
+  bool may_close();  // where a run is going on, its dialog asks first
   // Graph, timeline and icicle have plain keys in common: they go to the canvas that the mouse was over last, or
   // the only one there is.
   void drawn(Canvas canvas, bool hovered);
@@ -309,6 +310,7 @@ void draw_note_editor(Ui& ui);
 void draw_run_menu(Ui& ui);
 void draw_run_name(Ui& ui);
 void draw_run_editor(Ui& ui);
+void draw_closing(Ui& ui);  // asks what becomes of the run when the window is closed
 
 // The card of the tour's step, over everything; its keys are its own while it is shown: true.
 void draw_tour(Ui& ui);

@@ -14,7 +14,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::int64_t kMostBytes = 16 << 20;
+constexpr std::int64_t kMostViewBytes = 16 << 20;
 constexpr std::size_t kMostTextBytes = 4096, kMostEntries = 100;
 
 // A choice of a view that is a small number: how it is read, and what takes it back.
@@ -140,7 +140,7 @@ std::string view_file(const std::string& folder, const std::string& key) {
 
 std::optional<ViewState> load_view(const std::string& path) {
   if (path.empty()) return std::nullopt;
-  const auto text = read_file_limited(path, kMostBytes);
+  const auto text = read_file_limited(path, kMostViewBytes);
   return text ? std::optional(parse_view(*text)) : std::nullopt;
 }
 

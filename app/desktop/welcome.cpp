@@ -126,6 +126,25 @@ std::string recent_line(const AppState& s, const std::string& path, FileKind kin
                      escaped(path));
 }
 
+// Runs that go on without a window, and those whose end nobody has seen.
+void draw_background(Ui& ui, float width) {
+  const std::vector<BackgroundRun> all = ui.state().background;  // what is clicked changes the list
+  if (all.empty()) return;
+  text("In the background", palette().text_dim, theme().bold);
+  for (const BackgroundRun& run : all) {
+    const std::string file = std::filesystem::path(run.session).filename().string();
+    const std::string how = !run.running            ? "has ended"
+                            : run.last_said.empty() ? "is going on"
+                                                    : run.last_said;
+    const std::string line =
+        fmt::format("{} \u00b7 since {} \u00b7 {}", how, run.started, escaped(run.command));
+    const std::string id = "background." + std::to_string(run.number);
+    if (offer(id, file.empty() ? "no session" : escaped(file), line, width, run.session.empty()))
+      ui.app.open_background(run);
+  }
+  ImGui::Dummy({0, px(4)});
+}
+
 void draw_recents(Ui& ui, float width) {
   const AppState& s = ui.state();
   text("Recent", palette().text_dim, theme().bold);
@@ -163,7 +182,9 @@ void draw_welcome(Ui& ui) {
   const bool two = region.x >= px(760);  // columns
   const float whole = std::min(px(two ? 980 : 520), region.x - px(40)), gap = px(28);
   const float width = two ? (whole - gap) / 2 : whole;
-  const float rows = static_cast<float>(std::min(ui.state().settings.recents.size(), kShownRecents));
+  const std::size_t background = ui.state().background.size();
+  const float rows = static_cast<float>(std::min(ui.state().settings.recents.size(), kShownRecents) +
+                                        (background == 0 ? 0 : background + 1));
   const float tall = px(110) + std::max(px(300), rows * px(kRow + kGap) + px(40));
   const float x = at.x + (region.x - whole) / 2, y = at.y + std::max(px(16), (region.y - tall) * 0.35f);
   ImGui::SetCursorScreenPos({x, y});
@@ -177,6 +198,7 @@ void draw_welcome(Ui& ui) {
   ImGui::EndGroup();
   if (two) ImGui::SameLine(0, gap);
   ImGui::BeginGroup();
+  draw_background(ui, width);
   draw_recents(ui, width);
   ImGui::EndGroup();
   ImGui::PopStyleVar();

@@ -50,7 +50,7 @@ bool faster_row(Ui& ui, std::size_t i, WhatIfForm::Faster& f) {
   return button(id + ".remove", "Remove", ButtonKind::kGhost);
 }
 
-void draw_form(Ui& ui) {
+void draw_question(Ui& ui) {
   const AppState& s = ui.state();
   WhatIfForm& form = ui.what_if;
   committed_text(ui, "whatif.changes", "precision=bf16;dim=batch=16", &form.changes);
@@ -188,7 +188,7 @@ void draw_what_if_panel(Ui& ui) {
   ImGui::AlignTextToFramePadding();
   muted("Settings that would be different");
   tip("as compare takes them: precision=bf16;dim=batch=16;passes=default,-fuse-gelu");
-  draw_form(ui);
+  draw_question(ui);
   if (s.progress.running && s.progress.kind == RunKind::what_if) {
     ui.host.animate();
     spacer(6);

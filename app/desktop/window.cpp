@@ -135,6 +135,8 @@ void Window::follow_view() {
   ui_.query_after.clear();
 }
 
+bool Window::may_close() { return ui_.may_close(); }
+
 bool Window::busy() const { return app_.busy() || ui_.graph.builder.busy() || ui_.note_after; }
 
 void Window::take_input() {
@@ -197,7 +199,8 @@ void Window::answer_asks() {
 void Window::handle_keys() {
   if (tour_keys(ui_)) return;
   if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open ||
-      ui_.run_editor.what != RunEditor::What::nothing || ui_.preferences.open != Preferences::Dialog::none)
+      ui_.run_editor.what != RunEditor::What::nothing || ui_.preferences.open != Preferences::Dialog::none ||
+      ui_.closing)
     return;
   const bool typing = ImGui::GetIO().WantTextInput;  // Ctrl+C, Ctrl+Z then belong to the text
   for (const Command& command : ui_.commands) {
@@ -314,6 +317,8 @@ void Window::draw_status() {
     segments.push_back({"status.remote",
                         s.remote->problem.empty() ? s.remote->address : s.remote->address + ", not connected",
                         s.remote->problem.empty() ? p.accent : p.bad});
+  if (!s.background.empty())
+    segments.push_back({"status.background", fmt::format("{} in the background", s.background.size())});
   const RunProgress& r = s.progress;
   StatusSegment last{"status.busy", "Ready", p.text_faint};
   if (r.running)
@@ -471,6 +476,7 @@ void Window::draw() {
   draw_dialogs(ui_);
   draw_note_editor(ui_);
   draw_run_editor(ui_);
+  draw_closing(ui_);
   draw_tour(ui_);
   close_popup_by_escape();
   ImGui::End();

@@ -15,6 +15,13 @@ namespace {
 
 class EveryCommand : public Commands {
  protected:
+  void SetUp() override {
+    setenv("XDG_DATA_HOME", path("data").c_str(), 1);
+    const Outcome o = run({"background", "--", "passes"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_EQ(run({"background", "--follow", "1"}).code, 0);
+  }
+  void TearDown() override { unsetenv("XDG_DATA_HOME"); }
   // Arguments with which each command says something and succeeds.
   std::map<std::string, std::vector<std::string>> working() {
     const std::string mlp = model("mlp/model.onnx"), session = path("s.db");
@@ -38,6 +45,7 @@ class EveryCommand : public Commands {
             {"trends", {session}},
             {"compare", {"1", "1", "--stored", "--session", session}},
             {"runs", {session}},
+            {"background", {}},  // there is one: SetUp
             {"show", {session}},
             {"trace", {session, "-o", path("t.json")}},
             {"report", {session, "-o", path("r.html")}},

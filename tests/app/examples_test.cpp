@@ -14,8 +14,9 @@ class Examples : public Commands {
   // In the folder, with the program on the path and no display.
   Outcome shell(const std::string& line) const {
     const std::string program = fs::path(GRADLOOM_COMMAND).parent_path().string();
-    const std::string whole = "cd " + path("work") + " && unset DISPLAY WAYLAND_DISPLAY && PATH=" + program +
-                              ":$PATH && " + line + " > " + path("stdout") + " 2> " + path("stderr");
+    const std::string whole =
+        "cd " + path("work") + " && unset DISPLAY WAYLAND_DISPLAY && export XDG_DATA_HOME=" + path("data") +
+        " && PATH=" + program + ":$PATH && " + line + " > " + path("stdout") + " 2> " + path("stderr");
     const int status = std::system(whole.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(path("stdout")),
             read_file(path("stderr"))};

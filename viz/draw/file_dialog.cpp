@@ -23,14 +23,17 @@ fs::path home() {
 
 }  // namespace
 
+std::string local_time_text(std::time_t time) {
+  std::tm local{};
+  localtime_r(&time, &local);
+  char text[32];
+  return std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local) > 0 ? text : "";
+}
+
 std::string file_time_text(fs::file_time_type time) {
   const auto system = std::chrono::time_point_cast<std::chrono::system_clock::duration>(
       time - fs::file_time_type::clock::now() + std::chrono::system_clock::now());
-  const std::time_t t = std::chrono::system_clock::to_time_t(system);
-  std::tm local{};
-  localtime_r(&t, &local);
-  char text[32];
-  return std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local) > 0 ? text : "";
+  return local_time_text(std::chrono::system_clock::to_time_t(system));
 }
 
 void FileDialog::show(Options options, const fs::path& folder, std::vector<std::string> recents) {

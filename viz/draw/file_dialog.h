@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -12,7 +13,8 @@
 
 namespace gradloom {
 
-std::string file_time_text(std::filesystem::file_time_type time);  // local, to the minute
+std::string local_time_text(std::time_t time);                     // to the minute
+std::string file_time_text(std::filesystem::file_time_type time);  // the same
 
 class FileDialog {
  public:

@@ -81,6 +81,8 @@ struct Host::Impl : ScriptTarget {
   bool style_changed = true, fonts_changed = true;
   int frames_left = kFramesAfterEvent, frame_count = 0;
   std::atomic<bool> closing{false}, quiet{false};
+  bool close_asked = false;
+  std::function<bool()> may_close;
   bool undrawn = false;  // the last frame is not in `canvas` yet
   int drawn_width = 0, drawn_height = 0;
   ImVec4 clear{};
@@ -209,7 +211,9 @@ Status Host::run(const std::function<void()>& draw, ScriptRunner* script) {
   Impl& impl = *impl_;
   impl.closing = false;
   int frames = 0;
-  while (!impl.closing && !impl.surface->should_close()) {
+  while (!impl.closing) {
+    const bool asked = impl.surface->take_close();
+    if ((std::exchange(impl.close_asked, false) || asked) && (!impl.may_close || impl.may_close())) break;
     const bool scripted = script && !script->finished();
     impl.wait_for_events(scripted || impl.headless);
     Status status = impl.frame(draw, scripted ? script : nullptr);
@@ -221,6 +225,8 @@ Status Host::run(const std::function<void()>& draw, ScriptRunner* script) {
 }
 
 void Host::close() { impl_->closing = true; }
+void Host::ask_to_close() { impl_->close_asked = true; }
+void Host::set_may_close(std::function<bool()> may_close) { impl_->may_close = std::move(may_close); }
 void Host::wake() { impl_->surface->wake(); }
 void Host::animate() { impl_->frames_left = std::max(impl_->frames_left, 2); }
 void Host::set_quiet(bool quiet) { impl_->quiet = quiet; }

@@ -36,8 +36,10 @@ class Host {
   Status run(const std::function<void()>& draw, ScriptRunner* script = nullptr);
 
   void close();
-  void wake();                                // from any thread: something changed, draw a frame
-  void animate();                             // from draw code: another frame soon
+  void ask_to_close();  // as the window's own button does: it closes where set_may_close's function says so
+  void set_may_close(std::function<bool()> may_close);  // without it, it may
+  void wake();                                          // from any thread: something changed, draw a frame
+  void animate();                                       // from draw code: another frame soon
   void set_quiet(bool quiet);                 // at most five frames a second (while steps are timed)
   void set_busy(std::function<bool()> busy);  // background work that `wait idle` waits for
 

@@ -20,7 +20,7 @@ class Surface {
   virtual void present(unsigned framebuffer, int width, int height) = 0;
   virtual void framebuffer_size(int& width, int& height) = 0;  // pixels
   virtual float monitor_scale() = 0;
-  virtual bool should_close() = 0;
+  virtual bool take_close() = 0;                   // whether the user asked for it since the last call
   virtual void wake() = 0;                         // from any thread
   virtual void resize(int width, int height) = 0;  // points of the window system
   virtual void toggle_fullscreen() = 0;

@@ -77,7 +77,7 @@ class HeadlessSurface : public Surface {
     height = height_;
   }
   float monitor_scale() override { return 1; }
-  bool should_close() override { return false; }
+  bool take_close() override { return false; }
   void wake() override { woken_ = true; }
   void resize(int width, int height) override {
     width_ = width;

@@ -60,7 +60,11 @@ class WindowSurface : public Surface {
                ? content * static_cast<float>(window_width) / static_cast<float>(pixel_width)
                : content;
   }
-  bool should_close() override { return glfwWindowShouldClose(window_) != 0; }
+  bool take_close() override {
+    const bool asked = glfwWindowShouldClose(window_) != 0;
+    if (asked) glfwSetWindowShouldClose(window_, GLFW_FALSE);
+    return asked;
+  }
   void wake() override { glfwPostEmptyEvent(); }
   void resize(int width, int height) override { glfwSetWindowSize(window_, width, height); }
   void toggle_fullscreen() override {
