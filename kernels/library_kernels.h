@@ -21,9 +21,10 @@ struct AttentionArgs {
   void* workspace;
   std::size_t workspace_bytes;
 };
-// dy as forward.y; dq, dk, dv as q, k, v. forward.y is not read.
+// dy as forward.y; dq, dk, dv of the shapes of q, k, v, with strides of their own. forward.y is not read.
 struct AttentionGradArgs {
   AttentionArgs forward;
+  std::int64_t dq_strides[4], dk_strides[4], dv_strides[4];
   const void* dy;
   void *dq, *dk, *dv;
 };

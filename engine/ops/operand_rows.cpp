@@ -7,7 +7,16 @@
 namespace gradloom {
 namespace {
 
-std::string key(std::size_t input) { return "strides of input " + std::to_string(input); }
+std::string input_key(std::size_t input) { return "strides of input " + std::to_string(input); }
+std::string output_key(std::size_t output) { return "strides of output " + std::to_string(output); }
+
+bool is_product(const Node& node) {
+  return is_op(node, "MatMul") || is_op(node, "Gemm") || is_op(node, "FusedMatMul") ||
+         is_op(node, "FusedMatMulGrad");
+}
+bool is_attention(const Node& node) {
+  return is_op(node, "FusedAttention") || is_op(node, "FusedAttentionGrad");
+}
 
 }  // namespace
 
@@ -24,20 +33,35 @@ std::optional<std::vector<std::int64_t>> row_strides(const Shape& shape, std::in
 }
 
 bool reads_rows(const Node& node, std::size_t input, kernels::Target target) {
-  if (target != kernels::Target::cpu) return false;
+  if (is_product(node)) return input < 2;
+  if (is_attention(node)) return input < (is_op(node, "FusedAttention") ? 3u : 4u);  // all but the mask
   if (is_op(node, "Transpose")) return input == 0;
+  if (target != kernels::Target::cpu) return false;
   return is_op(node, "Concat") || node.op->has(kElementwise) || is_op(node, "FusedElementwise");
 }
 
+bool writes_rows(const Node& node, std::size_t output, kernels::Target) {
+  return is_attention(node) || ((is_product(node) || is_op(node, "Transpose")) && output == 0);
+}
+
 void set_input_strides(NodeTypes& types, std::size_t input, std::vector<std::int64_t> strides) {
-  types.attrs.set(key(input), std::move(strides));
+  types.attrs.set(input_key(input), std::move(strides));
+}
+void set_output_strides(NodeTypes& types, std::size_t output, std::vector<std::int64_t> strides) {
+  types.attrs.set(output_key(output), std::move(strides));
 }
 std::vector<std::int64_t> input_strides(const NodeTypes& types, std::size_t input) {
-  return types.attrs.integers(key(input), dense_strides(types.inputs[input].shape));
+  return types.attrs.integers(input_key(input), dense_strides(types.inputs[input].shape));
 }
-bool reads_rows(const NodeTypes& types) {
+std::vector<std::int64_t> output_strides(const NodeTypes& types, std::size_t output) {
+  return types.attrs.integers(output_key(output), dense_strides(types.outputs[output].shape));
+}
+bool in_rows(const NodeTypes& types, std::size_t output) { return types.attrs.has(output_key(output)); }
+bool has_rows(const NodeTypes& types) {
   for (std::size_t i = 0; i < types.inputs.size(); ++i)
-    if (types.attrs.has(key(i))) return true;
+    if (types.attrs.has(input_key(i))) return true;
+  for (std::size_t i = 0; i < types.outputs.size(); ++i)
+    if (in_rows(types, i)) return true;
   return false;
 }
 

@@ -1,8 +1,9 @@
-// Operands that lie in rows of a larger tensor, as parts along another axis than the first do (engine/plan/pieces.h): `row`
-// elements each, `pitch` elements from one to the next. Kernels that take strides read them where they are.
+// Operands and results that lie in rows of a larger tensor, as parts along another axis than the first do (engine/plan/pieces.h):
+// `row` elements each, `pitch` elements from one to the next. Kernels that take strides read and write them where they are.
 //
-// A prepare function learns of such an operand by NodeTypes, from an attribute that no node of a graph has: the strides of its
-// dims. It refuses what it would not compute to the same bits as with dense operands.
+// A prepare function learns of them by NodeTypes, from attributes that no node of a graph has: the strides of their
+// dims. It refuses what it would not compute to the same bits as with dense tensors. (A library of a GPU chooses its algorithm
+// by strides as it does by shapes: the promise is that of our own kernels.)
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,16 @@ namespace gradloom {
 std::optional<std::vector<std::int64_t>> row_strides(const Shape& shape, std::int64_t row,
                                                      std::int64_t pitch);
 
-// The operator's kernels of this target read the input in rows, where they do not refuse.
+// The operator's kernels of this target read the input, write the output in rows, where they do not refuse.
 bool reads_rows(const Node& node, std::size_t input, kernels::Target target);
+bool writes_rows(const Node& node, std::size_t output, kernels::Target target);
 
 void set_input_strides(NodeTypes& types, std::size_t input, std::vector<std::int64_t> strides);
+void set_output_strides(NodeTypes& types, std::size_t output, std::vector<std::int64_t> strides);
 // As set; without them those of a dense tensor.
 std::vector<std::int64_t> input_strides(const NodeTypes& types, std::size_t input);
-bool reads_rows(const NodeTypes& types);  // some strides are set
+std::vector<std::int64_t> output_strides(const NodeTypes& types, std::size_t output);
+bool in_rows(const NodeTypes& types, std::size_t output);  // strides of the output are set
+bool has_rows(const NodeTypes& types);                     // some strides are set
 
 }  // namespace gradloom

@@ -8,6 +8,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/operand_rows.h"
 #include "engine/plan/check_streams.h"
 #include "engine/plan/plan.h"
 
@@ -394,6 +395,7 @@ class Checker {
       if (!lives(in)) return where("reads " + name + " when its buffer is free");
       if (!holds(in)) return where("reads " + name + " after it was overwritten, or where it is not");
     }
+    TRY(check_rows(node));
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       const ValueId out = node.outputs[i];
       if (out == kNone) continue;
@@ -407,6 +409,23 @@ class Checker {
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (node.outputs[i] != kNone && !holds(node.outputs[i]))
         return where("writes two outputs to the same memory");
+    return {};
+  }
+
+  // Kernels take tensors with gaps between their rows where their operators say so.
+  Status check_rows(const Node& node) const {
+    const auto apart = [&](ValueId v) {
+      const auto at = v == kNone ? plan_.pieces.end() : plan_.pieces.find(v);
+      return at != plan_.pieces.end() && at->second.rows > 1 && at->second.pitch_bytes > at->second.row_bytes;
+    };
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (apart(node.inputs[i]) && !reads_rows(node, i, plan_.target))
+        return fail("node '" + node.name + "' reads '" + graph_.values[node.inputs[i]].name +
+                    "' in rows, as its operator does not");
+    for (std::size_t i = 0; i < node.outputs.size(); ++i)
+      if (apart(node.outputs[i]) && !writes_rows(node, i, plan_.target))
+        return fail("node '" + node.name + "' writes '" + graph_.values[node.outputs[i]].name +
+                    "' in rows, as its operator does not");
     return {};
   }
 

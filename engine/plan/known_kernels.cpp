@@ -35,23 +35,44 @@ std::string key_of(const OpDef& op, const NodeTypes& types) {
   return key;
 }
 
+Result<KnownKernels::Facts> facts_of(const Kernel& kernel, const OpDef& op, const NodeTypes& types) {
+  return KnownKernels::Facts{kernel.name, static_cast<std::int64_t>(kernel.workspace_bytes), op.cost(types)};
+}
+
 }  // namespace
 
 Result<KnownKernels::Facts> kernel_facts(const OpDef& op, const NodeTypes& types) {
-  const Kernel kernel = TRY(prepare_kernel(op, types));
-  return KnownKernels::Facts{kernel.name, static_cast<std::int64_t>(kernel.workspace_bytes), op.cost(types)};
+  return facts_of(TRY(prepare_kernel(op, types)), op, types);
+}
+
+const KnownKernels::Known* KnownKernels::find(const Alike& known, const std::string& key,
+                                              const NodeTypes& types) {
+  const auto alike = known.find(key);
+  if (alike == known.end()) return nullptr;
+  const auto found = std::find_if(alike->second.begin(), alike->second.end(),
+                                  [&](const Known& one) { return one.attrs == types.attrs; });
+  return found == alike->second.end() ? nullptr : &*found;
 }
 
 Result<KnownKernels::Facts> KnownKernels::of(const OpDef& op, const NodeTypes& types) {
   const std::string key = key_of(op, types);
   if (key.empty()) return kernel_facts(op, types);
-  std::vector<Known>& alike = known_[key];
-  const auto found = std::find_if(alike.begin(), alike.end(),
-                                  [&](const Known& known) { return known.attrs == types.attrs; });
-  if (found != alike.end()) return found->facts;
+  if (const Known* const known = find(known_, key, types)) return known->facts;
   Facts facts = TRY(kernel_facts(op, types));
-  alike.push_back({types.attrs, facts});
+  known_[key].push_back({types.attrs, facts});
   return facts;
+}
+
+Status KnownKernels::own(const OpDef& op, const NodeTypes& types) {
+  const std::string key = key_of(op, types);
+  const auto outcome = [](const Result<Facts>& facts) { return facts ? Status() : Status(facts.error()); };
+  if (const Known* const known = find(own_, key, types)) return outcome(known->facts);
+  const auto kernel = op.prepare(types.target)(types);
+  const Result<Facts> facts = kernel ? facts_of(*kernel, op, types) : Result<Facts>(kernel.error());
+  if (!key.empty()) own_[key].push_back({types.attrs, facts});
+  if (!key.empty() && facts)
+    known_[key].push_back({types.attrs, facts});  // the one that prepare_kernel takes, too
+  return outcome(facts);
 }
 
 }  // namespace gradloom

@@ -22,13 +22,19 @@ class KnownKernels {
   };
   // Errors: prepare_kernel's, which are not kept.
   Result<Facts> of(const OpDef& op, const NodeTypes& types);
+  // Whether the operator's own kernel takes them: prepare_kernel has one in f32 between conversions where that refuses f16 and
+  // bf16. Errors: prepare's, which are kept.
+  Status own(const OpDef& op, const NodeTypes& types);
 
  private:
   struct Known {
     Attrs attrs;
-    Facts facts;
+    Result<Facts> facts;
   };
-  std::map<std::string, std::vector<Known>> known_;  // by all but the attributes
+  using Alike = std::map<std::string, std::vector<Known>>;  // by all but the attributes
+  static const Known* find(const Alike& known, const std::string& key, const NodeTypes& types);
+
+  Alike known_, own_;
 };
 
 // Of one node.

@@ -11,10 +11,13 @@
 #include "engine/ops/indexing/slice_ranges.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/operand_rows.h"
+#include "engine/plan/known_kernels.h"
 #include "engine/plan/planned_types.h"
 
 namespace gradloom {
 namespace {
+
+constexpr std::int64_t kRowAlignmentBytes = 16;  // of what a thread of a GPU loads and stores at once
 
 // The elements [starts, starts + counts) of a tensor of this shape.
 struct CutBox {
@@ -94,8 +97,13 @@ void add_slice(const Graph& graph, const Node& node, Moves& moves) {
 
 class PieceChooser {
  public:
-  PieceChooser(const Graph& graph, const std::vector<NodeId>& order, const PlanOptions& options)
-      : graph_(graph), order_(order), options_(options), in_parts_(options.forward_outputs.has_value()) {
+  PieceChooser(const Graph& graph, const std::vector<NodeId>& order, const PlanOptions& options,
+               KnownKernels& known)
+      : graph_(graph),
+        order_(order),
+        options_(options),
+        known_(known),
+        in_parts_(options.forward_outputs.has_value()) {
     position_.assign(graph.nodes.size(), -1);
     for (std::size_t i = 0; i < order.size(); ++i) position_[order[i]] = static_cast<std::int32_t>(i);
   }
@@ -128,10 +136,8 @@ class PieceChooser {
   void choose(PieceChoice& choice, const Moves& moves) {
     std::string& why = choice.why;
     why = moves.why.empty() && !in_rows(moves) ? misaligned(moves) : moves.why;
-    if (why.empty() && moves.joins && in_rows(moves))
-      why = "a part is " + std::to_string(moves.places[0].rows) + " rows, which no kernel writes";
     if (why.empty()) why = moves.joins ? not_joined(moves) : not_read_in_place(moves);
-    if (why.empty() && in_rows(moves)) why = not_in_rows(moves);
+    if (why.empty() && in_rows(moves)) why = not_in_rows(choice.node, moves);
     choice.taken = why.empty();
     if (!choice.taken) return;
     taken_.insert(choice.node);
@@ -241,9 +247,9 @@ class PieceChooser {
     return {};
   }
 
-  // The part and its views, and which kernels read them. Why not: what no kernel could read.
-  std::string add_rows(ValueId part, const BufferPart& place, std::map<ValueId, BufferPart>& rows,
-                       std::set<NodeId>& readers) const {
+  // The part and its views, and which kernels but `mover` read them. Why not: what no kernel could read.
+  std::string add_rows(NodeId mover, ValueId part, const BufferPart& place,
+                       std::map<ValueId, BufferPart>& rows, std::set<NodeId>& users) const {
     const Type& type = graph_.type(part);
     const auto element = static_cast<std::int64_t>(dtype_bytes(type.dtype));
     if (output_[part]) return "'" + name(part) + "' is an output";
@@ -251,49 +257,66 @@ class PieceChooser {
       return "a dim of '" + name(part) + "' goes on over the end of a row";
     rows[part] = place;
     for (const Use& use : uses_[part]) {
-      const Node& reader = graph_.nodes[use.node];
-      if (!reader.op->has(kView) || use.input_index > 0) {
-        readers.insert(use.node);
-      } else if (std::string why = add_rows(reader.outputs[0], place, rows, readers); !why.empty()) {
+      const Node& user = graph_.nodes[use.node];
+      if (use.node == mover) continue;
+      if (!user.op->has(kView) || use.input_index > 0) {
+        users.insert(use.node);
+      } else if (std::string why = add_rows(mover, user.outputs[0], place, rows, users); !why.empty()) {
         return why;
       }
     }
     return {};
   }
 
-  // Whether all kernels that read the parts take them in rows, beside those that are in rows already.
-  std::string not_in_rows(const Moves& moves) {
+  // Whether all kernels that read or write the parts take them in rows, beside those that are in rows already.
+  std::string not_in_rows(NodeId mover, const Moves& moves) {
     if (uses_.empty()) uses_ = uses_of(graph_);
     std::map<ValueId, BufferPart> rows = rows_;
-    std::set<NodeId> readers;
-    for (std::size_t i = 0; i < moves.parts.size(); ++i)
-      if (std::string why = add_rows(moves.parts[i], moves.places[i], rows, readers); !why.empty())
-        return why;
-    for (const NodeId node : readers)
-      if (std::string why = not_read_in_rows(node, rows); !why.empty()) return why;
+    std::set<NodeId> users;
+    for (std::size_t i = 0; i < moves.parts.size(); ++i) {
+      const BufferPart& place = moves.places[i];
+      if (options_.target == kernels::Target::gpu &&
+          (place.offset_bytes % kRowAlignmentBytes != 0 || place.pitch_bytes % kRowAlignmentBytes != 0))
+        return "rows of '" + name(moves.parts[i]) + "' begin between packs of " +
+               std::to_string(kRowAlignmentBytes) + " bytes";
+      // What is joined is in rows from the kernel on that makes it.
+      const ValueId first = moves.joins ? behind_views(graph_, moves.parts[i]) : moves.parts[i];
+      if (std::string why = add_rows(mover, first, place, rows, users); !why.empty()) return why;
+      if (moves.joins) users.insert(graph_.values[first].producer);
+    }
+    for (const NodeId node : users)
+      if (std::string why = not_taken_in_rows(node, rows); !why.empty()) return why;
     rows_ = std::move(rows);
     return {};
   }
 
-  std::string not_read_in_rows(NodeId id, const std::map<ValueId, BufferPart>& rows) const {
+  std::string not_taken_in_rows(NodeId id, const std::map<ValueId, BufferPart>& rows) const {
     const Node& node = graph_.nodes[id];
-    const std::string what = "'" + node.name + "' (" + node.op->name + ") reads dense tensors only";
-    if (taken_.count(id) != 0) return what;  // it has no kernel
-    for (std::size_t i = 0; i < node.inputs.size(); ++i)
-      if (node.inputs[i] != kNone && rows.count(node.inputs[i]) != 0 && !reads_rows(node, i, options_.target))
-        return what;
+    const std::string who = "'" + node.name + "' (" + node.op->name + ") ",
+                      reads = who + "reads dense tensors only", writes = who + "writes dense tensors only";
+    if (taken_.count(id) != 0) return reads;  // it has no kernel
+    const auto in_rows = [&](ValueId v) { return v != kNone && rows.count(v) != 0; };
+    bool any_read = false;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!in_rows(node.inputs[i])) continue;
+      if (!reads_rows(node, i, options_.target)) return reads;
+      any_read = true;
+    }
+    for (std::size_t i = 0; i < node.outputs.size(); ++i)
+      if (in_rows(node.outputs[i]) && !writes_rows(node, i, options_.target)) return writes;
     // Of the operator's own kernel: prepare_kernel would convert halves for one in f32 as if they were dense.
     const NodeTypes types = types_with_parts(graph_, node, options_.target, options_.dnn_library, rows);
-    const auto kernel = node.op->prepare(options_.target)(types);
-    return kernel ? "" : what + ": " + kernel.error().message;
+    const Status own = known_.own(*node.op, types);
+    return own ? "" : (any_read ? reads : writes) + ": " + own.error().message;
   }
 
   const Graph& graph_;
   const std::vector<NodeId>& order_;
   const PlanOptions& options_;
+  KnownKernels& known_;
   const bool in_parts_;
   std::vector<std::vector<Use>> uses_;  // once it is asked for
-  std::map<ValueId, BufferPart> rows_;  // parts in rows, and their views
+  std::map<ValueId, BufferPart> rows_;  // parts in rows, and their views, also those before what is joined
   std::map<NodeId, Moves> moves_;
   std::vector<std::int32_t> position_, last_read_;  // in the order
   std::vector<ValueId> root_;
@@ -323,9 +346,9 @@ Moves moves_of(const Graph& graph, const Node& node) {
 }
 
 std::vector<PieceChoice> choose_pieces(const Graph& graph, const std::vector<NodeId>& order,
-                                       const PlanOptions& options) {
+                                       const PlanOptions& options, KnownKernels& known) {
   if (!options.pieces) return {};
-  return PieceChooser(graph, order, options).run();
+  return PieceChooser(graph, order, options, known).run();
 }
 
 }  // namespace gradloom

@@ -485,7 +485,7 @@ struct PlannedKernels {
   KnownKernels& known;
 };
 
-// The kernels of steps with operands in rows.
+// The kernels of steps with operands or results in rows.
 Status describe_rows(const Graph& graph, KnownKernels& known, Plan& plan) {
   const auto in_rows = [&](ValueId v) {
     const auto part = v == kNone ? plan.pieces.end() : plan.pieces.find(v);
@@ -493,7 +493,9 @@ Status describe_rows(const Graph& graph, KnownKernels& known, Plan& plan) {
   };
   for (PlanStep& step : plan.steps) {
     const Node& node = graph.nodes[step.node];
-    if (std::none_of(node.inputs.begin(), node.inputs.end(), in_rows)) continue;
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), in_rows) &&
+        std::none_of(node.outputs.begin(), node.outputs.end(), in_rows))
+      continue;
     const auto facts = TRY(known.of(*node.op, planned_types(graph, plan, node)));
     step.kernel = facts.kernel;
     step.workspace_bytes = facts.workspace_bytes;
@@ -552,7 +554,7 @@ Result<Plan> with_best_choices(const Graph& graph, const PlanOptions& options, c
     return node.alive() && (copies_to_host(*node.op) || copies_from_host(*node.op));
   });
   std::vector<PieceChoice> choices;
-  if (!copies) choices = choose_pieces(graph, kernels.order, options);
+  if (!copies) choices = choose_pieces(graph, kernels.order, options, kernels.known);
   const auto any = [&] {
     return std::any_of(choices.begin(), choices.end(), [](const PieceChoice& c) { return c.taken; });
   };

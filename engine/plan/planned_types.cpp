@@ -19,6 +19,8 @@ NodeTypes types_with_parts(const Graph& graph, const Node& node, kernels::Target
   };
   for (std::size_t i = 0; i < node.inputs.size(); ++i)
     if (auto given = strides(node.inputs[i])) set_input_strides(types, i, std::move(*given));
+  for (std::size_t i = 0; i < node.outputs.size(); ++i)
+    if (auto given = strides(node.outputs[i])) set_output_strides(types, i, std::move(*given));
   return types;
 }
 

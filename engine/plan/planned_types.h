@@ -1,5 +1,5 @@
-// What the kernel of a plan's step is prepared for: the types of its node, and the strides of those operands that the plan has
-// in rows (engine/ops/operand_rows.h).
+// What the kernel of a plan's step is prepared for: the types of its node, and the strides of those operands and results that
+// the plan has in rows (engine/ops/operand_rows.h).
 #pragma once
 
 #include "engine/ir/op.h"

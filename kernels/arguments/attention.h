@@ -32,9 +32,12 @@ struct FlashAttentionArgs {
   void* y;
   const RandomState* random;
 };
-// dy as forward.y; dq, dk, dv as q, k, v. forward.y is not read. workspace: three f32 per row.
+// dy as forward.y; dq, dk, dv of the shapes of q, k, v, with strides of their own. forward.y is not read. workspace: three f32
+// per row.
 struct FlashAttentionGradArgs {
   FlashAttentionArgs forward;
+  std::int64_t dq_batch[kEwMaxRank], dk_batch[kEwMaxRank], dv_batch[kEwMaxRank];
+  std::int64_t dq_row, dq_col, dk_row, dk_col, dv_row, dv_col;
   const void* dy;
   void *dq, *dk, *dv;
   void* workspace;

@@ -234,7 +234,7 @@ template <class T>
 void attend(const FlashAttentionArgs& a, Stream stream) {
   const i64 blocks = ceil_div(a.rows, kBlockRows), grid = blocks * batch_parts(a);
   if (grid == 0) return;
-  const bool packs = whole_packs<T>(a);
+  const bool packs = whole_packs<T>(a, a.y);
   const auto kernel = a.d <= 64 && a.e <= 64     ? flash_kernel<T, 64, 64>
                       : a.d <= 128 && a.e <= 128 ? flash_kernel<T, 128, 64>
                                                  : flash_kernel<T, 256, 32>;

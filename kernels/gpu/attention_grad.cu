@@ -34,7 +34,6 @@ struct RowNumbers {
 template <class T>
 struct GradMatrices {
   Matrix<const T> q, k, v, dy;
-  Matrix<T> dq, dk, dv;
   GRADLOOM_DEVICE GradMatrices(const FlashAttentionGradArgs& g, const BatchPart& part, bool packs)
       : GradMatrices(g, g.forward, part, packs) {}
   GRADLOOM_DEVICE GradMatrices(const FlashAttentionGradArgs& g, const FlashAttentionArgs& a,
@@ -42,10 +41,34 @@ struct GradMatrices {
       : q{static_cast<const T*>(a.q) + part.q, a.q_row, a.q_col, int(a.rows), int(a.d), packs},
         k{static_cast<const T*>(a.k) + part.k, a.k_row, a.k_col, int(a.keys), int(a.d), packs},
         v{static_cast<const T*>(a.v) + part.v, a.v_row, a.v_col, int(a.keys), int(a.e), packs},
-        dy{static_cast<const T*>(g.dy) + part.y, a.y_row, a.y_col, int(a.rows), int(a.e), packs},
-        dq{static_cast<T*>(g.dq) + part.q, a.q_row, a.q_col, int(a.rows), int(a.d), packs},
-        dk{static_cast<T*>(g.dk) + part.k, a.k_row, a.k_col, int(a.keys), int(a.d), packs},
-        dv{static_cast<T*>(g.dv) + part.v, a.v_row, a.v_col, int(a.keys), int(a.e), packs} {}
+        dy{static_cast<const T*>(g.dy) + part.y, a.y_row, a.y_col, int(a.rows), int(a.e), packs} {}
+};
+
+// The results, which lie in memory in their own way. Each is asked for when it is written.
+template <class T>
+struct GradResults {
+  const FlashAttentionGradArgs& g;
+  i64 part;
+  bool packs;
+  GRADLOOM_DEVICE Matrix<T> dq() const {
+    return {at(g.dq, g.dq_batch), g.dq_row, g.dq_col, int(g.forward.rows), int(g.forward.d), packs};
+  }
+  GRADLOOM_DEVICE Matrix<T> dk() const {
+    return {at(g.dk, g.dk_batch), g.dk_row, g.dk_col, int(g.forward.keys), int(g.forward.d), packs};
+  }
+  GRADLOOM_DEVICE Matrix<T> dv() const {
+    return {at(g.dv, g.dv_batch), g.dv_row, g.dv_col, int(g.forward.keys), int(g.forward.e), packs};
+  }
+
+ private:
+  GRADLOOM_DEVICE T* at(void* base, const std::int64_t (&steps)[kEwMaxRank]) const {
+    i64 rest = part, offset = 0;
+    for (int d = g.forward.batch_rank - 1; d >= 0; --d) {
+      offset += rest % g.forward.batch_dims[d] * steps[d];
+      rest /= g.forward.batch_dims[d];
+    }
+    return static_cast<T*>(base) + offset;
+  }
 };
 
 // sums = left right^T over the first `columns` tiles of columns.
@@ -339,7 +362,7 @@ __global__ void __launch_bounds__(kQueryThreads)
     }
     if (walk == 0) side.finish_measures(RowNumbers(g, shape.rows, part.number), blockIdx.y == 0);
   }
-  side.put(keys, x.dq);
+  side.put(keys, GradResults<T>{g, part.number, shape.packs}.dq());
 }
 
 // ---- keys -----------------------------------------------------------------------------------------------------------------------
@@ -385,9 +408,9 @@ class KeySide {
     add_product<T, D, kWidth>(dv_, p, dy + begin_, whole_tiles(int(a_.e) - begin_));
     add_product<T, D, kWidth>(dk_, ds, q + begin_, whole_tiles(int(a_.d) - begin_));
   }
-  GRADLOOM_DEVICE void put(T* shared, const GradMatrices<T>& x, int count) {
-    put_rows<T, D, kWidth>(dk_, float(a_.scale), shared, x.dk, key_, count, begin_);
-    put_rows<T, D, kWidth>(dv_, tile_.keep_scale(), shared, x.dv, key_, count, begin_);
+  GRADLOOM_DEVICE void put(T* shared, const GradResults<T>& results, int count) {
+    put_rows<T, D, kWidth>(dk_, float(a_.scale), shared, results.dk(), key_, count, begin_);
+    put_rows<T, D, kWidth>(dv_, tile_.keep_scale(), shared, results.dv(), key_, count, begin_);
   }
 
  private:
@@ -446,7 +469,7 @@ __global__ void __launch_bounds__(kThreads) flash_grad_keys(FlashAttentionGradAr
     __syncthreads();
   }
   wait_copies();
-  side.put(keys, x, kBlockKeys);
+  side.put(keys, GradResults<T>{g, part.number, shape.packs}, kBlockKeys);
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------------------
@@ -457,12 +480,7 @@ void attend_grad(const FlashAttentionGradArgs& g, Stream stream) {
   const i64 parts = batch_parts(a), query_blocks = ceil_div(a.rows, kQueryRows),
             key_blocks = ceil_div(a.keys, kKeyThreads / 2);
   const auto columns = unsigned(a.d > 128 || a.e > 128 ? 2 : 1);
-  FlashAttentionArgs results = a;  // lie as these, where they are
-  results.q = g.dq;
-  results.k = g.dk;
-  results.v = g.dv;
-  results.y = const_cast<void*>(g.dy);
-  GradShape shape{int(query_blocks), parts * a.rows, whole_packs<T>(a) && whole_packs<T>(results)};
+  GradShape shape{int(query_blocks), parts * a.rows, whole_packs<T>(g)};
   if (parts * query_blocks > 0)
     launch(stream, flash_grad_queries<T, D, kKeys, kSpan>, dim3(unsigned(parts * query_blocks), columns),
            dim3(kQueryThreads), 0, g, shape);

@@ -73,17 +73,30 @@ inline i64 batch_parts(const FlashAttentionArgs& a) {
   return parts;
 }
 
-// Whether every row of all operands is of whole packs at 16-byte boundaries.
+// Whether every row of a tensor is of whole packs at 16-byte boundaries.
 template <class T>
-bool whole_packs(const FlashAttentionArgs& a) {
+bool whole_packs(const void* at, i64 columns, int batch_rank, const std::int64_t (&batch)[kEwMaxRank],
+                 i64 row, i64 column) {
   constexpr i64 kCount = Pack<T>::kCount;
-  bool whole = packable<T>(a.d, a.q, a.k) && packable<T>(a.e, a.v, a.y);
-  for (const i64 column : {a.q_col, a.k_col, a.v_col, a.y_col}) whole = whole && column == 1;
-  for (const i64 row : {a.q_row, a.k_row, a.v_row, a.y_row}) whole = whole && row % kCount == 0;
-  for (int d = 0; d < a.batch_rank; ++d)
-    for (const i64 step : {a.q_batch[d], a.k_batch[d], a.v_batch[d], a.y_batch[d]})
-      whole = whole && step % kCount == 0;
+  bool whole = packable<T>(columns, at) && column == 1 && row % kCount == 0;
+  for (int d = 0; d < batch_rank; ++d) whole = whole && batch[d] % kCount == 0;
   return whole;
+}
+template <class T>
+bool whole_packs(const FlashAttentionArgs& a, const void* y) {
+  const int rank = a.batch_rank;
+  return whole_packs<T>(a.q, a.d, rank, a.q_batch, a.q_row, a.q_col) &&
+         whole_packs<T>(a.k, a.d, rank, a.k_batch, a.k_row, a.k_col) &&
+         whole_packs<T>(a.v, a.e, rank, a.v_batch, a.v_row, a.v_col) &&
+         whole_packs<T>(y, a.e, rank, a.y_batch, a.y_row, a.y_col);
+}
+template <class T>
+bool whole_packs(const FlashAttentionGradArgs& g) {
+  const FlashAttentionArgs& a = g.forward;
+  const int rank = a.batch_rank;
+  return whole_packs<T>(a, g.dy) && whole_packs<T>(g.dq, a.d, rank, g.dq_batch, g.dq_row, g.dq_col) &&
+         whole_packs<T>(g.dk, a.d, rank, g.dk_batch, g.dk_row, g.dk_col) &&
+         whole_packs<T>(g.dv, a.e, rank, g.dv_batch, g.dv_row, g.dv_col);
 }
 
 // Where one part of the batch begins, in elements.

@@ -114,6 +114,7 @@ class BlockedMatMul final : public MatMul {
     args.c = c;
     cpu().gemm(args);
   }
+  bool keeps_bits() const override { return true; }
   std::string implementation() const override {
     return args_.dtype == DType::f64 ? "f64 blocked" : "f32 blocked";
   }

@@ -41,6 +41,8 @@ class MatMul {
   virtual void pack_b(const void*, void*) {}
   // One run of an object at a time: it keeps oneDNN's argument objects.
   virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
+  // Whether strides change no bit of what it computes: oneDNN chooses its kernels, and with them the order of sums, by them.
+  virtual bool keeps_bits() const { return false; }
   virtual std::string implementation() const = 0;  // e.g. "brg:avx512_core", "f32 blocked"
 };
 

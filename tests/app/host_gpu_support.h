@@ -41,8 +41,12 @@ inline void add_ranges(const Graph& graph, const Plan& plan, const Executor& exe
   const auto add = [&](ValueId v, std::vector<OrderedRange>& to) {
     if (v == kNone || plan.buffer_of[v] < 0) return;
     const Buffer& b = plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])];
-    to.push_back(
-        range_of(executor.memory(b.place) + b.offset + plan.offset_in_buffer(v), byte_size(graph.type(v))));
+    std::uint64_t bytes = byte_size(graph.type(v));
+    if (const auto part = plan.pieces.find(v);
+        part != plan.pieces.end())  // from its first row to the end of its last
+      bytes = static_cast<std::uint64_t>((part->second.rows - 1) * part->second.pitch_bytes +
+                                         part->second.row_bytes);
+    to.push_back(range_of(executor.memory(b.place) + b.offset + plan.offset_in_buffer(v), bytes));
   };
   for (const ValueId v : node.inputs) add(v, work.reads);
   for (const ValueId v : node.outputs) add(v, work.writes);

@@ -28,6 +28,7 @@
 #include "engine/ops/dims.h"
 #include "engine/ops/gradient_rules.h"
 #include "engine/ops/inference.h"
+#include "engine/ops/operand_rows.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/products/matrix_product.h"
 #include "engine/ops/rows.h"
@@ -128,10 +129,8 @@ Status grad(GradContext& ctx) {
 
 // ---- what the kernels are made of -----------------------------------------------------------------------------------------------
 
-View view_of(const Shape& stored, const Perm& perm) { return {permuted(dense_strides(stored), perm)}; }
-
 // `first`: which input q is.
-Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const Shape& y) {
+Result<Attention> attention_of(const NodeTypes& types, std::size_t first) {
   const Attrs& attrs = types.attrs;
   const Shape &q = types.inputs[first].shape, &k = types.inputs[first + 1].shape,
               &v = types.inputs[first + 2].shape;
@@ -146,10 +145,17 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first, const 
   a.d = rows[rank - 1];
   a.keys = keys[rank - 2];
   a.e = values[rank - 1];
-  a.q = view_of(q, perm_q);
-  a.k = view_of(k, perm_k);
-  a.v = view_of(v, perm_v);
-  a.y = {permuted(dense_strides(y), perm_y.empty() ? perm_y : inverse(perm_y))};
+  a.q = {permuted(input_strides(types, first), perm_q)};
+  a.k = {permuted(input_strides(types, first + 1), perm_k)};
+  a.v = {permuted(input_strides(types, first + 2), perm_v)};
+  const bool backward = first > 0;
+  a.y = {permuted(backward ? input_strides(types, 0) : output_strides(types, 0),
+                  perm_y.empty() ? perm_y : inverse(perm_y))};
+  if (backward) {
+    a.dq = {permuted(output_strides(types, 0), perm_q)};
+    a.dk = {permuted(output_strides(types, 1), perm_k)};
+    a.dv = {permuted(output_strides(types, 2), perm_v)};
+  }
   a.scale = attrs.real("scale", 1);
   a.mask = TRY(mask_of(attrs, types.has(first + 3)));
   a.dropout = attrs.real("dropout", 0);
@@ -256,6 +262,7 @@ struct Plan {
   std::int64_t mask_row = 0;
   std::size_t score_bytes = 0, product_bytes = 0;  // of one buffer of scores, of the products
   bool fill_grads = false;
+  bool keeps_bits = true;      // of every product, whatever the strides of its operands
   DType sums = DType::f32;     // of dK and dV while blocks add to them
   Program narrow_k, narrow_v;  // where that is not their type
   Parts at;
@@ -280,12 +287,24 @@ void lay_out(Plan& p, const NodeTypes& types, bool backward) {
 }
 
 Result<Attention> checked_attention(const NodeTypes& types, bool backward) {
-  const std::size_t first = backward ? 1 : 0;
-  Attention a = TRY(attention_of(types, first, backward ? types.inputs[0].shape : types.outputs[0].shape));
+  Attention a = TRY(attention_of(types, backward ? 1 : 0));
   if (a.batch.size() + 2 > static_cast<std::size_t>(kernels::kEwMaxRank))
     return no_kernel("no kernel for more than 8 dims");
   if (a.keys == 0 || a.d == 0) return no_kernel("attention over nothing");
   return a;
+}
+
+// What the sequence of kernels does with tensors in rows: products read and write them.
+Status require_kept_bits(const NodeTypes& types, const Plan& p) {
+  if (p.keeps_bits || !has_rows(types)) return {};
+  return no_kernel("a product that the processor's library may add in another order where rows lie apart");
+}
+Status require_dense_sums(const NodeTypes& types, const Plan& p) {
+  if (!in_rows(types, 1) && !in_rows(types, 2)) return {};
+  if (p.fill_grads) return no_kernel("keys that nothing sees, whose gradients begin as dense zeros");
+  if (p.sums != p.a.dtype)
+    return no_kernel("sums over blocks of queries, which are rounded into dense tensors");
+  return {};
 }
 
 // The sequence of kernels.
@@ -302,12 +321,14 @@ Result<Plan> plan_of(const NodeTypes& types, Attention attention, bool backward)
   if (backward) std::reverse(blocks.begin(), blocks.end());  // the block that sees most keys first
   p.fill_grads = backward && blocks.front().keys != a.keys;
   p.sums = p.fill_grads || blocks.size() > 1 ? a.scores : a.dtype;
+  if (backward) TRY(require_dense_sums(types, p));
   for (const QueryBlock& block : blocks) {
     Step s;
     s.block = block;
     const auto make = [&](SliceProduct& to, Result<SliceProduct> made) -> Status {
       to = TRY(std::move(made));
       p.product_bytes = std::max(p.product_bytes, to.workspace_bytes());
+      p.keeps_bits = p.keeps_bits && to.keeps_bits();
       return {};
     };
     const View x = dense_view(a, block.rows, block.keys);
@@ -320,11 +341,11 @@ Result<Plan> plan_of(const NodeTypes& types, Attention attention, bool backward)
       const bool more = p.fill_grads || !p.steps.empty();
       TRY(make(s.probability_grad, product(types, a, block.rows, block.keys, a.e, a.y.strides, swapped(a.v),
                                            x.strides, 1, a.scores)));
-      TRY(make(s.q_grad, product(types, a, block.rows, a.d, block.keys, x.strides, a.k.strides, a.q.strides,
+      TRY(make(s.q_grad, product(types, a, block.rows, a.d, block.keys, x.strides, a.k.strides, a.dq.strides,
                                  a.scale, a.dtype)));
-      TRY(make(s.k_grad, product(types, a, block.keys, a.d, block.rows, swapped(x), a.q.strides, a.k.strides,
+      TRY(make(s.k_grad, product(types, a, block.keys, a.d, block.rows, swapped(x), a.q.strides, a.dk.strides,
                                  a.scale, p.sums, more)));
-      TRY(make(s.v_grad, product(types, a, block.keys, a.e, block.rows, swapped(x), a.y.strides, a.v.strides,
+      TRY(make(s.v_grad, product(types, a, block.keys, a.e, block.rows, swapped(x), a.y.strides, a.dv.strides,
                                  1, p.sums, more)));
     }
     const std::int64_t scores = element_count(a.batch) * block.rows * block.keys;
@@ -335,6 +356,7 @@ Result<Plan> plan_of(const NodeTypes& types, Attention attention, bool backward)
     p.score_bytes = std::max(p.score_bytes, aligned_bytes(a.scores, scores));
     p.steps.push_back(std::move(s));
   }
+  TRY(require_kept_bits(types, p));
   lay_out(p, types, backward);
   return p;
 }
@@ -461,7 +483,8 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
         args.on.elementwise({s.mask_grad.get(), inputs, const_cast<void* const*>(&grads), nullptr});
       }
       const void* const slopes = narrowed(s, args, grads, narrow);
-      s.q_grad.run(args, slopes, k, elements_at(args.outputs[0], a.dtype, q_at), workspace);
+      s.q_grad.run(args, slopes, k, elements_at(args.outputs[0], a.dtype, s.block.row * a.dq.row()),
+                   workspace);
       s.k_grad.run(args, slopes, elements_at(q, a.dtype, q_at), dk, workspace);
     }
     if (p->narrow_k) convert(args, p->narrow_k, dk, args.outputs[1]);
@@ -475,7 +498,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
 template <bool backward>
 Cost cost(const NodeTypes& types) {
   const std::size_t first = backward ? 1 : 0;
-  const auto a = attention_of(types, first, backward ? types.inputs[0].shape : types.outputs[0].shape);
+  const auto a = attention_of(types, first);
   CHECK(a.ok(), "cost of an invalid attention");
   double pairs = 0;
   for (const QueryBlock& block :

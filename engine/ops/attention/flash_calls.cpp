@@ -25,7 +25,7 @@ std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t fir
       !kernels::takes_flash_attention(a.dtype, a.rows, a.keys, a.d, a.e))
     return std::nullopt;
   FlashCalls calls;
-  kernels::FlashAttentionArgs& f = calls.form_;
+  kernels::FlashAttentionArgs& f = calls.form_.forward;
   f.dtype = a.dtype;
   f.batch_rank = static_cast<int>(a.batch.size());
   std::copy(a.batch.begin(), a.batch.end(), f.batch_dims);
@@ -37,6 +37,12 @@ std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t fir
   set_strides(a.k.strides, f.k_batch, f.k_row, f.k_col);
   set_strides(a.v.strides, f.v_batch, f.v_row, f.v_col);
   set_strides(a.y.strides, f.y_batch, f.y_row, f.y_col);
+  if (first > 0) {
+    kernels::FlashAttentionGradArgs& g = calls.form_;
+    set_strides(a.dq.strides, g.dq_batch, g.dq_row, g.dq_col);
+    set_strides(a.dk.strides, g.dk_batch, g.dk_row, g.dk_col);
+    set_strides(a.dv.strides, g.dv_batch, g.dv_row, g.dv_col);
+  }
   f.scale = a.scale;
   f.mask_mode = a.mask;
   f.fill = a.fill;
@@ -54,13 +60,11 @@ std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t fir
 }
 
 std::size_t FlashCalls::grad_workspace_bytes() const {
-  kernels::FlashAttentionGradArgs grad{};
-  grad.forward = form_;
-  return kernels::workspace_bytes(kernels::Target::gpu, grad);
+  return kernels::workspace_bytes(kernels::Target::gpu, form_);
 }
 
 kernels::FlashAttentionArgs FlashCalls::form(const LaunchArgs& args, const void* const* inputs) const {
-  kernels::FlashAttentionArgs f = form_;
+  kernels::FlashAttentionArgs f = form_.forward;
   f.q = inputs[0];
   f.k = inputs[1];
   f.v = inputs[2];
@@ -76,8 +80,14 @@ void FlashCalls::attention(const LaunchArgs& args) const {
 }
 
 void FlashCalls::attention_grad(const LaunchArgs& args) const {
-  args.on.flash_attention_grad({form(args, args.inputs + 1), args.inputs[0], args.outputs[0], args.outputs[1],
-                                args.outputs[2], args.workspace});
+  kernels::FlashAttentionGradArgs g = form_;
+  g.forward = form(args, args.inputs + 1);
+  g.dy = args.inputs[0];
+  g.dq = args.outputs[0];
+  g.dk = args.outputs[1];
+  g.dv = args.outputs[2];
+  g.workspace = args.workspace;
+  args.on.flash_attention_grad(g);
 }
 
 }  // namespace gradloom::attention

@@ -23,7 +23,7 @@ class FlashCalls {
   // inputs: q, k, v, mask.
   kernels::FlashAttentionArgs form(const LaunchArgs& args, const void* const* inputs) const;
 
-  kernels::FlashAttentionArgs form_{};  // without addresses
+  kernels::FlashAttentionGradArgs form_{};  // without addresses; of FusedAttention, what is forward
 };
 
 }  // namespace gradloom::attention

@@ -57,13 +57,18 @@ std::optional<LibraryCalls> LibraryCalls::of(const NodeTypes& types, std::size_t
   const auto form = form_of(types, first, a);
   if (!form) return std::nullopt;
   LibraryCalls calls;
-  calls.form_ = *form;
+  calls.form_.forward = *form;
+  if (backward) {
+    set_strides(a, a.dq, calls.form_.dq_strides);
+    set_strides(a, a.dk, calls.form_.dk_strides);
+    set_strides(a, a.dv, calls.form_.dv_strides);
+  }
   calls.batch_ = form->batch;
   calls.heads_ = form->heads;
-  kernels::AttentionArgs& one = calls.form_;
+  kernels::AttentionArgs& one = calls.form_.forward;
   const auto fits = [&] {
-    one.workspace_bytes = backward ? kernels::library_workspace_bytes(kernels::AttentionGradArgs{one})
-                                   : kernels::library_workspace_bytes(one);
+    one.workspace_bytes =
+        backward ? kernels::library_workspace_bytes(calls.form_) : kernels::library_workspace_bytes(one);
     return one.workspace_bytes > 0;
   };
   // Whole images as long as one has room, else heads of an image.
@@ -77,30 +82,36 @@ std::optional<LibraryCalls> LibraryCalls::of(const NodeTypes& types, std::size_t
 }
 
 LibraryCalls::Part LibraryCalls::part(std::int64_t image, std::int64_t head) const {
-  Part p{form_, 0, 0, 0, 0};
-  p.form.batch = std::min(form_.batch, batch_ - image);
-  p.form.heads = std::min(form_.heads, heads_ - head);
-  if (mask_image_ > 0) p.form.mask_dims[0] = p.form.batch;
-  if (mask_head_ > 0) p.form.mask_dims[1] = p.form.heads;
+  Part p{form_, 0, 0, 0, 0, 0, 0, 0};
+  kernels::AttentionArgs& form = p.form.forward;
+  form.batch = std::min(form.batch, batch_ - image);
+  form.heads = std::min(form.heads, heads_ - head);
+  if (mask_image_ > 0) form.mask_dims[0] = form.batch;
+  if (mask_head_ > 0) form.mask_dims[1] = form.heads;
   const auto begin = [&](const std::int64_t(&strides)[4]) { return image * strides[0] + head * strides[1]; };
-  p.q = begin(form_.q_strides);
-  p.k = begin(form_.k_strides);
-  p.v = begin(form_.v_strides);
-  p.y = begin(form_.y_strides);
+  p.q = begin(form.q_strides);
+  p.k = begin(form.k_strides);
+  p.v = begin(form.v_strides);
+  p.y = begin(form.y_strides);
+  p.dq = begin(form_.dq_strides);
+  p.dk = begin(form_.dk_strides);
+  p.dv = begin(form_.dv_strides);
   return p;
 }
 
 template <class Call>
 bool LibraryCalls::all_parts(const LaunchArgs& args, const void* const* inputs, const Call& call) const {
-  for (std::int64_t image = 0; image < batch_; image += form_.batch)
-    for (std::int64_t head = 0; head < heads_; head += form_.heads) {
+  const kernels::AttentionArgs& largest = form_.forward;
+  for (std::int64_t image = 0; image < batch_; image += largest.batch)
+    for (std::int64_t head = 0; head < heads_; head += largest.heads) {
       Part p = part(image, head);
-      p.form.q = elements_at(inputs[0], form_.dtype, p.q);
-      p.form.k = elements_at(inputs[1], form_.dtype, p.k);
-      p.form.v = elements_at(inputs[2], form_.dtype, p.v);
-      if (form_.mask_dims[3] > 0)  // left out of a causal one
-        p.form.mask = elements_at(inputs[3], form_.dtype, image * mask_image_ + head * mask_head_);
-      p.form.workspace = args.workspace;
+      kernels::AttentionArgs& form = p.form.forward;
+      form.q = elements_at(inputs[0], form.dtype, p.q);
+      form.k = elements_at(inputs[1], form.dtype, p.k);
+      form.v = elements_at(inputs[2], form.dtype, p.v);
+      if (form.mask_dims[3] > 0)  // left out of a causal one
+        form.mask = elements_at(inputs[3], form.dtype, image * mask_image_ + head * mask_head_);
+      form.workspace = args.workspace;
       if (!call(p)) return false;
     }
   return true;
@@ -108,17 +119,20 @@ bool LibraryCalls::all_parts(const LaunchArgs& args, const void* const* inputs, 
 
 bool LibraryCalls::attention(const LaunchArgs& args) const {
   return all_parts(args, args.inputs, [&](Part& p) {
-    p.form.y = elements_at(args.outputs[0], form_.dtype, p.y);
-    return args.on.attention(p.form);
+    kernels::AttentionArgs& form = p.form.forward;
+    form.y = elements_at(args.outputs[0], form.dtype, p.y);
+    return args.on.attention(form);
   });
 }
 
 bool LibraryCalls::attention_grad(const LaunchArgs& args) const {
   return all_parts(args, args.inputs + 1, [&](Part& p) {
-    return args.on.attention_grad({p.form, elements_at(args.inputs[0], form_.dtype, p.y),
-                                   elements_at(args.outputs[0], form_.dtype, p.q),
-                                   elements_at(args.outputs[1], form_.dtype, p.k),
-                                   elements_at(args.outputs[2], form_.dtype, p.v)});
+    const DType dtype = p.form.forward.dtype;
+    p.form.dy = elements_at(args.inputs[0], dtype, p.y);
+    p.form.dq = elements_at(args.outputs[0], dtype, p.dq);
+    p.form.dk = elements_at(args.outputs[1], dtype, p.dk);
+    p.form.dv = elements_at(args.outputs[2], dtype, p.dv);
+    return args.on.attention_grad(p.form);
   });
 }
 

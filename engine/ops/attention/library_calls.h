@@ -17,7 +17,7 @@ class LibraryCalls {
   // `first`: which input q is; backward: of the gradient.
   static std::optional<LibraryCalls> of(const NodeTypes& types, std::size_t first, const Attention& a,
                                         bool backward);
-  std::size_t workspace_bytes() const { return form_.workspace_bytes; }
+  std::size_t workspace_bytes() const { return form_.forward.workspace_bytes; }
   // Inputs and outputs of FusedAttention, of FusedAttentionGrad. False: the library took not all calls, and what it
   // has written is to be made again.
   bool attention(const LaunchArgs& args) const;
@@ -26,15 +26,16 @@ class LibraryCalls {
  private:
   // The part of one call, and where it begins, in elements.
   struct Part {
-    kernels::AttentionArgs form;
-    std::int64_t q, k, v, y;
+    kernels::AttentionGradArgs form;
+    std::int64_t q, k, v, y, dq, dk, dv;
   };
   // inputs: q, k, v, mask.
   template <class Call>
   bool all_parts(const LaunchArgs& args, const void* const* inputs, const Call& call) const;
   Part part(std::int64_t image, std::int64_t head) const;
 
-  kernels::AttentionArgs form_{};                // of the largest call, without addresses
+  kernels::AttentionGradArgs
+      form_{};  // of the largest call, without addresses; of FusedAttention, what is forward
   std::int64_t batch_ = 0, heads_ = 0;           // of all
   std::int64_t mask_image_ = 0, mask_head_ = 0;  // elements from one to the next; 0: all have one
 };

@@ -22,6 +22,7 @@ struct Attention {
   Shape batch;
   std::int64_t rows = 0, keys = 0, d = 0, e = 0;
   View q, k, v, y;
+  View dq, dk, dv;  // of the gradient, whose dy is y
   double scale = 1, fill = 0;
   bool safe = false;  // probabilities of a row that sees nothing are 0
   Mask mask = Mask::none;

@@ -105,7 +105,7 @@ class ProgramBuilder {
     const bool draws = std::any_of(code_.begin(), code_.end(), [](const FusedStatement& s) {
       return s.op == EwOp::Dropout || s.op == EwOp::DropoutMask || s.op == EwOp::Uniform;
     });
-    return reads_rows(types_) && draws
+    return has_rows(types_) && draws
                ? Status(no_kernel("no kernel draws random numbers for operands in rows"))
                : Status();
   }

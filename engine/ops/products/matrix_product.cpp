@@ -9,6 +9,7 @@
 
 #include "engine/ops/copies.h"
 #include "engine/ops/dims.h"
+#include "engine/ops/operand_rows.h"
 #include "engine/ops/preparation.h"
 #include "kernels/prepared/bf16.h"
 #include "kernels/launcher.h"
@@ -16,10 +17,11 @@
 namespace gradloom {
 namespace {
 
-// Strides of an operand in the product's dims [batch.., row, col]; broadcast dims get 0.
-std::vector<std::int64_t> operand_strides(const Shape& stored, const Perm& perm, const ProductShape& s,
-                                          bool row_vector) {
-  std::vector<std::int64_t> strides = permuted(dense_strides(stored), perm);
+// Strides of an operand, stored with these, in the product's dims [batch.., row, col]; broadcast dims get 0.
+std::vector<std::int64_t> operand_strides(const Shape& stored,
+                                          const std::vector<std::int64_t>& stored_strides, const Perm& perm,
+                                          const ProductShape& s, bool row_vector) {
+  std::vector<std::int64_t> strides = permuted(stored_strides, perm);
   Shape dims = permuted(stored, perm);
   if (stored.size() == 1) {
     dims.insert(row_vector ? dims.begin() : dims.end(), 1);
@@ -31,17 +33,18 @@ std::vector<std::int64_t> operand_strides(const Shape& stored, const Perm& perm,
   return strides;
 }
 
-// Strides of Y in the product's dims [batch.., row, col].
-std::vector<std::int64_t> result_strides(const ProductShape& s, const Perm& perm_y) {
-  if (s.p.size() != s.batch.size() + 2) {  // a 1-d operand: the missing dim has size 1
+bool of_vectors(const ProductShape& s) { return s.p.size() != s.batch.size() + 2; }
+
+// Strides of Y, stored with these, in the product's dims [batch.., row, col].
+std::vector<std::int64_t> result_strides(const ProductShape& s, const std::vector<std::int64_t>& stored,
+                                         const Perm& perm_y) {
+  if (of_vectors(s)) {  // a 1-d operand: the missing dim has size 1
     Shape full = s.batch;
     full.push_back(s.m);
     full.push_back(s.n);
     return dense_strides(full);
   }
-  std::vector<std::int64_t> stored = dense_strides(s.y);
-  if (perm_y.empty()) return stored;
-  return permuted(stored, inverse(perm_y));
+  return perm_y.empty() ? stored : permuted(stored, inverse(perm_y));
 }
 
 // One dim of the iteration space with the strides of A, B and Y.
@@ -120,9 +123,14 @@ Result<ProductSpec> product_spec(const Attrs& attrs, std::size_t rank_a, std::si
 
 kernels::MatMulDesc product_desc(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
                                  const ProductSpec& spec) {
-  const auto a_strides = operand_strides(a, spec.perm_a, s, true),
-             b_strides = operand_strides(b, spec.perm_b, s, false);
-  const auto c_strides = result_strides(s, spec.perm_y);
+  return product_desc(dtype, s, a, b, spec, {dense_strides(a), dense_strides(b), dense_strides(s.y)});
+}
+
+kernels::MatMulDesc product_desc(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
+                                 const ProductSpec& spec, const ProductStrides& strides) {
+  const auto a_strides = operand_strides(a, strides.a, spec.perm_a, s, true),
+             b_strides = operand_strides(b, strides.b, spec.perm_b, s, false);
+  const auto c_strides = result_strides(s, strides.y, spec.perm_y);
   const std::size_t rank = s.batch.size();
   std::vector<Dim> batch;
   for (std::size_t i = 0; i < rank; ++i)
@@ -315,6 +323,34 @@ bool stays_bf16(kernels::Target target, DType dtype, const Shape& a, const Shape
          (spec.activation == kernels::Activation::none || spec.activation == kernels::Activation::relu);
 }
 
+// The product of tensors as they lie: dense, or in rows where it is otherwise the one of dense tensors.
+Result<kernels::MatMulDesc> stored_desc(const NodeTypes& types, const ProductShape& s,
+                                        const ProductSpec& spec) {
+  const DType dtype = types.inputs[0].dtype;
+  const Shape &a = types.inputs[0].shape, &b = types.inputs[1].shape;
+  kernels::MatMulDesc dense = product_desc(dtype, s, a, b, spec);
+  if (!has_rows(types)) return dense;
+  if (in_rows(types, 0) && of_vectors(s)) return no_kernel("the product of a vector is dense");
+  kernels::MatMulDesc desc = product_desc(
+      dtype, s, a, b, spec, {input_strides(types, 0), input_strides(types, 1), output_strides(types, 0)});
+  if (desc.m != dense.m || desc.batch != dense.batch)
+    return no_kernel("in rows it would be more and smaller products than of dense tensors");
+  return desc;
+}
+
+// What a launch does beside the product is done with dense tensors.
+Status require_plain_product(const NodeTypes& types, const ProductLaunch& launch) {
+  if (!has_rows(types)) return {};
+  if (launch.matmul ? !launch.matmul->keeps_bits() : !launch.gemm)
+    return no_kernel("a product that the processor's library may add in another order where rows lie apart");
+  if (launch.sums_of != kernels::GemmOperand::none)
+    return no_kernel("sums of an operand are those of a dense one");
+  const ProductSlots& slots = launch.slots;
+  if (in_rows(types, 0) && (launch.tail || launch.gelu || slots.aux_in >= 0 || slots.aux_out >= 0))
+    return no_kernel("what is added to the product, or made of it, is dense");
+  return {};
+}
+
 }  // namespace
 
 Result<Kernel> prepare_product(const NodeTypes& types, const ProductSpec& spec, bool bias,
@@ -350,7 +386,7 @@ Result<Kernel> prepare_product(const NodeTypes& types, const ProductSpec& spec, 
   const bool on_gpu = !kernels::has_prepared_kernels(target) && s.k > 0 && launch.count > 0;
   if (!on_gpu) launch.gelu = gelu_program(dtype, s.y, spec.activation);
   if (s.k > 0 && launch.count > 0) {
-    kernels::MatMulDesc desc = product_desc(dtype, s, a, b, spec);
+    kernels::MatMulDesc desc = TRY(stored_desc(types, s, spec));
     if (desc.batch.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 batch dims");
     desc.bias = bias;
     if (on_gpu || relu) desc.activation = relu && tail.present ? Activation::none : spec.activation;
@@ -364,6 +400,7 @@ Result<Kernel> prepare_product(const NodeTypes& types, const ProductSpec& spec, 
       return Error{Errc::device, e.what()};
     }
   }
+  TRY(require_plain_product(types, launch));
   Kernel kernel;
   kernel.name = s.k == 0 || launch.count == 0 ? "matmul empty"
                 : launch.matmul               ? "matmul " + launch.matmul->implementation()

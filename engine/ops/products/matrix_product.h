@@ -43,9 +43,16 @@ struct ProductShape {
 Result<ProductShape> product_shape(const Shape& a, const Shape& b, const ProductSpec& spec);
 // Permutations and alpha of a node's attributes, checked for operands of these ranks, which are at least 2.
 Result<ProductSpec> product_spec(const Attrs& attrs, std::size_t rank_a, std::size_t rank_b);
-// The product without bias and activation, of operands stored in these shapes; batch dims folded where they can be.
+// Of the dims of A, B and Y as they are stored, in elements.
+struct ProductStrides {
+  std::vector<std::int64_t> a, b, y;
+};
+// The product without bias and activation, of operands stored in these shapes, dense where no strides are given; batch dims
+// folded where they can be.
 kernels::MatMulDesc product_desc(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
                                  const ProductSpec& spec);
+kernels::MatMulDesc product_desc(DType dtype, const ProductShape& s, const Shape& a, const Shape& b,
+                                 const ProductSpec& spec, const ProductStrides& strides);
 
 // Adds beta * C (broadcast to Y) before the activation: Gemm. strides per dim of y, 0 = broadcast.
 struct Addend {
@@ -72,6 +79,8 @@ class SliceProduct {
   static Result<SliceProduct> create(kernels::Target target, const kernels::MatMulDesc& desc,
                                      bool library = false);
   std::size_t workspace_bytes() const { return workspace_bytes_; }
+  // Whether strides change no bit of the product.
+  bool keeps_bits() const { return !matmul_ || matmul_->keeps_bits(); }
   // With packed_b: bytes for the packed B, and B as runs take it: packed into `to`, or as it is.
   std::size_t packed_bytes() const { return matmul_ ? matmul_->packed_bytes() : 0; }
   const void* packed(const void* b, void* to) const;

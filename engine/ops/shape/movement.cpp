@@ -68,7 +68,7 @@ Status infer_transpose(InferContext& ctx) {
 Result<Kernel> prepare_transpose(const NodeTypes& types) {
   const Shape& in = types.inputs[0].shape;
   const Ints strides = input_strides(types, 0);
-  CopyPlan plan{types.outputs[0].shape, {}, dense_strides(types.outputs[0].shape)};
+  CopyPlan plan{types.outputs[0].shape, {}, output_strides(types, 0)};
   for (std::int64_t p : TRY(permutation(types.attrs, in.size())))
     plan.in_strides.push_back(strides[static_cast<std::size_t>(p)]);
   return copy_kernel("transpose", std::move(plan), types.inputs[0].dtype);

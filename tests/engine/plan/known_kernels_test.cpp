@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <list>
 
 #include "engine/ops/samples.h"
@@ -41,6 +42,41 @@ void expect_same(const KnownKernels::Facts& known, const KnownKernels::Facts& as
   EXPECT_EQ(known.cost.flops, asked.cost.flops) << where;
   EXPECT_EQ(known.cost.bytes_read, asked.cost.bytes_read) << where;
   EXPECT_EQ(known.cost.bytes_written, asked.cost.bytes_written) << where;
+}
+
+// The operator's own kernel, asked for twice before prepare_kernel's: of f16, which some have on the CPU and some have not.
+TEST(KnownKernels, TellWhetherAnOperatorsOwnKernelTakesTheTypes) {
+  KnownKernels known;
+  int taken = 0, refused = 0;
+  std::list<Graph> graphs;  // contents are told apart by where they lie
+  for (const OpDef* op : all_ops()) {
+    if (op->cpu == nullptr) continue;
+    for (const Sample& sample : op->samples()) {
+      auto graph = graph_of(*op, sample);
+      ASSERT_TRUE(graph.ok()) << op->name << " " << sample.name << ": " << graph.error().message;
+      graphs.push_back(*std::move(graph));
+      NodeTypes types = node_types(graphs.back(), graphs.back().nodes.back());
+      for (auto* list : {&types.inputs, &types.outputs})
+        for (Type& type : *list)
+          if (type.dtype == DType::f32) type.dtype = DType::f16;
+      if (std::any_of(types.constants.begin(), types.constants.end(),
+                      [](const Tensor* t) { return t != nullptr; }))
+        continue;  // of the sample's own type
+      const auto own = op->cpu(types);
+      for (int i = 0; i < 2; ++i) {
+        const Status told = known.own(*op, types);
+        EXPECT_EQ(told.ok(), own.ok()) << op->name << " " << sample.name;
+        if (!told && !own) {
+          EXPECT_EQ(told.error().message, own.error().message);
+        }
+      }
+      ++(own ? taken : refused);
+      const auto asked = kernel_facts(*op, types);
+      if (asked) expect_same(known.of(*op, types).value(), *asked, std::string(op->name) + " " + sample.name);
+    }
+  }
+  EXPECT_GT(taken, 50);
+  EXPECT_GT(refused, 50);
 }
 
 // All samples of all operators through one memory, each asked for again after all others.

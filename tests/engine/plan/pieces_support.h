@@ -17,7 +17,7 @@ namespace gradloom {
 
 // Far apart, in an arena of one size for every plan: none is too large for pieces.
 inline std::int64_t spread(const std::vector<Request>& requests, std::vector<std::int64_t>& offsets) {
-  constexpr std::int64_t kApart = 1 << 14, kMost = 32;
+  constexpr std::int64_t kApart = 1 << 16, kMost = 32;
   for (std::size_t i = 0; i < requests.size(); ++i) offsets[i] = static_cast<std::int64_t>(i) * kApart;
   EXPECT_LE(requests.size(), static_cast<std::size_t>(kMost));
   return kMost * kApart;

@@ -210,6 +210,9 @@ Results computed(const Case& c, const Operands<T>& x) {
     FlashAttentionGradArgs g{};
     g.forward = a;
     g.forward.y = nullptr;
+    set(steps_of(c, c.rows, c.d), g.dq_batch, g.dq_row, g.dq_col);
+    set(steps_of(c, c.keys, c.d), g.dk_batch, g.dk_row, g.dk_col);
+    set(steps_of(c, c.keys, c.e), g.dv_batch, g.dv_row, g.dv_col);
     g.dy = device.in<T>(x.dy, c.offset);
     g.dq = device.out<T>("dq", x.q.size(), c.offset);
     g.dk = device.out<T>("dk", x.k.size(), c.offset);
@@ -318,6 +321,80 @@ TYPED_TEST(GpuAttention, OfOperandsAsTheyLie) {
   check<TypeParam>(c, "heads inside, odd addresses");
   c.layout = Layout::turned;
   check<TypeParam>(c, "turned");
+}
+
+// Rows of one tensor, [batch, position, (q, k, v), head, column], of what lies dense as [batch, position, head, column].
+template <class T>
+std::vector<Host<T>> side_by_side(const Case& c, std::initializer_list<const std::vector<Host<T>>*> parts) {
+  const std::size_t row = std::size_t(c.batch[1] * c.d), rows = parts.begin()[0]->size() / row;
+  std::vector<Host<T>> whole;
+  for (std::size_t r = 0; r < rows; ++r)
+    for (const auto* part : parts)
+      whole.insert(whole.end(), part->begin() + std::ptrdiff_t(r * row),
+                   part->begin() + std::ptrdiff_t((r + 1) * row));
+  return whole;
+}
+
+// All results, where q, k and v are rows of one tensor and so are dq, dk and dv, of another width.
+template <class T>
+Results computed_in_rows(const Case& c, const Operands<T>& x) {
+  const i64 row = c.batch[1] * c.d;
+  const auto wider = [&](i64 pitch) {
+    Steps s = steps_of(c, c.rows, c.d);
+    s.batch[0] = c.rows * pitch;
+    s.row = pitch;
+    return s;
+  };
+  return on_device([&](Device& device) {
+    FlashAttentionGradArgs g{};
+    FlashAttentionArgs& a = g.forward = form_of<T>(c);
+    const Steps operand = wider(3 * row), result = wider(4 * row);
+    set(operand, a.q_batch, a.q_row, a.q_col);
+    set(operand, a.k_batch, a.k_row, a.k_col);
+    set(operand, a.v_batch, a.v_row, a.v_col);
+    set(result, g.dq_batch, g.dq_row, g.dq_col);
+    set(result, g.dk_batch, g.dk_row, g.dk_col);
+    set(result, g.dv_batch, g.dv_row, g.dv_col);
+    const T* const qkv = device.in<T>(side_by_side<T>(c, {&x.q, &x.k, &x.v}), c.offset);
+    a.q = qkv;
+    a.k = qkv + row;
+    a.v = qkv + 2 * row;
+    a.y = device.out<T>("y", x.dy.size(), c.offset);
+    a.random = device.in<RandomState>(std::vector<RandomState>{kState});
+    device.run(flash_attention, a);
+    T* const whole = device.out<T>("dqkv", 4 * x.q.size(), c.offset);
+    g.dy = device.in<T>(x.dy, c.offset);
+    g.dq = whole;
+    g.dk = whole + row;
+    g.dv = whole + 2 * row;
+    g.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, g));
+    device.run(flash_attention_grad, g);
+  });
+}
+
+TYPED_TEST(GpuAttention, OfRowsOfALargerTensorHasTheBitsOfDenseOnes) {
+  using T = TypeParam;
+  for (const i64 d : {16, 80, 5})
+    for (const std::size_t offset : {std::size_t{0}, std::size_t{1}}) {
+      Case c{{2, 3}, 70, 70, d, d, 1};
+      c.layout = Layout::heads_inside;
+      c.offset = offset;
+      c.dropout = d == 80 ? 0.25 : 0;
+      const Operands<T> x(c);
+      const Results dense = computed<T>(c, x), apart = computed_in_rows<T>(c, x);
+      EXPECT_EQ(apart.get<T>("y"), dense.get<T>("y")) << d;
+      const auto dq = dense.get<T>("dq"), dk = dense.get<T>("dk"), dv = dense.get<T>("dv"),
+                 got = apart.get<T>("dqkv");
+      const std::size_t row = std::size_t(3 * d);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const std::size_t line = i / (4 * row), column = i % (4 * row), at = line * row + column % row;
+        if (column >= 3 * row) {
+          EXPECT_TRUE(std::isnan(got[i])) << "written beside the rows, at " << i;
+          continue;
+        }
+        ASSERT_EQ(got[i], column < row ? dq[at] : column < 2 * row ? dk[at] : dv[at]) << d << ", " << i;
+      }
+    }
 }
 
 // A row that sees nothing has no probabilities, as a softmax of infinite scores.

@@ -94,8 +94,9 @@ DnnTensor strided(std::int64_t id, DType type, DnnSizes dims, const std::int64_t
   return {id, type, std::move(dims), DnnSizes(std::begin(strides), std::end(strides))};
 }
 
+bool packs(const std::int64_t (&strides)[4]) { return strides[3] == 1; }
+
 std::optional<AttentionProblem> attention_problem(const AttentionArgs& a) {
-  const auto packs = [](const std::int64_t(&strides)[4]) { return strides[3] == 1; };
   if (!is_half(a.dtype) || !packs(a.q_strides) || !packs(a.k_strides) || !packs(a.v_strides) ||
       !packs(a.y_strides))
     return std::nullopt;
@@ -108,14 +109,23 @@ std::optional<AttentionProblem> attention_problem(const AttentionArgs& a) {
   p.k = strided('k', a.dtype, k, a.k_strides);
   p.v = strided('v', a.dtype, v, a.v_strides);
   p.y = strided('y', a.dtype, y, a.y_strides);
-  p.dq = strided('Q', a.dtype, q, a.q_strides);
-  p.dk = strided('K', a.dtype, k, a.k_strides);
-  p.dv = strided('V', a.dtype, v, a.v_strides);
-  p.dy = strided('Y', a.dtype, y, a.y_strides);
   p.log_sum_exp = dense_tensor('l', DType::f32, rows);
   p.row_sums = dense_tensor('r', DType::f32, rows);
   if (a.mask != nullptr)
     p.mask = dense_tensor('m', a.dtype, DnnSizes(std::begin(a.mask_dims), std::end(a.mask_dims)));
+  return p;
+}
+
+// The gradient, which finds y in the workspace; `p`: of its forward.
+std::optional<AttentionProblem> gradient_of(AttentionProblem p, const AttentionGradArgs& args) {
+  if (!packs(args.dq_strides) || !packs(args.dk_strides) || !packs(args.dv_strides)) return std::nullopt;
+  const AttentionArgs& a = args.forward;
+  p.backward = true;
+  p.dq = strided('Q', a.dtype, p.q.dims, args.dq_strides);
+  p.dk = strided('K', a.dtype, p.k.dims, args.dk_strides);
+  p.dv = strided('V', a.dtype, p.v.dims, args.dv_strides);
+  p.dy = strided('Y', a.dtype, p.y.dims, a.y_strides);
+  p.y = dense_tensor('y', a.dtype, p.y.dims);
   return p;
 }
 
@@ -142,6 +152,7 @@ class Key {
   void operator()(const BatchNormProblem& p) { add(std::int64_t{p.backward}, p.epsilon, p.x); }
   void operator()(const AttentionProblem& p) {
     add(std::int64_t{p.backward}, std::int64_t{p.causal}, p.scale, p.q, p.k, p.v, p.y);
+    if (p.backward) add(p.dq, p.dk, p.dv, p.dy);
     if (p.mask) add_one(*p.mask);
   }
 
@@ -263,23 +274,23 @@ DnnCalls dnn_calls(const AttentionArgs& args) {
 }
 DnnCalls dnn_calls(const AttentionGradArgs& args) {
   const AttentionArgs& a = args.forward;
-  const auto p = attention_problem(a);
+  auto forward = attention_problem(a);
   const AttentionSpace space = attention_space(a, true);
-  if (!p || a.workspace == nullptr || a.workspace_bytes < space.engine) return {};
+  if (!forward || a.workspace == nullptr || a.workspace_bytes < space.engine) return {};
+  auto backward = gradient_of(*forward, args);
+  if (!backward) return {};
   auto* const at = static_cast<std::byte*>(a.workspace);
   const std::size_t bytes = a.workspace_bytes - space.engine;
-  AttentionProblem forward = *p, backward = *p;
-  backward.backward = true;
-  forward.y = backward.y = dense_tensor('y', a.dtype, p->y.dims);  // in the workspace
+  forward->y = backward->y;
   auto places = forward_places(a, at + space.y, at + space.log_sum_exp);
-  DnnCalls calls = {{std::move(forward), places, at + space.engine, bytes}};
+  DnnCalls calls = {{std::move(*forward), places, at + space.engine, bytes}};
   for (const DnnCall::Place& place : {DnnCall::Place{'r', at + space.row_sums},
                                       {'Y', writable(args.dy)},
                                       {'Q', args.dq},
                                       {'K', args.dk},
                                       {'V', args.dv}})
     places.push_back(place);
-  calls.push_back({std::move(backward), std::move(places), at + space.engine, bytes});
+  calls.push_back({std::move(*backward), std::move(places), at + space.engine, bytes});
   return calls;
 }
 

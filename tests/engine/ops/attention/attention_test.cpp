@@ -121,9 +121,9 @@ void backward(const AttentionGradArgs& g) {
         for (std::int64_t i = 0; i < columns; ++i)
           store(to, head.at(strides, row, i), of(m, row, columns, i));
     };
-    put(dq, g.dq, a.q_strides, a.rows, a.d);
-    put(dk, g.dk, a.k_strides, a.keys, a.d);
-    put(dv, g.dv, a.v_strides, a.keys, a.e);
+    put(dq, g.dq, g.dq_strides, a.rows, a.d);
+    put(dk, g.dk, g.dk_strides, a.keys, a.d);
+    put(dv, g.dv, g.dv_strides, a.keys, a.e);
   });
 }
 

@@ -294,6 +294,7 @@ struct AttentionCase {
   std::int64_t batch, heads, rows, keys, d, e;
   bool causal = false, heads_inside = false;
   std::int64_t mask[4] = {0, 0, 0, 0};
+  bool rows_of_one = false;  // queries, keys and values beside each other in one tensor, and their gradients
 };
 constexpr AttentionCase kAttentions[] = {
     {"GPT-2's", 8, 12, 1024, 1024, 64, 64, true, true},
@@ -307,6 +308,8 @@ constexpr AttentionCase kAttentions[] = {
     {"few", 2, 2, 8, 8, 16, 16},
     {"a mask for all", 2, 8, 197, 197, 64, 64, false, false, {1, 1, 197, 197}},
     {"a mask per head", 2, 8, 512, 512, 64, 64, false, true, {1, 8, 512, 512}},
+    {"GPT-2's, in rows", 8, 12, 1024, 1024, 64, 64, true, true, {}, true},
+    {"BERT's, in rows", 8, 12, 128, 128, 64, 64, false, true, {8, 1, 1, 128}, true},
 };
 
 AttentionArgs arguments(const AttentionCase& from, DType type = DType::bf16) {
@@ -320,20 +323,31 @@ AttentionArgs arguments(const AttentionCase& from, DType type = DType::bf16) {
   a.e = from.e;
   a.scale = 0.125;
   a.causal = from.causal;
-  const auto strides = [&](std::int64_t(&to)[4], std::int64_t rows, std::int64_t columns) {
-    to[0] = from.heads * rows * columns;
+  const auto strides = [&](std::int64_t(&to)[4], std::int64_t rows, std::int64_t columns,
+                           std::int64_t tensors) {
+    to[0] = tensors * from.heads * rows * columns;
     to[1] = from.heads_inside ? columns : rows * columns;
-    to[2] = from.heads_inside ? from.heads * columns : columns;
+    to[2] = from.heads_inside ? tensors * from.heads * columns : columns;
     to[3] = 1;
   };
-  strides(a.q_strides, a.rows, a.d);
-  strides(a.k_strides, a.keys, a.d);
-  strides(a.v_strides, a.keys, a.e);
-  strides(a.y_strides, a.rows, a.e);
+  const std::int64_t tensors = from.rows_of_one ? 3 : 1;
+  strides(a.q_strides, a.rows, a.d, tensors);
+  strides(a.k_strides, a.keys, a.d, tensors);
+  strides(a.v_strides, a.keys, a.e, tensors);
+  strides(a.y_strides, a.rows, a.e, 1);
   std::copy(std::begin(from.mask), std::end(from.mask), a.mask_dims);
   a.mask = from.mask[3] > 0 ? somewhere : nullptr;
   a.workspace = somewhere;
   return a;
+}
+
+// Its gradients lie as the operands do.
+AttentionGradArgs gradient_of(const AttentionArgs& forward) {
+  AttentionGradArgs g{forward};
+  std::copy_n(forward.q_strides, 4, g.dq_strides);
+  std::copy_n(forward.k_strides, 4, g.dk_strides);
+  std::copy_n(forward.v_strides, 4, g.dv_strides);
+  return g;
 }
 
 TEST_F(CudnnPlans, EveryAttentionHasAnEngineWithinItsWorkspace) {
@@ -344,10 +358,8 @@ TEST_F(CudnnPlans, EveryAttentionHasAnEngineWithinItsWorkspace) {
       args.workspace_bytes = library_workspace_bytes(args);
       DnnCalls calls = dnn_calls(args);
       ASSERT_EQ(calls.size(), 1u);
-      args.workspace_bytes =
-          library_workspace_bytes(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr});
-      for (DnnCall& call : dnn_calls(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr}))
-        calls.push_back(std::move(call));
+      args.workspace_bytes = library_workspace_bytes(gradient_of(args));
+      for (DnnCall& call : dnn_calls(gradient_of(args))) calls.push_back(std::move(call));
       ASSERT_EQ(calls.size(), 3u) << "the gradient, and the forward before it";
       for (const DnnCall& call : calls) {
         const auto plan = plan_of(call);
@@ -366,8 +378,8 @@ TEST_F(CudnnPlans, AttentionsThatItRefuses) {
   args.workspace_bytes = library_workspace_bytes(args);
   EXPECT_EQ(plan_of(args), nullptr);
   args = arguments(kAttentions[0]);
-  args.workspace_bytes = library_workspace_bytes(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr});
-  DnnCalls calls = dnn_calls(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr});
+  args.workspace_bytes = library_workspace_bytes(gradient_of(args));
+  DnnCalls calls = dnn_calls(gradient_of(args));
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(plan_of(calls[1], false, 100), nullptr) << "a knob decides there whether its bits are the same";
   calls[1].workspace_bytes = 1 << 20;

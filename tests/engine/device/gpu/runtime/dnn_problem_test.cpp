@@ -270,6 +270,19 @@ AttentionArgs attention() {
   return a;
 }
 
+// Of it, with results that lie as the operands do.
+AttentionGradArgs gradient_of(const AttentionArgs& forward) {
+  AttentionGradArgs g{forward};
+  std::copy_n(forward.q_strides, 4, g.dq_strides);
+  std::copy_n(forward.k_strides, 4, g.dk_strides);
+  std::copy_n(forward.v_strides, 4, g.dv_strides);
+  g.dy = memory + 80;
+  g.dq = memory + 96;
+  g.dk = memory + 112;
+  g.dv = memory + 128;
+  return g;
+}
+
 TEST(DnnProblem, AttentionForward) {
   AttentionArgs args = attention();
   const DnnCall call = only(args);
@@ -302,7 +315,7 @@ TEST(DnnProblem, AttentionOfHalfTypesAlone) {
     args.dtype = type;
     const auto p = problem<AttentionProblem>(args);
     EXPECT_EQ(p.q.dtype, type);
-    EXPECT_EQ(p.dv.dtype, type);
+    EXPECT_EQ(std::get<AttentionProblem>(dnn_calls(gradient_of(args)).at(1).problem).dv.dtype, type);
     EXPECT_GT(library_workspace_bytes(args), 0u);
   }
   for (const DType type : {DType::f32, DType::f64}) {
@@ -314,7 +327,7 @@ TEST(DnnProblem, AttentionOfHalfTypesAlone) {
 
 // The forward again, for log_sum_exp and y, which lie in the workspace.
 TEST(DnnProblem, AttentionBackward) {
-  const AttentionGradArgs args{attention(), memory + 80, memory + 96, memory + 112, memory + 128};
+  const AttentionGradArgs args = gradient_of(attention());
   const DnnCalls calls = dnn_calls(args);
   ASSERT_EQ(calls.size(), 2u);
   const auto &forward = std::get<AttentionProblem>(calls[0].problem),
@@ -339,12 +352,34 @@ TEST(DnnProblem, AttentionBackward) {
   EXPECT_TRUE(aligned(calls[1]));
 }
 
+// Of a query, key and value beside each other, and of gradients that are rows of another width.
+TEST(DnnProblem, AttentionOfRowsOfALargerTensor) {
+  const AttentionGradArgs dense = gradient_of(attention());
+  AttentionGradArgs args = dense;
+  args.forward.q_strides[2] = 40;
+  args.dq_strides[2] = 48;
+  args.dk_strides[0] = 1024;
+  args.dv_strides[1] = 2048;
+  const DnnCalls calls = dnn_calls(args);
+  ASSERT_EQ(calls.size(), 2u);
+  const auto& p = std::get<AttentionProblem>(calls[1].problem);
+  EXPECT_EQ(p.q.strides[2], 40);
+  EXPECT_EQ(p.dq.strides, (DnnSizes{192, 64, 48, 1}));
+  EXPECT_EQ(p.dk.strides, (DnnSizes{1024, 128, 8, 1}));
+  EXPECT_EQ(p.dv.strides, (DnnSizes{1152, 2048, 24, 1}));
+  EXPECT_EQ(p.dy.strides, (DnnSizes{576, 192, 24, 1}));
+  args.forward.q_strides[2] = 8;
+  EXPECT_EQ(key_of(dnn_calls(args)[0]), key_of(dnn_calls(dense)[0]));
+  EXPECT_NE(key_of(dnn_calls(args)[1]), key_of(dnn_calls(dense)[1])) << "told apart by the results' strides";
+  args.dv_strides[3] = 2;
+  EXPECT_TRUE(dnn_calls(args).empty()) << "columns apart";
+}
+
 TEST(DnnProblem, AttentionsThatStayOurs) {
   const auto stays_ours = [](const auto& change) {
     AttentionArgs args = attention();
     change(args);
-    return dnn_calls(args).empty() &&
-           dnn_calls(AttentionGradArgs{args, nullptr, nullptr, nullptr, nullptr}).empty();
+    return dnn_calls(args).empty() && dnn_calls(gradient_of(args)).empty();
   };
   EXPECT_FALSE(stays_ours([](AttentionArgs&) {}));
   EXPECT_TRUE(stays_ours([](AttentionArgs& a) { a.dtype = DType::f32; }));
@@ -353,8 +388,7 @@ TEST(DnnProblem, AttentionsThatStayOurs) {
   AttentionArgs large = attention();
   large.rows = large.keys = 16384;
   EXPECT_GT(library_workspace_bytes(large), 0u);
-  EXPECT_EQ(library_workspace_bytes(AttentionGradArgs{large, nullptr, nullptr, nullptr, nullptr}), 0u)
-      << "scores of 3 GiB";
+  EXPECT_EQ(library_workspace_bytes(gradient_of(large)), 0u) << "scores of 3 GiB";
 }
 
 }  // namespace
