@@ -1,0 +1,166 @@
+#include "tests/engine/device/gpu/driver/driver.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace gradloom::strict {
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local bool device_chosen = false;
+
+std::string setting_of(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// "memory:3".
+void read_failure(Driver& driver, const std::string& text) {
+  const std::size_t colon = text.find(':');
+  driver.fail_kind = text.substr(0, colon);
+  driver.fail_at = colon != std::string::npos ? std::atoll(text.c_str() + colon + 1) : 0;
+}
+
+void report_at_exit() {
+  const std::string rest = left();
+  if (driver().lost == cudaSuccess && !rest.empty())
+    complain("not given back at the end of the process: " + rest);
+  const std::string path = setting_of("GRADLOOM_STRICT_COUNTS");
+  std::FILE* const file = path.empty() ? nullptr : std::fopen(path.c_str(), "w");
+  if (file == nullptr) return;
+  const StrictCounts& counts = driver().counts;
+  std::fprintf(file, "calls %lld\nallocations %lld\nlaunches %lld\nwork %lld\n",
+               static_cast<long long>(counts.calls), static_cast<long long>(counts.allocations),
+               static_cast<long long>(counts.launches), static_cast<long long>(counts.work));
+  std::fclose(file);
+}
+
+}  // namespace
+
+Driver::Driver() {
+  read_failure(*this, setting_of("GRADLOOM_STRICT_FAIL"));
+  std::atexit(report_at_exit);
+}
+
+Driver& driver() {
+  static Driver& one = *new Driver;
+  return one;
+}
+
+void complain(const std::string& what) {
+  const std::string line = "strict driver: " + what + "\n";
+  driver().complaints += line;
+  if (write(2, line.data(), line.size()) < 0) std::abort();
+}
+
+std::string left() {
+  Driver& d = driver();
+  std::string text = d.memory.left();
+  const auto add = [&](std::size_t count, const char* what) {
+    if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
+  };
+  add(d.streams.alive(), "streams");
+  add(d.events.alive(), "events");
+  add(d.graphs.alive(), "graphs");
+  add(d.programs.alive(), "executable graphs");
+  add(d.modules.alive(), "modules");
+  return text;
+}
+
+cudaError_t take_last_error() { return std::exchange(last_error, cudaSuccess); }
+void choose_device() { device_chosen = true; }
+
+Call::Call(const char* name, unsigned rules) : lock_(driver().mutex), name_(name) {
+  Driver& d = driver();
+  const auto due = [&](std::int64_t& count, bool counts, const char* kind) {
+    return counts && ++count == d.fail_at && d.fail_kind == kind;
+  };
+  const bool lost = due(d.counts.calls, true, "lost"),
+             full = due(d.counts.allocations, (rules & allocates) != 0, "memory"),
+             refuses = due(d.counts.launches, (rules & launches) != 0, "launch");
+  if (lost) d.lost = cudaErrorLaunchFailure;
+  if (d.lost != cudaSuccess) {
+    error_ = fail(d.lost);
+  } else if (full || refuses) {
+    error_ = fail(full ? cudaErrorMemoryAllocation : cudaErrorLaunchOutOfResources);
+  } else if ((rules & on_device) != 0 && !device_chosen) {
+    error_ = fail(cudaErrorInvalidDevice, "this thread has chosen no device");
+  } else if ((rules & unsafe) != 0) {
+    for (const auto& recording : d.recordings) {
+      const bool forbids = recording->mode == cudaStreamCaptureModeGlobal ||
+                           (recording->mode == cudaStreamCaptureModeThreadLocal &&
+                            recording->thread == std::this_thread::get_id());
+      if (forbids)
+        error_ = break_recording(*recording, cudaErrorStreamCaptureUnsupported,
+                                 "not possible while work is recorded");
+    }
+  }
+}
+
+cudaError_t Call::fail(cudaError_t error, const std::string& why) const {
+  if (!why.empty()) complain(std::string(name_) + ": " + why);
+  last_error = error;
+  return error;
+}
+
+cudaError_t Call::break_recording(RecordingState& recording, cudaError_t error,
+                                  const std::string& why) const {
+  if (recording.broken.empty()) recording.broken = std::string(name_) + ": " + why;
+  return fail(error, why);
+}
+
+cudaError_t Call::check_stream(const CUstream_st* stream) const {
+  if (stream != nullptr && stream != cudaStreamLegacy && stream != cudaStreamPerThread)
+    return check(driver().streams, stream, "stream");
+  const std::string why = "the default stream, which waits for all others";
+  for (const auto& recording : driver().recordings)
+    if (recording->broken.empty()) return break_recording(*recording, cudaErrorStreamCaptureImplicit, why);
+  return fail(cudaErrorInvalidResourceHandle, why);
+}
+
+cudaError_t Call::submit(CUstream_st* stream, Work work) const {
+  if (const cudaError_t error = check_stream(stream); error != cudaSuccess) return error;
+  if (stream->recording == nullptr) {
+    stream->queue.push_back(std::move(work));
+    run_early();
+    return driver().lost != cudaSuccess ? fail(driver().lost) : cudaSuccess;
+  }
+  RecordingState& recording = *stream->recording;
+  if (!recording.broken.empty()) return fail(cudaErrorStreamCaptureInvalidated, "the recording is broken");
+  recording.nodes.list.push_back({std::move(work), std::exchange(stream->last, {})});
+  stream->last = {recording.nodes.list.size() - 1};
+  return cudaSuccess;
+}
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED const char* strict_complaints() {
+  static std::string text;
+  Driver& d = driver();
+  const std::lock_guard lock(d.mutex);
+  text = std::exchange(d.complaints, "");
+  return text.c_str();
+}
+
+EXPORTED const char* strict_left() {
+  static std::string text;
+  const std::lock_guard lock(driver().mutex);
+  text = left();
+  return text.c_str();
+}
+
+EXPORTED void strict_counts(StrictCounts* counts) { *counts = driver().counts; }
+
+EXPORTED void strict_fail(const char* what) {
+  Driver& d = driver();
+  const std::lock_guard lock(d.mutex);
+  d.counts = {};
+  d.lost = cudaSuccess;
+  read_failure(d, what);
+}
+
+}  // namespace gradloom::strict

@@ -1,0 +1,76 @@
+// Each call of the driver fails once, in a program of its own: it ends with a documented exit code and one clear line, or goes on where
+// it can do without; it gives back what it took and does nothing that is forbidden on the way. Calls are many, so they are sampled evenly:
+// GRADLOOM_TEST_DRIVER_FAULTS is how many of each kind.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/app/command_fixture.h"
+#include "tests/engine/device/gpu/driver/strict_cuda.h"
+#include "tests/environment.h"
+
+namespace gradloom {
+namespace {
+
+class StrictCudaFaults : public Commands {
+ protected:
+  void SetUp() override { use_strict_cuda(); }
+  std::vector<std::string> job() const {
+    return train_mlp({"--device", "cuda:0", "--steps", "3", "--session", path("session.gradloom")});
+  }
+  // How many calls of each kind the job makes.
+  std::map<std::string, std::int64_t> counts() const {
+    const Setting setting("GRADLOOM_STRICT_COUNTS", path("counts").c_str());
+    const Outcome o = run(job());
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << o.err;
+    std::map<std::string, std::int64_t> counts;
+    std::ifstream file(path("counts"));
+    std::string name;
+    for (std::int64_t count; file >> name >> count;) counts[name] = count;
+    return counts;
+  }
+};
+
+// Steps that ran told that cuBLASLt is missing here.
+std::string without_note(const std::string& text) {
+  return text.rfind("note: a library is missing", 0) == 0 ? text.substr(text.find('\n') + 1) : text;
+}
+
+TEST_F(StrictCudaFaults, EndWithOneLine) {
+  const char* const wanted = std::getenv("GRADLOOM_TEST_DRIVER_FAULTS");
+  const std::int64_t most = wanted != nullptr ? std::atoll(wanted) : 30;
+  auto count = counts();
+  ASSERT_GT(count["calls"], 100);
+  ASSERT_GT(count["work"], 10);
+  const std::pair<const char*, const char*> kinds[] = {
+      {"memory", "allocations"}, {"launch", "launches"}, {"lost", "calls"}, {"fault", "work"}};
+  for (const auto& [kind, counted] : kinds) {
+    const std::int64_t all = count[counted];
+    int ended = 0;
+    for (std::int64_t i = 0; i < std::min(all, most); ++i) {
+      const std::string fault = std::string(kind) + ":" + std::to_string(1 + i * all / std::min(all, most));
+      const Setting setting("GRADLOOM_STRICT_FAIL", fault.c_str());
+      fs::remove(path("session.gradloom"));
+      const Outcome o = run(job());
+      EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << fault << ": " << o.err;
+      EXPECT_TRUE(o.code == 0 || o.code == 6) << fault << ": " << o.code << " " << o.err;
+      if (o.code == 0) continue;
+      ++ended;
+      const std::string error = without_note(o.err);
+      EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << fault << ": " << o.err;
+      EXPECT_EQ(error.rfind("gradloom: ", 0), 0u) << fault << ": " << o.err;
+      EXPECT_NE(error.find("cuda"), std::string::npos) << fault << ": " << o.err;
+    }
+    EXPECT_GT(ended, std::min(all, most) / 2) << kind << ": did it fail at all?";
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,51 @@
+// Memory of the strict driver. Device memory can be touched only while work of the device runs: at any other time an access traps,
+// and so does one to memory that was freed, whose addresses never come back, or past the end of an allocation. The trap says in one
+// line whose memory it was. New memory is 0xFF (NaN).
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace gradloom::strict {
+
+struct Allocation {
+  unsigned char* at;
+  std::size_t bytes;
+  unsigned char*
+      map;  // whole pages: one that is never mapped, those of the allocation, one that is never mapped
+  std::size_t map_bytes;
+  bool pinned, alive;
+  std::string text() const;  // "device memory of 4096 bytes"
+};
+
+class GuardedMemory {
+ public:
+  // Null: there is not so much. Device memory begins at multiples of 256 bytes, as cudaMalloc's.
+  void* allocate(std::size_t bytes, bool pinned);
+  // What is wrong with it: no allocation begins there, it was freed before, it is of the other kind or was written around.
+  std::optional<std::string> release(void* memory, bool pinned);
+
+  // The allocation that has this address, or had it before it was freed. Null: memory of others.
+  const Allocation* find(const void* at) const;
+  // Why [at, at + bytes) must not be touched: it leaves its allocation, which may have been freed.
+  std::optional<std::string> wrong(const void* at, std::size_t bytes) const;
+  // The first allocation that was written around; only while it can be touched.
+  std::optional<std::string> damage() const;
+  void open();   // device memory can be touched
+  void close();  // no more, once for each open()
+
+  std::size_t limit_bytes() const;  // of device memory: GRADLOOM_STRICT_MEMORY_MB, 4096 unless it is set
+  std::size_t used_bytes() const { return used_; }
+  // "2 allocations of device memory (8192 bytes)"; "" when nothing is left.
+  std::string left() const;
+
+ private:
+  void protect(int protection);
+  std::map<const unsigned char*, Allocation> all_;  // by first byte; those that were freed too
+  std::size_t used_ = 0;
+  int open_ = 0;
+};
+
+}  // namespace gradloom::strict

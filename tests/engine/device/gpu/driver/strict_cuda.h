@@ -1,0 +1,44 @@
+// The plugin over the strict driver in a test: found by the program, and asked what it complained about.
+#pragma once
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tests/engine/device/gpu/driver/control.h"
+
+namespace gradloom {
+
+// From now on "cuda" is that plugin, here and in programs that this one starts.
+inline void use_strict_cuda() {
+  setenv("GRADLOOM_PLUGINS", GRADLOOM_STRICT_FOLDER, 1);
+  setenv("CUDA_HOME", GRADLOOM_STRICT_FOLDER, 1);
+  setenv("GRADLOOM_CACHE", GRADLOOM_STRICT_FOLDER "/cache", 1);
+}
+
+class StrictCuda {
+ public:
+  StrictCuda() {
+    use_strict_cuda();
+    library_ = dlopen(GRADLOOM_STRICT_FOLDER "/libgradloom_cuda.so", RTLD_NOW | RTLD_LOCAL);
+    EXPECT_NE(library_, nullptr) << dlerror();
+  }
+  std::string complaints() const { return function<StrictComplaintsFn>(STRICT_COMPLAINTS)(); }
+  std::string left() const { return function<StrictLeftFn>(STRICT_LEFT)(); }
+  StrictCounts counts() const {
+    StrictCounts counts;
+    function<StrictCountsFn>(STRICT_COUNTS)(&counts);
+    return counts;
+  }
+
+ private:
+  template <class F>
+  F function(const char* name) const {
+    return reinterpret_cast<F>(dlsym(library_, name));
+  }
+  void* library_ = nullptr;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,125 @@
+// The CUDA plugin's own code over the strict driver: every operator's samples, and the models of tests/models with every way in which a
+// step is queued. The same kernels run by host-gpu's plugin, so losses agree to the bit where the same kernels are chosen; against the CPU they
+// agree as host-gpu does. Nothing is complained about, and nothing is left.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "app/check_samples.h"
+#include "app/job.h"
+#include "passes/compile.h"
+#include "tests/app/model_job.h"
+#include "tests/engine/device/gpu/driver/strict_cuda.h"
+#include "tests/environment.h"
+
+namespace gradloom {
+namespace {
+
+TEST(StrictCudaOperators, EverySampleAgreesWithTheCpu) {
+  const StrictCuda strict;
+  CheckOptions options;
+  options.device = "cuda:0";
+  for (const char* precision : {"f32", "bf16"}) {
+    options.precision = precision;
+    const auto results = check_samples("*", options);
+    ASSERT_TRUE(results.ok()) << results.error().message;
+    int passed = 0;
+    for (const CheckResult& r : *results) {
+      EXPECT_NE(r.status, CheckStatus::fail) << r.name << ": " << r.reason;
+      passed += r.status == CheckStatus::pass;
+    }
+    EXPECT_GT(passed, 500) << precision;
+  }
+  EXPECT_EQ(strict.complaints(), "");
+  EXPECT_EQ(strict.left(), "");
+  EXPECT_GT(strict.counts().work, 1000);
+}
+
+Recipe strict_recipe(const std::string& model, const std::string& device) {
+  Recipe recipe = model_recipe(model);
+  recipe.data = "synthetic";
+  recipe.clip_norm = 1;
+  recipe.dims = {{"batch", model == "gpt-char" ? 1 : 4}};
+  recipe.device = device;
+  return recipe;
+}
+
+// Losses of `steps` steps, pipelined as training does; every second one timed.
+std::vector<double> strict_losses(const Recipe& recipe, std::int64_t steps, bool timed) {
+  const auto job = make_job(recipe);
+  if (job == nullptr) return {};
+  job->executor().poison();
+  std::vector<double> result;
+  for (std::int64_t next = 1; static_cast<std::int64_t>(result.size()) < steps;) {
+    while (next <= steps && job->pending() <= job->depth()) {
+      const Status submitted = job->submit(next, timed && next % 2 == 0);
+      ++next;
+      EXPECT_TRUE(submitted.ok()) << submitted.error().message;
+      if (!submitted.ok()) return result;
+    }
+    const auto r = job->collect();
+    EXPECT_TRUE(r.ok()) << r.error().message;
+    if (!r.ok()) return result;
+    result.push_back(r->loss);
+  }
+  return result;
+}
+
+class StrictCudaModel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StrictCudaModel, TrainsAsTheCpuDoes) {
+  const StrictCuda strict;
+  const std::string model = GetParam();
+  const std::int64_t steps = model == "gpt-char" ? 2 : 4;
+  const std::vector<double> expected = strict_losses(strict_recipe(model, "cpu"), steps, false);
+  Recipe recipe = strict_recipe(model, "cuda:0");
+  const std::vector<double> recorded = strict_losses(recipe, steps, false);
+  ASSERT_EQ(recorded.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(recorded[i], expected[i], 1e-5 * std::max(1.0, std::fabs(expected[i]))) << "step " << i + 1;
+  EXPECT_EQ(strict.complaints(), "");
+  EXPECT_EQ(strict.left(), "");
+  const auto expect_same = [&](const std::vector<double>& losses, const char* what) {
+    ASSERT_EQ(losses.size(), recorded.size()) << what;
+    EXPECT_EQ(std::memcmp(losses.data(), recorded.data(), losses.size() * sizeof(double)), 0) << what;
+    EXPECT_EQ(strict.complaints(), "") << what;
+    EXPECT_EQ(strict.left(), "") << what;
+  };
+  expect_same(strict_losses(recipe, steps, true), "recorded and timed");
+  recipe.record = false;
+  const Setting early("GRADLOOM_STRICT_COPIES", "early");
+  expect_same(strict_losses(recipe, steps, true), "launched one by one and timed, copies early");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StrictCudaModel,
+                         ::testing::Values("mlp", "cnn-digits", "bert-tiny", "gpt-char"),
+                         [](const auto& model) {
+                           std::string name = model.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// Copies that are steps of the plan, on streams of their own, within the recording.
+TEST(StrictCudaOffload, TrainsAsWithoutIt) {
+  const StrictCuda strict;
+  Recipe recipe = strict_recipe("bert-tiny", "cuda:0");
+  const std::vector<double> resident = strict_losses(recipe, 3, false);
+  recipe.offload = {"*"};
+  for (const bool record : {true, false}) {
+    recipe.record = record;
+    for (const char* copies : {"late", "early"}) {
+      const Setting setting("GRADLOOM_STRICT_COPIES", copies);
+      EXPECT_EQ(strict_losses(recipe, 3, record), resident) << copies;
+      EXPECT_EQ(strict.complaints(), "") << copies;
+      EXPECT_EQ(strict.left(), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
