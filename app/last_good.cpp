@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <new>
 
+#include "app/ranks.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -41,11 +42,19 @@ Status LastGood::keep(std::int64_t step) {
   return {};
 }
 
+Status LastGood::agree() {
+  const std::vector<std::int64_t> steps = TRY(of_all_ranks(step_));
+  if (std::all_of(steps.begin(), steps.end(), [&](std::int64_t step) { return step == step_; })) return {};
+  states_.clear();
+  step_ = job_.steps_before();
+  return {};
+}
+
 Status LastGood::go_back_to(std::int64_t step, const std::stop_token& stop) {
   while (job_.pending() > 0) TRY(job_.collect());
   TRY(states_.empty() ? job_.executor().reset() : job_.executor().restore(states_));
   for (std::int64_t next = step_ + 1; next <= step; ++next) {
-    if (stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+    if (TRY(on_any_rank(stop.stop_requested()))) return Error{Errc::interrupted, "interrupted"};
     TRY(job_.step(next));
   }
   return {};
@@ -54,9 +63,10 @@ Status LastGood::go_back_to(std::int64_t step, const std::stop_token& stop) {
 Result<LastGood::Found> LastGood::before(std::int64_t failed, const std::stop_token& stop) {
   TRY(go_back_to(step_, stop));
   Found found{step_, copied(TRY(job_.result_views()))};
-  for (std::int64_t step = step_ + 1; step < failed && !stop.stop_requested(); ++step) {
+  for (std::int64_t step = step_ + 1; step < failed; ++step) {
+    if (TRY(on_any_rank(stop.stop_requested()))) break;
     TRY(job_.step(step));
-    if (!TRY(finite_.finite(TRY(job_.parameter_views())))) break;
+    if (!TRY(on_all_ranks(TRY(finite_.finite(TRY(job_.parameter_views())))))) break;
     found = {step, copied(TRY(job_.result_views()))};
   }
   return found;

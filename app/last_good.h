@@ -5,6 +5,9 @@
 // before are found again by running the steps once more: from the start, or from a copy of all states that is
 // taken now and then. A copy costs memory as large as the states, and at most 1 % of the time. The start is
 // in the model's file, which must not have been written over since (a new file under its name is no harm).
+//
+// Several ranks go back together: all take copies after the same step, and all call what goes back. A copy that one of them has
+// no memory for is none, and a stop that one of them was asked for is one of all.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +42,7 @@ class LastGood {
   Result<Found> before(std::int64_t failed, const std::stop_token& stop);
   // The job's states are those after `step` then, which before() found or one before it. Errc::interrupted: a stop.
   Status go_back_to(std::int64_t step, const std::stop_token& stop);
+  Status agree();  // with the other ranks on where they can go back to, once before they do
   std::int64_t first_step() const { return step_; }  // to which it can go back
 
  private:

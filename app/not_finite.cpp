@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
+#include "app/rank_message.h"
+#include "app/ranks.h"
 #include "engine/base/text.h"
+#include "engine/ops/collectives/exchanges.h"
 
 namespace gradloom {
 namespace {
@@ -36,6 +40,12 @@ class NotFiniteSearch {
     if (micro != micro_) ranges_.clear();  // other contents
     micro_ = micro;
     const Node& node = graph_.nodes[job_.compiled().plan.steps[static_cast<std::size_t>(plan_step)].node];
+    if (found_) return true;  // the rest of a step that is made whole
+    if (is_exchange(*node.op)) {
+      // Other ranks' numbers, and perhaps not there before somebody waits for them.
+      for (const ValueId id : node.outputs) ranges_.erase(id);
+      return true;
+    }
     if (!after) {
       for (const ValueId id : node.inputs)
         if (TRY(look_at(id)) && !TRY(judge_source(id))) return false;
@@ -148,13 +158,16 @@ OperandRange range_of(const std::string& name, const Tensor& tensor) {
 Result<std::optional<NotFinite>> find_not_finite(Job& job, std::int64_t step, const UsualKernels* usual,
                                                  UsualKernels* met) {
   NotFiniteSearch search(job, step, usual, met);
-  TRY(job.observe(step, [&](std::int32_t plan_step, std::int64_t micro, bool after) {
-    return search.look(plan_step, micro, after);
+  const bool whole = World::current() != nullptr;
+  TRY(job.observe(step, [&](std::int32_t plan_step, std::int64_t micro, bool after) -> Result<bool> {
+    return TRY(search.look(plan_step, micro, after)) || whole;
   }));
   return search.found();
 }
 
-Json not_finite_json(const NotFinite& found) {
+namespace {
+
+Json json_of(const NotFinite& found) {
   Json json = {{"step", found.step}, {"micro", found.micro}, {"plan_step", found.plan_step}};
   const KernelInfo& k = found.kernel;
   json["op"] = k.op;
@@ -169,7 +182,7 @@ Json not_finite_json(const NotFinite& found) {
   return json;
 }
 
-std::string not_finite_text(const NotFinite& found) {
+std::string text_of(const NotFinite& found) {
   const KernelInfo& k = found.kernel;
   if (found.plan_step < 0)
     return "what step " + std::to_string(found.step) + " was given is not finite: " + k.op + " " +
@@ -186,6 +199,31 @@ std::string not_finite_text(const NotFinite& found) {
          escaped(k.kernel) + " of node " + escaped(k.node) + " (" + k.op + ", " + k.phase +
          (nodes.empty() ? "" : ", ONNX node " + nodes) + ") made " + list_text(found.outputs) + " out of " +
          list_text(found.inputs);
+}
+
+}  // namespace
+
+NotFiniteReport not_finite_report(const NotFinite& found) { return {json_of(found), text_of(found)}; }
+
+Result<std::optional<NotFiniteReport>> first_report(const std::optional<NotFinite>& found) {
+  // Of two in the same step of their plans the lower rank's.
+  constexpr std::int64_t kNothing = std::numeric_limits<std::int64_t>::max(),
+                         kMostSteps = std::int64_t{1} << 32;
+  const std::vector<std::int64_t> places =
+      TRY(of_all_ranks(found ? found->micro * kMostSteps + found->plan_step + 1 : kNothing));
+  const auto first = std::min_element(places.begin(), places.end());
+  if (*first == kNothing) return std::optional<NotFiniteReport>();
+  RankMessage mine;
+  if (found) {
+    mine.add(json_of(*found).dump());
+    mine.add(text_of(*found));
+  }
+  const auto rank = static_cast<std::size_t>(first - places.begin());
+  RankMessage told(TRY(bytes_of_rank(rank, mine.bytes())));
+  NotFiniteReport report{Json::parse(told.text()), ""};
+  report.json["rank"] = rank;
+  report.text = "rank " + std::to_string(rank) + ": " + told.text();
+  return std::optional(std::move(report));
 }
 
 }  // namespace gradloom

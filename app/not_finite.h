@@ -4,6 +4,9 @@
 //
 // Infinite numbers may belong there: masks hold -inf. What a step that went well had too is no finding; of the rest
 // NaN and +inf count first, and -inf where nothing else is found.
+//
+// Several ranks run the step together, to its end, since each waits for what the others send. What came from others is no kernel's
+// doing: the rank whose numbers went bad first finds its kernel, and tells the others.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +42,19 @@ struct NotFinite {
 // Kernels (by plan step) that made what is not finite out of what is, in a step that went well.
 using UsualKernels = std::set<std::int32_t>;
 
-// Runs the job's next step. Nothing: all it read and made is finite, or was in `usual`. `usual` null: nothing is
+// Runs the job's next step, on all ranks. Nothing: all it read and made is finite, or was in `usual`. `usual` null: nothing is
 // sought. `met`: gets all such kernels, and the step is made whole.
 Result<std::optional<NotFinite>> find_not_finite(Job& job, std::int64_t step, const UsualKernels* usual,
                                                  UsualKernels* met = nullptr);
 
-Json not_finite_json(const NotFinite& found);
-std::string not_finite_text(const NotFinite& found);  // one line, names escaped
+// What is told of it: a JSON object and one line, names escaped.
+struct NotFiniteReport {
+  Json json;
+  std::string text;
+};
+NotFiniteReport not_finite_report(const NotFinite& found);
+// Of several ranks, which all call: of the first in the step that one of them has found, on each of them, with that rank. Nothing: none
+// has found any.
+Result<std::optional<NotFiniteReport>> first_report(const std::optional<NotFinite>& found);
 
 }  // namespace gradloom

@@ -11,6 +11,7 @@
 #include "engine/ops/training/optimizer_inputs.h"
 #include "engine/plan/plan.h"
 #include "engine/ranks/world.h"
+#include "engine/train/optimizers.h"
 #include "passes/zero.h"
 
 namespace gradloom {
@@ -52,10 +53,17 @@ std::map<ValueId, std::int32_t> makers(const Compiled& c) {
   return steps;
 }
 
+// Of so many bytes of a parameter those of `count` elements.
+std::int64_t bytes_of_part(std::int64_t bytes, std::int64_t count, std::int64_t elements) {
+  return zero_bytes({elements, bytes, true}, {0, 0, count, 0});
+}
+
 }  // namespace
 
 PeakPrediction::PeakPrediction(const Prepared& prepared) {
   const std::optional<Compiled> whole = without_zero(prepared);
+  const TrainSpec& train = prepared.options.train;
+  cut_ = update_reach(optimizer_def(train.optimizer.kind).name) == UpdateReach::element && !train.low_weights;
   const Compiled& c = whole ? *whole : prepared.compiled;
   live_.assign(c.plan.steps.size() + 1, 0);
   for (const Buffer& buffer : c.plan.buffers)
@@ -84,7 +92,8 @@ void PeakPrediction::read_states(const Compiled& c) {
     if (value != kNone)
       bytes[find_value(graph, state.parameter)] += static_cast<std::int64_t>(byte_size(graph.type(value)));
   }
-  for (const auto& [parameter, of_parameter] : bytes) trained_.push_back({.state_bytes = of_parameter});
+  for (const auto& [parameter, of_parameter] : bytes)
+    trained_.push_back({element_count(graph.type(parameter).shape), of_parameter});
 }
 
 void PeakPrediction::read_exchanges(const Compiled& c) {
@@ -145,51 +154,54 @@ void PeakPrediction::read_gradients(const Compiled& c) {
   }
 }
 
-std::vector<std::int64_t> PeakPrediction::owners(Stage stage, std::int64_t ranks) const {
-  std::vector<std::int64_t> bytes;
-  for (const Trained& t : trained_)
-    bytes.push_back(t.state_bytes + (stage == Stage::gradients ? t.bytes : 0));
+std::vector<PeakPrediction::Shares> PeakPrediction::shares(Stage stage, std::int64_t ranks) const {
   // Pass zero knows only those that have something to divide.
-  std::vector<std::int64_t> some;
-  for (const std::int64_t b : bytes)
-    if (b > 0) some.push_back(b);
-  const std::vector<std::int64_t> of_some = zero_owners(some, ranks);
-  std::vector<std::int64_t> all;
-  std::size_t next = 0;
-  for (const std::int64_t b : bytes) all.push_back(b > 0 ? of_some[next++] : -1);
-  return all;
+  std::vector<ZeroItem> items;
+  std::vector<std::size_t> places;
+  Shares none(trained_.size());
+  for (std::size_t i = 0; i < trained_.size() && stage != Stage::none; ++i) {
+    const Trained& t = trained_[i];
+    const std::int64_t bytes = t.state_bytes + (stage == Stage::gradients ? t.bytes : 0);
+    if (bytes == 0) continue;
+    items.push_back({t.elements, bytes, cut_});
+    places.push_back(i);
+    none[i].divided = true;
+  }
+  std::vector<Shares> of_rank(static_cast<std::size_t>(ranks), none);
+  for (const OwnedPart& part : zero_shares(items, ranks))
+    of_rank[static_cast<std::size_t>(part.owner)][places[part.tensor]].count = part.count;
+  return of_rank;
 }
 
-void PeakPrediction::add_gradients(Stage stage, const std::vector<std::int64_t>& owners, std::int64_t rank,
-                                   std::vector<std::int64_t>& changes) const {
+void PeakPrediction::add_gradients(Stage stage, const Shares& own, std::vector<std::int64_t>& changes) const {
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     const Trained& t = trained_[i];
-    if (t.bytes == 0 || owners[i] < 0) continue;
-    const std::int32_t waited = exchanges_[t.exchange].last;
-    // What goes to its owner is not made in place.
-    if (owners[i] == rank && stage == Stage::gradients && t.in_place)
-      add(changes, t.begun, waited, t.buffer_bytes);
-    if (owners[i] == rank) continue;
-    const std::int32_t gone = stage == Stage::states ? t.needed + 1 : t.in_place ? waited + 1 : t.begun;
-    add(changes, gone, t.last, -t.buffer_bytes);
+    if (t.bytes == 0 || !own[i].divided) continue;
+    if (stage == Stage::states) {
+      if (own[i].count == 0) add(changes, t.needed + 1, t.last, -t.buffer_bytes);
+      continue;
+    }
+    // What goes to its owners is not made in place.
+    const std::int64_t kept = aligned_bytes(bytes_of_part(t.bytes, own[i].count, t.elements));
+    add(changes, t.begun, t.last, kept);
+    add(changes, t.in_place ? exchanges_[t.exchange].last + 1 : t.begun, t.last, -t.buffer_bytes);
   }
 }
 
-void PeakPrediction::add_workspaces(Stage stage, const std::vector<std::int64_t>& owners, std::int64_t rank,
-                                    std::int64_t ranks, std::vector<std::int64_t>& changes) const {
-  std::vector<std::int64_t> own(exchanges_.size(), 0), reduced(exchanges_.size(), 0);  // elements
+void PeakPrediction::add_workspaces(Stage stage, const Shares& own, std::int64_t ranks,
+                                    std::vector<std::int64_t>& changes) const {
+  std::vector<std::int64_t> kept(exchanges_.size(), 0), reduced(exchanges_.size(), 0);  // elements
   for (std::size_t i = 0; i < trained_.size() && stage == Stage::gradients; ++i) {
     const Trained& t = trained_[i];
-    if (t.bytes == 0 || owners[i] < 0) continue;
-    const std::int64_t count = t.bytes / static_cast<std::int64_t>(dtype_bytes(exchanges_[t.exchange].type));
-    reduced[t.exchange] += count;
-    if (owners[i] == rank) own[t.exchange] += count;
+    if (t.bytes == 0 || !own[i].divided) continue;
+    reduced[t.exchange] += t.elements;
+    kept[t.exchange] += own[i].count;
   }
   for (std::size_t k = 0; k < exchanges_.size(); ++k) {
     const Exchange& e = exchanges_[k];
     std::int64_t bytes = World::mean_workspace_bytes(e.type, e.count - reduced[k], static_cast<int>(ranks));
     if (reduced[k] > 0) {
-      const std::vector<std::int64_t> counts{own[k], reduced[k] - own[k]};
+      const std::vector<std::int64_t> counts{kept[k], reduced[k] - kept[k]};
       const std::vector<int> of{0, 1};
       bytes = std::max(bytes, World::reduce_workspace_bytes(e.type, counts, of, 0, static_cast<int>(ranks)));
     }
@@ -198,18 +210,18 @@ void PeakPrediction::add_workspaces(Stage stage, const std::vector<std::int64_t>
 }
 
 std::int64_t PeakPrediction::peak_of(Stage stage, std::int64_t ranks) const {
-  const std::vector<std::int64_t> of =
-      stage == Stage::none ? std::vector<std::int64_t>(trained_.size(), 0) : owners(stage, ranks);
+  std::vector<Shares> all = shares(stage, ranks);
+  std::sort(all.begin(), all.end());  // many ranks are alike
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   std::int64_t most = 0;
-  // Ranks that own nothing are alike: the last of them stands for all.
-  const std::int64_t last = std::min(ranks - 1, static_cast<std::int64_t>(trained_.size()));
-  for (std::int64_t rank = 0; rank <= (stage == Stage::none ? 0 : last); ++rank) {
+  for (const Shares& own : all) {
     std::vector<std::int64_t> changes = live_;
     std::int64_t states = 0;
     for (std::size_t i = 0; i < trained_.size(); ++i)
-      if (stage == Stage::none || of[i] == rank || of[i] < 0) states += trained_[i].state_bytes;
-    if (stage != Stage::none) add_gradients(stage, of, rank, changes);
-    add_workspaces(stage, of, rank, ranks, changes);
+      states += own[i].divided ? bytes_of_part(trained_[i].state_bytes, own[i].count, trained_[i].elements)
+                               : trained_[i].state_bytes;
+    if (stage != Stage::none) add_gradients(stage, own, changes);
+    add_workspaces(stage, own, ranks, changes);
     const double arena = static_cast<double>(live_bytes(changes)) * waste_;
     most = std::max(most, others_bytes_ + states + static_cast<std::int64_t>(std::ceil(arena)));
   }

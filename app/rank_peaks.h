@@ -1,11 +1,13 @@
 // What a rank's plan is predicted to take on other numbers of ranks: of the rank that has most.
 //
 // From the lifetimes of a plan whose ranks keep all of the optimizer's states. With pass zero a rank keeps the states of its own
-// parameters; gradients of the others live until their exchange is waited for, or the norm of all has read them (stage 1), or are not
-// there at all (stage 2); and what exchanges need beside them changes with the number of ranks.
+// parameters or parts of them; gradients of which it owns nothing live until their exchange is waited for, or the norm of all has read
+// them (stage 1), or it gets its part alone (stage 2); and what exchanges need beside them changes with the number of ranks.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <vector>
 
 #include "app/job.h"
 
@@ -25,7 +27,7 @@ class PeakPrediction {
  private:
   // A parameter that is trained.
   struct Trained {
-    std::int64_t state_bytes = 0;
+    std::int64_t elements = 0, state_bytes = 0;
     // Of its gradient's mean; 0: it has none of its own.
     std::int64_t bytes = 0, buffer_bytes = 0;
     std::size_t exchange = 0;
@@ -43,13 +45,20 @@ class PeakPrediction {
   void read_states(const Compiled& compiled);
   void read_exchanges(const Compiled& compiled);
   void read_gradients(const Compiled& compiled);
+  // What one rank owns of a parameter.
+  struct Share {
+    bool divided = false;    // false: every rank keeps all
+    std::int64_t count = 0;  // elements
+    auto operator<=>(const Share&) const = default;
+  };
+  using Shares = std::vector<Share>;
+  std::vector<Shares> shares(Stage stage, std::int64_t ranks) const;  // by rank
   std::int64_t peak_of(Stage stage, std::int64_t ranks) const;
-  void add_gradients(Stage stage, const std::vector<std::int64_t>& owners, std::int64_t rank,
-                     std::vector<std::int64_t>& changes) const;
-  void add_workspaces(Stage stage, const std::vector<std::int64_t>& owners, std::int64_t rank,
-                      std::int64_t ranks, std::vector<std::int64_t>& changes) const;
-  std::vector<std::int64_t> owners(Stage stage, std::int64_t ranks) const;
+  void add_gradients(Stage stage, const Shares& own, std::vector<std::int64_t>& changes) const;
+  void add_workspaces(Stage stage, const Shares& own, std::int64_t ranks,
+                      std::vector<std::int64_t>& changes) const;
 
+  bool cut_ = false;              // whether the optimizer updates ranges of parameters
   std::vector<Trained> trained_;  // in the order in which pass zero shares them out
   std::vector<Exchange> exchanges_;
   std::vector<std::int64_t> live_;  // changes of the arena's live bytes, by step

@@ -36,6 +36,60 @@ void make_silent(TrainRequest& request, CommandContext& context) {
 // Open MPI kills ranks a second after it asked them to end, ours three (app/mpirun.cpp).
 constexpr std::chrono::milliseconds kPatience{500}, kLocalPatience{1500};
 
+// ---- states that ranks keep apart --------------------------------------------------------------------------
+
+void add_part(RankMessage& message, const std::string& name, const StatePart& part) {
+  message.add(name);
+  message.add(static_cast<std::int64_t>(part.contents.dtype()));
+  message.add(static_cast<std::int64_t>(part.whole.size()));
+  for (const std::int64_t dim : part.whole) message.add(dim);
+  message.add(part.begin);
+  message.add(part.contents.count());
+  message.add_bytes(part.contents.data(), part.contents.bytes());
+}
+
+StatePart next_part(RankMessage& message) {
+  const auto type = static_cast<DType>(message.number());
+  StatePart part;
+  part.whole.resize(static_cast<std::size_t>(message.number()));
+  for (std::int64_t& dim : part.whole) dim = message.number();
+  part.begin = message.number();
+  const std::int64_t count = message.number();
+  const bool all = count == element_count(part.whole);
+  part.contents = Tensor(type, all ? part.whole : Shape{count});
+  const std::span<const std::byte> contents = message.bytes_next();
+  CHECK(contents.size() == part.contents.bytes(), "a state of another rank is not whole");
+  std::memcpy(part.contents.mutable_data(), contents.data(), contents.size());
+  return part;
+}
+
+// Parts become the tensors that they are of.
+class JoinedStates {
+ public:
+  void add(const std::string& name, StatePart part) {
+    const std::int64_t count = part.contents.count();
+    if (count == element_count(part.whole)) {  // the same on several ranks, or on one alone
+      tensors_.emplace(name, std::move(part.contents));
+      return;
+    }
+    const auto [at, fresh] = tensors_.try_emplace(name);
+    if (fresh) at->second = Tensor(part.contents.dtype(), part.whole);
+    const std::size_t width = dtype_bytes(part.contents.dtype());
+    std::memcpy(
+        static_cast<std::byte*>(at->second.mutable_data()) + static_cast<std::size_t>(part.begin) * width,
+        part.contents.data(), part.contents.bytes());
+    left_.try_emplace(name, element_count(part.whole)).first->second -= count;
+  }
+  std::map<std::string, Tensor> take() {
+    for (const auto& [name, left] : left_) CHECK(left == 0, "a state is not whole on all ranks together");
+    return std::move(tensors_);
+  }
+
+ private:
+  std::map<std::string, Tensor> tensors_;
+  std::map<std::string, std::int64_t> left_;  // elements of those that come in parts
+};
+
 using LeaveWorld = std::function<Status(const Status& mine)>;
 
 // Meets the other ranks; `work` leaves them.
@@ -123,12 +177,30 @@ Result<std::vector<std::int64_t>> of_all_ranks(std::int64_t mine) {
 
 Result<bool> as_rank_0(bool mine) { return TRY(of_all_ranks(mine ? 1 : 0))[0] != 0; }
 
+Result<bool> on_all_ranks(bool mine) {
+  const std::vector<std::int64_t> all = TRY(of_all_ranks(mine ? 1 : 0));
+  return std::all_of(all.begin(), all.end(), [](std::int64_t one) { return one != 0; });
+}
+
+Result<bool> on_any_rank(bool mine) { return !TRY(on_all_ranks(!mine)); }
+
+Result<std::vector<std::byte>> bytes_of_rank(std::size_t rank, std::vector<std::byte> mine) {
+  World* const world = World::current();
+  if (world == nullptr) return mine;
+  const std::vector<std::int64_t> sizes = TRY(world->exchange(static_cast<std::int64_t>(mine.size())));
+  mine.resize(static_cast<std::size_t>(sizes[rank]));
+  const std::vector<World::Block> blocks{{mine.data(), sizes[rank], static_cast<int>(rank)}};
+  TRY(world->share(blocks));
+  return mine;
+}
+
 Result<NextStep> agree_on_next_step(const NextStep& mine) {
-  constexpr std::int64_t kStop = 1, kTimes = 2, kCheckpoint = 4;
-  const std::vector<std::int64_t> all = TRY(of_all_ranks((mine.stop ? kStop : 0) | (mine.timed ? kTimes : 0) |
-                                                         (mine.checkpoint ? kCheckpoint : 0)));
+  constexpr std::int64_t kStop = 1, kTimes = 2, kCheckpoint = 4, kCopy = 8;
+  const std::vector<std::int64_t> all =
+      TRY(of_all_ranks((mine.stop ? kStop : 0) | (mine.timed ? kTimes : 0) |
+                       (mine.checkpoint ? kCheckpoint : 0) | (mine.copy ? kCopy : 0)));
   return NextStep{std::any_of(all.begin(), all.end(), [](std::int64_t one) { return (one & kStop) != 0; }),
-                  (all[0] & kTimes) != 0, (all[0] & kCheckpoint) != 0};
+                  (all[0] & kTimes) != 0, (all[0] & kCheckpoint) != 0, (all[0] & kCopy) != 0};
 }
 
 bool keeps_states_apart(const Job& job) {
@@ -138,33 +210,31 @@ bool keeps_states_apart(const Job& job) {
          });
 }
 
-Status gather_states(std::map<std::string, Tensor>& states) {
+Result<std::map<std::string, Tensor>> joined(StateParts all) {
+  std::map<std::string, Tensor> states;
+  for (auto& [name, part] : all) states.emplace(name, std::move(part.contents));
+  return states;
+}
+
+Result<std::map<std::string, Tensor>> gather_states(StateParts mine) {
   World* const world = World::current();
-  if (world == nullptr) return {};
-  RankMessage mine;
-  for (const auto& [name, tensor] : states) {
-    if (world->rank() == 0) break;  // they are there
-    mine.add(name);
-    mine.add(static_cast<std::int64_t>(tensor.dtype()));
-    mine.add(static_cast<std::int64_t>(tensor.shape().size()));
-    for (const std::int64_t dim : tensor.shape()) mine.add(dim);
-    mine.add_bytes(tensor.data(), tensor.bytes());
+  if (world == nullptr) return joined(std::move(mine));
+  RankMessage message;
+  JoinedStates states;
+  for (auto& [name, part] : mine) {
+    if (world->rank() == 0)
+      states.add(name, std::move(part));
+    else
+      add_part(message, name, part);
   }
-  for (World::Bytes& bytes : TRY(world->gather(mine.bytes()))) {
+  for (World::Bytes& bytes : TRY(world->gather(message.bytes()))) {
     RankMessage theirs(std::move(bytes));
     while (theirs.left() > 0) {
       const std::string name = theirs.text();
-      const auto type = static_cast<DType>(theirs.number());
-      Shape shape(static_cast<std::size_t>(theirs.number()));
-      for (std::int64_t& dim : shape) dim = theirs.number();
-      Tensor tensor(type, shape);
-      const std::span<const std::byte> contents = theirs.bytes_next();
-      CHECK(contents.size() == tensor.bytes(), "a state of another rank is not whole");
-      std::memcpy(tensor.mutable_data(), contents.data(), contents.size());
-      states.emplace(name, std::move(tensor));
+      states.add(name, next_part(theirs));
     }
   }
-  return {};
+  return world->rank() == 0 ? states.take() : std::map<std::string, Tensor>();
 }
 
 }  // namespace gradloom

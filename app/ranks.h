@@ -38,14 +38,28 @@ struct NextStep {
   bool stop = false;        // one was asked to stop
   bool timed = false;       // rank 0's session takes its times
   bool checkpoint = false;  // rank 0 writes one
+  bool copy = false;        // rank 0 finds that it is time for a copy of the states (last_good.h)
 };
 Result<NextStep> agree_on_next_step(const NextStep& mine);
 Result<bool> as_rank_0(bool mine);  // what rank 0 says
+Result<bool> on_all_ranks(bool mine);
+Result<bool> on_any_rank(bool mine);
+// What one rank has to say, at all of them.
+Result<std::vector<std::byte>> bytes_of_rank(std::size_t rank, std::vector<std::byte> mine);
 
 // Each rank keeps the optimizer's states of some parameters alone (pass zero), and has a plan of its own for that.
 bool keeps_states_apart(const Job& job);
-// The same at rank 0 from all ranks, by the names of a checkpoint.
-Status gather_states(std::map<std::string, Tensor>& states);
+// What a rank has of a state: the elements from `begin` on of a tensor of this shape; as that tensor, if it has all of them.
+struct StatePart {
+  Tensor contents;
+  Shape whole;
+  std::int64_t begin = 0;
+};
+using StateParts = std::map<std::string, StatePart>;  // by the names of a checkpoint
+// The states at rank 0, from all ranks; nothing at the others.
+Result<std::map<std::string, Tensor>> gather_states(StateParts mine);
+// Of one rank that has all.
+Result<std::map<std::string, Tensor>> joined(StateParts all);
 // Everybody's number, at every rank; with one rank its own.
 Result<std::vector<std::int64_t>> of_all_ranks(std::int64_t mine);
 

@@ -91,9 +91,8 @@ Status TrainRun::begin() {
   if (evaluation_ && evaluated_before_) evaluation_->early_stop().restore(*evaluated_before_);
   checkpoints_->resumed(evaluated_before_);
   // Copies of states cost memory: they are for who has asked that something be kept.
-  // Going back to one would need all ranks.
   const bool kept = options_.files.wanted() || !options_.checkpoints.folder.empty();
-  if (kept && job_->recipe().ranks == 1) last_good_.emplace(*job_);
+  if (TRY(as_rank_0(kept))) last_good_.emplace(*job_);
   next_ = job_->steps_before() + 1;
   if (next_ > job_->recipe().steps)
     context_.out.note("nothing is left to do: the checkpoint is after step " +
@@ -135,13 +134,14 @@ Status TrainRun::run_steps() {
 
 Result<bool> TrainRun::advance() {
   const std::int64_t step = last_step() + 1;
-  const NextStep next = TRY(agree_on_next_step({context_.stop.stop_requested() || context_.out.reader_gone(),
-                                                times(step), checkpoints_->due(step - 1)}));
+  const NextStep next =
+      TRY(agree_on_next_step({context_.stop.stop_requested() || context_.out.reader_gone(), times(step),
+                              checkpoints_->due(step - 1), last_good_ && last_good_->due()}));
   const bool stop = next.stop;
   agreed_times_ = next.timed;
   if (!stop && evaluation_ && evaluation_->due(step - 1)) TRY(evaluate(step - 1));
   if (!stop && enough()) return false;
-  const bool copy = !stop && last_good_ && last_good_->due();
+  const bool copy = !stop && next.copy;
   if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
   // Nothing is pending then: submit_ahead waits there.
   if (!stop && next.checkpoint) checkpoints_->write(*job_, step - 1);
@@ -316,8 +316,8 @@ std::vector<SavedFile> TrainRun::save(const Status& steps) {
 
 Result<LastGood::Found> TrainRun::trained() {
   if (not_finite_step_ > 0) {
-    if (!last_good_)
-      return Error{Errc::numeric, "several ranks keep no copy of those before: use --checkpoint"};
+    if (!found_ && job_->recipe().ranks > 1)  // all of them would have to go back
+      return Error{Errc::numeric, "those before were not found again"};
     if (!found_) found_ = TRY(last_good_->before(not_finite_step_, context_.stop));
     return std::move(*found_);
   }
@@ -339,15 +339,16 @@ Status TrainRun::replayed(const Status& steps) {
 // than kReplayNs. The step before tells what is not finite in this model anyway.
 Result<std::string> TrainRun::find_operator() {
   constexpr std::int64_t kReplayNs = 60'000'000'000;
-  if (!job_->uses_own_plan()) return Error{Errc::numeric, "its batch was of other sizes than the job's"};
-  if (job_->recipe().ranks > 1) return Error{Errc::numeric, "several ranks made it"};
+  if (!TRY(on_all_ranks(job_->uses_own_plan())))
+    return Error{Errc::numeric, "its batch was of other sizes than the job's"};
   if (!last_good_) {
-    if (monotonic_ns() - started_ns_ > kReplayNs)
+    if (TRY(as_rank_0(monotonic_ns() - started_ns_ > kReplayNs)))
       return Error{Errc::numeric,
                    "it would have to begin at the start (--checkpoint and --save-params keep a "
                    "copy of the states every 10 s)"};
     last_good_.emplace(*job_);
   }
+  TRY(last_good_->agree());
   found_ = TRY(last_good_->before(not_finite_step_, context_.stop));
   const std::int64_t good = found_->step;
   UsualKernels usual;
@@ -358,11 +359,16 @@ Result<std::string> TrainRun::find_operator() {
     TRY(last_good_->go_back_to(good, context_.stop));
   }
   for (std::int64_t step = good + 1; step <= not_finite_step_; ++step) {
-    if (context_.stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
-    const auto found = TRY(find_not_finite(*job_, step, &usual));
-    if (!found) continue;
-    context_.out.object({{"not_finite", not_finite_json(*found)}});
-    return not_finite_text(*found);
+    if (TRY(on_any_rank(context_.stop.stop_requested()))) return Error{Errc::interrupted, "interrupted"};
+    const std::optional<NotFinite> mine = TRY(find_not_finite(*job_, step, &usual));
+    std::optional<NotFiniteReport> report;
+    if (job_->recipe().ranks > 1)
+      report = TRY(first_report(mine));
+    else if (mine)
+      report = not_finite_report(*mine);
+    if (!report) continue;
+    context_.out.object({{"not_finite", report->json}});
+    return report->text;
   }
   return std::string("replayed kernel by kernel, every result is finite or was before");
 }

@@ -1,6 +1,7 @@
 #include "app/training_state.h"
 
 #include <cmath>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "engine/base/names.h"
 #include "engine/base/text.h"
 #include "engine/train/eight_bit.h"
+#include "engine/train/state_ranges.h"
 #include "engine/train/weight_copies.h"
 
 namespace gradloom {
@@ -43,14 +45,15 @@ bool is_of_loss_scaling(const TrainState& state) {
          (state.name == kScale || state.name == kGood || state.name == kSkipped || state.name == kMade);
 }
 
-struct Kept {
+struct KeptState {
   std::string key;  // in the checkpoint
   ValueId id;
-  const TrainState* state = nullptr;  // null: of another kind
+  const TrainState* state = nullptr;       // null: of another kind
+  std::optional<ElementRange> range = {};  // of the parameter's elements, where others are on other ranks
 };
 
 // The states of the step that are not the model's own.
-std::vector<Kept> kept_states(const ImportedModel& model, const Compiled& compiled) {
+std::vector<KeptState> kept_states(const ImportedModel& model, const Compiled& compiled) {
   const Graph& graph = compiled.train.graph;
   std::set<std::string_view> own;
   for (const ValueId id : graph.parameters) own.insert(graph.values[id].name);
@@ -59,7 +62,8 @@ std::vector<Kept> kept_states(const ImportedModel& model, const Compiled& compil
   std::map<std::string_view, const TrainState*> listed;
   for (const TrainState& state : compiled.train.states) listed[state.value] = &state;
   const std::map<ValueId, ValueId> copies = weight_copies(graph);
-  std::vector<Kept> kept;
+  const std::map<ValueId, ElementRange> ranges = state_ranges(graph);
+  std::vector<KeptState> kept;
   for (const Update& u : graph.updates) {
     if (copies.count(u.state) != 0) continue;
     const std::string& name = graph.values[u.state].name;
@@ -68,6 +72,7 @@ std::vector<Kept> kept_states(const ImportedModel& model, const Compiled& compil
     if (own.count(name) != 0 || (state != nullptr && !state->remembered)) continue;
     const bool named = state != nullptr && !state->parameter.empty();
     kept.push_back({named ? key_of(*state) : name, u.state, state});
+    if (const auto range = ranges.find(u.state); range != ranges.end()) kept.back().range = range->second;
   }
   return kept;
 }
@@ -96,7 +101,7 @@ Status set_loss_scaling(const OptimizerFile& from, const TrainState& state, Valu
 }
 
 // What a file calls a state: its key or, where it is of a tied weight, that of the other name.
-std::string key_in(const OptimizerFile& from, const Kept& kept, const ImportedModel& model) {
+std::string key_in(const OptimizerFile& from, const KeptState& kept, const ImportedModel& model) {
   const auto is_there = [&](const std::string& key) {
     return from.tensors.count(key) != 0 || from.tensors.count(codes_of(key)) != 0;
   };
@@ -110,7 +115,7 @@ std::string key_in(const OptimizerFile& from, const Kept& kept, const ImportedMo
 
 // The state in the file as this training keeps it: what is of 8 bits in one of both is encoded or decoded. The names that it has
 // there are added to `known`.
-Result<Tensor> contents_of(const OptimizerFile& from, const Kept& kept, const std::string& key,
+Result<Tensor> contents_of(const OptimizerFile& from, const KeptState& kept, const std::string& key,
                            const Graph& graph, std::set<std::string>& known) {
   const Type& type = graph.type(kept.id);
   const auto read = [&](const std::string& name, const Type& expected) -> Result<Tensor> {
@@ -121,20 +126,54 @@ Result<Tensor> contents_of(const OptimizerFile& from, const Kept& kept, const st
     return tensor_as(it->second, expected, from.path + ": '" + escaped(name) + "'");
   };
   const bool encoded = kept.state != nullptr && kept.state->encoded;
-  const Shape shape = encoded ? parameter_shape(graph, *kept.state) : type.shape;
+  const Shape shape = encoded || kept.range ? parameter_shape(graph, *kept.state) : type.shape;
   if (kept.state != nullptr && from.tensors.count(key) == 0 && from.tensors.count(codes_of(key)) != 0) {
-    const EightBitState state{TRY(read(codes_of(key), codes_type(shape))),
-                              TRY(read(scales_of(key), scales_type(shape)))};
+    EightBitState state{TRY(read(codes_of(key), codes_type(shape))),
+                        TRY(read(scales_of(key), scales_type(shape)))};
+    if (kept.range) state = TRY(elements_of(state, *kept.range));
     return encoded ? TRY(joined_state(state)) : TRY(decoded_state(state, kept.state->range)).cast(type.dtype);
   }
-  if (!encoded) return read(key, type);
-  return encoded_state(TRY(read(key, {DType::f32, shape})), kept.state->range);
+  Tensor numbers = TRY(read(key, {encoded ? DType::f32 : type.dtype, shape}));
+  if (kept.range) numbers = TRY(elements_of(numbers, *kept.range));
+  return encoded ? encoded_state(numbers, kept.state->range) : numbers;
 }
 
 // How many updates a tensor of one number says were made; -1: it is no such count.
 std::int64_t count_in(const Tensor& tensor) {
   const double count = tensor.at(0);
   return count >= 0 && count <= 0x1p52 && count == std::floor(count) ? static_cast<std::int64_t>(count) : -1;
+}
+
+// What this rank has of a state, by names of a checkpoint.
+void add_parts(const KeptState& kept, Tensor contents, const Graph& graph, StateParts& parts) {
+  const std::int64_t begin = kept.range ? kept.range->begin : 0;
+  if (kept.state == nullptr || !kept.state->encoded) {
+    const Shape whole = kept.range ? parameter_shape(graph, *kept.state) : contents.shape();
+    parts[kept.key] = {std::move(contents), whole, begin};
+    return;
+  }
+  const Shape shape = parameter_shape(graph, *kept.state);
+  EightBitState split = split_state(contents, kept.range ? Shape{kept.range->count} : shape);
+  parts[codes_of(kept.key)] = {std::move(split.codes), codes_type(shape).shape, begin};
+  parts[scales_of(kept.key)] = {std::move(split.scales), scales_type(shape).shape,
+                                scale_blocks_of({begin, 0}).begin};
+}
+
+// What loss scaling keeps.
+Status read_loss_scaling(const Job& job, const std::vector<KeptState>& kept, Checkpoint& c) {
+  LossScaleState scale;
+  bool scaled = false;
+  for (const KeptState& one : kept) {
+    if (one.state == nullptr || !is_of_loss_scaling(*one.state)) continue;
+    const Tensor contents = TRY(job.state_view(one.id));
+    scaled = true;
+    if (one.state->name == kScale) scale.scale = contents.at(0);
+    if (one.state->name == kGood) scale.good_steps = contents.int_at(0);
+    if (one.state->name == kSkipped) scale.skipped_steps = contents.int_at(0);
+    if (one.state->name == kMade) c.made_steps = contents.int_at(0);
+  }
+  if (scaled) c.loss_scale = scale;
+  return {};
 }
 
 }  // namespace
@@ -150,33 +189,20 @@ Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
   if (!job.algorithms().empty()) c.recipe.algorithms.clear();
   for (const auto& [problem, algorithm] : job.algorithms()) c.recipe.algorithms[problem] = algorithm.bytes;
   c.model = with_buffers(TRY(job.parameter_views()), job.model());
-  LossScaleState scale;
-  bool scaled = false;
+  const std::vector<KeptState> all = kept_states(job.model(), compiled);
+  TRY(read_loss_scaling(job, all, c));
+  StateParts parts;
   std::set<std::string> counted;  // parameters with states
-  for (const Kept& kept : kept_states(job.model(), compiled)) {
-    Tensor contents = TRY(job.state_view(kept.id));
-    if (kept.state == nullptr || !is_of_loss_scaling(*kept.state)) {
-      if (kept.state != nullptr && kept.state->encoded) {
-        EightBitState split = split_state(contents, parameter_shape(compiled.train.graph, *kept.state));
-        c.optimizer.tensors[codes_of(kept.key)] = std::move(split.codes);
-        c.optimizer.tensors[scales_of(kept.key)] = std::move(split.scales);
-      } else {
-        c.optimizer.tensors[kept.key] = std::move(contents);
-      }
-      if (kept.state != nullptr) counted.insert(kept.state->parameter);
-      continue;
-    }
-    scaled = true;
-    if (kept.state->name == kScale) scale.scale = contents.at(0);
-    if (kept.state->name == kGood) scale.good_steps = contents.int_at(0);
-    if (kept.state->name == kSkipped) scale.skipped_steps = contents.int_at(0);
-    if (kept.state->name == kMade) c.made_steps = contents.int_at(0);
+  for (const KeptState& kept : all) {
+    if (kept.state != nullptr && is_of_loss_scaling(*kept.state)) continue;
+    add_parts(kept, TRY(job.state_view(kept.id)), compiled.train.graph, parts);
+    if (kept.state != nullptr) counted.insert(kept.state->parameter);
   }
-  if (scaled) c.loss_scale = scale;
   for (const std::string& parameter : counted)
-    c.optimizer.tensors.emplace(parameter + std::string(kStep),
-                                Tensor::scalar(DType::f32, static_cast<double>(c.made_steps)));
-  if (keeps_states_apart(job)) TRY(gather_states(c.optimizer.tensors));
+    parts.try_emplace(parameter + std::string(kStep),
+                      StatePart{Tensor::scalar(DType::f32, static_cast<double>(c.made_steps)), {}, 0});
+  c.optimizer.tensors =
+      TRY(keeps_states_apart(job) ? gather_states(std::move(parts)) : joined(std::move(parts)));
   c.optimizer.metadata = {
       {"format", "pt"}, {"optimizer", c.recipe.optimizer}, {"step", std::to_string(step)}};
   return c;
@@ -221,7 +247,7 @@ Result<OptimizerFile> read_optimizer_file(const std::string& path) {
 Status set_states(const OptimizerFile& from, const ImportedModel& model, Compiled& compiled) {
   Graph& graph = compiled.train.graph;
   std::set<std::string> known;
-  for (const Kept& kept : kept_states(model, compiled)) {
+  for (const KeptState& kept : kept_states(model, compiled)) {
     Value& value = graph.values[kept.id];
     if (kept.state != nullptr && is_of_loss_scaling(*kept.state)) {
       TRY(set_loss_scaling(from, *kept.state, value));

@@ -7,6 +7,7 @@
 
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/owned_parts.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "passes/pass.h"
 
@@ -153,10 +154,19 @@ class DataParallel final : public Pass {
     std::size_t results = bucket.nodes.size();
     const char* name = "bucket/AllReduceBegin";
     if (reduces(graph, bucket)) {
-      std::vector<std::int64_t> owners;
-      for (const NodeId id : bucket.nodes) owners.push_back(graph.nodes[id].attrs.integers("owners")[0]);
-      results = static_cast<std::size_t>(std::count(owners.begin(), owners.end(), attrs.integer("rank")));
-      attrs.set("owners", owners);
+      std::vector<OwnedPart> parts;
+      std::vector<Type> types;
+      for (const NodeId id : bucket.nodes) {
+        types.push_back(graph.type(graph.nodes[id].inputs[0]));
+        for (OwnedPart part : TRY(owned_parts(graph.nodes[id].attrs, std::span(&types.back(), 1)))) {
+          part.tensor = types.size() - 1;
+          parts.push_back(part);
+        }
+      }
+      const std::int64_t own = attrs.integer("rank");
+      results = static_cast<std::size_t>(std::count_if(
+          parts.begin(), parts.end(), [&](const OwnedPart& part) { return part.owner == own; }));
+      set_owned_parts(attrs, parts, types);
       name = "bucket/ReduceGradients";
     }
     const OpDef& op = reduces(graph, bucket) ? reduce_gradients_op() : all_reduce_begin_op();

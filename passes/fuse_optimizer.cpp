@@ -11,6 +11,9 @@ namespace {
 
 using namespace optimizer_inputs;
 
+// Attributes with a number for each parameter.
+constexpr const char* kOfEach[] = {"keys", "begins", "counts"};
+
 class FuseOptimizer final : public Pass {
  public:
   Status run(Rewriter& rw) const override {
@@ -22,8 +25,8 @@ class FuseOptimizer final : public Pass {
       Attrs attrs = node.attrs;
       attrs.erase("n");
       attrs.erase("copies");
-      if (attrs.has("keys"))
-        attrs.set("keys", std::int64_t{1});  // have some; which they are is each one's own
+      for (const char* name : kOfEach)
+        if (attrs.has(name)) attrs.set(name, std::int64_t{1});  // have some; which they are is each one's own
       std::string key = to_string(attrs) + dtype_name(graph.type(node.inputs[kFirst]).dtype);
       for (std::size_t i = 0; i < kFirst; ++i) key += "," + std::to_string(node.inputs[i]);
       key += "@" + std::to_string(node.rank);  // an early update stays alone
@@ -64,7 +67,8 @@ class FuseOptimizer final : public Pass {
     Attrs attrs = first.attrs;
     attrs.set("n", static_cast<std::int64_t>(total));
     attrs.erase("copies");
-    if (first.attrs.has("keys")) attrs.set("keys", all_keys(rw.graph(), nodes));
+    for (const char* name : kOfEach)
+      if (first.attrs.has(name)) attrs.set(name, all_of(rw.graph(), nodes, name));
     if (!copies.empty()) attrs.set("copies", copies);
     GraphBuilder& b = rw.begin("optimizer", nodes[0], nodes);
     const auto outputs = TRY(b.add(*first.op, inputs, attrs, static_cast<int>(old_outputs.size()), {},
@@ -74,10 +78,11 @@ class FuseOptimizer final : public Pass {
     return {};
   }
 
-  static std::vector<std::int64_t> all_keys(const Graph& graph, const std::vector<NodeId>& nodes) {
+  static std::vector<std::int64_t> all_of(const Graph& graph, const std::vector<NodeId>& nodes,
+                                          const char* name) {
     std::vector<std::int64_t> all;
     for (NodeId id : nodes) {
-      const std::vector<std::int64_t> own = graph.nodes[id].attrs.integers("keys");
+      const std::vector<std::int64_t> own = graph.nodes[id].attrs.integers(name);
       all.insert(all.end(), own.begin(), own.end());
     }
     return all;

@@ -1,21 +1,25 @@
 // zero: each rank keeps the optimizer's states of its share of the parameters, and with stage 2 their gradients (Rajbhandari et al.
-// 2020, ZeRO; shares of whole parameters, so that every optimizer keeps its bits).
+// 2020, ZeRO). Parameters are cut, where the optimizer updates each element by itself.
 #include "passes/zero.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/owned_parts.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/training/optimizer_inputs.h"
 #include "engine/ranks/world.h"
+#include "engine/train/eight_bit.h"
+#include "engine/train/state_ranges.h"
 #include "passes/pass.h"
 
 namespace gradloom {
@@ -30,9 +34,16 @@ struct Kept {
   NodeId node = kNone;
   ValueId parameter = kNone, next = kNone;
   std::vector<ValueId> states;
-  NodeId mean = kNone;     // stage 2: that makes the gradient's mean for all ranks, until now
-  std::int64_t bytes = 0;  // of the states, and of a gradient that its owner alone gets
-  std::int64_t owner = 0;
+  NodeId mean = kNone;  // stage 2: that makes the gradient's mean for all ranks, until now
+  ZeroItem item;        // bytes: of the states, and of a gradient that its owners alone get
+  std::vector<OwnedPart> parts;
+
+  const OwnedPart* of_rank(std::int64_t rank) const {
+    const auto found =
+        std::find_if(parts.begin(), parts.end(), [&](const OwnedPart& part) { return part.owner == rank; });
+    return found == parts.end() ? nullptr : &*found;
+  }
+  bool is_cut() const { return parts.size() > 1; }
 };
 
 bool is_norm(const Node& node) { return is_op(node, "GlobalNorm"); }
@@ -55,13 +66,18 @@ class Zero final : public Pass {
                    "zero: there is no rank " + std::to_string(rank_) + " of " + std::to_string(ranks)};
     std::vector<Kept> all = TRY(find(rw));
     if (all.empty()) return {};
-    std::vector<std::int64_t> bytes;
-    for (const Kept& kept : all) bytes.push_back(kept.bytes);
-    const std::vector<std::int64_t> owners = zero_owners(bytes, ranks);
-    for (std::size_t i = 0; i < all.size(); ++i) all[i].owner = owners[i];
+    std::vector<ZeroItem> items;
+    for (const Kept& kept : all) items.push_back(kept.item);
+    for (OwnedPart part : zero_shares(items, ranks)) {
+      Kept& kept = all[std::exchange(part.tensor, 0)];
+      kept.parts.push_back(part);
+    }
+    for (const Kept& kept : all)
+      if (const OwnedPart* const own = kept.of_rank(own_rank()); own != nullptr && kept.is_cut())
+        TRY(narrow(rw, kept, *own));
     TRY(share(rw, all, ranks, TRY(reduce(rw, all, ranks))));
     for (const Kept& kept : all)
-      if (kept.owner != own_rank()) leave(rw, kept);
+      if (kept.of_rank(own_rank()) == nullptr) leave(rw, kept);
     return {};
   }
 
@@ -120,8 +136,9 @@ class Zero final : public Pass {
       }
       if (is_shared(rw, node.outputs[0])) continue;
       Kept kept{id, parameter, node.outputs[0], {node.inputs.begin() + kFirst + 2, node.inputs.end()}};
+      kept.item = {element_count(graph.type(parameter).shape), 0, may_be_cut(node)};
       for (const ValueId state : kept.states)
-        kept.bytes += static_cast<std::int64_t>(byte_size(graph.type(state)));
+        kept.item.bytes += static_cast<std::int64_t>(byte_size(graph.type(state)));
       if (stage_ == 2) {
         const ValueId gradient = node.inputs[kFirst + 1];
         const NodeId mean = graph.values[gradient].producer;
@@ -129,10 +146,10 @@ class Zero final : public Pass {
           rw.reject(kGradients, id, why);
         } else {
           kept.mean = mean;
-          kept.bytes += static_cast<std::int64_t>(byte_size(graph.type(gradient)));
+          kept.item.bytes += static_cast<std::int64_t>(byte_size(graph.type(gradient)));
         }
       }
-      if (kept.bytes == 0) {
+      if (kept.item.bytes == 0) {
         rw.reject(kStates, id, "the optimizer remembers nothing");
         continue;
       }
@@ -141,10 +158,15 @@ class Zero final : public Pass {
     return all;
   }
 
-  // A gradient that its owner gets alone.
+  // Whether a range of the parameter can be updated by itself.
+  static bool may_be_cut(const Node& update) {
+    return update_reach(update.attrs.text("kind")) == UpdateReach::element && !update.attrs.has("keys");
+  }
+
+  // A gradient that its owners get alone.
   struct Reduced {
-    ValueId result = kNone;  // at its owner
-    std::int64_t owner = 0;
+    ValueId result = kNone;  // on this rank, if it is one of them
+    const Kept* kept = nullptr;
   };
 
   // What was waited for, without which no rank goes on.
@@ -162,15 +184,20 @@ class Zero final : public Pass {
     for (const Kept& kept : all) {
       if (kept.mean == kNone) continue;
       const ValueId mean = rw.graph().nodes[kept.mean].outputs[0];
-      gradients[mean] = {TRY(reduce_one(b, kept, ranks, waits)), kept.owner};
+      gradients[mean] = {TRY(reduce_one(b, kept, ranks, waits)), &kept};
     }
     for (const NodeId norm : norms) {
       const ValueId old = rw.graph().nodes[norm].outputs[0];
       rw.replace(old, TRY(norm_of_shares(b, norm, gradients, ranks, waits)));
     }
-    for (const auto& [mean, gradient] : gradients)
-      if (gradient.owner == own_rank()) rw.replace(mean, gradient.result);
-    rw.commit(plural_text(reduced, "gradient") + ", each at the rank that keeps its states");
+    for (const auto& [mean, gradient] : gradients) {
+      if (gradient.result == kNone) continue;
+      if (gradient.kept->is_cut())
+        read_gradient(rw, gradient.kept->node, gradient.result);
+      else
+        rw.replace(mean, gradient.result);
+    }
+    rw.commit(plural_text(reduced, "gradient") + ", each at the ranks that keep its states");
     return waits;
   }
 
@@ -184,16 +211,24 @@ class Zero final : public Pass {
     return norms;
   }
 
-  // Begun and waited for; pass data-parallel puts work in between. The gradient at its owner, else kNone.
+  // The update of a range reads the gradient of that range alone.
+  static void read_gradient(Rewriter& rw, NodeId update, ValueId gradient) {
+    const Node& node = rw.graph().nodes[update];
+    std::vector<ValueId> inputs = node.inputs;
+    inputs[kFirst + 1] = gradient;
+    rw.retype(update, std::move(inputs), node.attrs);
+  }
+
+  // Begun and waited for; pass data-parallel puts work in between. What an owner gets of the gradient, else kNone.
   Result<ValueId> reduce_one(GraphBuilder& b, const Kept& kept, std::int64_t ranks,
                              std::vector<ValueId>& waits) const {
     const Graph& graph = b.graph();
     const Node mean = graph.nodes[kept.mean];
     const std::string name = graph.values[kept.parameter].name;
-    const bool own = kept.owner == own_rank();
+    const bool own = kept.of_rank(own_rank()) != nullptr;
     const BuildScope there(b, {b.context().origin, mean.rank, ""});
-    const Attrs attrs{
-        {"ranks", ranks}, {"rank", own_rank()}, {"owners", std::vector<std::int64_t>{kept.owner}}};
+    Attrs attrs{{"ranks", ranks}, {"rank", own_rank()}};
+    set_owned_parts(attrs, kept.parts, std::vector{graph.type(mean.inputs[0])});
     const std::vector<ValueId> made = TRY(b.add(reduce_gradients_op(), mean.inputs, attrs, own ? 2 : 1, {},
                                                 b.unique_name(name + "/ReduceGradients")));
     std::vector<ValueId> held{made.back(), mean.inputs[0]};
@@ -216,14 +251,20 @@ class Zero final : public Pass {
     std::map<std::int64_t, std::vector<ValueId>> own;
     std::map<std::int64_t, std::int64_t> totals;  // pieces
     std::vector<std::int64_t> from, pieces;
-    for (const ValueId gradient : node.inputs) {
-      const auto reduced = gradients.find(gradient);
-      const std::int64_t owner = reduced == gradients.end() ? everywhere : reduced->second.owner;
-      pieces.push_back(square_pieces(element_count(graph.type(gradient).shape)));
+    const auto add = [&](std::int64_t owner, std::int64_t elements) {
+      pieces.push_back(square_pieces(elements));
       totals[owner] += pieces.back();
       from.push_back(owner);
-      if (owner == everywhere) own[owner].push_back(gradient);
-      if (owner == own_rank()) own[owner].push_back(reduced->second.result);
+    };
+    for (const ValueId gradient : node.inputs) {
+      const auto reduced = gradients.find(gradient);
+      if (reduced == gradients.end()) {
+        add(everywhere, element_count(graph.type(gradient).shape));
+        own[everywhere].push_back(gradient);
+        continue;
+      }
+      for (const OwnedPart& part : reduced->second.kept->parts) add(part.owner, part.count);
+      if (reduced->second.result != kNone) own[own_rank()].push_back(reduced->second.result);
     }
     std::vector<ValueId> squares;
     std::vector<std::int64_t> owners;
@@ -254,16 +295,20 @@ class Zero final : public Pass {
   Status share(Rewriter& rw, const std::vector<Kept>& all, std::int64_t ranks,
                const std::vector<ValueId>& waits) const {
     std::vector<ValueId> updated;
-    std::vector<std::int64_t> owners;
+    std::vector<OwnedPart> parts;
+    std::vector<Type> types;
     std::int64_t own_bytes = 0, bytes = 0, own = 0, rank = 0;
     for (const Kept& kept : all) {
+      for (const OwnedPart& part : kept.parts)
+        parts.push_back({updated.size(), part.begin, part.count, part.owner});
       updated.push_back(kept.next);
-      owners.push_back(kept.owner);
+      types.push_back(rw.graph().type(kept.next));
       rank = std::max(rank, rw.graph().nodes[kept.node].rank);
-      bytes += kept.bytes;
-      if (kept.owner != own_rank()) continue;
-      own_bytes += kept.bytes;
-      ++own;
+      bytes += kept.item.bytes;
+      if (const OwnedPart* const part = kept.of_rank(own_rank())) {
+        own_bytes += zero_bytes(kept.item, *part);
+        ++own;
+      }
     }
     std::vector<std::vector<Use>> uses;
     for (const ValueId next : updated) uses.push_back(rw.uses(next));
@@ -271,9 +316,11 @@ class Zero final : public Pass {
     const BuildScope later(b, {b.context().origin, rank + 1, ""});
     std::vector<ValueId> inputs = updated;
     inputs.insert(inputs.end(), waits.begin(), waits.end());
+    Attrs attrs{{"ranks", ranks}};
+    set_owned_parts(attrs, parts, types);
     const std::vector<ValueId> shared =
-        TRY(b.add(share_parameters_op(), inputs, {{"ranks", ranks}, {"owners", owners}},
-                  static_cast<int>(updated.size()), {}, b.unique_name("all/ShareParameters")));
+        TRY(b.add(share_parameters_op(), inputs, std::move(attrs), static_cast<int>(updated.size()), {},
+                  b.unique_name("all/ShareParameters")));
     for (std::size_t i = 0; i < shared.size(); ++i) {
       rw.replace_outputs(updated[i], shared[i]);
       for (const Use& use : uses[i]) {
@@ -291,14 +338,46 @@ class Zero final : public Pass {
     return {};
   }
 
-  // The update of a parameter that another rank makes.
+  // This rank updates a part of the parameter.
+  static Status narrow(Rewriter& rw, const Kept& kept, const OwnedPart& own) {
+    const Node node = rw.graph().nodes[kept.node];
+    const Shape shape = rw.graph().type(kept.parameter).shape;
+    const ElementRange range{own.begin, own.count};
+    std::vector<ValueId> inputs = node.inputs;
+    GraphBuilder& b = rw.begin(kStates, kept.node, {});
+    for (std::size_t i = 0; i < kept.states.size(); ++i) {
+      const ValueId state = kept.states[i];
+      const Tensor& whole = rw.graph().values[state].data;
+      const ValueId part =
+          b.state(b.unique_name(rw.graph().values[state].name),
+                  node.attrs.integer("eight_bit_states") == 0
+                      ? TRY(elements_of(whole, range))
+                      : TRY(joined_state(TRY(elements_of(split_state(whole, shape), range)))));
+      rw.forget(state);
+      rw.replace_outputs(state, part);  // its name is that of the whole
+      inputs[kFirst + 2 + i] = part;
+      rw.update(part, node.outputs[1 + i]);
+    }
+    Attrs attrs = node.attrs;
+    attrs.set("begins", std::vector<std::int64_t>{own.begin});
+    attrs.set("counts", std::vector<std::int64_t>{own.count});
+    rw.retype(kept.node, std::move(inputs), std::move(attrs));
+    rw.commit("it keeps elements " + std::to_string(own.begin) + " to " +
+              std::to_string(own.begin + own.count - 1) + " of " + std::to_string(kept.item.elements));
+    return {};
+  }
+
+  // The update of a parameter that other ranks make.
   static void leave(Rewriter& rw, const Kept& kept) {
     std::vector<NodeId> replaced{kept.node};
     if (kept.mean != kNone) replaced.push_back(kept.mean);
     rw.begin(kStates, kept.node, replaced);
     for (const ValueId state : kept.states) rw.forget(state);
     rw.replace(kept.next, kept.parameter);
-    rw.commit("rank " + std::to_string(kept.owner) + " keeps " + bytes_text(static_cast<double>(kept.bytes)));
+    const int first = kept.parts.front().owner, last = kept.parts.back().owner;
+    rw.commit((kept.is_cut() ? "ranks " + std::to_string(first) + " to " + std::to_string(last) + " keep "
+                             : "rank " + std::to_string(first) + " keeps ") +
+              bytes_text(static_cast<double>(kept.item.bytes)));
   }
 
   std::int64_t stage_ = 1, rank_ = -1;
@@ -331,18 +410,43 @@ Result<PassExample> example() {
 
 }  // namespace
 
-std::vector<std::int64_t> zero_owners(const std::vector<std::int64_t>& bytes, std::int64_t ranks) {
-  std::vector<std::size_t> by_size(bytes.size());
+std::int64_t zero_bytes(const ZeroItem& item, const OwnedPart& part) {
+  if (part.count == item.elements) return item.bytes;
+  return static_cast<std::int64_t>(static_cast<double>(item.bytes) * static_cast<double>(part.count) /
+                                   static_cast<double>(item.elements));
+}
+
+std::vector<OwnedPart> zero_shares(std::span<const ZeroItem> items, std::int64_t ranks) {
+  std::vector<std::size_t> by_size(items.size());
   std::iota(by_size.begin(), by_size.end(), std::size_t{0});
   std::stable_sort(by_size.begin(), by_size.end(),
-                   [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
-  std::vector<std::int64_t> has(static_cast<std::size_t>(ranks), 0), owners(bytes.size(), 0);
+                   [&](std::size_t a, std::size_t b) { return items[a].bytes > items[b].bytes; });
+  const auto count = static_cast<std::size_t>(ranks);
+  std::vector<std::int64_t> has(count, 0);
+  std::vector<std::size_t> least_first(count);
+  std::vector<std::vector<OwnedPart>> parts(items.size());
   for (const std::size_t i : by_size) {
-    const auto least = std::min_element(has.begin(), has.end());
-    *least += bytes[i];
-    owners[i] = least - has.begin();
+    const ZeroItem& item = items[i];
+    const std::int64_t unit = item.cut ? kRangeUnit : std::max<std::int64_t>(item.elements, 1),
+                       units = std::max<std::int64_t>((item.elements + unit - 1) / unit, 1);
+    std::vector<std::int64_t> of_rank(count, units / ranks);
+    std::iota(least_first.begin(), least_first.end(), std::size_t{0});
+    std::stable_sort(least_first.begin(), least_first.end(),
+                     [&](std::size_t a, std::size_t b) { return has[a] < has[b]; });
+    for (std::int64_t more = 0; more < units % ranks; ++more)
+      ++of_rank[least_first[static_cast<std::size_t>(more)]];
+    std::int64_t begin = 0;
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      if (of_rank[rank] == 0) continue;
+      const std::int64_t end = std::min(begin + of_rank[rank] * unit, item.elements);
+      parts[i].push_back({i, begin, end - begin, static_cast<int>(rank)});
+      has[rank] += zero_bytes(item, parts[i].back());
+      begin = end;
+    }
   }
-  return owners;
+  std::vector<OwnedPart> all;
+  for (const std::vector<OwnedPart>& of_item : parts) all.insert(all.end(), of_item.begin(), of_item.end());
+  return all;
 }
 
 extern const PassDef zero_pass;
@@ -350,11 +454,13 @@ const PassDef zero_pass = {
     .name = "zero",
     .summary = "each rank keeps the optimizer's states of its share of the parameters, or gradients too",
     .doc =
-        "With several ranks, each parameter's update and the optimizer's states for it are on one rank alone, which sends the parameter to "
+        "With several ranks, each element's update and the optimizer's states for it are on one rank alone, which sends the element to "
         "the others (ZeRO, stage 1): Adam's moments, two thirds of what parameters take in training beside their gradients, are divided by the "
-        "number of ranks. Shares are whole parameters, the largest first to the rank that has least, so that a rank has no less than the "
-        "largest parameter; every optimizer works and keeps its bits. Gradients are exchanged as without it. With stage=2 the rank that keeps a "
-        "parameter's states alone gets its gradient: the others send theirs and are done with it. The sums keep their order, the norm of all gradients "
+        "number of ranks. Parameters are cut at multiples of 8192 elements and shared out evenly; those of lamb and adafactor, whose updates need "
+        "norms and means of all, and those of bf16 that are rounded at random stay whole, the largest first to the rank "
+        "that has least. Every optimizer keeps its bits. "
+        "Gradients are exchanged as without it. With stage=2 the rank that keeps states alone gets "
+        "their gradients: the others send theirs and are done with it. The sums keep their order, the norm of all gradients "
         "is that of what each rank tells of its own, and each rank sends two thirds of what it does in stage 1. With accumulate every rank adds up the "
         "gradients of its own micro-batches, all of them, and the sums are exchanged. Checkpoints are those of one rank.",
     .phase = PassPhase::post_gradient,

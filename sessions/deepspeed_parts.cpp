@@ -93,7 +93,7 @@ constexpr KeyReason kReasons[] = {
     {"/zero_optimization/offload_optimizer", "the optimizer's state stays with its parameter"},
     {"/zero_optimization/offload_param", "parameters stay on the device"},
     {"/zero_optimization/cpu_offload", "the optimizer's state stays with its parameter"},
-    {"/zero_optimization/round_robin_gradients", "the largest parameters are shared out first"},
+    {"/zero_optimization/round_robin_gradients", "every rank has a part of each large gradient"},
 };
 
 std::string why_not(const std::string& path, const json& value) {

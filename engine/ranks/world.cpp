@@ -32,7 +32,7 @@ std::unique_ptr<World>& own_world() {
 }  // namespace
 
 struct World::End {
-  static constexpr std::size_t kTextBytes = 500;
+  static constexpr std::size_t kTextBytes = 2000;
   std::int32_t code = 0;
   std::int32_t of_another = 0;  // the rank gave up because of another one
   std::array<char, kTextBytes> text{};

@@ -13,8 +13,8 @@ namespace {
   {#field, name, help, fallback, 0, 1, nullptr, &OptimizerSpec::field},
 #define STATE(number, name, form, range, needs) \
   {name, kernels::StateForm::form, kernels::StateRange::range, needs},
-#define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
-  constexpr OptimizerOption name##_options[] = {options};                                     \
+#define OPTIMIZER(name, title, lr, states, reach, bare, operations, start, formula, source, options) \
+  constexpr OptimizerOption name##_options[] = {options};                                            \
   constexpr OptimizerStateDef name##_states[] = {states};
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
@@ -23,7 +23,7 @@ namespace {
 #undef NUMBER
 
 constexpr OptimizerDef kOptimizers[] = {
-#define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
+#define OPTIMIZER(name, title, lr, states, reach, bare, operations, start, formula, source, options) \
   {#name, kernels::OptimizerKind::name, title, lr, name##_states, start, formula, source, name##_options},
 #include "kernels/optimizers.def"
 #undef OPTIMIZER

@@ -56,7 +56,7 @@ TEST(FindNotFinite, AHealthyStepHasNone) {
     ASSERT_TRUE(find_not_finite(*job, 1, nullptr, &usual).ok());
     const auto found = find_not_finite(*job, 2, &usual);
     ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_FALSE(*found) << not_finite_text(**found);
+    EXPECT_FALSE(*found) << not_finite_report(**found).text;
   }
 }
 
@@ -88,18 +88,18 @@ TEST(FindNotFinite, ForwardOverflowIsTheProductThatMadeIt) {
     const auto found = find_not_finite(*job, 1, &none);
     ASSERT_TRUE(found.ok() && *found);
     const NotFinite& f = **found;
-    EXPECT_EQ(f.kernel.phase, "forward") << not_finite_text(f);
+    EXPECT_EQ(f.kernel.phase, "forward") << not_finite_report(f).text;
     EXPECT_FALSE(f.kernel.onnx_nodes.empty());
     bool reads = false;
     for (const OperandRange& r : f.inputs) {
       EXPECT_EQ(r.not_finite(), 0) << r.name;
       reads = reads || r.most > 1e36;
     }
-    EXPECT_TRUE(reads) << "it reads the large numbers: " << not_finite_text(f);
-    const std::string text = not_finite_text(f);
+    EXPECT_TRUE(reads) << "it reads the large numbers: " << not_finite_report(f).text;
+    const std::string text = not_finite_report(f).text;
     EXPECT_NE(text.find("forward, ONNX node "), std::string::npos) << text;
     EXPECT_EQ(text.find('\n'), std::string::npos);
-    EXPECT_EQ(not_finite_json(f)["phase"], "forward");
+    EXPECT_EQ(not_finite_report(f).json["phase"], "forward");
   }
 }
 
@@ -109,7 +109,7 @@ TEST(FindNotFinite, AnUpdateThatOverflowsIsTheOptimizers) {
   const UsualKernels none;
   const auto found = find_not_finite(*job, 1, &none);
   ASSERT_TRUE(found.ok() && *found);
-  EXPECT_EQ((*found)->kernel.phase, "optimizer") << not_finite_text(**found);
+  EXPECT_EQ((*found)->kernel.phase, "optimizer") << not_finite_report(**found).text;
 }
 
 TEST(FindNotFinite, NaNThatWasGivenIsNamedSo) {
@@ -121,7 +121,7 @@ TEST(FindNotFinite, NaNThatWasGivenIsNamedSo) {
   const auto found = find_not_finite(*job, 1, &none);
   ASSERT_TRUE(found.ok() && *found);
   EXPECT_EQ((*found)->plan_step, -1);
-  const std::string text = not_finite_text(**found);
+  const std::string text = not_finite_report(**found).text;
   EXPECT_NE(text.find("was given is not finite: parameter " + name), std::string::npos) << text;
   // What a step that went well has too is none of its faults.
   const auto again = make_job(model_recipe("mlp"));

@@ -9,6 +9,7 @@
 #include "engine/ops/collectives/all_reduce.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "passes/compile.h"
 #include "tests/passes/support.h"
 
@@ -17,17 +18,16 @@ namespace {
 
 using test::why_nots;
 
-// Five parameters, each half of the one before.
-Graph layers() {
+// A layer of 64 rows for each width, named a, b, ..
+Graph layers(const std::vector<std::int64_t>& widths) {
   Graph graph;
   GraphBuilder b(graph);
   const ValueId x = b.input("x", {DType::f32, {8, 64}});
   std::vector<ValueId> means;
-  std::int64_t width = 256;
-  for (const char* name : {"a", "b", "c", "d", "e"}) {
+  for (const std::int64_t width : widths) {
+    const std::string name(1, static_cast<char>('a' + means.size()));
     const ValueId y = b.op("MatMul", {x, b.parameter(name, Tensor(DType::f32, {64, width}))});
     means.push_back(b.op("ReduceMean", {b.op("Mul", {y, y})}, {{"keepdims", std::int64_t{0}}}));
-    width /= 2;
   }
   ValueId loss = means[0];
   for (std::size_t i = 1; i < means.size(); ++i) loss = b.op("Add", {loss, means[i]});
@@ -36,17 +36,26 @@ Graph layers() {
   return graph;
 }
 
-Compiled trained(const std::string& passes, std::int64_t ranks, const char* optimizer = "adamw",
-                 double ema = 0, double clip_norm = 0, std::int64_t accumulate = 1) {
+struct Training {
+  const char* optimizer = "adamw";
+  double ema = 0, clip_norm = 0;
+  std::int64_t accumulate = 1;
+};
+
+// Five parameters, each half of the one before.
+Graph halves() { return layers({256, 128, 64, 32, 16}); }
+
+Compiled trained(const std::string& passes, std::int64_t ranks, const Training& training = {},
+                 const Graph& graph = halves()) {
   CompileOptions options;
-  options.train.clip_norm = clip_norm;
-  options.train.accumulate = accumulate;
+  options.train.clip_norm = training.clip_norm;
+  options.train.accumulate = training.accumulate;
   options.train.loss = "loss";
-  options.train.optimizer = *parse_optimizer(optimizer);
+  options.train.optimizer = *parse_optimizer(training.optimizer);
   options.train.ranks = ranks;
-  options.train.ema = ema;
+  options.train.ema = training.ema;
   options.pipeline = *parse_pipeline(passes);
-  auto compiled = compile(layers(), options);
+  auto compiled = compile(graph, options);
   EXPECT_TRUE(compiled.ok()) << compiled.error().message;
   EXPECT_TRUE(check_plan(compiled->train.graph, compiled->plan).ok());
   return std::move(compiled).value();
@@ -64,40 +73,130 @@ const Node* sharing(const Compiled& c) {
   return nullptr;
 }
 
-TEST(Zero, SharesAreAsEvenAsWholeParametersAllow) {
-  EXPECT_EQ(zero_owners({8, 4, 2, 1}, 2), (std::vector<std::int64_t>{0, 1, 1, 1}));
-  EXPECT_EQ(zero_owners({1, 1, 1, 1}, 4), (std::vector<std::int64_t>{0, 1, 2, 3}));
-  EXPECT_EQ(zero_owners({3, 9, 3, 3}, 2), (std::vector<std::int64_t>{1, 0, 1, 1}));
-  EXPECT_EQ(zero_owners({5}, 3), (std::vector<std::int64_t>{0}));
-  EXPECT_TRUE(zero_owners({}, 3).empty());
+constexpr std::int64_t kUnit = optimizer_inputs::kRangeUnit;
+
+std::vector<std::int64_t> owners_of(const std::vector<OwnedPart>& parts) {
+  std::vector<std::int64_t> owners;
+  for (const OwnedPart& part : parts) owners.push_back(part.owner);
+  return owners;
 }
 
-TEST(Zero, EachStateIsOnOneRankAndEachParameterOnAll) {
+TEST(Zero, WholeParametersAreSharedOutAsEvenlyAsTheyAllow) {
+  const auto owners = [](const std::vector<std::int64_t>& bytes, std::int64_t ranks) {
+    std::vector<ZeroItem> items;
+    for (const std::int64_t b : bytes) items.push_back({1 << 20, b, false});
+    return owners_of(zero_shares(items, ranks));
+  };
+  EXPECT_EQ(owners({8, 4, 2, 1}, 2), (std::vector<std::int64_t>{0, 1, 1, 1}));
+  EXPECT_EQ(owners({1, 1, 1, 1}, 4), (std::vector<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(owners({3, 9, 3, 3}, 2), (std::vector<std::int64_t>{1, 0, 1, 1}));
+  EXPECT_EQ(owners({5}, 3), (std::vector<std::int64_t>{0}));
+  EXPECT_TRUE(owners({}, 3).empty());
+}
+
+// Elements of any number, on any number of ranks: all are owned once, in units, and no rank has two units more than another.
+TEST(Zero, CutParametersAreSharedOutEvenly) {
+  for (const std::int64_t ranks : {1, 2, 3, 7, 64, 1024}) {
+    SCOPED_TRACE(ranks);
+    std::vector<ZeroItem> items;
+    for (const std::int64_t elements :
+         {std::int64_t{38'597'376}, std::int64_t{786'432}, std::int64_t{2'359'299}, std::int64_t{768}, kUnit,
+          kUnit + 1, std::int64_t{0}, std::int64_t{50'000}})
+      items.push_back({elements, 8 * elements, true});
+    std::vector<std::int64_t> has(static_cast<std::size_t>(ranks), 0);
+    std::vector<std::int64_t> owned(items.size(), 0);
+    int before = -1;
+    std::size_t item = items.size();
+    for (const OwnedPart& part : zero_shares(items, ranks)) {
+      if (part.tensor != item) before = -1;
+      item = part.tensor;
+      EXPECT_GT(part.owner, before) << "in the order of the ranks";
+      before = part.owner;
+      EXPECT_EQ(part.begin, owned[item]);
+      EXPECT_EQ(part.begin % kUnit, 0);
+      owned[item] += part.count;
+      has[static_cast<std::size_t>(part.owner)] += zero_bytes(items[item], part);
+    }
+    for (std::size_t i = 0; i < items.size(); ++i) EXPECT_EQ(owned[i], items[i].elements);
+    const auto [least, most] = std::minmax_element(has.begin(), has.end());
+    EXPECT_LT(*most - *least, 2 * 8 * kUnit);
+  }
+}
+
+// Elements of each state on all ranks together.
+TEST(Zero, EachStateIsOnceAndEachParameterOnAllRanks) {
   const Compiled all = trained("default", 3);
-  std::map<std::string, int> ranks_with;
+  std::map<std::string, std::int64_t> elements;
   std::int64_t bytes = 0;
   for (int rank = 0; rank < 3; ++rank) {
     const Compiled c = trained("default,zero{rank=" + std::to_string(rank) + "}", 3);
-    for (const std::string& name : updated(c)) ++ranks_with[name];
+    for (const std::string& name : updated(c))
+      elements[name] += element_count(c.train.graph.type(find_value(c.train.graph, name)).shape);
     bytes += c.plan.state_bytes;
     EXPECT_LT(c.plan.state_bytes, all.plan.state_bytes);
     const Node* const share = sharing(c);
     ASSERT_NE(share, nullptr);
     EXPECT_EQ(share->inputs.size(), 5u);
-    EXPECT_EQ(share->attrs.integers("owners"), (std::vector<std::int64_t>{0, 1, 2, 2, 2}));
+    EXPECT_EQ(share->attrs.integers("owners"), (std::vector<std::int64_t>{0, 1, 2, 0, 1, 2}))
+        << "the first is cut in two";
+    EXPECT_EQ(share->attrs.integers("of"), (std::vector<std::int64_t>{0, 0, 1, 2, 3, 4}));
+    EXPECT_EQ(share->attrs.integers("begins"), (std::vector<std::int64_t>{0, kUnit, 0, 0, 0, 0}));
   }
+  std::int64_t width = 256;
   for (const char* parameter : {"a", "b", "c", "d", "e"}) {
-    EXPECT_EQ(ranks_with[parameter], 3);
-    EXPECT_EQ(ranks_with[std::string(parameter) + "/m"], 1);
-    EXPECT_EQ(ranks_with[std::string(parameter) + "/v"], 1);
+    EXPECT_EQ(elements[parameter], 3 * 64 * width);
+    EXPECT_EQ(elements[std::string(parameter) + "/m"], 64 * width);
+    EXPECT_EQ(elements[std::string(parameter) + "/v"], 64 * width);
+    width /= 2;
   }
-  EXPECT_EQ(ranks_with.size(), 15u);
+  EXPECT_EQ(elements.size(), 15u);
   const std::int64_t parameters = all.plan.state_bytes / 3;  // m and v are as large
   EXPECT_EQ(bytes, 3 * parameters + 2 * parameters);
 }
 
+// Table 1 of the paper, without parameters of 16 bits: P of parameters, K = 2 P of states, P of gradients; each rank has
+// P + K / N with stage 1, and of the gradients P / N with stage 2.
+TEST(Zero, OneParameterThatIsNearlyAllIsNoRanksShare) {
+  const auto dominated = [] { return layers({64 * 64, 8, 8}); };
+  for (const char* optimizer : {"adamw", "lion", "adamw{eight_bit_states=true}"}) {
+    const std::int64_t whole = trained("default", 2, {.optimizer = optimizer}, dominated()).plan.state_bytes,
+                       parameters = 64 * (64 * 64 + 16) * 4, states = whole - parameters;
+    for (const std::int64_t ranks : {2, 3, 8})
+      for (const std::int64_t rank : {std::int64_t{0}, ranks - 1})
+        for (const char* stage : {"1", "2"}) {
+          SCOPED_TRACE(std::string(optimizer) + " stage " + stage + " of " + std::to_string(ranks));
+          const Compiled c =
+              trained("default,zero{stage=" + std::string(stage) + ",rank=" + std::to_string(rank) + "}",
+                      ranks, {.optimizer = optimizer}, dominated());
+          const std::int64_t unit = 2 * 4 * kUnit;  // of two states
+          EXPECT_NEAR(static_cast<double>(c.plan.state_bytes),
+                      static_cast<double>(parameters + states / ranks), static_cast<double>(unit + 1024));
+        }
+  }
+  const std::int64_t lamb =
+      trained("default,zero{rank=0}", 4, {.optimizer = "lamb"}, dominated()).plan.state_bytes;
+  EXPECT_GE(lamb, 3 * 64 * 64 * 64 * 4) << "its trust ratio is of the whole parameter";
+}
+
+// All gradients wait for their norm: what stage 2 leaves of them is their N-th part.
+TEST(ZeroTwo, GradientsTakeTheirShareAlone) {
+  const auto equal = [] { return layers(std::vector<std::int64_t>(16, 512)); };
+  const std::int64_t gradients = 16 * 64 * 512 * 4, largest = 64 * 512 * 4;
+  const auto arena = [&](const std::string& zero, std::int64_t ranks) {
+    return trained("default,data-parallel{bucket_mb=0}" + zero, ranks, {.clip_norm = 1}, equal())
+        .plan.arena_bytes;
+  };
+  for (const std::int64_t ranks : {2, 4}) {
+    const std::int64_t one = arena(",zero{rank=0}", ranks), two = arena(",zero{stage=2,rank=0}", ranks);
+    EXPECT_GE(one, gradients);
+    EXPECT_NEAR(static_cast<double>(two), static_cast<double>(gradients) / static_cast<double>(ranks),
+                static_cast<double>(4 * largest))
+        << "and those that are on their way";
+  }
+}
+
 TEST(Zero, WhatReadsAnUpdateReadsWhatWasShared) {
-  const Compiled c = trained("default,zero{rank=1}", 2, "adamw", 0.9);
+  const Compiled c = trained("default,zero{rank=1}", 2, {.ema = 0.9});
   const Graph& graph = c.train.graph;
   int averages = 0;
   for (const Node& node : graph.nodes) {
@@ -139,7 +238,7 @@ TEST(ZeroTwo, EachGradientIsAtOneRank) {
     std::size_t gradients = 0;
     std::vector<std::vector<std::int64_t>> orders;
     for (int rank = 0; rank < 3; ++rank) {
-      const Compiled c = trained(rest + std::to_string(rank) + "}", 3, "adamw", 0, 1);
+      const Compiled c = trained(rest + std::to_string(rank) + "}", 3, {.clip_norm = 1});
       std::vector<std::int64_t>& order = orders.emplace_back();
       std::size_t inputs = 0;
       for (const Node* node : nodes_of(c, reduce_gradients_op())) {
@@ -149,12 +248,13 @@ TEST(ZeroTwo, EachGradientIsAtOneRank) {
         EXPECT_EQ(node->attrs.integer("rank"), rank);
       }
       EXPECT_EQ(inputs, 5u) << rest << ": every rank sends all";
+      EXPECT_EQ(order.size(), 6u) << "the first is cut in two";
       EXPECT_EQ(nodes_of(c, all_reduce_op()).size() + nodes_of(c, all_reduce_begin_op()).size(), 1u)
           << "of the loss";
       EXPECT_EQ(nodes_of(c, share_parameters_op()).size(), 2u) << "squares and parameters";
       EXPECT_EQ(report_of(c, "zero").rejected, 0);
     }
-    EXPECT_EQ(gradients, 5u) << rest;
+    EXPECT_EQ(gradients, 6u) << rest;
     EXPECT_EQ(orders[0], orders[1]) << "every rank in the same order";
     EXPECT_EQ(orders[0], orders[2]);
   }
@@ -164,7 +264,8 @@ TEST(ZeroTwo, ExchangesAreInTheSameOrderOnAllRanks) {
   for (const char* passes : {"default,zero{stage=2,rank=", "zero{stage=2,rank=", "memory-order,zero{rank="}) {
     std::vector<std::string> orders;
     for (int rank = 0; rank < 2; ++rank) {
-      const Compiled c = trained(passes + std::to_string(rank) + "}", 2, "adamw", 0.9, 0.5, 2);
+      const Compiled c =
+          trained(passes + std::to_string(rank) + "}", 2, {.ema = 0.9, .clip_norm = 0.5, .accumulate = 2});
       std::string& order = orders.emplace_back();
       for (const PlanStep& step : c.plan.steps) {
         const Node& node = c.train.graph.nodes[step.node];
@@ -180,22 +281,22 @@ TEST(ZeroTwo, ExchangesAreInTheSameOrderOnAllRanks) {
 
 TEST(ZeroTwo, GradientsOfOthersTakeNoMemory) {
   for (const double clip : {0.0, 1.0}) {
-    const Compiled one = trained("default,-early-updates,zero{rank=0}", 2, "adamw", 0, clip),
-                   two = trained("default,-early-updates,zero{stage=2,rank=0}", 2, "adamw", 0, clip);
+    const Compiled one = trained("default,-early-updates,zero{rank=0}", 2, {.clip_norm = clip}),
+                   two = trained("default,-early-updates,zero{stage=2,rank=0}", 2, {.clip_norm = clip});
     EXPECT_EQ(two.plan.state_bytes, one.plan.state_bytes);
     EXPECT_LT(two.plan.arena_bytes, one.plan.arena_bytes);
   }
 }
 
 TEST(ZeroTwo, DividesGradientsWhereNothingIsRemembered) {
-  const Compiled c = trained("default,zero{stage=2,rank=1}", 2, "sgd");
+  const Compiled c = trained("default,zero{stage=2,rank=1}", 2, {.optimizer = "sgd"});
   ASSERT_NE(sharing(c), nullptr);
   EXPECT_EQ(nodes_of(c, reduce_gradients_op()).size(), 1u);
   EXPECT_EQ(updated(c).size(), 5u);
 }
 
 TEST(ZeroTwo, AParameterThatIsExceptedStaysOnAllRanks) {
-  const Compiled c = trained("default,zero{stage=2,rank=1,except=a/Optimizer}", 2, "adamw", 0, 1);
+  const Compiled c = trained("default,zero{stage=2,rank=1,except=a/Optimizer}", 2, {.clip_norm = 1});
   EXPECT_EQ(updated(c).count("a/m"), 1u);
   std::size_t inputs = 0;
   for (const Node* node : nodes_of(c, reduce_gradients_op())) inputs += node->inputs.size();
@@ -222,14 +323,14 @@ TEST(ZeroTwo, SaysWhyNot) {
   options.train.loss = "loss";
   options.train.ranks = 2;
   options.pipeline = *parse_pipeline("zero{stage=2},adasum");
-  const auto compiled = compile(layers(), options);
+  const auto compiled = compile(halves(), options);
   ASSERT_FALSE(compiled.ok());
   EXPECT_EQ(compiled.error().code, Errc::usage);
   EXPECT_NE(compiled.error().message.find("zero{stage=1}"), std::string::npos) << compiled.error().message;
 }
 
 TEST(Zero, SaysWhyNot) {
-  const Compiled plain = trained("zero", 2, "sgd");
+  const Compiled plain = trained("zero", 2, {.optimizer = "sgd"});
   for (const PassReport& report : plain.reports)
     if (report.name == "zero") {
       EXPECT_EQ(report.matched, 0);
@@ -241,7 +342,7 @@ TEST(Zero, SaysWhyNot) {
   options.train.loss = "loss";
   options.train.ranks = 2;
   options.pipeline = *parse_pipeline("zero{rank=2}");
-  const auto compiled = compile(layers(), options);
+  const auto compiled = compile(halves(), options);
   ASSERT_FALSE(compiled.ok());
   EXPECT_EQ(compiled.error().code, Errc::usage);
 }

@@ -18,11 +18,11 @@ struct Default {
 #define STATE(...)
 #define NUMBER(field, name, fallback, ...) {kKind, #field, double(fallback)},
 #define FLAG(field, name, fallback, help) {kKind, #field, double(fallback)},
-#define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
-  template <class Add>                                                                        \
-  void name##_defaults(const Add& add) {                                                      \
-    constexpr std::string_view kKind = #name;                                                 \
-    for (const Default& d : std::initializer_list<Default>{options}) add(d);                  \
+#define OPTIMIZER(name, title, lr, states, reach, bare, operations, start, formula, source, options) \
+  template <class Add>                                                                               \
+  void name##_defaults(const Add& add) {                                                             \
+    constexpr std::string_view kKind = #name;                                                        \
+    for (const Default& d : std::initializer_list<Default>{options}) add(d);                         \
   }
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
@@ -182,6 +182,7 @@ Result<Values> optimizer(Body& body) {
   const std::size_t count = parameter_count(body.attrs());
   const std::vector<std::int64_t> copies = body.attrs().integers("copies");
   if (body.attrs().has("keys")) return infer_error("parameters are rounded at random");
+  if (body.attrs().has("begins")) return infer_error("ranges of parameters are updated");
   if (body.attrs().integer("eight_bit_states") != 0) return infer_error("states are kept in 8 bits");
   const std::size_t states = (body.in.size() - kFirst - copies.size()) / count - 2;
   const std::string kind = body.attrs().text("kind", "sgd");

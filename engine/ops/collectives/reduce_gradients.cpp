@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/ops/collectives/own_world.h"
+#include "engine/ops/collectives/owned_parts.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"
@@ -14,52 +15,61 @@ namespace {
 
 // ---- ReduceGradients --------------------------------------------------------------------------------------
 
-std::vector<int> owners_of(const Attrs& attrs) {
-  const std::vector<std::int64_t> owners = attrs.integers("owners");
-  return {owners.begin(), owners.end()};
+// What is exchanged: elements and owner of each part.
+struct ReducedParts {
+  std::vector<OwnedPart> parts;
+  std::vector<std::int64_t> counts;
+  std::vector<int> owners;
+};
+
+Result<ReducedParts> reduced_parts(const Attrs& attrs, std::span<const Type> inputs) {
+  ReducedParts reduced{TRY(owned_parts(attrs, inputs)), {}, {}};
+  if (tensors_of(reduced.parts) != inputs.size()) return infer_error("there is an owner for each input");
+  for (const OwnedPart& part : reduced.parts) {
+    reduced.counts.push_back(part.count);
+    reduced.owners.push_back(part.owner);
+  }
+  return reduced;
 }
 
 Status infer_reduce(InferContext& ctx) {
   const std::int64_t ranks = ctx.attrs.integer("ranks", 0), rank = ctx.attrs.integer("rank", -1);
   if (ranks < 1 || rank < 0 || rank >= ranks) return infer_error("rank must be one of ranks");
-  const std::vector<int> owners = owners_of(ctx.attrs);
-  if (owners.size() != ctx.inputs.size()) return infer_error("there is an owner for each input");
-  std::vector<Type> own;
-  std::vector<std::int64_t> counts;
+  std::vector<Type> inputs, own;
   for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
     if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
     if (!is_float(ctx.dtype(i)) || ctx.dtype(i) != ctx.dtype(0) || !is_static(ctx.shape(i)))
       return infer_error("input " + std::to_string(i) + " is " + to_string(ctx.in(i)));
-    if (owners[i] < 0 || owners[i] >= ranks)
-      return infer_error("owner " + std::to_string(owners[i]) + " is no rank");
-    counts.push_back(element_count(ctx.shape(i)));
-    if (owners[i] == rank) own.push_back(ctx.in(i));
+    inputs.push_back(ctx.in(i));
   }
-  const std::int64_t bytes = World::reduce_workspace_bytes(ctx.dtype(0), counts, owners,
+  const ReducedParts reduced = TRY(reduced_parts(ctx.attrs, inputs));
+  for (const OwnedPart& part : reduced.parts)
+    if (part.owner == rank) own.push_back(type_of(part, inputs[part.tensor]));
+  const std::int64_t bytes = World::reduce_workspace_bytes(ctx.dtype(0), reduced.counts, reduced.owners,
                                                            static_cast<int>(rank), static_cast<int>(ranks));
   own.push_back({DType::u8, {std::max<std::int64_t>(bytes, 1)}});  // it tells exchanges apart
-  if (ctx.outputs.size() != own.size()) return infer_error("there is an output for each input of this rank");
+  if (ctx.outputs.size() != own.size()) return infer_error("there is an output for each part of this rank");
   return set_outputs(ctx, std::move(own));
 }
 
 Result<Kernel> prepare_reduce(const NodeTypes& types) {
-  const std::vector<int> owners = owners_of(types.attrs);
+  const ReducedParts reduced = TRY(reduced_parts(types.attrs, types.inputs));
   const auto ranks = static_cast<int>(types.attrs.integer("ranks")),
              rank = static_cast<int>(types.attrs.integer("rank"));
   const DType type = types.inputs[0].dtype;
-  std::vector<std::int64_t> counts;
-  for (const Type& input : types.inputs) counts.push_back(element_count(input.shape));
-  return Kernel{
-      "reduce begin", 0, [=](const LaunchArgs& args) {
-        std::vector<World::Piece> pieces;
-        std::size_t own = 0;
-        for (std::size_t i = 0; i < owners.size(); ++i)
-          pieces.push_back({args.inputs[i], owners[i] == rank ? args.outputs[own++] : nullptr, counts[i]});
-        if (ranks > 1)
-          return own_world(ranks).begin_reduce(type, std::move(pieces), owners, args.outputs[own]);
-        for (const World::Piece& piece : pieces)  // the mean over one rank
-          std::memcpy(piece.to, piece.from, static_cast<std::size_t>(piece.count) * dtype_bytes(type));
-      }};
+  return Kernel{"reduce begin", 0, [=](const LaunchArgs& args) {
+                  const auto width = static_cast<std::int64_t>(dtype_bytes(type));
+                  std::vector<World::Piece> pieces;
+                  std::size_t own = 0;
+                  for (const OwnedPart& part : reduced.parts)
+                    pieces.push_back({static_cast<const char*>(args.inputs[part.tensor]) + part.begin * width,
+                                      part.owner == rank ? args.outputs[own++] : nullptr, part.count});
+                  if (ranks > 1)
+                    return own_world(ranks).begin_reduce(type, std::move(pieces), reduced.owners,
+                                                         args.outputs[own]);
+                  for (const World::Piece& piece : pieces)  // the mean over one rank
+                    std::memcpy(piece.to, piece.from, static_cast<std::size_t>(piece.count * width));
+                }};
 }
 
 // ---- the norm ---------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 #include "engine/ops/collectives/share_parameters.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "engine/ops/collectives/own_world.h"
+#include "engine/ops/collectives/owned_parts.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
@@ -12,39 +12,44 @@
 namespace gradloom {
 namespace {
 
+std::vector<Type> input_types(const InferContext& ctx) {
+  std::vector<Type> types;
+  for (std::size_t i = 0; i < ctx.inputs.size(); ++i) types.push_back(ctx.has(i) ? ctx.in(i) : Type());
+  return types;
+}
+
 Status infer(InferContext& ctx) {
-  const std::int64_t ranks = ctx.attrs.integer("ranks", 0);
-  const std::vector<std::int64_t> owners = ctx.attrs.integers("owners");
-  if (ranks < 1) return infer_error("ranks must be positive");
-  if (owners.empty() || owners.size() > ctx.inputs.size() || ctx.outputs.size() != owners.size())
+  if (ctx.attrs.integer("ranks", 0) < 1) return infer_error("ranks must be positive");
+  const std::size_t tensors = tensors_of(TRY(owned_parts(ctx.attrs, input_types(ctx))));
+  if (tensors == 0 || ctx.outputs.size() != tensors)
     return infer_error("there is an owner and an output for each input that is shared");
-  for (std::size_t i = 0; i < owners.size(); ++i) {
+  for (std::size_t i = 0; i < tensors; ++i) {
     if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
-    if (owners[i] < 0 || owners[i] >= ranks)
-      return infer_error("owner " + std::to_string(owners[i]) + " is no rank");
     ctx.outputs[i] = ctx.in(i);
   }
   return {};
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
-  std::vector<World::Block> blocks;
-  const std::vector<std::int64_t> owners = types.attrs.integers("owners");
-  for (std::size_t i = 0; i < owners.size(); ++i)
-    blocks.push_back(
-        {nullptr, static_cast<std::int64_t>(byte_size(types.inputs[i])), static_cast<int>(owners[i])});
+  const std::vector<OwnedPart> parts = TRY(owned_parts(types.attrs, types.inputs));
+  std::vector<std::int64_t> widths, bytes;  // of each tensor: of an element, of all
+  for (std::size_t i = 0; i < tensors_of(parts); ++i) {
+    widths.push_back(static_cast<std::int64_t>(dtype_bytes(types.inputs[i].dtype)));
+    bytes.push_back(static_cast<std::int64_t>(byte_size(types.inputs[i])));
+  }
   const auto ranks = static_cast<int>(types.attrs.integer("ranks"));
   return Kernel{
-      "share", 0, [blocks, ranks](const LaunchArgs& args) {
-        std::vector<World::Block> there = blocks;
-        for (std::size_t i = 0; i < there.size(); ++i) {
-          there[i].at = args.outputs[i];
+      "share", 0, [parts, widths, bytes, ranks](const LaunchArgs& args) {
+        for (std::size_t i = 0; i < bytes.size(); ++i)
           if (args.outputs[i] != args.inputs[i])
-            std::memcpy(args.outputs[i], args.inputs[i], static_cast<std::size_t>(there[i].bytes));
-        }
+            std::memcpy(args.outputs[i], args.inputs[i], static_cast<std::size_t>(bytes[i]));
         if (ranks == 1) return;
         const kernels::NoSignals::Pause handlers_run;  // it may wait long, and calls no library of products
-        demand(own_world(ranks).share(there));
+        std::vector<World::Block> blocks;
+        for (const OwnedPart& part : parts)
+          blocks.push_back({static_cast<char*>(args.outputs[part.tensor]) + part.begin * widths[part.tensor],
+                            part.count * widths[part.tensor], part.owner});
+        demand(own_world(ranks).share(blocks));
       }};
 }
 

@@ -1,8 +1,8 @@
 // What one rank of a training (engine/ranks/world.h) has made becomes the same on all of them.
-//   ShareParameters(x0, x1, .., more ..) -> (y0, y1, ..), of any types; yi: the xi of the rank that owns it; more: what else it comes
-//   after
-//   attributes: ranks, how many there are; owners, the rank of each x
-// Pass zero adds it where ranks keep the optimizer's state of some parameters each. Of the last two nodes that update a parameter it is
+//   ShareParameters(x0, x1, .., more ..) -> (y0, y1, ..), of any types; yi: the xi of the rank that owns it, or of each part of
+//   it; more: what else it comes after
+//   attributes: ranks, how many there are; owners, and where an x is cut of, begins, counts (owned_parts.h)
+// Pass zero adds it where ranks keep the optimizer's state of some parameters, or ranges of them, each. Of the last two nodes that update a parameter it is
 // the second, in the same place. Every rank reaches the node at the same time; an exchange that fails ends the step.
 #pragma once
 

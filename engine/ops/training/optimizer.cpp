@@ -6,6 +6,9 @@
 // bf16 (all to the same): what the next forward pass reads.
 // With attribute keys (a number of each parameter) the parameters are bf16, computed in the type of the states (f32 without
 // any) and rounded at random by Philox's numbers of seed, step, key and element; they have no copies.
+// With attributes begins and counts (of each parameter; without keys, for optimizers that reach single elements, UpdateReach) elements [begin, begin +
+// count) of each parameter and copy are updated alone, begin a multiple of kRangeUnit; the others stay. States and, if it is not whole, the
+// gradient are those of these elements, of one dim.
 // Attributes: n, copies (the parameter of each), kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
 // stand there; factored (optimizers with states of rows and columns): whether the states are these; lr_factor
 // and clip_value (OptimizerArgs); eight_bit_states: every state is u8[encoded_bytes(elements)] (kernels/block_quantization.h). Otherwise
@@ -20,7 +23,9 @@
 #include "kernels/block_quantization.h"
 #include "kernels/launcher.h"
 
+#include <cstring>
 #include <set>
+#include <type_traits>
 
 namespace gradloom {
 namespace {
@@ -43,6 +48,7 @@ struct Row {
   const char* name;
   OptimizerKind kind;
   std::span<const State> states;
+  UpdateReach reach;
   double bare_operations, operations;
 };
 
@@ -54,8 +60,8 @@ struct Row {
 #undef OPTIMIZER
 
 constexpr Row kRows[] = {
-#define OPTIMIZER(name, title, lr, states, bare_operations, operations, ...) \
-  {#name, OptimizerKind::name, name##_states, bare_operations, operations},
+#define OPTIMIZER(name, title, lr, states, reach, bare_operations, operations, ...) \
+  {#name, OptimizerKind::name, name##_states, UpdateReach::reach, bare_operations, operations},
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
 #undef STATE
@@ -68,8 +74,8 @@ void set_options(kernels::OptimizerArgs& args, const Attrs& attrs) {
   switch (args.kind) {
 #define NUMBER(field, name, fallback, least, most, help) args.field = attrs.real(#field, fallback);
 #define FLAG(field, name, fallback, help) args.field = attrs.integer(#field, fallback) != 0;
-#define OPTIMIZER(name, title, lr, states, bare, operations, start, formula, source, options) \
-  case OptimizerKind::name:                                                                   \
+#define OPTIMIZER(name, title, lr, states, reach, bare, operations, start, formula, source, options) \
+  case OptimizerKind::name:                                                                          \
     options break;
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
@@ -83,7 +89,12 @@ struct Layout {
   std::size_t n;
   bool factored, eight_bit;
   std::vector<State> states;  // that there are
-  std::vector<std::int64_t> copies, keys;
+  std::vector<std::int64_t> copies, keys, begins, counts;
+  bool ranged() const { return !begins.empty(); }
+  // What is updated of parameter i.
+  Shape updated(std::size_t i, const Shape& parameter) const {
+    return ranged() ? Shape{counts[i]} : parameter;
+  }
   std::size_t first_copy() const { return kFirst + (2 + states.size()) * n; }  // among the inputs
   std::size_t inputs() const { return first_copy() + copies.size(); }
   std::size_t outputs() const { return (1 + states.size()) * n + copies.size(); }
@@ -93,6 +104,20 @@ Status check_copies(const std::vector<std::int64_t>& copies, std::int64_t n) {
   const std::set<std::int64_t> places(copies.begin(), copies.end());
   if (places.size() != copies.size() || (!places.empty() && (*places.begin() < 0 || *places.rbegin() >= n)))
     return infer_error("copies must be different parameters");
+  return {};
+}
+
+Status check_ranges(const Layout& l) {
+  if (l.begins.empty() && l.counts.empty()) return {};
+  if (l.begins.size() != l.n || l.counts.size() != l.n)
+    return infer_error("begins and counts must be one per parameter");
+  if (l.row->reach != UpdateReach::element)
+    return infer_error(std::string(l.row->name) + " updates whole parameters");
+  if (!l.keys.empty()) return infer_error("what is rounded at random is a whole parameter");
+  for (std::size_t i = 0; i < l.n; ++i)
+    if (l.begins[i] < 0 || l.counts[i] < 0 || l.begins[i] % kRangeUnit != 0)
+      return infer_error("a range begins at " + std::to_string(l.begins[i]) + " and has " +
+                         std::to_string(l.counts[i]) + " elements");
   return {};
 }
 
@@ -108,8 +133,11 @@ Result<Layout> layout_of(const Attrs& attrs) {
                   attrs.integer("eight_bit_states", 0) != 0,
                   {},
                   attrs.integers("copies"),
-                  attrs.integers("keys")};
+                  attrs.integers("keys"),
+                  attrs.integers("begins"),
+                  attrs.integers("counts")};
     TRY(check_copies(layout.copies, n));
+    TRY(check_ranges(layout));
     if (layout.eight_bit && row.kind == OptimizerKind::adafactor)
       return infer_error("Adafactor's states are not of 8 bits");
     if (!layout.keys.empty() && (as_dim(layout.keys.size()) != n || !layout.copies.empty()))
@@ -165,7 +193,12 @@ Status infer(InferContext& ctx) {
   for (std::size_t group = 0; group < 2 + l.states.size(); ++group) {  // parameters, gradients, states
     for (std::size_t i = 0; i < l.n; ++i) {
       const Type &parameter = ctx.in(kFirst + i), &type = ctx.in(kFirst + group * l.n + i);
-      const Type wide{group > 0 ? computed : parameter.dtype, parameter.shape};
+      const bool whole = group == 0 || (group == 1 && type.shape == parameter.shape);
+      if (group == 0 && l.ranged() &&
+          (!is_static(parameter.shape) || l.begins[i] > element_count(parameter.shape) - l.counts[i]))
+        return infer_error("a range ends behind its parameter " + to_string(parameter));
+      const Type wide{group > 0 ? computed : parameter.dtype,
+                      whole ? parameter.shape : l.updated(i, parameter.shape)};
       Type expected = group < 2 ? wide : TRY(state_type(l, wide, l.states[group - 2].form));
       if (group == 1 && !is_half(computed) && is_half(type.dtype)) expected.dtype = type.dtype;
       if (type != expected || parameter.dtype != ctx.dtype(kFirst))
@@ -202,15 +235,26 @@ Cost cost(const NodeTypes& types) {
   auto l = layout_of(types.attrs);
   CHECK(l.ok(), "cost of an invalid Optimizer");
   const double per_element = l->states.empty() ? l->row->bare_operations : l->row->operations;
-  double elements = 0;
-  for (std::size_t i = 0; i < l->n; ++i)
-    elements += static_cast<double>(element_count(types.inputs[kFirst + i].shape));
-  return cost_of(types, per_element * elements);
+  double elements = 0, idle_bytes = 0;
+  for (std::size_t i = 0; i < l->n; ++i) {
+    const Type &parameter = types.inputs[kFirst + i], &gradient = types.inputs[kFirst + l->n + i];
+    const std::int64_t count = element_count(l->updated(i, parameter.shape));
+    const auto idle = [&](const Type& type) {
+      return static_cast<double>(element_count(type.shape) - count) *
+             static_cast<double>(dtype_bytes(type.dtype));
+    };
+    elements += static_cast<double>(count);
+    idle_bytes += 2 * idle(parameter) + idle(gradient);  // what stays of a parameter is not touched
+  }
+  Cost all = cost_of(types, per_element * elements);
+  all.bytes_read -= idle_bytes;
+  return all;
 }
 
 // Elements of the parameters, and their last two dims where they are factored; types of the gradients; places of the copies.
 struct Tensors {
-  std::vector<std::int64_t> elements, rows, columns, copies;
+  std::vector<std::int64_t> elements, rows, columns, copies, begins, grad_begins;
+  std::vector<std::size_t> whole_bytes;  // of parameters of which ranges are updated
   std::vector<std::uint64_t> keys;
   std::vector<DType> grad_types;
   void point(kernels::OptimizerArgs& args) const {
@@ -221,12 +265,49 @@ struct Tensors {
     args.copies = copies.empty() ? nullptr : copies.data();
     args.keys = keys.data();
   }
+  std::size_t pointer_bytes() const {
+    return begins.empty() ? 0 : (3 * begins.size() + copies.size()) * sizeof(void*);
+  }
+  // Ranges are tensors to the kernel: it gets their places, in lists at the beginning of the workspace. What no range has stays, also
+  // where results do not stand where their operands do.
+  void narrow(kernels::OptimizerArgs& args) const {
+    if (begins.empty()) return;
+    const std::size_t n = begins.size();
+    auto** const params = static_cast<const void**>(args.workspace);
+    const void** const grads = params + n;
+    auto** const results = const_cast<void**>(grads + n);
+    void** const results_copies = results + n;
+    const auto at = [](auto* base, std::int64_t elements, DType type) {
+      using Byte =
+          std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(base)>>, const char, char>;
+      return static_cast<Byte*>(base) + elements * static_cast<std::int64_t>(dtype_bytes(type));
+    };
+    for (std::size_t i = 0; i < n; ++i) {
+      if (args.param_out[i] != args.param[i]) std::memcpy(args.param_out[i], args.param[i], whole_bytes[i]);
+      params[i] = at(args.param[i], begins[i], args.dtype);
+      grads[i] = at(args.grad[i], grad_begins[i], grad_types[i]);
+      results[i] = at(args.param_out[i], begins[i], args.dtype);
+      if (!copies.empty() && copies[i] >= 0)
+        results_copies[copies[i]] = at(args.copy_out[copies[i]], begins[i], args.low_type);
+    }
+    args.param = params;
+    args.grad = grads;
+    args.param_out = results;
+    args.copy_out = results_copies;
+    args.workspace = static_cast<char*>(args.workspace) + pointer_bytes();
+  }
 };
 Tensors tensors_of(const NodeTypes& types, const Layout& l) {
   Tensors tensors;
   for (std::size_t i = 0; i < l.n; ++i) {
     const Shape& shape = types.inputs[kFirst + i].shape;
-    tensors.elements.push_back(element_count(shape));
+    tensors.elements.push_back(element_count(l.updated(i, shape)));
+    if (l.ranged()) {
+      tensors.begins.push_back(l.begins[i]);
+      const bool whole = types.inputs[kFirst + l.n + i].shape == shape;
+      tensors.grad_begins.push_back(whole ? l.begins[i] : 0);
+      tensors.whole_bytes.push_back(byte_size(types.inputs[kFirst + i]));
+    }
     tensors.rows.push_back(shape.size() < 2 ? 1 : shape[shape.size() - 2]);
     tensors.columns.push_back(shape.empty() ? 1 : shape.back());
     tensors.grad_types.push_back(types.inputs[kFirst + l.n + i].dtype);
@@ -254,6 +335,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
       computed_in(l, types.inputs[kFirst].dtype, [&](std::size_t i) { return types.inputs[i].dtype; });
   TRY(require_kernel_type(types.target, dtype));
   if (types.outputs.size() != l.outputs()) return no_kernel("every output must be present");
+  if (l.ranged() && types.target != kernels::Target::cpu)
+    return no_kernel("ranges of parameters are updated on the CPU alone, as ranks are");
   const Attrs& attrs = types.attrs;
   kernels::OptimizerArgs layout{};
   layout.dtype = dtype;
@@ -268,7 +351,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   if (!l.copies.empty()) layout.low_type = types.inputs[l.first_copy()].dtype;
   const Tensors tensors = tensors_of(types, l);
   tensors.point(layout);
-  const std::size_t workspace = kernels::workspace_bytes(types.target, layout);
+  const std::size_t workspace = tensors.pointer_bytes() + kernels::workspace_bytes(types.target, layout);
   return Kernel{std::string("optimizer ") + l.row->name, workspace,
                 [layout, tensors, n = l.n, states = l.states, scaled = types.has(kScale),
                  conditional = types.has(kApply)](const LaunchArgs& args) {
@@ -287,6 +370,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
                   a.copy_out = args.outputs + (1 + states.size()) * n;
                   a.random = args.random;
                   a.workspace = args.workspace;
+                  tensors.narrow(a);
                   args.on.optimizer(a);
                 }};
 }
@@ -456,6 +540,12 @@ std::vector<Sample> samples() {
 }
 
 }  // namespace
+
+UpdateReach update_reach(std::string_view kind) {
+  for (const Row& row : kRows)
+    if (kind == row.name) return row.reach;
+  return UpdateReach::tensor;
+}
 
 const OpDef optimizer_op = {
     .name = "Optimizer",

@@ -1,15 +1,30 @@
 // Where the inputs of Optimizer (optimizer.cpp) stand: lr, step, grad_scale, apply, then n parameters, their n
-// gradients, n of each state, and the copies of some parameters.
+// gradients, n of each state, and the copies of some parameters; and which ranges of parameters it updates.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 
 #include "engine/ir/graph.h"
+
+namespace gradloom {
+
+// What the update of an element reads (kernels/optimizers.def): the same element of parameter, gradient and states, or all of them for
+// norms and means. In the first case a range of a parameter is updated as among the others, bit for bit.
+enum class UpdateReach : std::uint8_t { element, tensor };
+UpdateReach update_reach(std::string_view kind);  // of a row, by its name
+
+}  // namespace gradloom
 
 namespace gradloom::optimizer_inputs {
 
 inline constexpr std::size_t kScale = 2, kApply = 3;  // kNone where omitted
 inline constexpr std::size_t kFirst = 4;              // the first parameter
+
+// A range of a parameter (attributes begins and counts) begins at a multiple of this. So its gradient's squares are added as those of
+// the parameter's are (square_pieces, engine/ops/collectives/reduce_gradients.h), and codes of 8 bits have the same scales.
+inline constexpr std::int64_t kRangeUnit = 8192;
 
 inline std::size_t parameter_count(const Attrs& attrs) {
   return static_cast<std::size_t>(attrs.integer("n", 1));

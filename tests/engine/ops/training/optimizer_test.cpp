@@ -1,6 +1,10 @@
 // Optimizer, GlobalNorm, ClipScale, Accumulate. Expected parameters after three steps come from
 // torch.optim 1.13 in doubles: p = [0.5, -1.25, 2], gradient at step t = [0.1 t, -0.4, 0.3 / t], lr 0.1.
 // LAMB: the formula of the paper, written out. 100 steps of every optimizer: tests/app/parity_test.cpp.
+#include <cmath>
+
+#include "engine/ops/collectives/reduce_gradients.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "tests/engine/ops/numeric_support.h"
 
 namespace gradloom {
@@ -277,6 +281,77 @@ TEST(Accumulate, StartsOverAtTheFirstMicroBatch) {
     const Tensor later = vector3(dtype, 1, 2, 3);
     expect_near(run("Accumulate", attrs, {later, g, Tensor::scalar(DType::i64, 1)})[0], {3}, {2, 4, 2.5}, 0);
   }
+}
+
+// A range of a parameter is updated as among the others, bit for bit, and these stay; the gradient is whole or the range's alone.
+TEST(Optimizer, UpdatesARangeAsAmongTheOthers) {
+  constexpr std::int64_t kUnit = optimizer_inputs::kRangeUnit, kRows = 3, kAll = kRows * kUnit + 40;
+  const auto numbers = [](std::int64_t count, double factor, double offset) {
+    std::vector<double> all;
+    for (std::int64_t i = 0; i < count; ++i)
+      all.push_back(offset + factor * std::sin(static_cast<double>(i)));
+    return Tensor::from_f64(DType::f32, {count}, all);
+  };
+  const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t count) {
+    const std::size_t width = dtype_bytes(whole.dtype());
+    Tensor range(whole.dtype(), {count});
+    EXPECT_TRUE(
+        whole.read(static_cast<std::size_t>(begin) * width, range.mutable_data(), range.bytes()).ok());
+    return range;
+  };
+  const Tensor p = numbers(kAll, 1, 0.1), g = numbers(kAll, 0.3, 0), m = numbers(kAll, 0.2, 0),
+               v = numbers(kAll, 0.1, 0.2), lr = Tensor::scalar(DType::f64, 0.1),
+               step = Tensor::scalar(DType::i64, 3), scale = Tensor::scalar(DType::f32, 0.5);
+  Attrs attrs{{"kind", std::string("adamw")}, {"weight_decay", 0.01}, {"clip_value", 0.1}};
+  const auto whole = run("Optimizer", attrs, {lr, step, scale, Tensor(), p, g, m, v}, 3);
+  for (const auto& [begin, count] :
+       {std::pair{std::int64_t{0}, kUnit}, {kUnit, kUnit}, {2 * kUnit, kUnit + 40}, {0, kAll}})
+    for (const bool own_gradient : {false, true}) {
+      SCOPED_TRACE(std::to_string(begin) + " " + std::to_string(count));
+      attrs.set("begins", std::vector<std::int64_t>{begin});
+      attrs.set("counts", std::vector<std::int64_t>{count});
+      const auto ranged = run("Optimizer", attrs,
+                              {lr, step, scale, Tensor(), p, own_gradient ? part(g, begin, count) : g,
+                               part(m, begin, count), part(v, begin, count)},
+                              3);
+      ASSERT_EQ(ranged[0].shape(), p.shape());
+      for (std::size_t i = 0; i < 3; ++i) {
+        const Tensor expected = part(whole[i], begin, count);
+        EXPECT_TRUE(bit_equal(i == 0 ? part(ranged[0], begin, count) : ranged[i], expected)) << i;
+      }
+      for (std::int64_t i = 0; i < kAll; ++i)
+        if (i < begin || i >= begin + count) ASSERT_EQ(ranged[0].at(i), p.at(i)) << i;
+    }
+}
+
+TEST(Optimizer, RefusesRangesThatItCannotUpdate) {
+  const auto refused = [](Attrs attrs, std::vector<std::int64_t> begins, std::vector<std::int64_t> counts) {
+    Graph graph;
+    GraphBuilder b(graph);
+    const ValueId lr = b.input("lr", {DType::f64, {}}), step = b.input("step", {DType::i64, {}}),
+                  p = b.input("p", {DType::f32, {20000}}), g = b.input("g", {DType::f32, {20000}});
+    std::vector<ValueId> inputs{lr, step, kNone, kNone, p, g};
+    const bool states = attrs.text("kind") != "sgd";
+    for (int i = 0; i < (states ? 2 : 0); ++i)
+      inputs.push_back(b.input("s" + std::to_string(i), {DType::f32, counts}));
+    attrs.set("begins", std::move(begins));
+    attrs.set("counts", counts);
+    return !b.add(op_by_name("Optimizer"), inputs, attrs, states ? 3 : 1).ok();
+  };
+  const Attrs sgd{{"kind", std::string("sgd")}}, lamb{{"kind", std::string("lamb")}};
+  EXPECT_FALSE(refused(sgd, {8192}, {11808}));
+  EXPECT_TRUE(refused(sgd, {8192}, {11809})) << "behind the end";
+  EXPECT_TRUE(refused(sgd, {100}, {100})) << "inside of a unit";
+  EXPECT_TRUE(refused(sgd, {-8192}, {100}));
+  EXPECT_TRUE(refused(sgd, {0, 0}, {100, 100})) << "one parameter";
+  EXPECT_TRUE(refused(lamb, {8192}, {8192})) << "it needs the norm of all";
+}
+
+TEST(Optimizer, RangesBeginWherePiecesOfTheNormDo) {
+  constexpr std::int64_t kUnit = optimizer_inputs::kRangeUnit;
+  EXPECT_EQ(square_pieces(kUnit), 1);
+  EXPECT_EQ(square_pieces(kUnit + 1), 2);
+  EXPECT_EQ(square_pieces(5 * kUnit), 5);
 }
 
 }  // namespace

@@ -1,0 +1,26 @@
+// States of optimizers of which a rank keeps a range alone (pass zero): those of elements [begin, begin + count) of the parameter in
+// row-major order, as one dim.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "engine/ir/graph.h"
+#include "engine/train/eight_bit.h"
+
+namespace gradloom {
+
+struct ElementRange {
+  std::int64_t begin = 0, count = 0;
+};
+
+// By the value of the state; those that are whole are not there.
+std::map<ValueId, ElementRange> state_ranges(const Graph& graph);
+// Errc::io: as Tensor::read.
+Result<Tensor> elements_of(const Tensor& tensor, const ElementRange& range);
+// REQUIRES a range that begins with a block of codes.
+Result<EightBitState> elements_of(const EightBitState& state, const ElementRange& range);
+// Where the range's scales are among all.
+ElementRange scale_blocks_of(const ElementRange& range);
+
+}  // namespace gradloom
