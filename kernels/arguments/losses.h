@@ -42,6 +42,7 @@ struct SoftmaxCrossEntropyArgs {
   void *loss, *log_sum_exp, *total_weight;
   void* workspace;
   DType losses = dtype;
+  std::int64_t pitch = 0;  // where inner is 1: elements from one row of the logits to the next; 0: n
 };
 // dlogits = (softmax - onehot) * weight[label] * dloss / total_weight, from logits and log_sum_exp; dlogits
 // may be logits.
@@ -54,6 +55,7 @@ struct SoftmaxCrossEntropyGradArgs {
   const void *dloss, *logits, *labels, *weight, *log_sum_exp, *total_weight;
   void* dlogits;
   DType losses = dtype;
+  std::int64_t pitch = 0;  // the same, of logits and dlogits
 };
 
 }  // namespace gradloom::kernels

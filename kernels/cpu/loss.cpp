@@ -115,16 +115,17 @@ void column_log_sum_exp(const Stored* x, i64 n, i64 inner, i64 columns, const La
 
 // body(strip, row, columns, at) for every strip of neighbouring rows of [outer, n, inner], the first element
 // of its first row at `at`.
-template <class Body>
-void for_strips(i64 outer, i64 n, i64 inner, const Body& body) {
+template <class Args, class Body>
+void for_strips(const Args& args, const Body& body) {
+  const i64 outer = args.outer, n = args.n, inner = args.inner, pitch = args.pitch > 0 ? args.pitch : n;
   const i64 width = loss_strip(inner), strips = ceil_div(inner, width);
-  parallel_pieces(outer * strips, larger(1, 4096 / larger(1, n * width)), outer * n * inner * 6,
-                  [&](i64 begin, i64 end) {
-                    for (i64 strip = begin; strip < end; ++strip) {
-                      const i64 o = strip / strips, column = strip % strips * width;
-                      body(strip, o * inner + column, smaller(width, inner - column), o * n * inner + column);
-                    }
-                  });
+  parallel_pieces(
+      outer * strips, larger(1, 4096 / larger(1, n * width)), outer * n * inner * 6, [&](i64 begin, i64 end) {
+        for (i64 strip = begin; strip < end; ++strip) {
+          const i64 o = strip / strips, column = strip % strips * width;
+          body(strip, o * inner + column, smaller(width, inner - column), o * pitch * inner + column);
+        }
+      });
 }
 
 template <class Stored>
@@ -137,7 +138,7 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
   double* const strip_loss = static_cast<double*>(args.workspace);
   double* const strip_weight = strip_loss + strips;
   const bool each = args.reduction == LossReduction::none;
-  for_strips(args.outer, n, inner, [&](i64 strip, i64 first, i64 columns, i64 at) {
+  for_strips(args, [&](i64 strip, i64 first, i64 columns, i64 at) {
     double value[kColumnStrip], lost[kColumnStrip], weight[kColumnStrip];
     T target[kColumnStrip];
     Labels<T> labels;
@@ -209,7 +210,7 @@ void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
   const i64 inner = args.inner, n = args.n;
   const bool each = args.reduction == LossReduction::none;
   const double common = each || args.outer * inner == 0 ? 0 : upstream<T>(args, 0);
-  for_strips(args.outer, n, inner, [&](i64, i64 first, i64 columns, i64 at) {
+  for_strips(args, [&](i64, i64 first, i64 columns, i64 at) {
     Labels<T> labels;
     T factor[kColumnStrip];
     for (i64 c = 0; c < columns; ++c) {

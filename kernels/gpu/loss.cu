@@ -40,6 +40,12 @@ GRADLOOM_DEVICE Accum<P> factor_of(const Args& args, i64 row, i64 label) {
   return args.reduction == LossReduction::mean ? up / *static_cast<const Accum<P>*>(args.total_weight) : up;
 }
 
+// From one row of the logits to the next, where inner is 1.
+template <class Args>
+GRADLOOM_HD i64 pitch_of(const Args& args) {
+  return args.pitch > 0 ? args.pitch : args.n;
+}
+
 template <class P, class Args>
 GRADLOOM_DEVICE void finish_loss(const Args& args, double loss, double weight) {
   using A = Accum<P>;
@@ -163,7 +169,7 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_rows(SoftmaxCrossEn
   const RowGroup group(lanes);
   for (i64 first = group.first(); first < args.outer; first += group.step()) {
     const i64 row = first + group.row, cols = row < args.outer ? args.n : 0;
-    const T* const x = static_cast<const T*>(args.logits) + row * args.n;
+    const T* const x = static_cast<const T*>(args.logits) + row * pitch_of(args);
     LogSumExp<A> sum;
     if constexpr (held) {
       A v[kRowValues];
@@ -226,23 +232,26 @@ __global__ void __launch_bounds__(256)
   const i64 label = label_of(args, row), begin = chunk * kPacks * lanes * V + i64(threadIdx.x) % lanes * V;
   const A factor = label >= 0 ? factor_of<P>(args, row, label) : A(0);
   const A shift = static_cast<const A*>(args.log_sum_exp)[row];
-  const T* const x = static_cast<const T*>(args.logits) + row * args.n;
-  T* const dx = static_cast<T*>(args.dlogits) + row * args.n;
+  const T* const x = static_cast<const T*>(args.logits) + row * pitch_of(args);
+  T* const dx = static_cast<T*>(args.dlogits) + row * pitch_of(args);
+  const auto slope = [&](A value, i64 c) {
+    return label < 0 ? A(0) : (exp(value - shift) - A(c == label ? 1 : 0)) * factor;
+  };
   A v[kPacks * V];
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const i64 c = begin + i64(p) * lanes * V;
-    if (c < args.n) load_values<V>(x + c, v + p * V);
+    if (c + V <= args.n) load_values<V>(x + c, v + p * V);
   }
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const i64 c = begin + i64(p) * lanes * V;
-    if (c >= args.n) break;
-#pragma unroll
-    for (int e = 0; e < V; ++e) {
-      A& d = v[p * V + e];
-      d = label < 0 ? A(0) : (exp(d - shift) - A(c + e == label ? 1 : 0)) * factor;
+    if (c + V > args.n) {  // the row's end, shorter than a pack
+      for (i64 last = c; last < args.n; ++last) dx[last] = from_accum<T>(slope(to_accum(x[last]), last));
+      break;
     }
+#pragma unroll
+    for (int e = 0; e < V; ++e) v[p * V + e] = slope(v[p * V + e], c + e);
     store_values<V>(dx + c, v + p * V);
   }
 }
@@ -298,7 +307,7 @@ void cross_entropy_typed(const SoftmaxCrossEntropyArgs& args, Stream stream) {
   if (rows > 0 && args.inner == 1) {
     constexpr int V = Pack<T>::kCount;
     const RowPlan plan = plan_rows(args.outer, args.n);
-    const bool packs = packable<T>(args.n, args.logits);
+    const bool packs = packable<T>(pitch_of(args), args.logits) && (!plan.held || args.n % V == 0);
     const auto kernel =
         plan.held ? (packs ? cross_entropy_rows<T, P, V, true> : cross_entropy_rows<T, P, 1, true>)
                   : (packs ? cross_entropy_rows<T, P, V, false> : cross_entropy_rows<T, P, 1, false>);
@@ -324,7 +333,7 @@ void cross_entropy_grad_typed(const SoftmaxCrossEntropyGradArgs& args, Stream st
     return launch(stream, cross_entropy_grad_columns<T, P>, plan.blocks, kColumnThreads, 0, args,
                   plan.slices);
   }
-  const bool packs = packable<T>(args.n, args.logits, args.dlogits);
+  const bool packs = packable<T>(pitch_of(args), args.logits, args.dlogits);
   const i64 per_thread = 4 * (packs ? Pack<T>::kCount : 1);
   int lanes = 1;
   while (lanes < 256 && lanes * per_thread < args.n) lanes *= 2;

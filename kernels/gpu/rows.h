@@ -173,17 +173,21 @@ template <int V, class T>
 GRADLOOM_DEVICE LogSumExp<Accum<T>> streamed_log_sum_exp(const RowGroup& group, const T* x, i64 cols) {
   constexpr int kAtOnce = 4;  // packs whose loads overlap
   LogSumExp<Accum<T>> part;
-  const i64 step = i64(group.lanes) * V;
+  const i64 step = i64(group.lanes) * V, packed = cols - cols % V;
   i64 c = i64(group.lane) * V;
   Accum<T> v[kAtOnce * V];
-  for (; c + (kAtOnce - 1) * step < cols; c += kAtOnce * step) {
+  for (; c + (kAtOnce - 1) * step < packed; c += kAtOnce * step) {
 #pragma unroll
     for (int p = 0; p < kAtOnce; ++p) load_values<V>(x + c + p * step, v + p * V);
     part.template add<kAtOnce * V>(v);
   }
-  for (; c < cols; c += step) {
+  for (; c < packed; c += step) {
     load_values<V>(x + c, v);
     part.template add<V>(v);
+  }
+  for (c = packed + group.lane; c < cols; c += group.lanes) {
+    load_values<1>(x + c, v);
+    part.template add<1>(v);
   }
   return join(group, part);
 }

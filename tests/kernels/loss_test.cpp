@@ -150,6 +150,38 @@ TEST(Loss, MatchesTheReference) {
   }
 }
 
+// Rows that begin further apart than they are long: the bits of dense ones, and nothing between them is touched.
+TEST(Loss, TakesRowsWithAPitch) {
+  const Setup s{LossReduction::mean, true, true, 7, 53, 1};
+  constexpr std::int64_t kPitch = 64;
+  const Problem<float> p(s);
+  std::vector<float> apart(std::size_t(s.outer * kPitch), 1e30f);
+  for (std::int64_t row = 0; row < s.outer; ++row)
+    std::copy_n(p.logits.data() + row * s.n, s.n, apart.data() + row * kPitch);
+  for (const CpuKernels* k : levels()) {
+    const auto run = [&](std::vector<float> logits, std::int64_t pitch) {
+      std::vector<float> out(std::size_t(s.outer) + 2);
+      SoftmaxCrossEntropyArgs args{DType::f32,      DType::i64, s.reduction, s.outer,       s.n,
+                                   s.inner,         s.ignore,   -100,        logits.data(), p.labels.data(),
+                                   p.weight.data(), &out[0],    &out[2],     &out[1],       nullptr};
+      args.pitch = pitch;
+      std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
+      args.workspace = workspace.data();
+      k->softmax_cross_entropy(args);
+      k->softmax_cross_entropy_grad({DType::f32, DType::i64, s.reduction, s.outer, s.n, s.inner, s.ignore,
+                                     -100, p.dloss.data(), logits.data(), p.labels.data(), p.weight.data(),
+                                     &out[2], &out[1], logits.data(), DType::f32, pitch});
+      for (std::int64_t row = 0; row < s.outer; ++row)
+        out.insert(out.end(), logits.begin() + row * std::max(pitch, s.n),
+                   logits.begin() + row * std::max(pitch, s.n) + s.n);
+      for (std::int64_t row = 0; row < s.outer && pitch > 0; ++row)
+        for (std::int64_t c = s.n; c < pitch; ++c) EXPECT_EQ(logits[std::size_t(row * pitch + c)], 1e30f);
+      return out;
+    };
+    EXPECT_TRUE(same_bits(run(apart, kPitch), run(p.logits, 0))) << k->isa;
+  }
+}
+
 // Logits in bf16, all else in f32: what the f32 kernels make of the same numbers, the gradient rounded once.
 void check_bf16(const Setup& s) {
   const Problem<Bf16> p(s);

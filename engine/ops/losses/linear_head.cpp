@@ -92,11 +92,13 @@ Result<Kernel> finish_kernel(const LinearHead& head) {
   return s.prepare("finish", {head.mean ? s.op("Div", {sum, s.in(1)}) : sum});
 }
 
-// [rows, classes] of one type -> [classes] of another.
-Result<Kernel> column_sums_kernel(const LinearHead& head, std::int64_t rows, DType from, DType to) {
-  const NodeTypes types = sequence_types(head, {{from, {rows, head.classes}}}, {{to, {head.classes}}});
+// [rows, pitch] of one type -> the first `columns` sums, of another type. What lies between the rows is summed up in columns of its own.
+Result<Kernel> column_sums_kernel(const LinearHead& head, std::int64_t rows, std::int64_t columns, DType from,
+                                  DType to) {
+  const NodeTypes types = sequence_types(head, {{from, {rows, head.pitch()}}}, {{to, {columns}}});
   KernelSequence s(types);
-  const ValueId sum = s.op("ReduceSum", {s.in(0), s.b().i64s({0})}, {{"keepdims", std::int64_t{0}}});
+  ValueId sum = s.op("ReduceSum", {s.in(0), s.b().i64s({0})}, {{"keepdims", std::int64_t{0}}});
+  if (columns < head.pitch()) sum = s.op("Slice", {sum, s.b().i64s({0}), s.b().i64s({columns})});
   return s.prepare("column_sums", {from == to ? sum : s.cast(sum, to)});
 }
 
@@ -113,22 +115,22 @@ kernels::MatMulDesc product_desc(const LinearHead& head, std::int64_t m, std::in
 bool products_sum(const LinearHead& head) { return head.scores == head.sums; }
 
 Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
-  const std::int64_t k = head.k, classes = head.classes;
+  const std::int64_t k = head.k, classes = head.classes, pitch = head.pitch();
   Chunk chunk;
   chunk.rows = rows;
   kernels::MatMulDesc logits = product_desc(head, rows, classes, k);
   logits.a_strides = {k, 1};
   logits.b_strides =
       head.transposed ? std::vector<std::int64_t>{1, k} : std::vector<std::int64_t>{classes, 1};
-  logits.c_strides = {classes, 1};
+  logits.c_strides = {pitch, 1};
   logits.bias = head.bias;
   logits.wide_c = head.scores != head.type;
   chunk.logits = TRY(SliceProduct::create(head.target, logits, head.library));
   if (head.gradients() && head.scores != head.type)
-    chunk.narrow = conversion(head.scores, head.type, rows * classes);
+    chunk.narrow = conversion(head.scores, head.type, rows * pitch);
   if (head.want_dx) {
     kernels::MatMulDesc dx = product_desc(head, rows, k, classes);
-    dx.a_strides = {classes, 1};
+    dx.a_strides = {pitch, 1};
     dx.b_strides = head.transposed ? std::vector<std::int64_t>{k, 1} : std::vector<std::int64_t>{1, classes};
     dx.c_strides = {k, 1};
     chunk.dx = TRY(SliceProduct::create(head.target, dx, head.library));
@@ -136,15 +138,15 @@ Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
   if (head.want_dw) {
     kernels::MatMulDesc dw =
         head.transposed ? product_desc(head, classes, k, rows) : product_desc(head, k, classes, rows);
-    dw.a_strides = {1, head.transposed ? classes : k};
-    dw.b_strides = {head.transposed ? k : classes, 1};
+    dw.a_strides = {1, head.transposed ? pitch : k};
+    dw.b_strides = {head.transposed ? k : pitch, 1};
     dw.c_strides = {head.transposed ? k : classes, 1};
     dw.wide_c = products_sum(head) && head.sums != head.type;
     chunk.first_dw = TRY(SliceProduct::create(head.target, dw, head.library));
     dw.accumulate = products_sum(head);
     if (rows < head.n) chunk.more_dw = TRY(SliceProduct::create(head.target, dw, head.library));
   }
-  if (head.want_dbias) chunk.column_sums = TRY(column_sums_kernel(head, rows, head.scores, head.sums));
+  if (head.want_dbias) chunk.column_sums = TRY(column_sums_kernel(head, rows, pitch, head.scores, head.sums));
   return chunk;
 }
 
@@ -174,6 +176,7 @@ kernels::SoftmaxCrossEntropyArgs loss_args(const LinearHead& head, std::int64_t 
   args.has_ignore = head.has_ignore;
   args.ignore_index = head.ignore_index;
   args.losses = head.sums;
+  args.pitch = head.pitch();
   return args;
 }
 
@@ -183,12 +186,12 @@ bool selects_rows(const LinearHead& head) { return kernels::shares_host_memory(h
 void lay_out(Prepared& p) {
   const LinearHead& head = p.head;
   const auto take = [&p](std::size_t size) { return std::exchange(p.bytes, p.bytes + aligned_bytes(size)); };
-  const std::int64_t logits = head.rows * head.classes, w = head.k * head.classes, row = head.rows * head.k;
+  const std::int64_t logits = head.rows * head.pitch(), w = head.k * head.classes, row = head.rows * head.k;
   p.at.logits = take(bytes(head.scores, logits));
   if (p.whole.narrow) p.at.narrow = take(bytes(head.type, logits));
   if (head.want_dw && !products_sum(head)) p.at.dw_part = take(bytes(head.type, w));
   if (head.want_dw && head.gradient != head.sums) p.at.dw = take(bytes(head.sums, w));
-  if (head.want_dbias) p.at.dbias_parts = take(bytes(head.sums, head.chunks() * head.classes));
+  if (head.want_dbias) p.at.dbias_parts = take(bytes(head.sums, head.chunks() * head.pitch()));
   p.at.row_losses = take(bytes(head.sums, head.n));
   p.at.log_sum_exp = take(bytes(head.sums, head.rows));
   for (std::size_t* scalar : {&p.at.spare, &p.at.total, &p.at.factor}) *scalar = take(sizeof(double));
@@ -274,7 +277,7 @@ class Run {
     std::memset(losses + bytes(head_.sums, found), 0, bytes(head_.sums, head_.n - found));
     if (head_.want_dx) std::memset(args_.outputs[1], 0, bytes(head_.type, head_.n * head_.k));
     if (head_.want_dbias)
-      std::memset(place(p_.at.dbias_parts), 0, bytes(head_.sums, head_.chunks() * head_.classes));
+      std::memset(place(p_.at.dbias_parts), 0, bytes(head_.sums, head_.chunks() * head_.pitch()));
   }
 
   template <class Label>
@@ -327,11 +330,11 @@ class Run {
     const void* const factor = head_.mean ? place(p_.at.factor) : args_.inputs[0];
     args_.on.softmax_cross_entropy_grad({loss.dtype, loss.label_dtype, kernels::LossReduction::sum, rows,
                                          head_.classes, 1, loss.has_ignore, loss.ignore_index, factor, logits,
-                                         loss.labels, weight_, loss.log_sum_exp, nullptr, logits,
-                                         loss.losses});
+                                         loss.labels, weight_, loss.log_sum_exp, nullptr, logits, loss.losses,
+                                         loss.pitch});
     if (rows < c.rows)
-      std::memset(elements_at(logits, head_.scores, rows * head_.classes), 0,
-                  bytes(head_.scores, (c.rows - rows) * head_.classes));
+      std::memset(elements_at(logits, head_.scores, rows * head_.pitch()), 0,
+                  bytes(head_.scores, (c.rows - rows) * head_.pitch()));
     gradients(c, row, rows, x, logits);
   }
 
@@ -339,7 +342,7 @@ class Run {
                  const void* logits) const {
     if (head_.want_dbias)
       call(c.column_sums, {logits},
-           {elements_at(place(p_.at.dbias_parts), head_.sums, row / head_.rows * head_.classes)});
+           {elements_at(place(p_.at.dbias_parts), head_.sums, row / head_.rows * head_.pitch())});
     if (c.narrow) {
       convert(c.narrow, logits, place(p_.at.narrow));
       logits = place(p_.at.narrow);
@@ -401,7 +404,8 @@ Result<Kernel> prepare_linear_head(const std::string& name, const LinearHead& he
   if (head.n % head.rows != 0) p->rest = TRY(chunk_of(head, head.n % head.rows));
   p->totals = TRY(totals_kernel(head));
   p->finish = TRY(finish_kernel(head));
-  if (head.want_dbias) p->dbias = TRY(column_sums_kernel(head, head.chunks(), head.sums, head.gradient));
+  if (head.want_dbias)
+    p->dbias = TRY(column_sums_kernel(head, head.chunks(), head.classes, head.sums, head.gradient));
   if (head.want_dw && !products_sum(head)) {
     p->first_part = part_program(head, false);
     p->add_part = part_program(head, true);

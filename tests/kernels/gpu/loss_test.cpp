@@ -195,6 +195,59 @@ TYPED_TEST(LossOnGpu, RowsOffTheBoundary) {
   check<TypeParam, i64>({LossReduction::sum, false, false, 2, 9000, 1, 3});
 }
 
+// Rows of a vocabulary head, which begin at multiples of 64 elements: what lies between them is neither read nor written.
+template <class T>
+void check_pitch(i64 n) {
+  SCOPED_TRACE(n);
+  using S = Accum<T>;
+  using H = Host<T>;
+  const Case s{LossReduction::mean, true, true, 3, n, 1};
+  const Reference<T, i64, T> ref(s);
+  const i64 pitch = ceil_div(n, 64) * 64;
+  const H between = H(1e4f);
+  std::vector<H> x(std::size_t(s.outer * pitch), between), expected = x;
+  for (i64 row = 0; row < s.outer; ++row)
+    for (i64 c = 0; c < n; ++c) {
+      x[std::size_t(row * pitch + c)] = ref.x[std::size_t(row * n + c)];
+      expected[std::size_t(row * pitch + c)] = ref.dlogits[std::size_t(row * n + c)];
+    }
+  const Results gpu = on_device([&](Device& device) {
+    const i64* const labels = labels_in(device, ref.labels);
+    const T* const weight = device.in<T>(ref.weight);
+    T* const logits = device.inout<T>("in place", x);
+    SoftmaxCrossEntropyArgs args{gpu_dtype<T>(),
+                                 ref.label_type,
+                                 s.reduction,
+                                 s.outer,
+                                 s.n,
+                                 s.inner,
+                                 s.ignore,
+                                 kIgnored,
+                                 logits,
+                                 labels,
+                                 weight,
+                                 device.out<T>("loss", 1),
+                                 device.out<S>("lse", ref.lse.size()),
+                                 device.out<S>("total", 1)};
+    args.losses = gpu_dtype<T>();
+    args.pitch = pitch;
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(softmax_cross_entropy, args);
+    device.run(softmax_cross_entropy_grad,
+               SoftmaxCrossEntropyGradArgs{gpu_dtype<T>(), ref.label_type, s.reduction, s.outer, s.n, s.inner,
+                                           s.ignore, kIgnored, device.in<T>(ref.dloss), logits, labels,
+                                           weight, device.in<S>(ref.lse), device.in<S>(ref.total), logits,
+                                           gpu_dtype<T>(), pitch});
+  });
+  expect_close(gpu.get<T>("loss"), widen(ref.loss), loss_tolerance<T>(s), "loss");
+  expect_close(gpu.get<S>("lse"), widen(ref.lse), tolerance<S>({2e-5, 1e-6}), "log-sum-exp");
+  expect_close(gpu.get<T>("in place"), widen(expected), tolerance<T>({2e-5, 1e-6}), "dlogits");
+}
+
+TYPED_TEST(LossOnGpu, RowsWithAPitch) {
+  for (const i64 n : {1, 13, 63, 1000, 8191, 9001, 50257}) check_pitch<TypeParam>(n);
+}
+
 TYPED_TEST(LossOnGpu, Columns) {
   for (const LossReduction reduction : kReductions) {
     check<TypeParam, i64>({reduction, true, true, 2, 21, 40});
