@@ -488,14 +488,13 @@ struct PlannedKernels {
 // The kernels of steps with operands or results in rows.
 Status describe_rows(const Graph& graph, KnownKernels& known, Plan& plan) {
   const auto in_rows = [&](ValueId v) {
-    const auto part = v == kNone ? plan.pieces.end() : plan.pieces.find(v);
+    const auto part = plan.pieces.find(v);  // kNone is none
     return part != plan.pieces.end() && !part->second.dense();
   };
+  const auto any = [&](const auto& values) { return std::any_of(values.begin(), values.end(), in_rows); };
   for (PlanStep& step : plan.steps) {
     const Node& node = graph.nodes[step.node];
-    if (std::none_of(node.inputs.begin(), node.inputs.end(), in_rows) &&
-        std::none_of(node.outputs.begin(), node.outputs.end(), in_rows))
-      continue;
+    if (!any(node.inputs) && !any(node.outputs)) continue;
     const auto facts = TRY(known.of(*node.op, planned_types(graph, plan, node)));
     step.kernel = facts.kernel;
     step.workspace_bytes = facts.workspace_bytes;
