@@ -25,7 +25,7 @@ void end_recording(const std::shared_ptr<RecordingState>& recording) {
   Driver& d = driver();
   recording->ended = true;
   d.recordings.erase(std::find(d.recordings.begin(), d.recordings.end(), recording));
-  for (const auto& stream : d.streams) {
+  for (CUstream_st* const stream : d.streams.live()) {
     if (stream->recording != recording) continue;
     stream->recording = nullptr;
     stream->last.clear();
@@ -87,7 +87,7 @@ extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t* program, cudaGraph_
 extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const Call call("cudaGraphDestroy", Call::on_device);
   const cudaError_t error = call.refused() ? call.error() : call.check(driver().graphs, graph, "graph");
-  if (error == cudaSuccess) graph->alive = false;
+  if (error == cudaSuccess) driver().graphs.destroy(graph);
   return error;
 }
 
@@ -96,7 +96,7 @@ extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t program) {
   const Call call("cudaGraphExecDestroy", Call::on_device);
   const cudaError_t error =
       call.refused() ? call.error() : call.check(driver().programs, program, "executable graph");
-  if (error == cudaSuccess) program->alive = false;
+  if (error == cudaSuccess) driver().programs.destroy(program);
   return error;
 }
 

@@ -63,11 +63,11 @@ std::string left() {
   const auto add = [&](std::size_t count, const char* what) {
     if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
   };
-  add(d.streams.alive(), "streams");
-  add(d.events.alive(), "events");
-  add(d.graphs.alive(), "graphs");
-  add(d.programs.alive(), "executable graphs");
-  add(d.modules.alive(), "modules");
+  add(d.streams.live().size(), "streams");
+  add(d.events.live().size(), "events");
+  add(d.graphs.live().size(), "graphs");
+  add(d.programs.live().size(), "executable graphs");
+  add(d.modules.live().size(), "modules");
   return text;
 }
 

@@ -22,6 +22,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -99,35 +100,35 @@ struct CUfunc_st {
   std::size_t bytes;  // of its argument
 };
 struct CUmod_st : gradloom::strict::Handle {
-  explicit CUmod_st(const std::string& text) : code(text) {}
-  gradloom::kernels::gpu::host::Module code;
+  std::unique_ptr<gradloom::kernels::gpu::host::Module> code;
+  std::string sizes;  // "ew_1 24\n": of arguments, in bytes
   std::deque<CUfunc_st> functions;
 };
 
 namespace gradloom::strict {
 
+// All handles of a kind that were ever made, and those that are not destroyed.
 template <class T>
 class Handles {
  public:
   template <class... Args>
   T* make(Args&&... args) {
-    return all_.emplace_back(std::make_unique<T>(std::forward<Args>(args)...)).get();
+    T* const made = all_.emplace_back(std::make_unique<T>(std::forward<Args>(args)...)).get();
+    known_.insert(made);
+    live_.push_back(made);
+    return made;
   }
-  bool has(const T* handle) const {
-    for (const auto& one : all_)
-      if (one.get() == handle) return true;
-    return false;
+  void destroy(T* handle) {
+    handle->alive = false;
+    std::erase(live_, handle);
   }
-  std::size_t alive() const {
-    std::size_t count = 0;
-    for (const auto& one : all_) count += one->alive ? 1 : 0;
-    return count;
-  }
-  auto begin() const { return all_.begin(); }
-  auto end() const { return all_.end(); }
+  bool has(const T* handle) const { return known_.count(handle) != 0; }
+  const std::vector<T*>& live() const { return live_; }
 
  private:
   std::vector<std::unique_ptr<T>> all_;
+  std::unordered_set<const T*> known_;
+  std::vector<T*> live_;
 };
 
 struct Driver {

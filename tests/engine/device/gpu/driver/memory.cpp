@@ -76,7 +76,7 @@ void* GuardedMemory::allocate(std::size_t bytes, bool pinned) {
   std::memset(made.at, kNew, bytes);
   if (!pinned && open_ == 0) mprotect(first, inner, PROT_NONE);
   if (!pinned) used_ += bytes;
-  all_[made.at] = made;
+  live_.insert(&(all_[made.at] = made));
   return made.at;
 }
 
@@ -90,6 +90,7 @@ std::optional<std::string> GuardedMemory::release(void* memory, bool pinned) {
   const auto wrong = damage();
   close();
   block.alive = false;
+  live_.erase(&block);
   if (!pinned) used_ -= block.bytes;
   // The memory goes, the addresses stay taken.
   (void)mmap(block.map, block.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
@@ -119,21 +120,19 @@ std::optional<std::string> GuardedMemory::wrong(const void* at, std::size_t byte
 }
 
 std::optional<std::string> GuardedMemory::damage() const {
-  for (const auto& [at, block] : all_) {
-    if (!block.alive) continue;
-    const unsigned char *const first = block.map + kPage, *const last = block.map + block.map_bytes - kPage;
-    const auto whole = [](const unsigned char* from, const unsigned char* to) {
-      return std::all_of(from, to, [](unsigned char byte) { return byte == kSlack; });
-    };
-    if (!whole(first, block.at) || !whole(block.at + block.bytes, last))
-      return block.text() + " was written around";
-  }
+  const auto whole = [](const unsigned char* from, const unsigned char* to) {
+    return std::all_of(from, to, [](unsigned char byte) { return byte == kSlack; });
+  };
+  for (const Allocation* const block : live_)
+    if (!whole(block->map + kPage, block->at) ||
+        !whole(block->at + block->bytes, block->map + block->map_bytes - kPage))
+      return block->text() + " was written around";
   return std::nullopt;
 }
 
 void GuardedMemory::protect(int protection) {
-  for (const auto& [at, block] : all_)
-    if (block.alive && !block.pinned) mprotect(block.map + kPage, block.map_bytes - 2 * kPage, protection);
+  for (const Allocation* const block : live_)
+    if (!block->pinned) mprotect(block->map + kPage, block->map_bytes - 2 * kPage, protection);
 }
 
 void GuardedMemory::open() {
@@ -151,10 +150,10 @@ std::string GuardedMemory::left() const {
   std::string text;
   for (const bool pinned : {false, true}) {
     std::size_t count = 0, bytes = 0;
-    for (const auto& [at, block] : all_) {
-      if (!block.alive || block.pinned != pinned) continue;
+    for (const Allocation* const block : live_) {
+      if (block->pinned != pinned) continue;
       ++count;
-      bytes += block.bytes;
+      bytes += block->bytes;
     }
     if (count > 0)
       text += (text.empty() ? "" : ", ") + std::to_string(count) + " allocations of " +

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace gradloom::strict {
@@ -44,6 +45,7 @@ class GuardedMemory {
  private:
   void protect(int protection);
   std::map<const unsigned char*, Allocation> all_;  // by first byte; those that were freed too
+  std::set<const Allocation*> live_;
   std::size_t used_ = 0;
   int open_ = 0;
 };

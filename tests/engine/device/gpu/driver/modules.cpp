@@ -2,6 +2,7 @@
 // shared libraries of the host.
 #include <elf.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/engine/device/gpu/driver/driver.h"
@@ -18,20 +19,25 @@ CUresult load(CUmodule* module, const void* image) {
   if (std::memcmp(bytes, ELFMAG, SELFMAG) != 0) return result(call.fail(cudaErrorInvalidKernelImage));
   Elf64_Ehdr header;
   std::memcpy(&header, bytes, sizeof header);
-  CUmodule const loaded = driver().modules.make(
-      std::string(bytes, header.e_shoff + std::size_t(header.e_shnum) * header.e_shentsize));
+  const char* const end = bytes + header.e_shoff + std::size_t(header.e_shnum) * header.e_shentsize;
+  auto code = std::make_unique<kernels::gpu::host::Module>(std::string(bytes, end));
+  if (!code->error().empty()) return result(call.fail(cudaErrorInvalidKernelImage, code->error()));
+  CUmodule const loaded = driver().modules.make();
+  loaded->code = std::move(code);
+  loaded->sizes = end;  // as nvrtc.cpp has put them there, with a 0 at their end
   *module = loaded;
-  if (loaded->code.error().empty()) return CUDA_SUCCESS;
-  loaded->alive = false;
-  return result(call.fail(cudaErrorInvalidKernelImage, loaded->code.error()));
+  return CUDA_SUCCESS;
 }
 
 CUresult unload(CUmodule module) {
   const Call call("cuModuleUnload", Call::on_device | Call::unsafe);
   const cudaError_t error = call.refused() ? call.error() : call.check(driver().modules, module, "module");
   if (error != cudaSuccess) return result(error);
-  if (is_queued(module)) complain("cuModuleUnload: programs of it are still queued");
-  module->alive = false;
+  if (is_queued(module))
+    complain("cuModuleUnload: programs of it are still queued");
+  else
+    module->code.reset();
+  driver().modules.destroy(module);
   return CUDA_SUCCESS;
 }
 
@@ -39,11 +45,11 @@ CUresult find(CUfunction* function, CUmodule module, const char* name) {
   const Call call("cuModuleGetFunction", Call::on_device);
   const cudaError_t error = call.refused() ? call.error() : call.check(driver().modules, module, "module");
   if (error != cudaSuccess) return result(error);
-  const auto entry = module->code.find(name);
-  const void* const bytes = module->code.symbol(std::string(name) + "_bytes");
-  if (entry == nullptr || bytes == nullptr) return result(call.fail(cudaErrorSymbolNotFound));
-  *function =
-      &module->functions.emplace_back(CUfunc_st{module, entry, *static_cast<const std::size_t*>(bytes)});
+  const auto entry = module->code->find(name);
+  const std::size_t at = ("\n" + module->sizes).find("\n" + std::string(name) + " ");
+  if (entry == nullptr || at == std::string::npos) return result(call.fail(cudaErrorSymbolNotFound));
+  const std::size_t bytes = std::strtoull(module->sizes.c_str() + at + std::strlen(name), nullptr, 10);
+  *function = &module->functions.emplace_back(CUfunc_st{module, entry, bytes});
   return CUDA_SUCCESS;
 }
 

@@ -1,9 +1,13 @@
 // NVRTC for the strict driver: text of kernels/gpu/program_source.h to a shared library of the host, which that driver loads
-// (modules.cpp). Programs get a variable beside them that tells how many bytes their argument has, as code for GPUs does.
+// (modules.cpp). After it comes a text that tells how many bytes each program's argument has, as code for GPUs does. Compiled
+// libraries are kept where the tests of host-gpu keep theirs, so that each program is compiled once.
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string>
 
 #include "engine/device/gpu/host/compiler.h"
+#include "engine/device/gpu/runtime/cache.h"
 
 namespace {
 
@@ -11,17 +15,35 @@ struct Program {
   std::string source, code, log;
 };
 
-// "GRADLOOM_PROGRAM(ew_1, ew_1_Params) {" of every program, but not the macro's definition.
-std::string with_sizes(const std::string& source) {
+// "ew_1 24\n" for each "GRADLOOM_PROGRAM(ew_1, ew_1_Params) {"; members of arguments are pointers.
+std::string argument_sizes(const std::string& source) {
   const std::string word = "\nGRADLOOM_PROGRAM(";
-  std::string text = source;
+  std::string text;
   for (std::size_t at = source.find(word); at != std::string::npos; at = source.find(word, at + 1)) {
     const std::size_t begin = at + word.size();
     const std::string name = source.substr(begin, source.find(',', begin) - begin);
-    text += "\nextern \"C\" __attribute__((visibility(\"default\"))) const unsigned long " + name +
-            "_bytes = sizeof(gradloom::kernels::gpu::" + name + "_Params);\n";
+    // "  const void* in[2];", a line each.
+    std::istringstream members(source.substr(source.find("struct " + name + "_Params {"), at));
+    std::size_t count = 0;
+    std::string line;
+    for (std::getline(members, line); std::getline(members, line) && line != "};";) {
+      const std::size_t bracket = line.find('[');
+      count += bracket == std::string::npos ? 1 : std::strtoull(line.c_str() + bracket + 1, nullptr, 10);
+    }
+    text += name + " " + std::to_string(count * sizeof(void*)) + "\n";
   }
   return text;
+}
+
+std::string compiled(const std::string& source, std::string* error) {
+  using namespace gradloom::kernels::gpu;
+  const std::string folder = GRADLOOM_HOST_PROGRAMS,
+                    name = cache_name(source, "host", host::program_compiler());
+  std::string code = read_cache(folder, name);
+  if (!code.empty()) return code;
+  code = host::compile_program(source, error);
+  if (!code.empty()) write_cache(folder, name, code);
+  return code;
 }
 
 constexpr int kCompilation = 6, kInvalidOption = 5;
@@ -66,7 +88,8 @@ EXPORTED int nvrtcCompileProgram(Program* program, int count, const char* const*
     program->log = "unknown option " + option;
     return kInvalidOption;
   }
-  program->code = gradloom::kernels::gpu::host::compile_program(with_sizes(program->source), &program->log);
+  program->code = compiled(program->source, &program->log);
+  if (!program->code.empty()) program->code += argument_sizes(program->source) + '\0';
   return program->code.empty() ? kCompilation : 0;
 }
 EXPORTED int nvrtcGetProgramLogSize(Program* program, std::size_t* bytes) {

@@ -176,7 +176,7 @@ extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned 
   return cudaSuccess;
 }
 
-// What is queued there still runs.
+// The real one lets what is queued there run on; here it runs at once.
 extern "C" cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const Call call("cudaStreamDestroy", kOnDevice);
   cudaError_t error = call.refused() ? call.error() : call.check_stream(stream);
@@ -184,7 +184,9 @@ extern "C" cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (stream->recording != nullptr)
     return call.break_recording(*stream->recording, cudaErrorStreamCaptureUnsupported,
                                 "the stream is recorded");
-  stream->alive = false;
+  error = stream->queue.empty() ? cudaSuccess : run_all();
+  if (error != cudaSuccess) return call.fail(error);
+  driver().streams.destroy(stream);
   return cudaSuccess;
 }
 
@@ -198,7 +200,7 @@ extern "C" cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned fla
 extern "C" cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Call call("cudaEventDestroy", kOnDevice);
   const cudaError_t error = call.refused() ? call.error() : call.check(driver().events, event, "event");
-  if (error == cudaSuccess) event->alive = false;
+  if (error == cudaSuccess) driver().events.destroy(event);
   return error;
 }
 

@@ -1,6 +1,5 @@
 // The CUDA plugin's own code over the strict driver: every operator's samples, and the models of tests/models with every way in which a
-// step is queued. The same kernels run by host-gpu's plugin, so losses agree to the bit where the same kernels are chosen; against the CPU they
-// agree as host-gpu does. Nothing is complained about, and nothing is left.
+// step is queued. Losses agree with the CPU's as host-gpu's do, and with each other to the bit. Nothing is complained about, nothing is left.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -21,7 +21,7 @@ bool copies_early() {
 void lose(cudaError_t error) {
   Driver& d = driver();
   d.lost = error;
-  for (const auto& stream : d.streams) stream->queue.clear();
+  for (CUstream_st* const stream : d.streams.live()) stream->queue.clear();
 }
 
 // Memory of the host that may be gone: false when it is.
@@ -137,7 +137,7 @@ bool uses(const Work& work, const CUmod_st* module) {
 cudaError_t run_all() {
   Driver& d = driver();
   d.memory.open();
-  for (const auto& stream : d.streams)
+  for (CUstream_st* const stream : d.streams.live())
     while (d.lost == cudaSuccess && !stream->queue.empty()) run_next(*stream);
   d.memory.close();
   return d.lost;
@@ -150,7 +150,7 @@ cudaError_t run_until(CUevent_st* event, std::uint64_t serial) {
   const auto is_record = [&](const Work& work) {
     return work.kind == Work::record && work.event == event && work.serial <= serial;
   };
-  for (const auto& stream : d.streams)
+  for (CUstream_st* const stream : d.streams.live())
     while (d.lost == cudaSuccess && event->done < serial &&
            std::any_of(stream->queue.begin(), stream->queue.end(), is_record))
       run_next(*stream);
@@ -167,7 +167,7 @@ void run_early() {
   Driver& d = driver();
   for (bool ran = true; ran;) {
     ran = false;
-    for (const auto& stream : d.streams)
+    for (CUstream_st* const stream : d.streams.live())
       while (d.lost == cudaSuccess && !stream->queue.empty() && may_run(stream->queue.front())) {
         run_next(*stream);
         ran = true;
@@ -176,7 +176,7 @@ void run_early() {
 }
 
 bool is_queued(const CUmod_st* module) {
-  for (const auto& stream : driver().streams)
+  for (CUstream_st* const stream : driver().streams.live())
     if (std::any_of(stream->queue.begin(), stream->queue.end(),
                     [&](const Work& work) { return uses(work, module); }))
       return true;
