@@ -13,6 +13,7 @@
 
 #include "app/build_info.h"
 #include "app/commands/commands.h"
+#include "app/local_ranks.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -189,7 +190,8 @@ class SignalStop {
       if (finishing_ > 0 && !again) continue;
       if (again) _exit(kInterrupted);
       if (!out_.claim_end()) return;  // the command is ending by itself
-      _exit(end_with(out_, Error{Errc::interrupted, "interrupted"}));
+      // Who has started local ranks tells it, once.
+      _exit(end_with(out_, Error{Errc::interrupted, is_local_rank() ? "" : "interrupted"}));
     }
   }
 

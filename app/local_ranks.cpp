@@ -1,5 +1,6 @@
 #include "app/local_ranks.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,6 +75,10 @@ class EndFile {
     if (!path_.empty()) unlink(path_.c_str());
   }
   const std::string& path() const { return path_; }
+  bool written() const {
+    struct stat at {};
+    return stat(path_.c_str(), &at) == 0 && at.st_size > 0;
+  }
   std::optional<Error> error() const {
     std::ifstream file(path_);
     int code = 0;
@@ -106,16 +111,17 @@ Status start_local_ranks(std::int64_t ranks, CommandContext& context) {
   const bool mpi = TRY(by_mpirun());
   const EndFile end_file;
   setenv(kEndFile, end_file.path().c_str(), 1);
-  const LocalEnd end = TRY(mpi ? run_by_mpirun(ranks, own_command(), context.stop)
-                               : run_by_themselves(ranks, own_command(), context.stop,
-                                                   [&] { return end_file.error().has_value(); }));
+  const LocalEnd end =
+      TRY(mpi ? run_by_mpirun(ranks, own_command(), context.stop)
+              : run_by_themselves(ranks, own_command(), context.stop, [&] { return end_file.written(); }));
   const std::optional<Error> told = end_file.error();
   // A rank that a signal ended interrupts mpirun's others, and is missed by ours.
   if (!end.cause.empty() && (!mpi || !told || told->code == Errc::interrupted))
     return Error{Errc::device, end.cause};
   if (told) return *told;
   if (end.code == 0) return {};
-  if (end.code <= static_cast<int>(Errc::numeric) || end.code == static_cast<int>(Errc::interrupted))
+  if (end.code == static_cast<int>(Errc::interrupted)) return Error{Errc::interrupted, "interrupted"};
+  if (end.code <= static_cast<int>(Errc::numeric))
     return Error{static_cast<Errc>(end.code), ""};  // told before they met
   return Error{Errc::device, std::string(mpi ? "mpirun" : "a rank") + " ended with exit code " +
                                  std::to_string(end.code) + (end.told.empty() ? "" : ": " + end.told)};

@@ -36,7 +36,7 @@ std::vector<std::string> words_of_mpirun(std::int64_t ranks, const std::vector<s
   return words;
 }
 
-// mpirun's own words, between lines of dashes, say what a rank's end was; the rest is the ranks'.
+// mpirun's own words, between lines of dashes, and those of Open MPI in the ranks say what a rank's end was; the rest is the ranks'.
 class MpirunErrors {
  public:
   // Passes on what the ranks say.
@@ -58,7 +58,9 @@ class MpirunErrors {
       quoted_ = !quoted_;
       return;
     }
-    if (!quoted_) {
+    // The library inside of a rank, of a peer that has ended: "[node-0:123] Read -1, expected 5120, errno = 3".
+    static const std::regex of_library(R"(\[[^\]\s]+:\d+\] .*)");
+    if (!quoted_ && !std::regex_match(text, of_library)) {
       std::fprintf(stderr, "%s\n", text.c_str());
       return;
     }

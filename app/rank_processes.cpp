@@ -2,16 +2,22 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -54,9 +60,41 @@ std::string new_world_id() {
   return hash_hex({random.data(), random.size()});
 }
 
+using Clock = std::chrono::steady_clock;
+constexpr auto kAskAfter = std::chrono::seconds(1), kQuiet = std::chrono::seconds(6);  // after one has failed
+constexpr std::chrono::seconds kMost(60), kMostOfFirst(600);
+
+// What a process has done so far: processor time and bytes given to files, as the system counts them; where it waits for a disk,
+// it is at work too.
+struct Activity {
+  std::string processor, written;
+  bool on_disk = false;
+  bool operator==(const Activity&) const = default;
+};
+
+Activity activity_of(pid_t process) {
+  const std::string folder = "/proc/" + std::to_string(process);
+  Activity activity;
+  std::ifstream stat(folder + "/stat");
+  std::string text{std::istreambuf_iterator<char>(stat), {}};
+  // Behind the name, which may hold anything: state, ten fields, user time, system time.
+  std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
+  std::string field;
+  for (int i = 0; i < 13 && fields >> field; ++i) {
+    if (i == 0) activity.on_disk = field == "D";
+    if (i > 10) activity.processor += field + " ";
+  }
+  std::ifstream io(folder + "/io");
+  for (std::string line; std::getline(io, line);)
+    if (line.rfind("wchar", 0) == 0 || line.rfind("write_bytes", 0) == 0) activity.written += line + " ";
+  return activity;
+}
+
 struct Process {
   pid_t id = -1;
   bool ended = false;
+  Activity activity{};  // as it was last seen
+  Clock::time_point busy{};
 };
 
 void signal_all(const std::vector<Process>& processes, int number) {
@@ -83,19 +121,57 @@ bool collect(std::vector<Process>& processes, bool signalled, LocalEnd& end) {
   return all;
 }
 
+// Those that do nothing any more, or do it for too long.
+void kill_idle(std::vector<Process>& processes, Clock::time_point since) {
+  const Clock::time_point now = Clock::now();
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    Process& one = processes[rank];
+    if (one.ended) continue;
+    Activity activity = activity_of(one.id);
+    if (activity != one.activity || activity.on_disk || one.busy < since) one.busy = now;
+    one.activity = std::move(activity);
+    if (now > one.busy + kQuiet || now > since + (rank == 0 ? kMostOfFirst : kMost)) kill(one.id, SIGKILL);
+  }
+}
+
+// Returns soon after one of them has ended, at the latest after the time given.
+class EndOfAny {
+ public:
+  explicit EndOfAny(const std::vector<Process>& processes) {
+    for (const Process& one : processes) {
+      const auto handle = static_cast<int>(syscall(SYS_pidfd_open, one.id, 0));
+      if (handle >= 0) waits_.push_back({handle, POLLIN, 0});
+    }
+  }
+  EndOfAny(const EndOfAny&) = delete;
+  EndOfAny& operator=(const EndOfAny&) = delete;
+  ~EndOfAny() {
+    for (const pollfd& one : waits_)
+      if (one.fd >= 0) close(one.fd);
+  }
+  void wait(int milliseconds) {
+    poll(waits_.data(), waits_.size(), milliseconds);
+    for (pollfd& one : waits_)
+      if (one.revents != 0) close(std::exchange(one.fd, -1));  // once: poll skips it from now on
+  }
+
+ private:
+  std::vector<pollfd> waits_;
+};
+
 LocalEnd wait_for(std::vector<Process>& processes, const std::stop_token& stop,
                   const std::function<bool()>& failed) {
-  using Clock = std::chrono::steady_clock;
-  constexpr auto kAskAfter = std::chrono::seconds(1), kKillAfter = std::chrono::seconds(6);
+  constexpr int kLookMs = 50;
   LocalEnd end;
+  EndOfAny ends(processes);
   bool told = false;
   std::optional<Clock::time_point> since;  // one has failed
   while (!collect(processes, told, end)) {
     if (!since && (end.code != 0 || failed())) since = Clock::now();
     const bool ask = stop.stop_requested() || (since && Clock::now() > *since + kAskAfter);
     if (ask && !std::exchange(told, true)) signal_all(processes, SIGTERM);
-    if (since && Clock::now() > *since + kKillAfter) signal_all(processes, SIGKILL);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (since) kill_idle(processes, *since);
+    ends.wait(kLookMs);
   }
   return end;
 }

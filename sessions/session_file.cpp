@@ -325,6 +325,25 @@ Result<SessionFile> open_for_writing(const std::string& file, bool create) {
   return SessionFile{std::move(database), false, {}};
 }
 
+// A new session is made under another name, whole, and then gets its own: whatever ends the process, no file without a schema
+// bears it. Of two processes that make one at the same time the first names its file.
+Status make_new(const std::string& file) {
+  const std::string aside = file + ".new-" + std::to_string(::getpid());
+  const auto remove = [&] {
+    for (const char* end : {"", "-journal", "-wal", "-shm"}) ::unlink((aside + end).c_str());
+  };
+  remove();  // of a process that had this number before
+  const Status made = [&]() -> Status {
+    TRY(open_for_writing(aside, true));  // closed again: all is in the file
+    if (::link(aside.c_str(), file.c_str()) == 0 || errno == EEXIST) return {};
+    // Some file systems know one name only.
+    if (::rename(aside.c_str(), file.c_str()) == 0) return {};
+    return Error{Errc::io, std::string("the new file cannot be named: ") + std::strerror(errno)};
+  }();
+  remove();
+  return made;
+}
+
 // A rollback journal that took part in a transaction over several files ends with the name of another one,
 // its length, a checksum and this magic (sqlite.org/fileformat2.html, 3; readSuperJournal in pager.c).
 // Sessions have no such transactions.
@@ -408,8 +427,10 @@ Result<SessionFile> open_session_file(const std::string& path, StoreMode mode) {
   if (!empty) TRY(check_header(path, file, info.st_size));
   TRY(check_beside(path, file, mode));
   if (mode == StoreMode::write) TRY(check_writable(path, file, there));
+  if (!there)
+    if (const Status made = make_new(file); !made.ok()) return with_context(made.error(), path);
   Result<SessionFile> opened = mode == StoreMode::write
-                                   ? open_for_writing(file, empty || exists(file + "-journal"))
+                                   ? open_for_writing(file, (there && empty) || exists(file + "-journal"))
                                    : open_for_reading(file);
   if (!opened.ok()) return with_context(opened.error(), path);
   TRY(validate(opened->database, path, there && info.st_size <= kQuickCheckBytes));

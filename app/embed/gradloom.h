@@ -245,7 +245,8 @@ int gradloom_recorder_tell(gradloom_recorder* recorder, const char* name, const 
  * hand: engine/ranks/place.h), and meets the others. Without a launcher it is the only rank. Nothing else of this library
  * looks for ranks. Jobs that are opened afterwards are of all: every rank opens the same ones, and makes the same steps, each
  * with batches of its own, whose gradients are averaged; losses are means over the ranks; rank 0 alone writes sessions and files. Parameters are those of
- * the rank's own model: the ranks must begin with the same (gradloom_ranks_share). A second call tells the same again. `limit_s`:
+ * the rank's own model: the ranks must begin with the same (gradloom_ranks_share). A second call tells the same again. While a thread
+ * meets the others no other one waits for it: what needs the ranks answers GRADLOOM_USAGE. `limit_s`:
  * seconds for the others to come, and that one may be silent later. `stop`: may be null; once another thread has made it other
  * than 0 the meeting ends: GRADLOOM_INTERRUPTED. `rank`, `world` may be null. Errors: GRADLOOM_DEVICE: they do not come; GRADLOOM_USAGE: the environment is no place. */
 int gradloom_ranks_join(double limit_s, const int32_t* stop, int* rank, int* world);

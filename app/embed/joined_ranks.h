@@ -9,7 +9,7 @@
 namespace gradloom::embed {
 
 std::optional<RankPlace> joined_place();  // nothing: the process is the only rank
-Status has_not_left();                    // Errc::usage: it has, and can train no more
+Status has_not_left();  // Errc::usage: it has, and can train no more; or it is meeting the others
 // An error with which a training ended: this rank leaves the others with it, while what it exchanged is still there (it may take 5 s
 // until they have heard); returns it.
 Error as_end_of_rank(Error error);

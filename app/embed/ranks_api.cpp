@@ -12,32 +12,61 @@ using namespace gradloom;
 namespace {
 
 struct Joined {
-  std::mutex mutex;
+  std::mutex mutex;  // not held while a thread meets the others, which may take as long as they do not come
+  bool meeting = false;
   std::optional<RankPlace> place;
   bool left = false;
   Status end;  // how the training ended, once this rank has left
 };
+
+constexpr const char* kMeeting = "another thread of this process is meeting the other ranks";
 
 Joined& joined() {
   static Joined one;
   return one;
 }
 
+// The thread that meets the others, while it does.
+class Meets {
+ public:
+  explicit Meets(Joined& own) : own_(own) { own.meeting = true; }
+  Meets(const Meets&) = delete;
+  Meets& operator=(const Meets&) = delete;
+  ~Meets() { own_.meeting = false; }
+
+ private:
+  Joined& own_;
+};
+
+// REQUIRES the lock, which is there again afterwards.
+Status meet(Joined& own, std::unique_lock<std::mutex>& lock, double limit_s, const std::int32_t* stop) {
+  std::optional<RankPlace> place = TRY(rank_place());
+  if (place) {
+    const Meets meets(own);
+    const std::stop_source source;
+    lock.unlock();
+    Status met;
+    {
+      const embed::StopFlag watched(stop, source);
+      const auto world = World::join(
+          *place, std::chrono::milliseconds(static_cast<std::int64_t>(limit_s * 1000)), source.get_token());
+      if (!world) met = world.error();
+    }
+    lock.lock();
+    TRY(met);
+  }
+  own.place = std::move(place);
+  return {};
+}
+
 Status join(double limit_s, const std::int32_t* stop, int* rank, int* world) {
   if (!(limit_s > 0 && limit_s <= 1e6))
     return Error{Errc::usage, "limit_s is no number of seconds from 0 to 1e6"};
   Joined& own = joined();
-  const std::lock_guard lock(own.mutex);
+  std::unique_lock lock(own.mutex);
   if (own.left) return Error{Errc::usage, "this process has left the other ranks"};
-  if (!own.place) {
-    std::optional<RankPlace> place = TRY(rank_place());
-    const std::stop_source source;
-    const embed::StopFlag watched(stop, source);
-    if (place)
-      TRY(World::join(*place, std::chrono::milliseconds(static_cast<std::int64_t>(limit_s * 1000)),
-                      source.get_token()));
-    own.place = std::move(place);
-  }
+  if (own.meeting) return Error{Errc::usage, kMeeting};
+  if (!own.place) TRY(meet(own, lock, limit_s, stop));
   if (rank != nullptr) *rank = own.place ? own.place->rank : 0;
   if (world != nullptr) *world = own.place ? own.place->world : 1;
   return {};
@@ -73,6 +102,7 @@ std::optional<RankPlace> embed::joined_place() {
 Status embed::has_not_left() {
   Joined& own = joined();
   const std::lock_guard lock(own.mutex);
+  if (own.meeting) return Error{Errc::usage, kMeeting};
   return own.left ? Status(Error{Errc::usage, "this process has left the other ranks"}) : Status();
 }
 

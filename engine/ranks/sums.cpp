@@ -40,6 +40,14 @@ std::int64_t part_count(DType type, std::int64_t count, int size) {
   return is_small(type, count) ? count : (count + size - 1) / size;
 }
 
+// What goes to owners goes in rounds of so many elements of each. Every rank has the same: of a mean, but not so many that what
+// comes from the others takes memory without end.
+std::int64_t round_count(DType type, std::int64_t count, int size) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 22;
+  const auto most = kMostBytes / static_cast<std::int64_t>(dtype_bytes(type));
+  return std::max<std::int64_t>(std::min(part_count(type, count, size), most), 1);
+}
+
 }  // namespace
 
 // The part of `count` elements that is a rank's to add.
@@ -59,7 +67,7 @@ std::int64_t World::reduce_workspace_bytes(DType type, std::span<const std::int6
     all += counts[i];
     if (owners[i] == rank) own += counts[i];
   }
-  return std::min(own, part_count(type, all, size)) * static_cast<std::int64_t>(dtype_bytes(type)) *
+  return std::min(own, round_count(type, all, size)) * static_cast<std::int64_t>(dtype_bytes(type)) *
          (size - 1);
 }
 
@@ -114,8 +122,8 @@ Status World::spread_sums(DType type, std::span<const Piece> pieces) {
   return wait();
 }
 
-// In rounds: in each, every rank adds so many of its own elements as it would of a mean, so that the memory for those of the
-// others does not grow where one rank owns all.
+// In rounds: in each, every rank adds so many of its own elements at most, so that the memory for those of the others does not
+// grow where one rank owns all.
 Status World::reduce_now(DType type, std::span<const Piece> pieces, std::span<const int> owners,
                          void* workspace) {
   if (!status_.ok()) return status_;
@@ -124,7 +132,7 @@ Status World::reduce_now(DType type, std::span<const Piece> pieces, std::span<co
     owned[static_cast<std::size_t>(owners[i])].push_back(pieces[i]);
   std::int64_t most = 0;
   for (const std::vector<Piece>& of_rank : owned) most = std::max(most, count_of(of_rank));
-  const std::int64_t round = std::max<std::int64_t>(part_count(type, count_of(pieces), size_), 1);
+  const std::int64_t round = round_count(type, count_of(pieces), size_);
   const std::vector<Piece>& own = owned[static_cast<std::size_t>(rank_)];
   const std::int64_t own_count = count_of(own);
   for (std::int64_t begin = 0; begin < most; begin += round) {

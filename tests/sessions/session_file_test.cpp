@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <chrono>
+#include <cstdio>
 #include <map>
+#include <thread>
 
 #include "tests/sessions/hot_journal.h"
 #include "tests/sessions/session_fixture.h"
@@ -107,6 +110,36 @@ TEST_F(SessionFileTest, AJournalThatNamesAnotherFileDeletesNothing) {
   EXPECT_NE(store.error().message.find("names another file"), std::string::npos) << store.error().message;
   plain_read(session_);
   EXPECT_FALSE(fs::exists(victim_)) << "the journal of this test is none that SQLite obeys";
+}
+
+// Killed at any moment of its making: it is not there, or a session.
+TEST_F(SessionFileTest, ANewOneIsWholeOnceItHasItsName) {
+  int there = 0, missing = 0;
+  constexpr int kKills = 50;
+  for (int i = 0; i < kKills; ++i) {
+    const std::string path = file("there/new-" + std::to_string(i) + ".db");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      (void)Store::open(path, StoreMode::write);
+      ::pause();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * i));
+    // The last is killed as soon as it is there.
+    for (int k = 0; i == kKills - 1 && k < 20000 && !fs::exists(path); ++k)
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (!fs::exists(path)) {
+      ++missing;
+      continue;
+    }
+    ++there;
+    const auto store = Store::open(path, StoreMode::read);
+    EXPECT_TRUE(store.ok()) << error_of(store);
+  }
+  std::printf("%d sessions, %d not there yet\n", there, missing);
+  EXPECT_GT(there, 0);
 }
 
 TEST_F(SessionFileTest, LinksLeadToWhatLiesBesideTheirTarget) {

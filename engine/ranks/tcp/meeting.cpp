@@ -71,6 +71,7 @@ Meeting::Meeting(asio::io_context& context, const GradloomMeeting& known)
       known_(known),
       end_(Clock::now() + std::chrono::nanoseconds(known.limit_ns)),
       acceptor_(context),
+      again_(context),
       came_(static_cast<std::size_t>(known.world)) {
   for (int rank = 0; rank < known.world; ++rank) reached_.emplace_back(context);
 }
@@ -110,6 +111,7 @@ int Meeting::meet(std::vector<Socket>& sockets) {
 void Meeting::end_visits() {
   std::error_code ignored;
   acceptor_.close(ignored);
+  again_.cancel();
   for (const std::weak_ptr<Visitor>& one : all_visits_) {
     const Visit visit = one.lock();
     if (visit == nullptr) continue;
@@ -203,11 +205,20 @@ Answer Meeting::answer_of(std::int32_t code, const std::string& text) const {
 void Meeting::accept() {
   acceptor_.async_accept([this](const std::error_code& code, Socket socket) {
     if (code == asio::error::operation_aborted || !acceptor_.is_open()) return;
-    if (!code && unheard_ < known_.world + kMostVisitors) {
+    if (code) return accept_later();
+    if (unheard_ < known_.world + kMostVisitors) {
       prepare(socket);
       hear(std::make_shared<Visitor>(std::move(socket)));
     }
     accept();
+  });
+}
+
+// The system has no descriptor or memory for who has come: he still waits, and the next answer would be the same at once.
+void Meeting::accept_later() {
+  again_.expires_after(kLook);
+  again_.async_wait([this](const std::error_code& code) {
+    if (!code && acceptor_.is_open()) accept();
   });
 }
 

@@ -56,6 +56,7 @@ class Meeting {
   bool listen_at(const Endpoint& endpoint, std::error_code& code);
   bool listen_as_other(const Socket& to_first, std::error_code& code);
   void accept();
+  void accept_later();
   void hear(const Visit& visit);
   void judge(const Visit& visit);
   void answer(const Visit& visit, std::int32_t code, const std::string& text);
@@ -81,6 +82,7 @@ class Meeting {
   const GradloomMeeting& known_;
   const Clock::time_point end_;
   asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer again_;                        // to accept
   std::vector<Visit> came_;                         // by rank; those above this one
   std::vector<Socket> reached_;                     // by rank; those below
   std::vector<std::weak_ptr<Visitor>> all_visits_;  // some have ended

@@ -320,7 +320,9 @@ TEST(Optimizer, UpdatesARangeAsAmongTheOthers) {
         EXPECT_TRUE(bit_equal(i == 0 ? part(ranged[0], begin, count) : ranged[i], expected)) << i;
       }
       for (std::int64_t i = 0; i < kAll; ++i)
-        if (i < begin || i >= begin + count) ASSERT_EQ(ranged[0].at(i), p.at(i)) << i;
+        if (i < begin || i >= begin + count) {
+          ASSERT_EQ(ranged[0].at(i), p.at(i)) << i;
+        }
     }
 }
 

@@ -1,9 +1,13 @@
 // Who meets, and who is sent away: engine/ranks/tcp/meeting.h, by the plugin that the program loads.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sys/resource.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <memory>
 
 #include "engine/ranks/tcp/greeting.h"
@@ -99,6 +103,45 @@ TEST_F(TcpMeeting, StrangersDoNoHarm) {
   EXPECT_FALSE(LoopbackSocket(port()).connected()) << "once all are there, nobody listens";
   first.join();
   EXPECT_EQ(heard, (std::array<std::int64_t, 2>{9, 7}));
+}
+
+// Where the system has no descriptor for who connects, rank 0 waits for one, without keeping a processor busy.
+TEST_F(TcpMeeting, WhoCannotBeAcceptedYetWaits) {
+  bool met = false;
+  std::thread first([&] {
+    Rank own(0, 2, port());
+    met = own.met();
+  });
+  (void)stranger();  // somebody listens
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int last = dup(0);  // the lowest that is free
+  ASSERT_GE(last, 0);
+  close(last);
+  const rlimit narrow{static_cast<rlim_t>(last) + 1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &narrow), 0);
+  clockid_t clock = 0;
+  ASSERT_EQ(pthread_getcpuclockid(first.native_handle(), &clock), 0);
+  const auto processor_ns = [&] {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+  };
+  {
+    const auto one = stranger();  // it has the last one
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t busy_before = processor_ns();
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    const std::int64_t busy = processor_ns() - busy_before,
+                       all = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+    EXPECT_TRUE(one != nullptr);
+    EXPECT_LT(busy, all / 4) << "of a processor's time";
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  Rank own(1, 2, port());
+  EXPECT_TRUE(own.met()) << own.message();
+  first.join();
+  EXPECT_TRUE(met);
 }
 
 TEST_F(TcpMeeting, OneRankIsThereOnce) {
