@@ -101,9 +101,33 @@ RooflineModel roofline_of_plan(const Graph& graph, const Plan& plan, const Recip
   return roofline_of(rows, hardware, recipe.precision, launches);
 }
 
-Json roofline_json(const RooflineModel& model) {
+Result<RooflineSelection> asked_selection(const RooflineModel& model,
+                                          const std::vector<std::string>& inside) {
+  std::vector<RooflineArea> areas;
+  for (const std::string& text : inside) areas.push_back(TRY(parse_area(text)));
+  return select_inside(model, std::move(areas));
+}
+
+namespace {
+
+Json selection_json(const RooflineSelection& selection) {
+  const RooflineRow& sum = selection.inside.sum;
+  Json areas = Json::array();
+  for (const RooflineArea& area : selection.areas) areas.push_back(area_text(area));
+  Json json = {{"areas", areas},           {"kernels", selection.inside.rows.size()},
+               {"launches", sum.count},    {"share", selection.share},
+               {"least_ns", sum.least_ns}, {"expected_ns", sum.expected_ns},
+               {"flops", sum.flops},       {"bytes", sum.bytes}};
+  if (selection.inside.timed()) json["time_ns"] = sum.time_ns;
+  return json;
+}
+
+}  // namespace
+
+Json roofline_json(const RooflineModel& model, const RooflineSelection& selection) {
   Json rows = Json::array(), roofs = Json::object();
-  for (const RooflineRow& row : model.rows) rows.push_back(row_json(row));
+  const bool some = !selection.areas.empty();
+  for (const RooflineRow& row : some ? selection.inside.rows : model.rows) rows.push_back(row_json(row));
   for (const auto& [roof, ns] : model.expected_by_roof) {
     roofs[roof] = {{"expected_ns", ns}};
     if (const auto time = model.time_by_roof.find(roof); time != model.time_by_roof.end())
@@ -114,11 +138,13 @@ Json roofline_json(const RooflineModel& model) {
                {"flops", model.sum.flops},        {"bytes", model.sum.bytes}};
   if (model.timed()) json["time_ns"] = model.sum.time_ns;
   json["roofs"] = roofs;
+  if (some) json["inside"] = selection_json(selection);
   json["kernels"] = rows;
   return json;
 }
 
-std::string roofline_text(const RooflineModel& model, RooflineGroup by, std::size_t limit) {
+std::string roofline_text(const RooflineModel& model, const RooflineSelection& selection, RooflineGroup by,
+                          std::size_t limit) {
   const bool timed = model.timed();
   const RooflineRow& sum = model.sum;
   std::string text = "roofs        " + escaped(model.hardware.name) + ": " + rates_text(model.hardware) +
@@ -135,8 +161,10 @@ std::string roofline_text(const RooflineModel& model, RooflineGroup by, std::siz
     text += fmt::format("  {:<14} {:>9}  {:>6}\n", roof, duration_text(shown),
                         percent_text(shown / (timed ? sum.time_ns : sum.expected_ns)));
   }
+  const bool some = !selection.areas.empty();
+  if (some) text += "inside       " + selection_text(selection) + "\n";
   std::vector<std::vector<std::string>> rows;
-  const std::vector<RooflineRow> sums = grouped(model, by);
+  const std::vector<RooflineRow> sums = grouped(some ? selection.inside : model, by);
   for (const RooflineRow& row : sums) {
     if (rows.size() >= limit) break;
     rows.push_back({escaped(row.name), row.phase, row.roof, number_text(row.count),

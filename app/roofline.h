@@ -27,10 +27,16 @@ RooflineModel roofline_of_run(const RunRecord& run, const Hardware& hardware);
 RooflineModel roofline_of_plan(const Graph& graph, const Plan& plan, const Recipe& recipe,
                                const Hardware& hardware);
 
-// {"hardware", "source", "least_ns", .., "roofs", "kernels"}.
-Json roofline_json(const RooflineModel& model);
+// Which kernels are shown: those whose dots lie in the areas of --inside; all where there are none.
+Result<RooflineSelection> asked_selection(const RooflineModel& model, const std::vector<std::string>& inside);
+// {"hardware", "source", "least_ns", .., "roofs", "kernels"}; with areas only their kernels, and "inside" with the sums.
+Json roofline_json(const RooflineModel& model, const RooflineSelection& selection);
 // `limit`: rows that are printed.
-std::string roofline_text(const RooflineModel& model, RooflineGroup by, std::size_t limit);
+std::string roofline_text(const RooflineModel& model, const RooflineSelection& selection, RooflineGroup by,
+                          std::size_t limit);
+inline constexpr const char* kInsideHelp =
+    "with --roofline: only the kernels in an area of the plot, FLOP/B from .. to and FLOP/s from .. to, as in "
+    "0.5..8,1e9..2e10; several areas count together";
 Result<RooflineGroup> parse_roofline_group(const std::string& name);
 
 }  // namespace gradloom

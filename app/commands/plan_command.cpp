@@ -24,6 +24,7 @@ struct PlanArguments {
   RecipeFlags recipe;
   bool log = false, kernels = false, dump = false, memory_curve = false, roofline = false;
   std::string on, roofline_by = "kernel";
+  std::vector<std::string> inside;  // areas of the roofline
   std::int64_t limit = 30;
   std::string explain, export_graph, part, diff, at;
   std::string link = kUsualLink, local_link = kUsualLocalLink;
@@ -261,12 +262,13 @@ Status print_roofline(const Output& out, const Prepared& prepared, const PlanArg
   const RooflineModel model = roofline_of_plan(compiled.train.graph, compiled.plan, prepared.recipe,
                                                TRY(hardware_of_plan(prepared.recipe, options.on)));
   const auto peak = static_cast<double>(prepared.compiled.plan.peak_bytes());
-  Json json = roofline_json(model);
+  const RooflineSelection selection = TRY(asked_selection(model, options.inside));
+  Json json = roofline_json(model, selection);
   json["plan_hash"] = prepared.compiled.plan.hash;
   json["plan_peak_bytes"] = peak;
   json["memory_bytes"] = model.hardware.memory_bytes;
   out.object({{"roofline", json}});
-  out.text(roofline_text(model, group, static_cast<std::size_t>(options.limit)));
+  out.text(roofline_text(model, selection, group, static_cast<std::size_t>(options.limit)));
   if (model.hardware.memory_bytes > 0)
     out.text("\npeak         " + bytes_text(peak) + " of " + bytes_text(model.hardware.memory_bytes) +
              (peak > model.hardware.memory_bytes ? ": it does not fit" : ""));
@@ -412,6 +414,10 @@ void declare_roofline(CLI::App& app, const std::shared_ptr<PlanArguments>& optio
          "--by", options->roofline_by,
          "with --roofline: sum up by kernel (those that do the same work) | node | op | phase | scope | roof")
       ->needs(roofline);
+  app.add_option("--inside", options->inside, kInsideHelp)
+      ->needs(roofline)
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--limit", options->limit, "with --roofline: rows to print")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
       ->needs(roofline);

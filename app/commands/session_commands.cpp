@@ -23,6 +23,7 @@ struct SessionOptions {
   std::string session, run = "last";
   std::string group = "kernel", on;
   bool roofline = false;
+  std::vector<std::string> inside;  // areas of the roofline
   std::int64_t limit = 30;
   TreeOptions tree;
   TimelineOptions timeline;
@@ -347,10 +348,12 @@ Status show_roofline(const Output& out, const RunRecord& run, const SessionOptio
     return Error{Errc::usage, "no roofline: " + run.summary.kind_text() + " counts no arithmetic"};
   const RooflineModel model = roofline_of_run(run, TRY(hardware_of_run(run, options.on)));
   if (!model.timed()) return Error{Errc::usage, "no roofline: the run has no times of kernels"};
-  Json json = roofline_json(model);
+  const RooflineSelection selection = TRY(asked_selection(model, options.inside));
+  Json json = roofline_json(model, selection);
   json["run_id"] = run.summary.id;
   out.object({{"roofline", json}});
-  out.text(roofline_text(model, group, static_cast<std::size_t>(std::max<std::int64_t>(options.limit, 1))));
+  const auto limit = static_cast<std::size_t>(std::max<std::int64_t>(options.limit, 1));
+  out.text(roofline_text(model, selection, group, limit));
   return {};
 }
 
@@ -377,6 +380,10 @@ CommandRun declare_show(CLI::App& app) {
          "with --roofline: the roofs of a processor by its data sheet (h200, ..) or of a file that devices --measure "
          "--json wrote; by default what was measured of the run's, else the best that its kernels reached")
       ->needs(roofline);
+  app.add_option("--inside", options->inside, kInsideHelp)
+      ->needs(roofline)
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--limit", options->limit, "number of rows to print");
   declare_tree(app, options->tree);
   declare_timeline(app, options->timeline);

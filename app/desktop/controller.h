@@ -150,6 +150,8 @@ class Controller {
   std::string running_job() const;
 
   void notice(NoticeKind kind, const std::string& text);
+  // "gradloom COMMAND MODEL FLAGS .."; `recorded`: into the session.
+  std::string job_command(const char* command, const Recipe& recipe, bool recorded) const;
 
  private:
   void opening_failed(const Error& error);
@@ -181,7 +183,6 @@ class Controller {
   void leave_remote();
   bool leave_other_machine();  // with what was open of it; false: a run goes on there
   void spawn(RunKind kind, const std::string& command);
-  std::string job_command(const char* command, const Recipe& recipe, bool recorded) const;
   void follow_searches();
   void search_line(RunEvent& event);
   void search_ended();

@@ -3,6 +3,7 @@
 #include <imgui_internal.h>
 
 #include "app/desktop/ui.h"
+#include "viz/draw/key_focus.h"
 
 namespace gradloom {
 
@@ -83,6 +84,7 @@ bool node_link(Ui& ui, const std::string& id, const std::string& node, float wid
     ui.asks.hover_node = node;
   }
   register_item(id, node, node);
+  focus_stop(id);
   if (fitted != node) tip(node);
   if (clicked) ui.go_to(node);
   return clicked;

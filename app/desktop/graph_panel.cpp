@@ -37,9 +37,9 @@ void draw_chips(Ui& ui) {
              palette().good,
              "New nodes carry a +. What is gone carries a \u2212 in the graphs that still have it"))
       ui.show_diff = false;
-    if (ui.timeline.filter) ImGui::SameLine(0, px(8));
+    if (ui.filters()) ImGui::SameLine(0, px(8));
   }
-  range_chip(ui, "graph.range");
+  filter_chips(ui, "graph");
 }
 
 // Pass by pass: the slider, and which step the canvas shows. False: the way through the passes is not known yet.

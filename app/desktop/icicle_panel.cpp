@@ -83,9 +83,10 @@ void draw_icicle_panel(Ui& ui) {
       fmt::format("run {}, {}", run.summary.id, plural_text(ui.icicle_samples.steps, "timed step"));
   if (s.plan && !run_fits_plan(s))
     about += run.summary.is_import() ? ", by " + run.summary.kind_text() : ", with other passes or settings";
+  filter_chips(ui, "icicle");
   const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
   const IcicleEvents events =
-      draw_icicle(run.kernels, about, {ui.selected(), ui.outline}, ui.icicle, ui.asks);
+      draw_icicle(run.kernels, about, {ui.selected(), ui.outline, ui.inside}, ui.icicle, ui.asks);
   ui.drawn(Canvas::icicle, ImGui::IsMouseHoveringRect(at, {at.x + region.x, at.y + region.y}));
   answer(ui, events);
   if (events.changed_tree) return make_tree(ui);

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <unordered_set>
 
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
+#include "viz/draw/items.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 
 namespace gradloom {
@@ -63,10 +66,13 @@ bool Ui::takes_keys(Canvas canvas) const {
 
 namespace {
 
-// The plain keys follow those of panes to a canvas.
+// The plain keys follow those of panes to a canvas, and Tab into the pane.
 void follow_focus(Ui& ui) {
-  static constexpr std::pair<std::string_view, Canvas> kCanvasOf[] = {
-      {"Graph", Canvas::graph}, {"Timeline", Canvas::timeline}, {"Icicle", Canvas::icicle}};
+  if (const Item* pane = items().find("pane." + ui.pane_focus.has)) focus_from(pane->min, pane->max);
+  static constexpr std::pair<std::string_view, Canvas> kCanvasOf[] = {{"Graph", Canvas::graph},
+                                                                      {"Timeline", Canvas::timeline},
+                                                                      {"Icicle", Canvas::icicle},
+                                                                      {"Roofline", Canvas::roofline}};
   for (const auto& [tab, canvas] : kCanvasOf)
     if (ui.pane_focus.has == tab) {
       ui.keys_to = canvas;
@@ -193,8 +199,28 @@ void Ui::follow_run_shown() {
   note_after.reset();
 }
 
+namespace {
+
+// Kernels that the marked time and the roofline's areas both let through; null: neither filters.
+std::shared_ptr<const std::unordered_set<std::string>> both(
+    const std::shared_ptr<const RangeFilter>& filter,
+    const std::shared_ptr<const RooflineSelection>& chosen) {
+  using Names = const std::unordered_set<std::string>;
+  if (!filter && !chosen) return nullptr;
+  if (!chosen) return std::shared_ptr<Names>(filter, &filter->nodes);
+  if (!filter) return std::shared_ptr<Names>(chosen, &chosen->nodes);
+  auto names = std::make_shared<std::unordered_set<std::string>>();
+  for (const std::string& name : chosen->nodes)
+    if (filter->nodes.count(name) != 0) names->insert(name);
+  return names;
+}
+
+}  // namespace
+
 void Ui::share_marks() {
+  follow_roofline();
   const AppState& s = state();
+  const std::shared_ptr<const RooflineSelection>& chosen = roofline.view.selection;
   if (!s.change) show_diff = false;
   const PlanChange* change = show_diff ? &*s.change : nullptr;
   const GraphDifference* difference =
@@ -202,10 +228,14 @@ void Ui::share_marks() {
   GraphMarks marks;
   // Changes are counted up, differences are somewhere in memory: neither is taken for the other.
   const auto marked = (change ? change->number : 0) + reinterpret_cast<std::int64_t>(difference);
-  if (marks_of != s.marks || filter_of_marks != timeline.filter || change_of_marks != marked) {
-    if (timeline.filter && timeline.filter != filter_of_marks) show_recorded = true;  // a time is of the run
+  if (marks_of != s.marks || filter_of_marks != timeline.filter || chosen_of_marks != chosen ||
+      change_of_marks != marked) {
+    // A time is of the run, and so are the roofline's kernels where there is one.
+    if (timeline.filter && timeline.filter != filter_of_marks) show_recorded = true;
+    if (chosen && chosen != chosen_of_marks) show_recorded = s.run != nullptr;
     marks_of = s.marks;
     filter_of_marks = timeline.filter;
+    chosen_of_marks = chosen;
     change_of_marks = marked;
     for (const Note& note : s.marks->notes)
       if (!note.node.empty()) marks.noted.insert(note.node);
@@ -214,11 +244,10 @@ void Ui::share_marks() {
       marks.removed.insert(change->removed_nodes.begin(), change->removed_nodes.end());
     }
     if (difference) mark_difference(*difference, marks);
-    if (timeline.filter) marks.inside = timeline.filter->nodes;
+    inside = both(timeline.filter, chosen);
+    if (inside) marks.inside = *inside;
     graph.marks = std::make_shared<const GraphMarks>(std::move(marks));
-    kernels.set_only(timeline.filter ? std::shared_ptr<const std::unordered_set<std::string>>(
-                                           timeline.filter, &timeline.filter->nodes)
-                                     : nullptr);
+    kernels.set_only(inside);
   }
   // Steps of the run's own plan: they mean nothing in another one.
   const bool own = timeline.filter && s.run && (show_recorded || run_fits_plan(s));
@@ -230,14 +259,25 @@ bool run_fits_plan(const AppState& s) {
   return s.run && s.plan && s.run->record.summary.plan_hash == s.plan->plan().hash;
 }
 
-void range_chip(Ui& ui, const char* id) {
-  if (!ui.timeline.filter || !ui.state().run) return;
-  const RangeFilter& filter = *ui.timeline.filter;
-  const std::string label = fmt::format("{} \u2013 {} of {}: {} kernels", duration_text(filter.range.from_ns),
-                                        duration_text(filter.range.to_ns),
-                                        shown_steps_text(ui.timeline.model), filter.nodes.size());
-  if (chip(id, label, palette().accent, "Only what runs in this time of the timeline is shown"))
-    set_range(ui.timeline, ui.state().run->trace, {});
+void filter_chips(Ui& ui, const std::string& id) {
+  if (!ui.filters()) return;
+  if (ui.timeline.filter && ui.state().run) {
+    const RangeFilter& filter = *ui.timeline.filter;
+    const std::string label = fmt::format(
+        "{} \u2013 {} of {}: {} kernels", duration_text(filter.range.from_ns),
+        duration_text(filter.range.to_ns), shown_steps_text(ui.timeline.model), filter.nodes.size());
+    if (chip(id + ".range", label, palette().accent, "Only what runs in this time of the timeline is shown"))
+      set_range(ui.timeline, ui.state().run->trace, {});
+  }
+  if (!ui.roofline.view.selection) return;
+  const std::string label =
+      "Roofline: " +
+      plural_text(static_cast<std::int64_t>(ui.roofline.view.selection->inside.rows.size()), "kernel");
+  if (ui.timeline.filter) flow(chip_width(label), px(8));
+  if (chip(id + ".roofline", label, palette().accent, selection_text(*ui.roofline.view.selection))) {
+    ui.roofline.view.selection.reset();
+    ui.roofline.view.of = nullptr;
+  }
 }
 
 }  // namespace gradloom

@@ -15,7 +15,7 @@ bool choose_source(Ui& ui, const char* id) {
   const AppState& s = ui.state();
   if (!s.plan || !s.run) return s.run != nullptr;
   if (run_fits_plan(s)) {
-    if (ui.timeline.filter) ImGui::AlignTextToFramePadding();
+    if (ui.filters()) ImGui::AlignTextToFramePadding();
     muted(fmt::format("The plan, measured in run {}", s.run->record.summary.id));
     return true;
   }
@@ -32,10 +32,10 @@ bool choose_source(Ui& ui, const char* id) {
 }
 
 // On the line of the choice of source, where there is one.
-void draw_range_chip(Ui& ui, const char* id) {
-  if (!ui.timeline.filter) return;
+void draw_filter_chips(Ui& ui, const std::string& id) {
+  if (!ui.filters()) return;
   if (ui.state().plan && ui.state().run) ImGui::SameLine(0, px(14));
-  range_chip(ui, id);
+  filter_chips(ui, id);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ void draw_kernel_panel(Ui& ui) {
     return empty_state(
         "No kernels", s.plan_error.empty() ? "Open a model (" + key_label("file.open") + ")." : s.plan_error);
   const bool recorded = choose_source(ui, "kernels.source");
-  draw_range_chip(ui, "kernels.range");
+  draw_filter_chips(ui, "kernels");
   const void* source = recorded ? static_cast<const void*>(s.run.get()) : s.plan.get();
   if (source != ui.kernel_source) {
     ui.kernels.set_rows(recorded ? s.run->record.kernels : untimed_rows(s.plan->graph(), s.plan->plan()));
@@ -66,7 +66,7 @@ void draw_memory_panel(Ui& ui) {
   const bool recorded = choose_source(ui, "memory.source");
   if (recorded && s.run->record.summary.is_import())
     return empty_state("No memory plan", "The trace of another profiler has none.");
-  if (ui.memory.first_step >= 0) draw_range_chip(ui, "memory.range");
+  if (ui.memory.first_step >= 0) draw_filter_chips(ui, "memory");
   draw_memory_view(recorded ? s.run->memory : s.plan->memory, ui.memory, ui.asks);
   if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));
 }

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "app/desktop/ui.h"
-#include "viz/draw/keys.h"
+#include "app/recipe_flags.h"
 #include "app/roofline.h"
 #include "engine/base/text.h"
+#include "viz/draw/keys.h"
 
 namespace gradloom {
 namespace {
@@ -16,6 +20,18 @@ const void* source_of(const AppState& s) {
 }
 
 std::string chosen(int on) { return on == 0 ? "" : known_hardware()[static_cast<std::size_t>(on - 1)].id; }
+
+std::int64_t run_of(const AppState& s) { return s.run ? s.run->record.summary.id : 0; }
+
+// The same rectangles over another state of the run, or over another plan.
+void choose_again(RooflineState& state) {
+  if (!state.view.selection) return;
+  const std::vector<RooflineArea> areas = state.view.selection->areas;
+  state.view.selection.reset();
+  if (!state.model) return;
+  roofline_select(*state.model, areas, state.view);
+  if (state.view.selection->nodes.empty()) state.view.selection.reset();
+}
 
 // Of the run where there is one, else of the plan.
 void make_model(RooflineState& state, const AppState& s) {
@@ -30,12 +46,43 @@ void make_model(RooflineState& state, const AppState& s) {
                                                  s.remote ? std::vector<DeviceInfo>() : s.devices);
   if (!hardware) {
     state.error = hardware.error().message;
-    return;
+    return choose_again(state);
   }
   const Plan* plan = s.plan ? &s.plan->plan() : nullptr;
   state.model = std::make_shared<const RooflineModel>(
       s.run ? roofline_of_run(s.run->record, *hardware)
             : roofline_of_plan(s.plan->graph(), *plan, s.plan->recipe, *hardware));
+  choose_again(state);
+}
+
+// What of the session's run, or of the plan, lists the chosen kernels.
+std::string chosen_command(const Ui& ui) {
+  const AppState& s = ui.state();
+  if (!ui.roofline.view.selection) return {};
+  std::string command =
+      s.run ? fmt::format("gradloom show {} --run {}", shell_quoted(s.session_path), run_of(s))
+            : ui.app.job_command("plan", s.plan->recipe, false);
+  command += " --roofline";
+  if (const std::string on = chosen(ui.roofline.on); !on.empty()) command += " --on " + on;
+  for (const RooflineArea& area : ui.roofline.view.selection->areas)
+    command += " --inside " + area_text(area);
+  return command;
+}
+
+// The slowest last: it is the one that views of a single node show.
+void select_chosen(Ui& ui) {
+  const RooflineModel& model = ui.roofline.view.selection->inside;
+  std::vector<RooflineRow> rows = model.rows;
+  std::stable_sort(rows.begin(), rows.end(), [&](const RooflineRow& a, const RooflineRow& b) {
+    return shown_ns(model, a) < shown_ns(model, b);
+  });
+  ui.kernel_table.wanted = rows.back().name;
+  ui.select_first([&](const GraphModel& graph) {
+    std::vector<std::string> known;
+    for (const RooflineRow& row : rows)
+      if (graph.find(row.name) >= 0) known.push_back(row.name);
+    return known;
+  });
 }
 
 void choose_hardware(Ui& ui) {
@@ -56,6 +103,17 @@ void choose_hardware(Ui& ui) {
 }
 
 }  // namespace
+
+void Ui::follow_roofline() {
+  const AppState& s = state();
+  if (!roofline.view.selection) return;
+  if (roofline.run != run_of(s) || source_of(s) == nullptr) {
+    roofline.view.selection.reset();
+    roofline.view.of = nullptr;
+  } else if (roofline.source != source_of(s)) {
+    make_model(roofline, s);
+  }
+}
 
 void draw_roofline_panel(Ui& ui) {
   const AppState& s = ui.state();
@@ -79,7 +137,14 @@ void draw_roofline_panel(Ui& ui) {
   if (s.run && !state.model->timed())
     return empty_state("No times of kernels", "Record a run with --profile sampled or all.");
   state.view.selected = ui.selected();
-  draw_roofline_view(*state.model, state.view, ui.asks);
+  const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
+  const bool changed = draw_roofline_view(*state.model, chosen_command(ui), state.view, ui.asks);
+  ui.drawn(Canvas::roofline, ImGui::IsMouseHoveringRect(at, {at.x + region.x, at.y + region.y}));
+  if (changed) {
+    state.run = run_of(s);
+    if (state.view.selection) select_chosen(ui);
+  }
+  if (ui.takes_keys(Canvas::roofline)) roofline_keys(state.view, ui.asks);
   if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));
 }
 

@@ -38,6 +38,18 @@ bool line_button(const std::string& id, const char* label, ButtonKind kind, cons
   return pressed;
 }
 
+// The command lines of the table: each is made of a recipe that is read from text.
+void follow_measures(Ui& ui) {
+  WhatIfForm& form = ui.what_if;
+  const AppState& s = ui.state();
+  if (form.measure_of == s.scores && form.measure_session == s.session_path) return;
+  form.measure_of = s.scores;
+  form.measure_session = s.session_path;
+  form.measure.clear();
+  for (const PredictionScore& score : *s.scores)
+    form.measure.push_back(score.run > 0 ? std::string() : ui.app.measure_command(score.prediction));
+}
+
 void run_cell(Ui& ui, const PredictionScore& s, int row) {
   const std::string number = std::to_string(row + 1);
   if (s.run > 0) {
@@ -47,7 +59,7 @@ void run_cell(Ui& ui, const PredictionScore& s, int row) {
       ui.app.show_run(s.run);
     return;
   }
-  const std::string command = ui.app.measure_command(s.prediction);
+  const std::string& command = ui.what_if.measure[static_cast<std::size_t>(&s - ui.state().scores->data())];
   if (command.empty()) {
     text("no run can", palette().text_faint);
     tip("Faster kernels and other processors are not settings of a run");
@@ -97,6 +109,7 @@ void draw_scores(Ui& ui) {
         "A question about settings is kept in the session with its answer, and the first run with "
         "these settings scores it.");
   if (!s.scores) return empty_state("Reading\u2026", ui.app.running_job());
+  follow_measures(ui);
   const std::vector<PredictionScore>& scores = *s.scores;
   draw_headline(scores);
   spacer(4);

@@ -29,12 +29,20 @@ ImU32 cause_color(IdleCause cause) {
   return palette().text_dim;
 }
 
-void make_paths(TimelineIdle& idle, const TraceDocument& trace) {
+void make_paths(TimelineIdle& idle, const TimelineModel& model, const TraceDocument& trace) {
   if (idle.paths.size() == idle.steps.size()) return;
   idle.paths.clear();
+  idle.path_lanes.clear();
   std::map<std::string, double> ops;
   for (const StepIdle& step : idle.steps) {
     idle.paths.push_back(critical_path(step, trace));
+    std::vector<std::int32_t>& lanes = idle.path_lanes.emplace_back();
+    for (const IdleLane& on : step.lanes) {
+      const auto lane = std::find_if(model.lanes.begin(), model.lanes.end(), [&](const TimelineLane& l) {
+        return l.stream && l.rank == on.rank && l.number == on.stream;
+      });
+      lanes.push_back(lane == model.lanes.end() ? -1 : static_cast<std::int32_t>(lane - model.lanes.begin()));
+    }
     for (const auto& [op, ns] : path_by_op(idle.paths.back(), step, trace)) ops[op] += ns;
   }
   idle.ops.assign(ops.begin(), ops.end());
@@ -59,22 +67,33 @@ void follow_timeline(Ui& ui) {
   }
 }
 
-// Of a lane in all shown steps, or in the time that is marked.
-IdleSums sums_of(const Ui& ui, std::size_t lane) {
+// Of a lane in all shown steps, or in a part of their time.
+IdleSums sums_of(const TimelineIdle& idle, const TimelineModel& model, const RangeFilter* filter,
+                 std::size_t lane) {
   IdleSums all;
-  const TimelineModel& model = ui.timeline.model;
-  for (std::size_t s = 0; s < ui.idle.steps.size() && s < model.steps.size(); ++s) {
-    const StepIdle& step = ui.idle.steps[s];
+  for (std::size_t s = 0; s < idle.steps.size() && s < model.steps.size(); ++s) {
+    const StepIdle& step = idle.steps[s];
     if (lane >= step.lanes.size()) continue;
     const double start_ns = model.steps[s].start_ns;
-    const IdleSums sums = ui.timeline.filter
-                              ? step.lanes[lane].sums(ui.timeline.filter->range.from_ns - start_ns,
-                                                      ui.timeline.filter->range.to_ns - start_ns)
-                              : step.lanes[lane].sums();
+    const IdleSums sums =
+        filter ? step.lanes[lane].sums(filter->range.from_ns - start_ns, filter->range.to_ns - start_ns)
+               : step.lanes[lane].sums();
     all.wall_ns += sums.wall_ns;
     for (std::size_t c = 0; c < kIdleCauses; ++c) all.idle_ns[c] += sums.idle_ns[c];
   }
   return all;
+}
+
+// After follow_timeline, where there is a lane at all.
+void follow_sums(Ui& ui) {
+  TimelineIdle& idle = ui.idle;
+  if (idle.sums_made == idle.made && idle.sums_of == ui.timeline.filter && !idle.sums.empty()) return;
+  idle.sums_made = idle.made;
+  idle.sums_of = ui.timeline.filter;
+  idle.sums.clear();
+  const std::size_t lanes = std::min(kMostBars, idle.steps.front().lanes.size());
+  for (std::size_t lane = 0; lane < lanes; ++lane)
+    idle.sums.push_back(sums_of(idle, ui.timeline.model, idle.sums_of.get(), lane));
 }
 
 struct Part {
@@ -164,24 +183,25 @@ const IdleLane* lane_of(const StepIdle& step, const TimelineLane& lane) {
 void draw_idle_legend(Ui& ui) {
   follow_timeline(ui);
   if (ui.idle.steps.empty() || ui.idle.steps.front().lanes.empty()) return;
-  draw_legend(sums_of(ui, 0));
+  follow_sums(ui);
+  draw_legend(ui.idle.sums.front());
   flow(px(130), px(14));
   checkbox("timeline.path", "Critical path", &ui.timeline.show_path);
   tip("The chain of kernels, exchanges and pauses that the step's end waited for");
-  if (ui.timeline.show_path) make_paths(ui.idle, ui.state().run->trace);
+  if (ui.timeline.show_path) make_paths(ui.idle, ui.timeline.model, ui.state().run->trace);
 }
 
 void draw_idle_bars(const Ui& ui) {
   const std::vector<StepIdle>& steps = ui.idle.steps;
   if (steps.empty() || steps.front().lanes.empty()) return;
   if (ui.timeline.show_path) draw_path_line(ui);
-  const std::size_t lanes = std::min(kMostBars, steps.front().lanes.size());
+  const std::vector<IdleSums>& sums = ui.idle.sums;  // follow_sums made them above
   const float tall = px(10), width = ImGui::GetContentRegionAvail().x;
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  for (std::size_t l = 0; l < lanes; ++l)
-    draw_bar(lanes > 1 ? steps.front().lanes[l].name : "Time", sums_of(ui, l),
+  for (std::size_t l = 0; l < sums.size(); ++l)
+    draw_bar(sums.size() > 1 ? steps.front().lanes[l].name : "Time", sums[l],
              {at.x, at.y + static_cast<float>(l) * (tall + px(3))}, width, tall);
-  ImGui::Dummy({width, static_cast<float>(lanes) * (tall + px(3))});
+  ImGui::Dummy({width, static_cast<float>(sums.size()) * (tall + px(3))});
 }
 
 void draw_gaps(const Ui& ui, const TimelineView& view, const TimelineLane& lane, LanePlace place,
@@ -228,13 +248,17 @@ void draw_path(const Ui& ui, const TimelineView& view, const std::vector<LanePla
     const CriticalPath& path = ui.idle.paths[s];
     if (path.alone) continue;
     float last_x = -1, last_y = -1, drawn_to = view.min.x - 1;
-    for (const PathPiece& piece : path.pieces) {
-      const IdleLane& on = ui.idle.steps[s].lanes[static_cast<std::size_t>(piece.lane)];
-      const auto lane = std::find_if(model.lanes.begin(), model.lanes.end(), [&](const TimelineLane& l) {
-        return l.stream && l.rank == on.rank && l.number == on.stream;
-      });
-      if (lane == model.lanes.end()) continue;
-      const float y = lanes[static_cast<std::size_t>(lane - model.lanes.begin())].y - px(1.5f);
+    // Pieces follow each other in time: from the one before the first in sight, where an arrow may come from.
+    const double from_ns = view.shown.from_ns - model.steps[s].start_ns;
+    auto first = std::partition_point(path.pieces.begin(), path.pieces.end(),
+                                      [&](const PathPiece& p) { return p.end_ns < from_ns; });
+    if (first != path.pieces.begin()) --first;
+    for (; first != path.pieces.end(); ++first) {
+      const PathPiece& piece = *first;
+      const std::int32_t lane = ui.idle.path_lanes[s][static_cast<std::size_t>(piece.lane)];
+      if (lane < 0) continue;
+      if (last_x > view.max.x) break;
+      const float y = lanes[static_cast<std::size_t>(lane)].y - px(1.5f);
       const float x0 = view.x(piece.start_ns + model.steps[s].start_ns),
                   x1 = view.x(piece.end_ns + model.steps[s].start_ns);
       const bool changes = last_y >= 0 && y != last_y;

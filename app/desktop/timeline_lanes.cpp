@@ -137,6 +137,7 @@ const TimelineBar* draw_lane(Ui& ui, const TimelineView& view, const TraceDocume
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   const std::string selected = ui.selected();
   const GraphMarks* notes = ui.graph.marks.get();
+  const RooflineSelection* const chosen = ui.roofline.view.selection.get();
   const TimelineBar* under = nullptr;
   std::size_t registered = 0;
   float drawn_to = view.min.x - 1;
@@ -155,6 +156,8 @@ const TimelineBar* draw_lane(Ui& ui, const TimelineView& view, const TraceDocume
     const bool kernel = bar.kernel >= 0, told = kernel || bar.host >= 0 || bar.exchange >= 0;
     const std::string& name = bar_name(trace, bar);
     ImU32 fill = bar_color(trace, lane, bar);
+    // Kernels that the roofline's areas leave out; of the marked time the rest is veiled.
+    if (chosen != nullptr && kernel && chosen->nodes.count(name) == 0) fill = mix(p.panel, fill, 0.25f);
     if (hovered && mouse.y >= y && mouse.y < y + height && mouse.x >= x0 && mouse.x < std::max(x1, x0 + 2)) {
       under = &bar;
       fill = mix(fill, p.text, 0.15f);

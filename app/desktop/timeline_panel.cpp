@@ -91,6 +91,13 @@ void handle_keys(Ui& ui) {
     if (!to.empty()) state.view = widened(to, 0.05);
   }
   if (key_pressed("timeline.all")) state.view = {};
+  const double middle_ns = (state.view.from_ns + state.view.to_ns) / 2;
+  if (key_pressed("timeline.zoom_in")) zoom(state, middle_ns, 0.8);
+  if (key_pressed("timeline.zoom_out")) zoom(state, middle_ns, 1.25);
+  const ImGuiIO& io = ImGui::GetIO();
+  if (!io.KeyCtrl && !io.KeyAlt && !io.WantTextInput && !table_has_arrows())
+    for (const auto& [key, by] : {std::pair{GLFW_KEY_LEFT, -0.1}, {GLFW_KEY_RIGHT, 0.1}})
+      if (ImGui::IsKeyPressed(key)) pan(state, by * state.view.span());
   if (key_pressed("timeline.clear")) {
     state.ruler = {};
     set_range(state, trace, {});
@@ -217,9 +224,9 @@ void draw_toolbar(Ui& ui, const std::vector<std::int64_t>& steps) {
                                       state.model.steps.size() > 1 ? "s" : "");
   text(sum, palette().text_dim);
   register_item("timeline.sum", "sum", sum);
-  if (state.filter) {
+  if (ui.filters()) {
     ImGui::SameLine(0, px(14));
-    range_chip(ui, "timeline.range");
+    filter_chips(ui, "timeline");
   }
   draw_idle_legend(ui);
   draw_beside_line(ui);

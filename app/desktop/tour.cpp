@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "app/desktop/ui.h"
 
@@ -34,16 +36,34 @@ constexpr Stop kStops[kTourSteps] = {
      "A run leaves as a recipe: a small file that replays anywhere, on the command line or in a PyTorch script, and says "
      "what must come out. The tour is in the Help menu from now on."}};
 
-// Where a card of this size stands beside the target: below it, above it, or to its left.
-ImVec2 beside(const Item& target, ImVec2 card) {
+float overlap(ImVec2 at, ImVec2 card, const Item& item) {
+  const float wide = std::min(at.x + card.x, item.max.x) - std::max(at.x, item.min.x);
+  const float tall = std::min(at.y + card.y, item.max.y) - std::max(at.y, item.min.y);
+  return std::max(0.f, wide) * std::max(0.f, tall);
+}
+
+// Where a card of this size stands beside the target: below it, above it, or to its left or right. What is told of a tab is to
+// be seen meanwhile: of these places, and those beside the tab's pane, the first that hides least of it; null: it is of none.
+ImVec2 beside(const Item& target, const Item* pane, ImVec2 card) {
   const ImVec2 display = ImGui::GetIO().DisplaySize;
-  const float gap = px(16), edge = px(8);
-  ImVec2 at{target.centre().x - card.x / 2, target.max.y + gap};
-  if (at.y + card.y > display.y - px(34)) at.y = target.min.y - gap - card.y;
-  if (at.y < edge) at = {target.min.x - gap - card.x, target.centre().y - card.y / 2};
-  at.x = std::clamp(at.x, edge, std::max(edge, display.x - card.x - edge));
-  at.y = std::clamp(at.y, edge, std::max(edge, display.y - card.y - edge));
-  return at;
+  const float gap = px(16), edge = px(8), bottom = display.y - px(34);
+  std::vector<ImVec2> places;
+  for (const Item* item : {&target, pane}) {
+    if (item == nullptr) continue;
+    const ImVec2 middle{item->centre().x - card.x / 2, target.centre().y - card.y / 2};
+    for (const ImVec2 at : {ImVec2{middle.x, item->max.y + gap},
+                            {middle.x, item->min.y - gap - card.y},
+                            {item->min.x - gap - card.x, middle.y},
+                            {item->max.x + gap, middle.y}})
+      places.push_back({std::clamp(at.x, edge, std::max(edge, display.x - card.x - edge)),
+                        std::clamp(at.y, edge, std::max(edge, bottom - card.y))});
+  }
+  const auto hides = [&](ImVec2 at) {
+    const float own = overlap(at, card, target) > 0 ? 1e9f : 0;  // never what it points at
+    return own + (pane != nullptr ? overlap(at, card, *pane) : 0);
+  };
+  return *std::min_element(places.begin(), places.end(),
+                           [&](ImVec2 a, ImVec2 b) { return hides(a) < hides(b); });
 }
 
 // A frame around the target and a line from the card to it.
@@ -139,7 +159,8 @@ void draw_tour(Ui& ui) {
   const ImVec2 text_size = ImGui::CalcTextSize(stop.said, nullptr, false, width - px(32));
   const ImVec2 size{width, text_size.y + theme().bold->FontSize + theme().small->FontSize +
                                ImGui::GetFrameHeight() + px(62)};
-  ImGui::SetNextWindowPos(beside(target, size));
+  const Item* const pane = stop.tab != nullptr ? items().find(std::string("pane.") + stop.tab) : nullptr;
+  ImGui::SetNextWindowPos(beside(target, pane, size));
   ImGui::SetNextWindowSize(size);
   ImGui::PushStyleColor(ImGuiCol_WindowBg, palette().raised);
   ImGui::PushStyleColor(ImGuiCol_Border, palette().accent);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "app/desktop/controller.h"
@@ -27,6 +28,7 @@
 #include "viz/model/critical_path.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/run_steps.h"
+#include "viz/model/step_idle.h"
 
 namespace gradloom {
 
@@ -78,7 +80,8 @@ struct RooflineState {
   int made_on = -1;
   std::size_t made_of = 0;  // devices that were known
   std::shared_ptr<const RooflineModel> model;
-  std::string error;  // why there is none
+  std::string error;      // why there is none
+  std::int64_t run = -1;  // whose kernels are chosen in `view`; 0: the plan's
   RooflineViewState view;
 };
 
@@ -97,8 +100,13 @@ struct TimelineIdle {
   std::unique_ptr<IdleReader> reader;
   std::int64_t made = -1;  // number of the timeline's model that the others are of
   std::vector<StepIdle> steps;
-  std::vector<CriticalPath> paths;                  // by step; made when they are shown
-  std::vector<std::pair<std::string, double>> ops;  // of all paths, the longest first
+  std::vector<CriticalPath> paths;                    // by step; made when they are shown, with:
+  std::vector<std::vector<std::int32_t>> path_lanes;  // by step and its lane, the timeline's; -1: it has none
+  std::vector<std::pair<std::string, double>> ops;    // of all paths, the longest first
+  // Of each lane, in all shown steps or in the time that is marked: of the model with the number, and of this time.
+  std::vector<IdleSums> sums;
+  std::int64_t sums_made = -1;
+  std::shared_ptr<const RangeFilter> sums_of;
 };
 
 // The run below the shown one, as its lanes are drawn.
@@ -125,6 +133,10 @@ struct WhatIfForm {
   int tab = 0;       // a question, scores
   bool keep = true;  // the prediction, for a run to measure it
   TableState scores;
+  // What measures each of the scores, in their order.
+  std::vector<std::string> measure;
+  std::shared_ptr<const std::vector<PredictionScore>> measure_of;
+  std::string measure_session;
 };
 
 // The trends tab: which series is shown.
@@ -158,8 +170,8 @@ struct TuneForm {
   WaterfallViewState waterfall;
 };
 
-enum class Canvas : std::uint8_t { graph, timeline, icicle };
-constexpr int kCanvases = 3;
+enum class Canvas : std::uint8_t { graph, timeline, icicle, roofline };
+constexpr int kCanvases = 4;
 
 struct Ui {
   Ui(Controller& controller, Host& window)
@@ -184,9 +196,12 @@ struct Ui {
   // What the marks of the graph were made of.
   std::shared_ptr<const Marks> marks_of;
   std::shared_ptr<const RangeFilter> filter_of_marks;
+  std::shared_ptr<const RooflineSelection> chosen_of_marks;
   std::int64_t change_of_marks = -1;
-  int canvas_frame[kCanvases] = {-1, -1, -1};  // when each canvas was drawn last
-  Canvas keys_to = Canvas::graph;              // the one that the mouse was over last
+  // What the marked time and the kernels chosen in the roofline leave: all other kernels are out of sight; null: none is.
+  std::shared_ptr<const std::unordered_set<std::string>> inside;
+  int canvas_frame[kCanvases] = {-1, -1, -1, -1};  // when each canvas was drawn last
+  Canvas keys_to = Canvas::graph;                  // the one that the mouse was over last
 
   KernelTableModel kernels;
   KernelTableState kernel_table;
@@ -247,7 +262,7 @@ struct Ui {
   void go_to_stage(GraphStage at, const std::vector<std::string>& nodes);
   void do_command(const std::string& id);
   bool may_close();  // where a run is going on, its dialog asks first
-  // Graph, timeline and icicle have plain keys in common: they go to the canvas that the mouse was over last, or
+  // Graph, timeline, icicle and roofline have plain keys in common: they go to the canvas that the mouse was over last, or
   // the only one there is.
   void drawn(Canvas canvas, bool hovered);
   bool takes_keys(Canvas canvas) const;
@@ -261,6 +276,8 @@ struct Ui {
   void go_to_note(const Note& note);
   void follow_run_shown();
   void share_marks();
+  void follow_roofline();  // its model and with it the chosen kernels, also while another tab is shown
+  bool filters() const { return timeline.filter || roofline.view.selection; }
   void reset_layout();
   void step_pane(int by);
   void step_tab(int by);
@@ -338,8 +355,9 @@ void field_problem(const FieldProblems& problems, const std::string& key);
 int suggestions(const std::string& id, const std::vector<std::string>& choices);
 const RunSummary* find_run(const AppState& s, std::int64_t id);  // of the session; null: there is none
 bool run_fits_plan(const AppState& s);  // the shown run was recorded with the very plan that stands
-// Says that a time range filters the view, with an x to end it; nothing while none does.
-void range_chip(Ui& ui, const char* id);
+// Says that a time range, or the kernels chosen in the roofline, filter the view, each with an x to end it; nothing while
+// nothing does. Their names are ID.range and ID.roofline.
+void filter_chips(Ui& ui, const std::string& id);
 // A link to a node: clickable, dimmed when the shown graphs lack it.
 bool node_link(Ui& ui, const std::string& id, const std::string& node, float width = 0);
 std::string joined(const std::vector<std::string>& parts, const char* separator = ", ");

@@ -14,6 +14,7 @@
 #include "app/desktop/run_events.h"
 #include "app/desktop/suggest.h"
 #include "engine/base/text.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 #include "sessions/find_model.h"
 
@@ -198,6 +199,8 @@ void Window::answer_asks() {
 
 void Window::handle_keys() {
   if (tour_keys(ui_)) return;
+  const bool own = ui_.command_palette.open || ui_.node_palette.open || !ui_.preferences.awaiting.empty();
+  if (!own && focus_keys()) return;
   if (ui_.dialog.is_open() || ui_.command_palette.open || ui_.node_palette.open || ui_.note_editor.open ||
       ui_.run_editor.what != RunEditor::What::nothing || ui_.preferences.open != Preferences::Dialog::none ||
       ui_.closing)
@@ -241,6 +244,7 @@ void Window::draw_menus() {
   for (const char* menu : {"File", "View", "Run", "Help"}) {
     const bool open = ImGui::BeginMenu(menu);
     register_item(std::string("menu.") + menu, menu, open ? "open" : "closed");
+    if (!open) focus_stop(std::string("menu.") + menu);
     if (!open) continue;
     for (const Command& action : ui_.commands) {
       if (action.menu == nullptr || std::strcmp(action.menu, menu) != 0) continue;
@@ -249,6 +253,7 @@ void Window::draw_menus() {
       const bool checked = action.checked && action.checked();
       if (ImGui::MenuItem(action.label, key_label(action.id).c_str(), checked, enabled)) action.run();
       register_item(std::string("menu.") + action.id, action.label, enabled ? "enabled" : "disabled");
+      focus_stop(std::string("menu.") + action.id);
     }
     if (std::strcmp(menu, "File") == 0 && !app_.state().settings.recents.empty() &&
         ImGui::BeginMenu("Recent")) {

@@ -1,6 +1,7 @@
 // The window made one's own: settings, keys and layouts by their dialogs, and what is there again in the next window.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -157,6 +158,56 @@ TEST_F(DesktopPreferences, AFileInTheWayDoesNotKeepTheWindowFromOpening) {
   std::ofstream(file("kept")) << "x";
   EXPECT_EQ(open(kMlp + " --keep " + file("kept"), "wait idle\nexpect tab.Graph on\n"), 0) << error_;
   EXPECT_NE(error_.find("settings"), std::string::npos) << error_;
+}
+
+// The window by keys alone: no mouse event is sent in these scripts.
+const std::string kFocusJob = GRADLOOM_SOURCE_DIR
+    "/tests/models/mlp/model.onnx --dim batch=8 --loss loss --optimizer 'sgd{lr=0.1}' --steps 5 --profile all";
+
+class DesktopFocus : public WindowScript {
+ protected:
+  int keys(const std::string& script) {
+    return open(kFocusJob + " --session " + file("s.db"), "wait idle\nabsent focus\n" + script);
+  }
+  static std::string picture(const std::string& name) {
+    return (std::filesystem::path(GRADLOOM_COMMAND).parent_path() / name).string();
+  }
+};
+
+TEST_F(DesktopFocus, TabGoesThroughAPaneAndPressesWhatHasTheFocus) {
+  EXPECT_EQ(
+      keys(
+          "key ctrl+tab\nkey ctrl+tab\nexpect pane.Passes keys\nkey tab\nexpect focus\n"
+          "key tab\nkey shift+tab\nexpect pane.Passes keys\n"
+          // The segments above the graph, in their order.
+          "key ctrl+tab\nexpect pane.Graph keys\nabsent focus\nkey tab\nexpect focus graph.stage/Model\nscreenshot " +
+          picture("desktop_focus_test.png") +
+          "\nkey tab\nexpect focus \"graph.stage/No passes\"\nkey enter\nwait idle\n"
+          "expect \"graph.stage/No passes\" on\nkey shift+tab\nexpect focus graph.stage/Model\nkey space\nwait idle\n"
+          "expect graph.stage/Model on\nexpect graph.stage/Step off\n"),
+      0)
+      << error_;
+  EXPECT_GT(std::filesystem::file_size(picture("desktop_focus_test.png")), 20'000u);
+}
+
+TEST_F(DesktopFocus, TabLeavesAFieldWithWhatWasTyped) {
+  EXPECT_EQ(
+      keys(
+          "key ctrl+f\nwait 3\nexpect typing graph.search\ntype op:MatMul\nkey tab\nexpect focus\nabsent typing\n"
+          "expect graph.search op:MatMul\nkey shift+tab\nexpect typing graph.search\n"),
+      0)
+      << error_;
+}
+
+TEST_F(DesktopFocus, MenusAreReachedAndStayInThemselves) {
+  // Shift + Tab from the first item of the first pane: the menus are before it.
+  EXPECT_EQ(
+      keys(
+          "key tab\nexpect focus menu.File\nkey enter\nexpect menu.File open\nkey down\nexpect focus menu.file.*\n"
+          "key down\nexpect focus menu.file.*\nkey up\nkey escape\nexpect menu.File closed\n"
+          "key tab\nexpect focus menu.View\n"),
+      0)
+      << error_;
 }
 
 }  // namespace

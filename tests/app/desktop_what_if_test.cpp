@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "app/desktop/run_events.h"
 #include "tests/app/window_script.h"
@@ -46,6 +47,89 @@ TEST_F(DesktopWhatIf, KernelsStandUnderTheirRoofs) {
             0)
       << error_;
   EXPECT_GT(std::filesystem::file_size(picture("desktop_roofline_test.png")), 20000u);
+}
+
+// Chooses kernels of a recorded run in the roofline.
+class DesktopRoofline : public DesktopWhatIf {
+ protected:
+  void SetUp() override { ASSERT_EQ(command("train " + job()), ""); }
+  // What a command prints; "failed" where it does.
+  std::string command(const std::string& words) const {
+    const std::string line =
+        std::string(GRADLOOM_COMMAND) + " " + words + " > " + file("out") + " 2> " + file("err");
+    if (std::system(line.c_str()) != 0) return "failed";
+    if (words.rfind("train", 0) == 0) return "";
+    std::ifstream in(file("out"));
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  // Of the kernels in an area, as the command line counts them.
+  std::size_t counted(const std::string& area) const {
+    const std::string said = command("show " + file("s.db") + " --roofline --json --inside " + area);
+    const nlohmann::json json = nlohmann::json::parse(said)["roofline"];
+    EXPECT_EQ(json["inside"]["kernels"], json["kernels"].size());
+    EXPECT_EQ(json["inside"]["areas"][0], area);
+    return json["kernels"].size();
+  }
+  int choose(const std::string& script) {
+    return open(file("s.db"),
+                "size 1600 900\nwait idle\nclick tab.Roofline\nexpect roofline.plot\n" + script);
+  }
+  // Four rectangles over the whole plot: every kernel that is a dot.
+  static constexpr const char* kAll =
+      "drag roofline.plot -2000 -2000\nexpect roofline.sum\ndrag roofline.plot 2000 -2000 shift\n"
+      "drag roofline.plot -2000 2000 shift\ndrag roofline.plot 2000 2000 shift\n";
+};
+
+TEST_F(DesktopRoofline, ADragChoosesKernelsInAllViews) {
+  const std::size_t all = counted("0..1e+12,0..1e+18");
+  ASSERT_GT(all, 10u);
+  const std::string kernels = std::to_string(all) + " kernels";
+  EXPECT_EQ(
+      choose(
+          "absent roofline.selection\n" + std::string(kAll) + "expect roofline.sum \"" + kernels +
+          ", * of the kernels' time, *FLOP, *B\"\n"
+          "expect roofline.command \"gradloom show *s.db --run 1 --roofline --inside *..*,*..* --inside *\"\n"
+          "screenshot " +
+          picture("desktop_lasso_test.png") + "\nclick tab.Kernels\nexpect kernels.sum \"" + kernels +
+          "*\"\nexpect kernels.roofline \"Roofline: " + kernels +
+          "\"\nclick tab.Timeline\nexpect timeline.roofline\nscreenshot " +
+          picture("desktop_lasso_timeline_test.png") + "\nkey ctrl+i\nexpect icicle.roofline\nscreenshot " +
+          picture("desktop_lasso_icicle_test.png") +
+          "\nclick tab.Graph\nexpect graph.roofline\nclick graph.roofline.close\n"
+          "absent graph.roofline\nclick tab.Roofline\nabsent roofline.selection\n"
+          "click tab.Kernels\nabsent kernels.roofline\n"),
+      0)
+      << error_;
+  EXPECT_GT(std::filesystem::file_size(picture("desktop_lasso_test.png")), 20000u);
+}
+
+TEST_F(DesktopRoofline, ADragReplacesShiftAddsAndEscapeEnds) {
+  EXPECT_EQ(choose(std::string(kAll) +
+                   // Without Shift the rectangle stands alone.
+                   "drag roofline.plot 2000 -2000\nexpect roofline.command \"*--inside *\"\n"
+                   "hover roofline.plot\nkey escape\nabsent roofline.selection\n"
+                   // One around nothing chooses nothing, and adds nothing.
+                   "drag roofline.plot 2000 -2000\nexpect roofline.selection\ndrag roofline.plot 5 5 shift\n"
+                   "expect roofline.selection\ndrag roofline.plot 5 5\nabsent roofline.selection\n"),
+            0)
+      << error_;
+}
+
+TEST_F(DesktopRoofline, ArrowsWalkFromDotToDot) {
+  EXPECT_EQ(choose("hover roofline.plot\nabsent roofline.dot\nkey right\nwait idle\nexpect roofline.dot\n"
+                   "expect node-panel.name\nexpect tab.Roofline on\nkey right\nkey up\nkey down\nkey left\n"
+                   "wait idle\nexpect roofline.dot\nabsent toast.0\n"),
+            0)
+      << error_;
+}
+
+TEST_F(DesktopRoofline, AnAreaIsReadOrRefused) {
+  const std::string show = "show " + file("s.db");
+  EXPECT_EQ(command(show + " --roofline --inside 1..2"), "failed");
+  EXPECT_EQ(command(show + " --inside 1..2,1..2"), "failed");
+  const std::string text = command(show + " --roofline --inside 0..1e12,0..1e18");
+  EXPECT_NE(text.find("\ninside       "), std::string::npos) << text;
+  EXPECT_EQ(counted("1e+15..1e+16,0..1"), 0u);
 }
 
 TEST_F(DesktopWhatIf, AQuestionIsAskedAndAnswered) {

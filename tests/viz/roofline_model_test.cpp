@@ -92,5 +92,48 @@ TEST(RooflineModel, APlanIsExpectedAsOftenAsItIsLaunched) {
   EXPECT_EQ(grouped(model, RooflineGroup::node).front().name, "a");  // 400 ns
 }
 
+TEST(RooflineModel, AnAreaSelectsTheKernelsWhoseDotsLieInIt) {
+  const RooflineModel model = roofline_of(kernels(), hardware(), "f32");
+  // a: 100 FLOP/B at 66.7 GFLOP/s, b: 100 at 40, c: 0.01 at 0.0833, d: 200 at 20.
+  const RooflineSelection one = select_inside(model, {{90, 110, 3e10, 7e10}});
+  EXPECT_EQ(one.nodes, (std::unordered_set<std::string>{"a", "b"}));
+  EXPECT_DOUBLE_EQ(one.inside.sum.time_ns, 400);
+  EXPECT_DOUBLE_EQ(one.inside.sum.flops, 20000);
+  EXPECT_DOUBLE_EQ(one.inside.sum.bytes, 200);
+  EXPECT_DOUBLE_EQ(one.share, 400. / 1640);
+  EXPECT_DOUBLE_EQ(one.inside.time_by_roof.at("f32 products"), 400);
+  // What is in two areas counts once.
+  const RooflineSelection two = select_inside(model, {{90, 110, 3e10, 7e10}, {50, 500, 1e10, 5e10}});
+  EXPECT_EQ(two.inside.rows.size(), 3u);
+  EXPECT_DOUBLE_EQ(two.inside.sum.time_ns, 1400);
+  const RooflineSelection none = select_inside(model, {{1e6, 1e7, 1, 2}});
+  EXPECT_TRUE(none.nodes.empty());
+  EXPECT_EQ(none.share, 0);
+  EXPECT_EQ(selection_text(none), "0 kernels");
+  EXPECT_EQ(selection_text(one), "2 kernels, 400 ns, 24.4 % of the kernels' time, 20.0 kFLOP, 200 B");
+}
+
+TEST(RooflineModel, AnAreaIsTheSameAsText) {
+  const RooflineArea area = area_between(8.123456, 2.3456789e10, 0.5, 1e9);
+  EXPECT_EQ(area_text(area), "0.5..8.123,1e+09..2.346e+10");
+  const auto again = parse_area(area_text(area));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(*again, area);
+  for (const char* bad : {"", "1..2", "1..2,", "2..1,1..2", "1..2,3..nan", "-1..2,1..2", "1..inf,1..2",
+                          "1...2,1..2", "1..2,1..2,3", "a..b,1..2"})
+    EXPECT_EQ(parse_area(bad).error().code, Errc::usage) << bad;
+}
+
+TEST(RooflineModel, ArrowsGoToTheNearestDotInTheirDirection) {
+  const std::vector<std::pair<double, double>> points = {{0, 0}, {1, 1}, {3, 0.1}, {1, -4}};
+  EXPECT_EQ(next_point(points, -1, 1, 0), 0);
+  EXPECT_EQ(next_point(points, 0, 1, 0), 1);  // 1 + 2, where the one straight on is 3.2 away
+  EXPECT_EQ(next_point(points, 1, 1, 0), 2);
+  EXPECT_EQ(next_point(points, 2, 1, 0), 2);  // the last
+  EXPECT_EQ(next_point(points, 0, 0, -1), 3);
+  EXPECT_EQ(next_point(points, 3, 0, 1), 1);
+  EXPECT_EQ(next_point({}, -1, 1, 0), -1);
+}
+
 }  // namespace
 }  // namespace gradloom

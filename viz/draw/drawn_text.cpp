@@ -67,7 +67,7 @@ class Reader {
   float line_ = 0, end_ = 0;
 };
 
-// What pans, and fields that scroll what is typed.
+// What pans, and the field that is typed into, which scrolls: what lies elsewhere is looked at all the same.
 bool moves(const DrawnText& text) {
   for (const auto& [id, item] : items().all()) {
     const bool canvas = id == "graph" || (id.size() > 7 && id.compare(id.size() - 7, 7, ".canvas") == 0);
@@ -75,8 +75,9 @@ bool moves(const DrawnText& text) {
         text.min.y >= item.min.y && text.min.y <= item.max.y)
       return true;
   }
-  const ImGuiContext& context = *GImGui;
-  return context.ActiveId != 0 && context.InputTextState.ID == context.ActiveId;
+  const Item* const field = items().find("typing");
+  return field != nullptr && text.min.y >= field->min.y - 2 && text.max.y <= field->max.y + 2 &&
+         text.max.x >= field->min.x && text.min.x <= field->max.x;
 }
 
 }  // namespace

@@ -390,6 +390,11 @@ void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
     const int32_t partner = box.partner >= 0 ? box.partner : box.related.empty() ? -1 : box.related.front();
     if (partner >= 0) graph_go_to(state, state.model->boxes[partner].name);
   }
+  if (const int by = (key_pressed("graph.zoom_in") ? 1 : 0) - (key_pressed("graph.zoom_out") ? 1 : 0);
+      by != 0)
+    zoom_at(state,
+            {(state.canvas_min.x + state.canvas_max.x) / 2, (state.canvas_min.y + state.canvas_max.y) / 2},
+            std::pow(1.25f, static_cast<float>(by)));
   const float pan = 60 / state.view.zoom;
   const ImGuiIO& io = ImGui::GetIO();
   if (!io.KeyAlt && !io.KeyCtrl && !io.WantTextInput && !table_has_arrows()) {

@@ -252,6 +252,20 @@ void draw_label(ImDrawList* list, const std::string& name, const std::string& ti
                   time.c_str());
 }
 
+// A node is faint when none of its kernels, and of those below it, is inside.
+void find_faint(const std::vector<KernelRow>& kernels, const IcicleMarks& marks, IcicleState& state) {
+  const std::vector<StepNode>& nodes = state.tree.nodes;
+  if (state.faint_of == marks.inside && (!marks.inside || state.faint.size() == nodes.size())) return;
+  state.faint_of = marks.inside;
+  state.faint.assign(marks.inside ? nodes.size() : 0, true);
+  if (!marks.inside) return;
+  for (size_t i = nodes.size(); i-- > 0;) {  // children come after their parents
+    for (const uint32_t row : nodes[i].rows)
+      if (marks.inside->count(kernels[row].info.node) != 0) state.faint[i] = false;
+    if (!state.faint[i] && nodes[i].parent >= 0) state.faint[static_cast<size_t>(nodes[i].parent)] = false;
+  }
+}
+
 bool stands_for(const StepNode& node, const std::vector<KernelRow>& kernels, const std::string& name) {
   return !name.empty() && std::any_of(node.rows.begin(), node.rows.end(),
                                       [&](uint32_t row) { return kernels[row].info.node == name; });
@@ -285,10 +299,12 @@ void draw_box(const IcicleState& state, const IcicleBox& box, const BoxView& vie
   }
   const StepNode& node = node_of(state, box.node);
   BoxLook look = look_of(node);
+  const bool faint = !state.faint.empty() && state.faint[static_cast<size_t>(box.node)];
+  if (faint) look.fill = mix(p.panel, look.fill, 0.25f);
   if (over || state.hovered == box.node) look.fill = mix(look.fill, p.text, 0.15f);
   list->AddRectFilled(min, max, look.fill, rounding);
   const float strip = look.strip ? px(3) : 0;
-  if (look.strip && max.x - min.x >= 3) draw_strip(list, node, {min.x, max.y - strip}, max);
+  if (look.strip && !faint && max.x - min.x >= 3) draw_strip(list, node, {min.x, max.y - strip}, max);
   const bool chosen = is_selected(state, box.node), elsewhere = stands_for(node, kernels, marks.selected);
   if (chosen || elsewhere || stands_for(node, kernels, marks.outline))
     list->AddRect(min, max, chosen ? p.text : p.accent, rounding, 0, px(chosen ? 2.f : 1.5f));
@@ -534,12 +550,14 @@ void icicle_set_tree(IcicleState& state, StepTree tree) {
     if (const int32_t at = now(id); at >= 0) kept.push_back(at);
   state.selection = std::move(kept);
   state.boxes.clear();
+  state.faint.clear();
   state.menu_node = state.hovered = -1;
 }
 
 IcicleEvents draw_icicle(const std::vector<KernelRow>& kernels, const std::string& about,
                          const IcicleMarks& marks, IcicleState& state, Actions& actions) {
   IcicleEvents events;
+  find_faint(kernels, marks, state);
   draw_controls(state, about, events);
   draw_breadcrumb(state);
   const ImVec2 space = ImGui::GetContentRegionAvail();

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "sessions/store.h"
@@ -24,14 +26,18 @@ struct IcicleState {
   TableState table;
   std::vector<IcicleBox> boxes;  // of `root` in `boxes_width` pixels; empty: to be made
   float boxes_width = 0;
-  int32_t menu_node = -1;  // of the open context menu
-  int32_t hovered = -1;    // in the last frame, in icicle or table
+  int32_t menu_node = -1;   // of the open context menu
+  int32_t hovered = -1;     // in the last frame, in icicle or table
+  std::vector<bool> faint;  // by node of the tree, as `faint_of` has it; empty: none is, or it is to be made
+  std::shared_ptr<const std::unordered_set<std::string>> faint_of;
   int32_t focus() const { return selection.empty() ? root : selection.back(); }
 };
 
 // What other views say of nodes of the graph.
 struct IcicleMarks {
   std::string selected, outline;
+  std::shared_ptr<const std::unordered_set<std::string>>
+      inside;  // boxes of other kernels alone are faint; null: none is
 };
 
 struct IcicleEvents {

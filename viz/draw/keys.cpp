@@ -114,6 +114,8 @@ constexpr KeyBinding kKeyMap[] = {
     {"pane.next_tab", "ctrl+pagedown", "Ctrl+PageDown, PageUp", "Everywhere",
      "Next tab of the pane, the one before"},
     {"pane.previous_tab", "ctrl+pageup", nullptr, "Everywhere", "The tab before"},
+    {"focus.step", "", "Tab, Shift+Tab", "Everywhere", "To the next button, field or choice, the one before"},
+    {"focus.press", "", "Enter, Space", "Everywhere", "Press it"},
     {"table.move", "", "Arrows, PageUp, PageDown, Enter", "Everywhere",
      "Through the rows of a list, and open one"},
     {"layout.1", "alt+1", "Alt+1 \u2026 9", "Everywhere", "Layout 1 \u2026 9 of the panes"},
@@ -138,6 +140,9 @@ constexpr KeyBinding kKeyMap[] = {
     {"runs.rename", "f2", nullptr, "Runs", "Rename the shown run"},
     {"graph.pan", "", "Right or middle drag, Space + drag, arrows", "Graph", "Pan"},
     {"graph.zoom", "", "Wheel (Shift fast, Ctrl fine)", "Graph", "Zoom at the cursor"},
+    {"graph.zoom_in", "plus", "+, -", "Graph", "Zoom in at the middle, out"},
+    {"graph.zoom_in", "shift+plus", nullptr, "Graph", nullptr},
+    {"graph.zoom_out", "minus", nullptr, "Graph", nullptr},
     {"graph.select", "", "Click, Ctrl + click", "Graph", "Select, add or take away"},
     {"graph.band", "", "Drag, Shift + drag", "Graph", "Rubber band: select, add"},
     {"graph.zoom_box", "", "Ctrl + drag", "Graph", "Zoom to a rectangle"},
@@ -178,6 +183,9 @@ constexpr KeyBinding kKeyMap[] = {
     {"bookmark.set.9", "ctrl+shift+9", nullptr, "Graph", nullptr},
     {"timeline.pan", "", "A, D, right drag", "Timeline", "Pan"},
     {"timeline.zoom", "", "W, S, wheel (Shift fast, Ctrl fine)", "Timeline", "Zoom at the cursor"},
+    {"timeline.zoom_in", "plus", "+, -, arrows", "Timeline", "Zoom in at the middle, out; pan"},
+    {"timeline.zoom_in", "shift+plus", nullptr, "Timeline", nullptr},
+    {"timeline.zoom_out", "minus", nullptr, "Timeline", nullptr},
     {"timeline.zoom_drag", "", "Middle drag", "Timeline", "Zoom to a range"},
     {"timeline.bar", "", "Middle click, double click", "Timeline", "Zoom to a bar"},
     {"timeline.ruler", "", "Left drag", "Timeline", "Ruler"},
@@ -196,10 +204,22 @@ constexpr KeyBinding kKeyMap[] = {
     {"timeline.clear", "escape", nullptr, "Timeline", "Clear ruler and range"},
     {"icicle.select", "", "Click, Ctrl + click", "Icicle", "Select, add or take away: their sum is told"},
     {"icicle.move", "", "Arrows (Shift adds)", "Icicle", "To the longest part, the whole, and along a level"},
-    {"icicle.zoom", "enter", "Enter, double click", "Icicle", "Zoom in"},
-    {"icicle.up", "backspace", "Backspace, Escape", "Icicle", "Out again"},
+    {"icicle.zoom", "enter", "Enter, +, double click", "Icicle", "Zoom in"},
+    {"icicle.up", "backspace", "Backspace, Escape, -", "Icicle", "Out again"},
     {"icicle.up", "escape", nullptr, "Icicle", nullptr},
+    {"icicle.zoom", "plus", nullptr, "Icicle", nullptr},
+    {"icicle.zoom", "shift+plus", nullptr, "Icicle", nullptr},
+    {"icicle.up", "minus", nullptr, "Icicle", nullptr},
     {"icicle.all", "home", nullptr, "Icicle", "The whole step"},
+    {"roofline.area", "", "Drag, Shift + drag", "Roofline",
+     "Select the kernels in a rectangle, add: filters the other views"},
+    {"roofline.move", "", "Arrows", "Roofline", "To the next kernel in that direction"},
+    {"roofline.zoom", "", "Wheel, right drag", "Roofline", "Zoom and pan along FLOP per byte"},
+    {"roofline.zoom_in", "plus", "+, -", "Roofline", "Zoom in at the selected kernel, out"},
+    {"roofline.zoom_in", "shift+plus", nullptr, "Roofline", nullptr},
+    {"roofline.zoom_out", "minus", nullptr, "Roofline", nullptr},
+    {"roofline.clear", "escape", nullptr, "Roofline", "Show all kernels again"},
+    {"roofline.all", "home", nullptr, "Roofline", "The whole plot"},
 };
 
 // Actions to chords as they are now. One per process, as ImGui's context is.
@@ -267,7 +287,7 @@ const KeyBinding* find_binding(std::string_view action) {
 std::string_view canvas_of(const KeyBinding& binding) {
   const std::string_view action = binding.action;
   if (action == "graph.diff") return {};
-  for (const std::string_view canvas : {"graph.", "timeline.", "icicle."})
+  for (const std::string_view canvas : {"graph.", "timeline.", "icicle.", "roofline."})
     if (action.rfind(canvas, 0) == 0) return canvas;
   return {};
 }

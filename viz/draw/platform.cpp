@@ -191,6 +191,7 @@ Result<std::unique_ptr<Host>> Host::create(const HostOptions& options) {
   auto surface = options.headless ? make_headless_surface(options) : make_window_surface(options);
   if (!surface.ok()) return surface.error();
   impl->surface = std::move(surface).value();
+  io.KeyMap[ImGuiKey_Tab] = -1;  // it is key_focus.h's
   impl->headless = options.headless;
   impl->kind = options.theme;
   if (options.scale > 0) {

@@ -24,26 +24,27 @@ ImVec2 small_size(const std::string& s) {
 
 void zoom_view(PlotView& view, const Axis& full, const ImVec2& min, const ImVec2& max) {
   const ImGuiIO& io = ImGui::GetIO();
-  if (!view.zoomed()) view = {full.min, full.max};
-  if (io.MouseWheel != 0) {
-    const double t = (io.MousePos.x - min.x) / (max.x - min.x);
-    const double at = view.min + (view.max - view.min) * t;
-    const double factor = std::pow(0.8, io.MouseWheel);
-    view.min = at - (at - view.min) * factor;
-    view.max = at + (view.max - at) * factor;
-  }
-  if (ImGui::IsMouseDragging(1, 0)) {
-    const double shift = -io.MouseDelta.x / (max.x - min.x) * (view.max - view.min);
-    view.min += shift;
-    view.max += shift;
-  }
-  const double span = std::max(view.max - view.min, (full.max - full.min) * 1e-6);
-  view.min = std::clamp(view.min, full.min, std::max(full.min, full.max - span));
-  view.max = std::min(full.max, view.min + span);
-  if (ImGui::IsMouseDoubleClicked(0) || span >= (full.max - full.min) * 0.999) view = {};
+  const double width = max.x - min.x;
+  const double factor = io.MouseWheel != 0 ? std::pow(0.8, io.MouseWheel) : 1;
+  const double pan = ImGui::IsMouseDragging(1, 0) ? -io.MouseDelta.x / width : 0;
+  plot_move(view, full, (io.MousePos.x - min.x) / width, factor, pan);
+  if (ImGui::IsMouseDoubleClicked(0)) view = {};
 }
 
 }  // namespace
+
+void plot_move(PlotView& view, const Axis& full, double t, double factor, double pan) {
+  // In the axis' own fractions, so that of a logarithmic one the value under the mouse stays there, too.
+  double low = view.zoomed() ? full.to_fraction(view.min) : 0,
+         high = view.zoomed() ? full.to_fraction(view.max) : 1;
+  const double at = low + (high - low) * t, shift = pan * (high - low);
+  low = at - (at - low) * factor + shift;
+  high = at + (high - at) * factor + shift;
+  const double span = std::max(high - low, 1e-6);
+  low = std::clamp(low, 0.0, std::max(0.0, 1 - span));
+  high = std::min(1.0, low + span);
+  view = span >= 0.999 ? PlotView() : PlotView{full.from_fraction(low), full.from_fraction(high)};
+}
 
 Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_view x_title, PlotView* view) {
   const Palette& p = palette();

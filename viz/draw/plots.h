@@ -34,6 +34,8 @@ struct PlotView {  // pan and zoom along x; empty = everything
   bool zoomed() const { return max > min; }
 };
 
+// Zooms along x, by `factor` (below 1: in) around the part `t` (0..1) of what is shown, and pans by a part of it.
+void plot_move(PlotView& view, const Axis& full, double t, double factor, double pan);
 // Draws frame, grid and labels and reserves `size`. Wheel zooms and right drag pans along x when `view` is
 // given; a double click shows everything again.
 Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_view x_title,

@@ -1,5 +1,6 @@
 // The roofline plot: kernels by FLOPs per byte and FLOPs per second, both on logarithmic axes, under the roofs of memory (slopes)
 // and of arithmetic (level). The table below has the same kernels, those first that are furthest above their roofs.
+#include <GLFW/glfw3.h>
 #include <fmt/format.h>
 #include <imgui_internal.h>
 
@@ -11,6 +12,7 @@
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
+#include "viz/draw/keys.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 
@@ -117,7 +119,82 @@ void join_partners(const RooflineModel& m, const Plot& plot, const RooflineRow& 
   }
 }
 
-void draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Actions& actions) {
+// Puts a rectangle between where the drag began and the mouse, or ends it. True: other kernels are chosen.
+bool drag_area(const RooflineModel& m, const Plot& plot, RooflineViewState& state) {
+  const ImGuiIO& io = ImGui::GetIO();
+  if (plot.hovered && ImGui::IsMouseClicked(0)) state.drag = io.MousePos;
+  if (!state.drag) return false;
+  const bool far = ImGui::IsMouseDragPastThreshold(0, px(4)), released = !ImGui::IsMouseDown(0);
+  const ImVec2 mouse{std::clamp(io.MousePos.x, plot.min.x, plot.max.x),
+                     std::clamp(io.MousePos.y, plot.min.y, plot.max.y)};
+  const ImVec2 from = *state.drag, min{std::min(from.x, mouse.x), std::min(from.y, mouse.y)},
+               max{std::max(from.x, mouse.x), std::max(from.y, mouse.y)};
+  if (released) state.drag.reset();
+  if (!far) return false;
+  if (!released) {
+    plot.list->AddRectFilled(min, max, with_alpha(palette().accent, 0.12f));
+    plot.list->AddRect(min, max, palette().accent, 0, 0, px(1));
+    register_rect("roofline.drag", min, max, "area");
+    return false;
+  }
+  std::vector<RooflineArea> areas;
+  if (io.KeyShift && state.selection) areas = state.selection->areas;
+  const auto rate = [&](float y) {
+    return plot.y.from_fraction((plot.max.y - y) / (plot.max.y - plot.min.y));
+  };
+  areas.push_back(area_between(plot.value_x(min.x), rate(max.y), plot.value_x(max.x), rate(min.y)));
+  // A rectangle around nothing adds nothing, and without Shift chooses none: that is all of them.
+  if (select_inside(m, {areas.back()}).nodes.empty()) areas.pop_back();
+  roofline_select(m, std::move(areas), state);
+  return true;
+}
+
+void draw_areas(const Plot& plot, const RooflineViewState& state) {
+  if (!state.selection) return;
+  for (const RooflineArea& a : state.selection->areas) {
+    const ImVec2 min{plot.to_x(a.from_intensity), plot.to_y(a.to_rate)},
+        max{plot.to_x(a.to_intensity), plot.to_y(a.from_rate)};
+    plot.list->AddRectFilled(min, max, with_alpha(palette().accent, 0.06f), px(2));
+    plot.list->AddRect(min, max, with_alpha(palette().accent, 0.7f), px(2), 0, px(1));
+  }
+}
+
+struct Dots {
+  const RooflineRow* selected = nullptr;  // in all views
+  const RooflineRow* hovered = nullptr;
+};
+
+// Those that are not chosen are faint, and below the others.
+Dots draw_dots(const RooflineModel& m, const Plot& plot, RooflineViewState& state) {
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  Dots dots;
+  float nearest = px(14);
+  state.dots.clear();
+  state.dot_names.clear();
+  const RooflineSelection* const chosen = state.selection.get();
+  const auto draw = [&](const RooflineRow& row, bool in) {
+    const double rate = shown_rate(m, row);
+    if (std::isnan(rate)) return;
+    const ImVec2 at{plot.to_x(row.intensity()), plot.to_y(rate)};
+    state.dots.emplace_back(plot.x.to_fraction(row.intensity()), plot.y.to_fraction(rate));
+    state.dot_names.push_back(row.name);
+    if (at.x < plot.min.x - px(20) || at.x > plot.max.x + px(20)) return;
+    const float radius = radius_of(m, row);
+    const ImU32 color = in ? phase_color(row.phase) : palette().text_faint;
+    plot.list->AddCircleFilled(at, radius, with_alpha(color, in ? 0.45f : 0.12f));
+    plot.list->AddCircle(at, radius, with_alpha(color, in ? 1.f : 0.4f), 0, px(1));
+    if (row.name == state.selected) dots.selected = &row;
+    const float away = std::hypot(mouse.x - at.x, mouse.y - at.y) - radius;
+    if (plot.hovered && !state.drag && away < nearest) nearest = away, dots.hovered = &row;
+  };
+  for (const bool in : {false, true})
+    for (const RooflineRow& row : m.rows)
+      if (in == (chosen == nullptr || chosen->nodes.count(row.name) != 0)) draw(row, in);
+  return dots;
+}
+
+// True: other kernels are chosen.
+bool draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Actions& actions) {
   Extent x, y;
   const double whole = m.timed() ? m.sum.time_ns : m.sum.expected_ns;
   for (const RooflineRow& row : m.rows)
@@ -125,44 +202,43 @@ void draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Ac
       x.take(row.intensity());
       y.take(rate);
     }
-  if (x.high <= 0) return muted("No kernel computes anything.");
+  if (x.high <= 0) return muted("No kernel computes anything."), false;
   const RooflineRoofs roofs = roofs_over(m);
   for (const auto& [rate, _] : roofs.level) y.take(rate);
   const Axis across{x.low / 2, x.high * 4, true, Unit::kPlain}, up{y.low / 2, y.high * 3, true, Unit::kFlop};
+  if (const double zoom = std::exchange(state.zoom_wanted, 1.0); zoom != 1) {
+    const auto at = std::find(state.dot_names.begin(), state.dot_names.end(), state.selected);
+    const bool there = at != state.dot_names.end();
+    const double t = there ? state.dots[static_cast<std::size_t>(at - state.dot_names.begin())].first : 0.5;
+    plot_move(state.view, across, t, zoom, 0);
+  }
   const Plot plot = begin_plot("roofline.plot", size, across, up, "FLOP/s by FLOP per byte", &state.view);
   draw_roofs(plot, roofs);
-  const ImVec2 mouse = ImGui::GetIO().MousePos;
-  const RooflineRow* hovered = nullptr;
-  const RooflineRow* selected = nullptr;
-  float nearest = px(14);
-  for (const RooflineRow& row : m.rows) {
-    const double rate = shown_rate(m, row);
-    if (std::isnan(rate)) continue;
-    const ImVec2 at{plot.to_x(row.intensity()), plot.to_y(rate)};
-    if (at.x < plot.min.x - px(20) || at.x > plot.max.x + px(20)) continue;
-    const float radius = radius_of(m, row);
-    const ImU32 color = phase_color(row.phase);
-    plot.list->AddCircleFilled(at, radius, with_alpha(color, 0.45f));
-    plot.list->AddCircle(at, radius, color, 0, px(1));
-    if (row.name == state.selected) selected = &row;
-    const float away = std::hypot(mouse.x - at.x, mouse.y - at.y) - radius;
-    if (plot.hovered && away < nearest) nearest = away, hovered = &row;
-  }
+  draw_areas(plot, state);
+  // A click that ends here is one on a dot, unless it was the end of a drag.
+  const bool clicked = state.drag && ImGui::IsMouseReleased(0) && !ImGui::IsMouseDragPastThreshold(0, px(4));
+  const bool changed = drag_area(m, plot, state);
+  const auto [selected, hovered] = draw_dots(m, plot, state);
   for (const RooflineRow* row : {selected, hovered}) {
     if (row == nullptr) continue;
     join_partners(m, plot, *row);
-    plot.list->AddCircle({plot.to_x(row->intensity()), plot.to_y(shown_rate(m, *row))},
-                         radius_of(m, *row) + px(3), palette().text, 0, px(2));
+    const ImVec2 at{plot.to_x(row->intensity()), plot.to_y(shown_rate(m, *row))};
+    const float radius = radius_of(m, *row) + px(3);
+    plot.list->AddCircle(at, radius, palette().text, 0, px(2));
+    if (row == selected)
+      register_rect("roofline.dot", {at.x - radius, at.y - radius}, {at.x + radius, at.y + radius}, row->op,
+                    row->name);
   }
   end_plot(plot);
-  if (hovered == nullptr) return;
+  if (hovered == nullptr) return changed;
   card(m, *hovered);
   actions.hover_node = hovered->name;
-  if (ImGui::IsMouseReleased(0) && !ImGui::IsMouseDragPastThreshold(0)) actions.go_to_node = hovered->name;
+  if (clicked) actions.go_to_node = hovered->name;
+  return changed;
 }
 
 // What the plot cannot show.
-void tell_movers(const RooflineModel& m) {
+std::string movers_text(const RooflineModel& m) {
   double ns = 0, least = 0, count = 0;
   for (const RooflineRow& row : m.rows) {
     if (row.flops > 0 && row.bytes > 0) continue;
@@ -170,10 +246,38 @@ void tell_movers(const RooflineModel& m) {
     least += row.least_ns;
     count += row.count;
   }
-  if (count == 0) return;
-  muted(fmt::format("{} that only move data are not in the plot: {}, at least {}",
-                    plural_text(static_cast<std::int64_t>(count), "kernel"), duration_text(ns),
-                    duration_text(least)));
+  if (count == 0) return {};
+  return fmt::format("{} that only move data are not in the plot: {}, at least {}",
+                     plural_text(static_cast<std::int64_t>(count), "kernel"), duration_text(ns),
+                     duration_text(least));
+}
+
+// Below the plot: what is chosen, or how that is done. True: nothing is any more.
+bool draw_chosen(const RooflineModel& m, const std::string& command, const RooflineViewState& state,
+                 Actions& actions) {
+  ImFont* font = theme().small;
+  if (!state.selection) {
+    ImGui::AlignTextToFramePadding();
+    text("Drag selects kernels, Shift + drag adds", palette().text_faint, font);
+    const std::string movers = movers_text(m);
+    if (movers.empty()) return false;
+    ImGui::SameLine(0, px(14));
+    text(fit_text(font, font->FontSize, movers, ImGui::GetContentRegionAvail().x), palette().text_dim, font);
+    return false;
+  }
+  const float copy = button_width("Copy command"), room = ImGui::GetContentRegionAvail().x - copy - px(40);
+  const std::string said = selection_text(*state.selection);
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const bool all = chip("roofline.selection", fit_text(font, font->FontSize, said, room), palette().accent,
+                        "The other views show these alone (" + key_label("roofline.clear") + " ends it)");
+  register_rect("roofline.sum", at, ImGui::GetItemRectMax(), "selection", said);
+  ImGui::SameLine(0, px(8));
+  if (button("roofline.copy", "Copy command", ButtonKind::kGhost, command)) {
+    ImGui::SetClipboardText(command.c_str());
+    actions.copied = command;
+  }
+  register_rect("roofline.command", ImGui::GetItemRectMin(), ImGui::GetItemRectMax(), "command", command);
+  return all;
 }
 
 void draw_rows(const RooflineModel& m, RooflineViewState& state, Actions& actions) {
@@ -186,13 +290,14 @@ void draw_rows(const RooflineModel& m, RooflineViewState& state, Actions& action
   if (group != state.group || state.of != &m) {
     state.group = group;
     state.of = &m;
-    state.rows = grouped(m, kGroups[group]);
+    state.rows = grouped(state.selection ? state.selection->inside : m, kGroups[group]);
   }
   const std::vector<RooflineRow>& rows = state.rows;
   const auto of_bar = [&](const RooflineRow& row) { return timed ? row.above_ns() : row.expected_ns; };
   const double largest = rows.empty() ? 1 : std::max(1.0, of_bar(rows.front()));
   TableRows table;
   table.sortable = false;
+  table.arrows_of_pane = false;  // they move from dot to dot
   table.count = static_cast<int>(rows.size());
   table.id = [&](int r) { return rows[r].name; };
   table.value = [&](int r) { return duration_text(of_bar(rows[r])); };
@@ -226,14 +331,55 @@ void draw_rows(const RooflineModel& m, RooflineViewState& state, Actions& action
 
 }  // namespace
 
-void draw_roofline_view(const RooflineModel& model, RooflineViewState& state, Actions& actions) {
+bool draw_roofline_view(const RooflineModel& model, const std::string& command, RooflineViewState& state,
+                        Actions& actions) {
   summary(model);
   spacer(4);
   const ImVec2 space = ImGui::GetContentRegionAvail();
-  const float table = std::clamp(space.y * 0.33f, px(110), px(340));
-  draw_plot(model, state, {space.x, std::max(px(140), space.y - table - px(24))}, actions);
-  tell_movers(model);
+  const float table = std::clamp(space.y * 0.33f, px(110), px(340)),
+              line = ImGui::GetFrameHeightWithSpacing();
+  bool changed = draw_plot(model, state, {space.x, std::max(px(140), space.y - table - line)}, actions);
+  if (draw_chosen(model, command, state, actions)) {
+    roofline_select(model, {}, state);
+    changed = true;
+  }
   draw_rows(model, state, actions);
+  return changed;
+}
+
+bool roofline_keys(RooflineViewState& state, Actions& actions) {
+  if (ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel)) return false;
+  if (key_pressed("roofline.all")) state.view = {};
+  const bool clears = key_pressed("roofline.clear") && (state.selection || state.drag);
+  if (clears) {
+    state.selection.reset();
+    state.drag.reset();
+    state.of = nullptr;
+  }
+  const ImGuiIO& io = ImGui::GetIO();
+  if (io.WantTextInput || io.KeyCtrl || io.KeyAlt || table_has_arrows()) return clears;
+  const auto at_selected = std::find(state.dot_names.begin(), state.dot_names.end(), state.selected);
+  const int by = (key_pressed("roofline.zoom_in") ? 1 : 0) - (key_pressed("roofline.zoom_out") ? 1 : 0);
+  if (by != 0) state.zoom_wanted = std::pow(0.8, by);
+  struct Arrow {
+    int key, dx, dy;
+  };
+  for (const auto& [key, dx, dy] :
+       {Arrow{GLFW_KEY_LEFT, -1, 0}, {GLFW_KEY_RIGHT, 1, 0}, {GLFW_KEY_UP, 0, 1}, {GLFW_KEY_DOWN, 0, -1}}) {
+    if (!ImGui::IsKeyPressed(key, true)) continue;
+    const int from =
+        at_selected == state.dot_names.end() ? -1 : static_cast<int>(at_selected - state.dot_names.begin());
+    const int to = next_point(state.dots, from, dx, dy);
+    if (to >= 0 && to != from) actions.go_to_node = state.dot_names[static_cast<std::size_t>(to)];
+  }
+  return clears;
+}
+
+void roofline_select(const RooflineModel& model, std::vector<RooflineArea> areas, RooflineViewState& state) {
+  state.of = nullptr;  // the table is of the chosen ones
+  state.selection = areas.empty()
+                        ? nullptr
+                        : std::make_shared<const RooflineSelection>(select_inside(model, std::move(areas)));
 }
 
 }  // namespace gradloom

@@ -7,6 +7,7 @@
 
 #include "engine/base/text.h"
 #include "viz/draw/items.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/widgets.h"
 
 namespace gradloom {
@@ -24,6 +25,7 @@ void header(std::string_view id, const std::vector<TableColumn>& columns, const 
                   c != state.sort_column ? ""
                   : state.descending     ? "descending"
                                          : "ascending");
+    focus_stop(std::string(id) + ".column." + columns[c].name);
     if (!columns[c].help.empty()) tip(columns[c].help);
   }
   ImGui::PopStyleColor();

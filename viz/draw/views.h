@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sessions/compare.h"
@@ -82,9 +84,23 @@ struct RooflineViewState {
   // Of the table, made when the model or the group is another one.
   const RooflineModel* of = nullptr;
   std::vector<RooflineRow> rows;
+  // The kernels that a drag over the plot chose, which filter the other views; null: all.
+  std::shared_ptr<const RooflineSelection> selection;
+  std::optional<ImVec2> drag;  // where it began on the screen, while it goes on
+  // The dots of the last frame in the order of the model, for the keys: places, 0..1 across and up, and names.
+  std::vector<std::pair<double, double>> dots;
+  std::vector<std::string> dot_names;
+  double zoom_wanted = 1;  // by a key, around the selected dot: as plot_move takes it
 };
-// Kernels as dots under the roofs of a processor, and by how far they are above what they take at least.
-void draw_roofline_view(const RooflineModel& model, RooflineViewState& state, Actions& actions);
+// Kernels as dots under the roofs of a processor, and by how far they are above what they take at least. A drag chooses those
+// in a rectangle, with Shift besides the chosen ones. `command`: what the line of the chosen offers to copy. True: other ones
+// were chosen.
+bool draw_roofline_view(const RooflineModel& model, const std::string& command, RooflineViewState& state,
+                        Actions& actions);
+// The keys of the key map that concern it; call after drawing it. True: other kernels were chosen, or none any more.
+bool roofline_keys(RooflineViewState& state, Actions& actions);
+// Chooses the kernels in areas of the plot; in none: all.
+void roofline_select(const RooflineModel& model, std::vector<RooflineArea> areas, RooflineViewState& state);
 
 struct TuneViewState {
   TableState table;

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "viz/draw/key_focus.h"
+
 namespace gradloom {
 namespace {
 
@@ -66,6 +68,7 @@ bool button(std::string_view id, std::string_view label, ButtonKind kind, std::s
   if (kind == ButtonKind::kPlain) list->AddRect(min, max, with_alpha(p.border, alpha), rounding);
   draw_centred(list, min, max, with_alpha(ink, alpha), s);
   register_item(id, label, (GImGui->CurrentItemFlags & ImGuiItemFlags_Disabled) ? "disabled" : "enabled");
+  focus_stop(id);
   if (!tooltip.empty()) tip(tooltip);
   return pressed;
 }
@@ -77,6 +80,7 @@ bool checkbox(std::string_view id, std::string_view label, bool* value) {
   const bool changed = ImGui::Checkbox(s.c_str(), value);
   ImGui::PopStyleVar();
   register_item(id, label, *value ? "on" : "off");
+  focus_stop(id);
   return changed;
 }
 
@@ -98,6 +102,7 @@ bool toggle(std::string_view id, bool* value) {
   const ImVec2 centre{*value ? max.x - h / 2 : min.x + h / 2, (min.y + max.y) / 2};
   list->AddCircleFilled(centre, knob, with_alpha(*value ? p.on_accent : p.panel, alpha), 24);
   register_item(id, {}, *value ? "on" : "off");
+  focus_stop(id);
   return pressed;
 }
 
@@ -109,6 +114,7 @@ bool input_text(std::string_view id, std::string_view hint, std::string* value, 
   const std::string h(hint);
   const bool changed = ImGui::InputTextWithHint("##i", h.c_str(), value, flags);
   register_item(id, hint, *value);
+  focus_field(id);
   return changed;
 }
 
@@ -118,6 +124,7 @@ bool input_lines(std::string_view id, std::string* value, ImVec2 size, bool focu
   const bool entered = ImGui::InputTextMultiline(
       "##i", value, size, ImGuiInputTextFlags_EnterReturnsTrue | ImGuiInputTextFlags_CtrlEnterForNewLine);
   register_item(id, {}, *value);
+  focus_field(id);
   return entered;
 }
 
@@ -132,6 +139,7 @@ bool combo(std::string_view id, int* index, const std::vector<std::string>& choi
   const std::string preview = fit_text(ImGui::GetFont(), ImGui::GetFontSize(), shown, std::max(0.f, room));
   const bool open = ImGui::BeginCombo("##c", preview.c_str());
   register_item(id, {}, shown);
+  if (!open) focus_stop(id);
   if (!open && preview != shown) tip(shown);
   if (!open) return false;
   for (int i = 0; i < static_cast<int>(choices.size()); ++i) {
@@ -142,8 +150,9 @@ bool combo(std::string_view id, int* index, const std::vector<std::string>& choi
       *index = i;
       changed = true;
     }
-    if (!note.tip.empty()) tip(note.tip);
     register_item(std::string(id) + "/" + choices[i], choices[i], note.disabled ? "disabled" : "");
+    focus_stop(std::string(id) + "/" + choices[i]);
+    if (!note.tip.empty()) tip(note.tip);
   }
   ImGui::EndCombo();
   return changed;
@@ -173,6 +182,7 @@ bool segmented(std::string_view id, int* index, const std::vector<std::string>& 
     if (chosen || hovered) list->AddRectFilled(min, max, chosen ? p.accent_soft : p.hover, rounding - px(2));
     draw_centred(list, min, max, chosen ? p.accent : p.text_dim, labels[i]);
     register_item(std::string(id) + "/" + labels[i], labels[i], chosen ? "on" : "off");
+    focus_stop(std::string(id) + "/" + labels[i]);
     x += w;
   }
   return changed;
@@ -183,6 +193,7 @@ bool selectable_row(std::string_view id, std::string_view label, bool selected, 
   const std::string s(label);
   const bool clicked = ImGui::Selectable(s.c_str(), selected, 0, {width, 0});
   register_item(id, label, selected ? "on" : "off");
+  focus_stop(id);
   return clicked;
 }
 
@@ -253,6 +264,7 @@ bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_
   const bool closed = ImGui::InvisibleButton("x", {cross, height});
   const bool hovered = ImGui::IsItemHovered();
   register_item(std::string(id) + ".close", "End", "enabled");
+  focus_stop(std::string(id) + ".close");
   ImGui::SetCursorScreenPos(after);
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->AddRectFilled(min, max, mix(p.panel, color, kChipTint), height / 2);

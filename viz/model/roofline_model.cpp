@@ -1,7 +1,13 @@
 #include "viz/model/roofline_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <optional>
 #include <tuple>
+
+#include "engine/base/parse_number.h"
+#include "engine/base/text.h"
 
 namespace gradloom {
 namespace {
@@ -44,6 +50,24 @@ RooflineRow row_of(const KernelRow& kernel, const KernelBound& bound, double lau
   return row;
 }
 
+// A row joins a model, whose sums are those of its rows.
+void append(RooflineModel& model, const RooflineRow& row) {
+  model.rows.push_back(row);
+  add(model.sum, row);
+  model.expected_by_roof[row.roof] += row.expected_ns;
+  if (row.time_ns > 0) model.time_by_roof[row.roof] += row.time_ns;
+}
+
+// "0.5..8": two numbers, neither below 0, the smaller one first.
+std::optional<std::pair<double, double>> parse_span(std::string_view text) {
+  const std::size_t dots = text.find("..");
+  if (dots == std::string_view::npos) return std::nullopt;
+  const auto from = parse_number<double>(text.substr(0, dots)),
+             to = parse_number<double>(text.substr(dots + 2));
+  if (!from || !to || !(*from >= 0) || !(*to >= *from) || !std::isfinite(*to)) return std::nullopt;
+  return std::pair(*from, *to);
+}
+
 }  // namespace
 
 RooflineModel roofline_of(const std::vector<KernelRow>& kernels, const Hardware& hardware,
@@ -54,11 +78,7 @@ RooflineModel roofline_of(const std::vector<KernelRow>& kernels, const Hardware&
   model.sum.count = 0;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     const double count = i < launches.size() ? launches[i] : static_cast<double>(kernels[i].launches());
-    model.rows.push_back(row_of(kernels[i], kernel_bound(hardware, kernels[i].info, precision), count));
-    const RooflineRow& row = model.rows.back();
-    add(model.sum, row);
-    model.expected_by_roof[row.roof] += row.expected_ns;
-    if (row.time_ns > 0) model.time_by_roof[row.roof] += row.time_ns;
+    append(model, row_of(kernels[i], kernel_bound(hardware, kernels[i].info, precision), count));
   }
   return model;
 }
@@ -143,6 +163,80 @@ RooflineRoofs roofs_over(const RooflineModel& m) {
   for (const RooflineRow& row : m.rows)
     if (row.bytes_per_ns > 0) roofs.slopes.insert(row.bytes_per_ns * 1e9);
   return roofs;
+}
+
+std::string area_text(const RooflineArea& a) {
+  return fmt::format("{:.4g}..{:.4g},{:.4g}..{:.4g}", a.from_intensity, a.to_intensity, a.from_rate,
+                     a.to_rate);
+}
+
+Result<RooflineArea> parse_area(std::string_view text) {
+  const std::size_t comma = std::min(text.find(','), text.size());
+  const auto across = parse_span(text.substr(0, comma));
+  const auto up = parse_span(text.substr(std::min(comma + 1, text.size())));
+  if (!across || !up)
+    return Error{Errc::usage,
+                 "'" + escaped(text) +
+                     "' is no area of a roofline: FLOP/B from .. to and FLOP/s from .. to, as in "
+                     "0.5..8,1e9..2e10"};
+  return RooflineArea{across->first, across->second, up->first, up->second};
+}
+
+RooflineArea area_between(double intensity_a, double rate_a, double intensity_b, double rate_b) {
+  const auto [left, right] = std::minmax({intensity_a, intensity_b});
+  const auto [low, high] = std::minmax({rate_a, rate_b});
+  const RooflineArea area{left, right, low, high};
+  const auto rounded = parse_area(area_text(area));
+  return rounded ? *rounded : area;
+}
+
+RooflineSelection select_inside(const RooflineModel& model, std::vector<RooflineArea> areas) {
+  RooflineSelection selection;
+  selection.areas = std::move(areas);
+  RooflineModel& inside = selection.inside;
+  inside.hardware = model.hardware;
+  inside.precision = model.precision;
+  inside.sum.count = 0;
+  for (const RooflineRow& row : model.rows) {
+    const double across = row.intensity(), up = shown_rate(model, row);  // NaN is in no area
+    const bool in = std::any_of(selection.areas.begin(), selection.areas.end(), [&](const RooflineArea& a) {
+      return across >= a.from_intensity && across <= a.to_intensity && up >= a.from_rate && up <= a.to_rate;
+    });
+    if (!in) continue;
+    append(inside, row);
+    selection.nodes.insert(row.name);
+  }
+  const double all = shown_ns(model, model.sum);
+  if (!inside.rows.empty() && all > 0) selection.share = shown_ns(model, inside.sum) / all;
+  return selection;
+}
+
+std::string selection_text(const RooflineSelection& selection) {
+  const RooflineRow& sum = selection.inside.sum;
+  const std::string kernels = plural_text(static_cast<std::int64_t>(selection.inside.rows.size()), "kernel");
+  if (selection.inside.rows.empty()) return kernels;
+  return fmt::format("{}, {}{}, {} of the kernels' time, {}, {}", kernels,
+                     selection.inside.timed() ? "" : "expected ",
+                     duration_text(shown_ns(selection.inside, sum)), percent_text(selection.share),
+                     count_text(sum.flops, "FLOP"), bytes_text(sum.bytes));
+}
+
+int next_point(const std::vector<std::pair<double, double>>& points, int from, int dx, int dy) {
+  if (points.empty()) return -1;
+  if (from < 0) return static_cast<int>(std::min_element(points.begin(), points.end()) - points.begin());
+  const auto [x, y] = points[static_cast<std::size_t>(from)];
+  int best = from;
+  double least = 0;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double right = points[i].first - x, above = points[i].second - y;
+    const double along = dx * right + dy * above, aside = std::abs(dy * right) + std::abs(dx * above);
+    if (!(along > 0)) continue;
+    const double cost = along + 2 * aside;
+    if (best != from && cost >= least) continue;
+    best = static_cast<int>(i);
+    least = cost;
+  }
+  return best;
 }
 
 }  // namespace gradloom

@@ -4,10 +4,15 @@
 
 #include <cmath>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include "engine/base/result.h"
 #include "profiler/roofline.h"
 #include "sessions/store.h"
 
@@ -57,6 +62,34 @@ struct RooflineRoofs {
   std::set<double> slopes;
 };
 RooflineRoofs roofs_over(const RooflineModel& model);
+
+// A rectangle of the plot, ends included.
+struct RooflineArea {
+  double from_intensity = 0, to_intensity = 0;  // FLOP/B
+  double from_rate = 0, to_rate = 0;            // FLOP/s
+  bool operator==(const RooflineArea&) const = default;
+};
+// "0.5..8,1e9..2.5e10", intensity first, with four digits of each number; and back. Errors: Errc::usage.
+std::string area_text(const RooflineArea& area);
+Result<RooflineArea> parse_area(std::string_view text);
+// The same rectangle from any two of its corners, with the numbers that area_text gives: what the window selects is what the
+// command line selects.
+RooflineArea area_between(double intensity_a, double rate_a, double intensity_b, double rate_b);
+
+// The kernels whose dots lie in at least one of some areas.
+struct RooflineSelection {
+  std::vector<RooflineArea> areas;
+  RooflineModel inside;                   // only they, with their sums
+  std::unordered_set<std::string> nodes;  // their names
+  double share = 0;  // of the time of all kernels, 0..1; of the expected time where none was measured
+};
+RooflineSelection select_inside(const RooflineModel& model, std::vector<RooflineArea> areas);
+std::string selection_text(
+    const RooflineSelection& selection);  // "12 kernels, 1.2 ms, 34.1 % of the step, ..."
+
+// Which of some points, x to the right and y up, is the next one from point `from` in a direction, (1, 0) to the right: the
+// nearest, where a way aside counts twice. `from` where there is none; from -1: the first from the left.
+int next_point(const std::vector<std::pair<double, double>>& points, int from, int dx, int dy);
 
 enum class RooflineGroup : std::uint8_t { same, node, op, phase, scope, roof };
 // Summed up; of measured ones those that are furthest above their roofs first, else those expected to take longest. `same`:
