@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/app/command_fixture.h"
-#include "tests/engine/device/gpu/driver/strict_cuda.h"
+#include "tests/app/strict_cuda.h"
 #include "tests/environment.h"
 
 namespace gradloom {

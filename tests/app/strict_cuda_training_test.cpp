@@ -13,7 +13,7 @@
 #include "app/job.h"
 #include "passes/compile.h"
 #include "tests/app/model_job.h"
-#include "tests/engine/device/gpu/driver/strict_cuda.h"
+#include "tests/app/strict_cuda.h"
 #include "tests/environment.h"
 
 namespace gradloom {
