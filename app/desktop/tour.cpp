@@ -46,7 +46,8 @@ float overlap(ImVec2 at, ImVec2 card, const Item& item) {
 // be seen meanwhile: of these places, and those beside the tab's pane, the first that hides least of it; null: it is of none.
 ImVec2 beside(const Item& target, const Item* pane, ImVec2 card) {
   const ImVec2 display = ImGui::GetIO().DisplaySize;
-  const float gap = px(16), edge = px(8), bottom = display.y - px(34);
+  // Between the menus and the status line.
+  const float gap = px(16), edge = px(8), top = ImGui::GetFrameHeight() + px(8), bottom = display.y - px(34);
   std::vector<ImVec2> places;
   for (const Item* item : {&target, pane}) {
     if (item == nullptr) continue;
@@ -56,7 +57,7 @@ ImVec2 beside(const Item& target, const Item* pane, ImVec2 card) {
                             {item->min.x - gap - card.x, middle.y},
                             {item->max.x + gap, middle.y}})
       places.push_back({std::clamp(at.x, edge, std::max(edge, display.x - card.x - edge)),
-                        std::clamp(at.y, edge, std::max(edge, bottom - card.y))});
+                        std::clamp(at.y, top, std::max(top, bottom - card.y))});
   }
   const auto hides = [&](ImVec2 at) {
     const float own = overlap(at, card, target) > 0 ? 1e9f : 0;  // never what it points at
