@@ -121,7 +121,8 @@ enum {
   GRADLOOM_OUTPUT = 1,    /* of the model, in its order; of a job the loss */
   GRADLOOM_PARAMETER = 2, /* trained and frozen ones, in the order of the file */
   GRADLOOM_STATISTIC = 3, /* running statistics (BatchNormalization) */
-  GRADLOOM_STATE = 4      /* of jobs: what optimizer and loss scaling keep, "<parameter>/m" */
+  GRADLOOM_STATE = 4      /* of jobs: what optimizer and loss scaling keep, "<parameter>/m"; with pass zero those of this rank, of
+                             a parameter that ranks share a range of its elements, as one dim */
 };
 
 /* ---- modules ---------------------------------------------------------------------------------------------------------- */
