@@ -9,6 +9,7 @@
 
 #include "app/background/background_output.h"
 #include "tests/app/command_fixture.h"
+#include "tests/app/kill_by_words.h"
 
 namespace gradloom {
 namespace {
@@ -127,13 +128,13 @@ TEST_F(Background, ErrorsAreToldAtOnceOrKept) {
 
 // Its keeper is killed, its files are damaged: told as what it is, and nothing else suffers.
 TEST_F(Background, WhatIsLeftOfThemIsReadTolerantly) {
-  const std::int64_t number = start_training({"--steps", "1000000"});
+  const std::int64_t number = start_training({"--steps", "1000000", "--session", path("lost.db")});
   ASSERT_TRUE(wait_for_line(number, "\"step\":1"));
-  std::system(("pkill -KILL -f 'background --keeper " + root() + "/1'").c_str());
+  EXPECT_EQ(kill_by_words({"background --keeper " + root() + "/1"}), 1);
   ASSERT_TRUE(wait_for_end(number));
   EXPECT_FALSE(command(number).end);
   EXPECT_NE(run({"background"}).out.find("lost"), std::string::npos);
-  std::system(("pkill -KILL -f 'steps 1000000'").c_str());  // it has no keeper any more
+  EXPECT_EQ(kill_by_words({"train", path("lost.db")}), 1);  // it has no keeper any more
   fs::create_directories(root() + "/2");
   std::ofstream(root() + "/2/command.json") << "{\"words\": [3]}";
   fs::create_directories(root() + "/3");

@@ -7,6 +7,7 @@
 
 #include "app/background/background.h"
 #include "sessions/store.h"
+#include "tests/app/kill_by_words.h"
 #include "tests/app/window_script.h"
 
 namespace gradloom {
@@ -87,13 +88,13 @@ TEST_F(DesktopBackground, ARunIsKeptStoppedOrTheWindowStays) {
 TEST_F(DesktopBackground, ARunOutlivesAWindowThatIsKilled) {
   shell_ = "timeout -s KILL 600 ";
   const std::string script =
-      started() + "wait until status.busy \"running, step 2*\"\nkey ctrl+q\nwait 1000000\n";
+      started() + "wait until status.busy \"running, step 2*\"\nkey ctrl+q\nwait 999999\n";
   std::thread killer([&] {
     for (int i = 0; i < 24000 && (all().empty() || !std::filesystem::exists(all()[0].out()) ||
                                   std::filesystem::file_size(all()[0].out()) < 500);
          ++i)
       std::this_thread::sleep_for(5ms);
-    std::system(("pkill -KILL -f 'script " + file("script") + "'").c_str());
+    EXPECT_GE(kill_by_words({"--headless --script " + file("script")}), 1);
   });
   EXPECT_NE(open(job() + " --steps 1000000" + keeping(), script), 0);
   killer.join();

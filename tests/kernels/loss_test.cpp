@@ -151,8 +151,7 @@ TEST(Loss, MatchesTheReference) {
 }
 
 // Rows that begin further apart than they are long: the bits of dense ones, and nothing between them is touched.
-TEST(Loss, TakesRowsWithAPitch) {
-  const Setup s{LossReduction::mean, true, true, 7, 53, 1};
+void check_pitch(const Setup& s) {
   constexpr std::int64_t kPitch = 64;
   const Problem<float> p(s);
   std::vector<float> apart(std::size_t(s.outer * kPitch), 1e30f);
@@ -181,6 +180,8 @@ TEST(Loss, TakesRowsWithAPitch) {
     EXPECT_TRUE(same_bits(run(apart, kPitch), run(p.logits, 0))) << k->isa;
   }
 }
+
+TEST(Loss, TakesRowsWithAPitch) { check_pitch({LossReduction::mean, true, true, 7, 53, 1}); }
 
 // Logits in bf16, all else in f32: what the f32 kernels make of the same numbers, the gradient rounded once.
 void check_bf16(const Setup& s) {

@@ -156,8 +156,8 @@ struct Library {
 };
 
 // Runs the sample's node on that device, its results in `outputs`.
-void run(const every_op::Built& built, Library& library, std::vector<Tensor>& outputs,
-         bool dnn_library = true) {
+void run_with_library(const every_op::Built& built, Library& library, std::vector<Tensor>& outputs,
+                      bool dnn_library = true) {
   const Node& node = built.graph.nodes[0];
   const auto kernel =
       prepare_kernel(*node.op, node_types(built.graph, node, kernels::Target::gpu, dnn_library));
@@ -248,7 +248,7 @@ TEST_P(AttentionLibrary, ComputesTheSame) {
   for_each_sample([&](const Sample& sample, const every_op::Built& built) {
     Library library;
     std::vector<Tensor> got;
-    ASSERT_NO_FATAL_FAILURE(run(built, library, got));
+    ASSERT_NO_FATAL_FAILURE(run_with_library(built, library, got));
     EXPECT_EQ(library.taken, ours.count(sample.name) == 0 ? 1 : 0);
     EXPECT_EQ(library.launches > 0, library.taken == 0);
     if (library.taken == 0) return;
@@ -270,7 +270,7 @@ TEST_P(AttentionLibrary, OursServesWhatItRefuses) {
     Library library;
     library.takes = false;
     std::vector<Tensor> got;
-    ASSERT_NO_FATAL_FAILURE(run(built, library, got));
+    ASSERT_NO_FATAL_FAILURE(run_with_library(built, library, got));
     EXPECT_GT(library.launches, 0);
   });
 }
@@ -280,7 +280,7 @@ TEST_P(AttentionLibrary, IsLeftOutWhereThereIsNone) {
   for_each_sample([&](const Sample& sample, const every_op::Built& built) {
     Library library;
     std::vector<Tensor> got;
-    ASSERT_NO_FATAL_FAILURE(run(built, library, got, false));
+    ASSERT_NO_FATAL_FAILURE(run_with_library(built, library, got, false));
     EXPECT_EQ(library.taken, 0);
     const Node& node = built.graph.nodes[0];
     const auto with = prepare_kernel(op(), node_types(built.graph, node, kernels::Target::gpu, true)),
