@@ -142,6 +142,7 @@ CommandSheet sheet_of(const CLI::App& command, const CommandDef& def) {
   sheet.summary = command.get_description();
   sheet.usage = usage_of(command);
   for (const CLI::Option* option : command.get_options()) {
+    if (option->get_group().empty()) continue;  // nobody types it
     if (is_argument(*option))
       sheet.arguments.push_back({option->get_single_name(), option->get_description(),
                                  hints_of(sheet.name, *option, value_of(*option))});

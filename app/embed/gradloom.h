@@ -115,14 +115,14 @@ typedef struct gradloom_value {
   int32_t used; /* inputs, parameters, statistics: 0: no kernel reads it, its pointer may be null */
 } gradloom_value;
 
-/* What values are listed by, each with numbers from 0. */
+/* What values are listed by, each with numbers from 0. Where ranks share parameters out (pass zero), states are this rank's: of a
+ * parameter that is cut a range of its elements, as one dim. */
 enum {
   GRADLOOM_INPUT = 0,     /* of the model, in its order */
   GRADLOOM_OUTPUT = 1,    /* of the model, in its order; of a job the loss */
   GRADLOOM_PARAMETER = 2, /* trained and frozen ones, in the order of the file */
   GRADLOOM_STATISTIC = 3, /* running statistics (BatchNormalization) */
-  GRADLOOM_STATE = 4      /* of jobs: what optimizer and loss scaling keep, "<parameter>/m"; with pass zero those of this rank, of
-                             a parameter that ranks share a range of its elements, as one dim */
+  GRADLOOM_STATE = 4      /* of jobs: what optimizer and loss scaling keep, "<parameter>/m" */
 };
 
 /* ---- modules ---------------------------------------------------------------------------------------------------------- */
