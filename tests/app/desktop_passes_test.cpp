@@ -7,7 +7,7 @@ namespace {
 class DesktopPasses : public WindowScript {
  protected:
   int gpt(const std::string& script) {
-    return open(GRADLOOM_SOURCE_DIR "/tests/models/gpt-char/model.onnx --dim batch=2 --loss ce:logits,labels",
+    return open(GRADLOOM_SOURCE_DIR "/tests/models/gpt-char/model.onnx --dim batch=4 --loss ce:logits,labels",
                 "size 1600 1000\nwait idle\n" + script);
   }
 };

@@ -12,7 +12,7 @@ class GraphDiffCommands : public Commands {
  protected:
   std::vector<std::string> plan(const std::vector<std::string>& more) {
     std::vector<std::string> args{
-        "plan", model("gpt-char/model.onnx"), "--dim", "batch=2", "--loss", "ce:logits,labels"};
+        "plan", model("gpt-char/model.onnx"), "--dim", "batch=4", "--loss", "ce:logits,labels"};
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }

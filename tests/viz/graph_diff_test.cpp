@@ -15,7 +15,7 @@ namespace {
 Compiled gpt(const std::string& passes, const std::string& precision_pass = "") {
   static const ImportedModel model = [] {
     ImportOptions options;
-    options.dims = {{"batch", 2}};
+    options.dims = {{"batch", 4}};
     return std::move(import_onnx(GRADLOOM_SOURCE_DIR "/tests/models/gpt-char/model.onnx", options)).value();
   }();
   CompileOptions options;
