@@ -93,7 +93,7 @@ TEST_F(DesktopRoofline, ADragChoosesKernelsInAllViews) {
   ASSERT_EQ(twin.rfind("gradloom show ", 0), 0u) << twin;
   const nlohmann::json inside =
       nlohmann::json::parse(command(twin.substr(9) + " --json"))["roofline"]["inside"];
-  ASSERT_EQ(inside["areas"].size(), 4u);
+  ASSERT_GE(inside["areas"].size(), 2u);  // a quarter without a kernel is no area
   ASSERT_GT(inside["kernels"], 10);
   const std::string kernels = std::to_string(inside["kernels"].get<int>()) + " kernels";
   EXPECT_EQ(
