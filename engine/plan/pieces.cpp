@@ -345,6 +345,11 @@ Moves moves_of(const Graph& graph, const Node& node) {
   return moves;
 }
 
+bool has_rows(const Moves& moves) {
+  return std::any_of(moves.places.begin(), moves.places.end(),
+                     [](const BufferPart& place) { return !place.dense(); });
+}
+
 std::vector<PieceChoice> choose_pieces(const Graph& graph, const std::vector<NodeId>& order,
                                        const PlanOptions& options, KnownKernels& known) {
   if (!options.pieces) return {};

@@ -42,6 +42,7 @@ struct Moves {
   std::string why;  // there are none: the reason. Empty: there are, or the node is of another operator
 };
 Moves moves_of(const Graph& graph, const Node& node);
+bool has_rows(const Moves& moves);   // some part is not dense
 bool moves_parts(const Node& node);  // Slice, Split or Concat
 
 // Decides for every such node of `order`, the order in which the plan runs them. `known`: what was asked of kernels.

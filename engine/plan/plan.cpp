@@ -544,14 +544,7 @@ std::int64_t held_longer(const Graph& graph, const Plan& taken, const Plan& copi
   return held(taken) - held(copied);
 }
 
-bool has_rows(const Graph& graph, NodeId node) {
-  const Moves moves = moves_of(graph, graph.nodes[node]);
-  return std::any_of(moves.places.begin(), moves.places.end(),
-                     [](const BufferPart& place) { return !place.dense(); });
-}
-
-// The plan with those choices that leave the arena no larger than copies do: all, else those that hold nothing longer,
-// else of these the dense ones, else none.
+// The plan with choices that leave the arena no larger than copies do: all, those that hold nothing longer, of these the dense, none.
 Result<Plan> with_best_choices(const Graph& graph, const PlanOptions& options, const PlannedKernels& kernels,
                                const Plan& empty) {
   // Who waits for a copy to the host or back is told by the values that kernels read, not by what they are parts of.
@@ -560,23 +553,20 @@ Result<Plan> with_best_choices(const Graph& graph, const PlanOptions& options, c
   });
   std::vector<PieceChoice> choices;
   if (!copies) choices = choose_pieces(graph, kernels.order, options, kernels.known);
-  const auto any = [&] {
-    return std::any_of(choices.begin(), choices.end(), [](const PieceChoice& c) { return c.taken; });
-  };
-  if (!any()) return with_choices(graph, options, kernels, empty, std::move(choices));
+  if (std::none_of(choices.begin(), choices.end(), [](const PieceChoice& c) { return c.taken; }))
+    return with_choices(graph, options, kernels, empty, std::move(choices));
   const Plan copied = TRY(with_choices(graph, options, kernels, empty, {}));
   Plan plan = TRY(with_choices(graph, options, kernels, empty, choices));
   enum class Drop : std::uint8_t { held_longer, rows, all };
-  for (const Drop drop : {Drop::held_longer, Drop::rows, Drop::all}) {
+  for (const auto drop : {Drop::held_longer, Drop::rows, Drop::all}) {
     if (plan.arena_bytes <= copied.arena_bytes) break;
     const std::string why = "the arena would take " + bytes_text(static_cast<double>(plan.arena_bytes)) +
                             ", not " + bytes_text(static_cast<double>(copied.arena_bytes));
-    const auto drops = [&](NodeId node) {
-      return drop == Drop::all ||
-             (drop == Drop::rows ? has_rows(graph, node) : held_longer(graph, plan, copied, node) > 0);
-    };
     for (PieceChoice& choice : choices)
-      if (choice.taken && drops(choice.node)) choice = {choice.node, false, why};
+      if (choice.taken &&
+          (drop == Drop::all || (drop == Drop::rows && has_rows(moves_of(graph, graph.nodes[choice.node]))) ||
+           (drop == Drop::held_longer && held_longer(graph, plan, copied, choice.node) > 0)))
+        choice = {choice.node, false, why};
     // Of operands in rows a kernel may want all so or none: then there is nothing between all and none.
     auto fewer = with_choices(graph, options, kernels, empty, choices);
     if (!fewer && drop == Drop::all) return fewer.error();
