@@ -35,7 +35,8 @@ struct GradloomTransport {
   int (*test)(void* self, int request, int* done);
   // Bytes that have come and gone, as far as is known: while it grows, nobody is silent.
   std::int64_t (*carried)(void* self);
-  // What comes with this tag and is not waited for is thrown away from now on.
+  // What is under way with this tag is given up: its requests are no more, its memory is the caller's again, and what comes
+  // with it is thrown away from now on.
   void (*drop)(void* self, int tag);
   int (*leave)(
       void*

@@ -297,10 +297,10 @@ Status World::wait() {
     const std::int64_t quiet_ns = now_ns - heard_ns;
     if (quiet_ns < kLooksNs) continue;
     hear_ends();
-    // What an ended rank sent before may still be on its way.
+    // What an ended rank sent before may still be on its way; it takes nothing any more.
     if (quiet_ns > kStragglerNs)
       for (const Request& request : requests_)
-        if (!request.done && request.receives && ends_[static_cast<std::size_t>(request.peer)].heard)
+        if (!request.done && ends_[static_cast<std::size_t>(request.peer)].heard)
           (void)give_up(error_of(request.peer));
     if (quiet_ns > limit_ns)
       (void)give_up({Errc::device,
@@ -314,6 +314,8 @@ Status World::wait() {
       std::this_thread::sleep_for(std::chrono::microseconds(quiet_ns < 50 * kYieldsNs ? 100 : 1000));
   }
   requests_.clear();
+  if (!status_.ok())
+    transport_.drop(self_, kDataTag);  // the memory of an exchange that is given up is the caller's
   return status_;
 }
 
@@ -458,7 +460,8 @@ Status World::leave(const Status& mine) {
   }
   status_ = {};
   requests_.clear();
-  transport_.drop(self_, kDataTag);  // of exchanges that were given up
+  transport_.drop(self_,
+                  kDataTag);  // what others still send of exchanges that they do not know to be given up
   for (int peer = 0; peer < size_; ++peer)
     if (peer != rank_) send(peer, kEndTag, &own, End::kBytes);
   const std::int64_t start_ns = kernels::now_ns(),

@@ -9,17 +9,23 @@
 
 namespace {
 
+constexpr int kNoTag = -1;
+
 struct Requests {
-  std::vector<MPI_Request> all;
+  struct One {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int received_tag = kNoTag;  // of receives
+  };
+  std::vector<One> all;
   std::vector<int> unused;
-  int take(MPI_Request request) {
+  int take(MPI_Request request, int received_tag) {
     if (unused.empty()) {
-      all.push_back(request);
+      all.push_back({request, received_tag});
       return static_cast<int>(all.size()) - 1;
     }
     const int place = unused.back();
     unused.pop_back();
-    all[static_cast<std::size_t>(place)] = request;
+    all[static_cast<std::size_t>(place)] = {request, received_tag};
     return place;
   }
 } requests;
@@ -38,7 +44,7 @@ int send(void*, const void* bytes, std::int64_t count, int to, int tag, int* req
   if (count > INT_MAX) return MPI_ERR_COUNT;
   MPI_Request made = MPI_REQUEST_NULL;
   const int code = MPI_Isend(bytes, static_cast<int>(count), MPI_BYTE, to, tag, MPI_COMM_WORLD, &made);
-  if (code == MPI_SUCCESS) *request = requests.take(made);
+  if (code == MPI_SUCCESS) *request = requests.take(made, kNoTag);
   return code;
 }
 
@@ -46,13 +52,13 @@ int receive(void*, void* bytes, std::int64_t count, int from, int tag, int* requ
   if (count > INT_MAX) return MPI_ERR_COUNT;
   MPI_Request made = MPI_REQUEST_NULL;
   const int code = MPI_Irecv(bytes, static_cast<int>(count), MPI_BYTE, from, tag, MPI_COMM_WORLD, &made);
-  if (code == MPI_SUCCESS) *request = requests.take(made);
+  if (code == MPI_SUCCESS) *request = requests.take(made, tag);
   return code;
 }
 
 int test(void*, int request, int* done) {
   MPI_Status status;
-  const int code = MPI_Test(&requests.all[static_cast<std::size_t>(request)], done, &status);
+  const int code = MPI_Test(&requests.all[static_cast<std::size_t>(request)].request, done, &status);
   if (code == MPI_SUCCESS && *done != 0) requests.unused.push_back(request);
   return code;
 }
@@ -60,8 +66,16 @@ int test(void*, int request, int* done) {
 // MPI tells nothing of what is under way.
 std::int64_t carried(void*) { return 0; }
 
-// It keeps what nobody receives.
-void drop(void*, int) {}
+// MPI keeps what nobody receives. What was sent is not taken back: Open MPI has copied what is short, and what is long lies in
+// memory that lives as long as the training.
+void drop(void*, int tag) {
+  for (std::size_t place = 0; place < requests.all.size(); ++place) {
+    Requests::One& one = requests.all[place];
+    if (one.received_tag != tag || one.request == MPI_REQUEST_NULL) continue;
+    if (MPI_Cancel(&one.request) != MPI_SUCCESS || MPI_Request_free(&one.request) != MPI_SUCCESS) continue;
+    requests.unused.push_back(static_cast<int>(place));
+  }
+}
 
 int leave(void*) { return MPI_Finalize(); }
 

@@ -44,9 +44,10 @@ void PeerLink::write_next() {
   if (writing_ || out_.empty()) return;
   writing_ = true;
   const Outgoing& next = out_.front();
+  const std::size_t of_header = std::min(sent_, sizeof next.header);
   const std::array<asio::const_buffer, 2> buffers{
-      asio::buffer(&next.header, sizeof next.header),
-      asio::buffer(next.bytes, static_cast<std::size_t>(next.header.count))};
+      asio::buffer(&next.header, sizeof next.header) + of_header,
+      asio::buffer(next.bytes, static_cast<std::size_t>(next.header.count)) + (sent_ - of_header)};
   written_ = 0;
   asio::async_write(
       socket_, buffers,
@@ -54,24 +55,42 @@ void PeerLink::write_next() {
       [this](const std::error_code& code, std::size_t count) {
         (void)more(written_, count);
         writing_ = false;
+        sent_ += count;
+        if (code == asio::error::operation_aborted && !lost_) return write_next();  // by drop
         if (code) return lose_sends();
         transfers_.end(out_.front().number, Transfers::State::done);
         out_.pop_front();
+        sent_ = 0;
         write_next();
       });
 }
 
-template <class Buffers, class Done>
-void PeerLink::read(const Buffers& buffers, Done done) {
+void PeerLink::read(asio::mutable_buffer to, std::function<void()> done) {
+  reading_ = to;
+  read_ = std::move(done);
+  read_on();
+}
+
+void PeerLink::read_on() {
   had_ = 0;
   asio::async_read(
-      socket_, buffers,
+      socket_, reading_,
       [this](const std::error_code& code, std::size_t count) { return code ? 0 : more(had_, count); },
-      [this, done = std::move(done)](const std::error_code& code, std::size_t count) {
+      [this](const std::error_code& code, std::size_t count) {
         (void)more(had_, count);
+        reading_ += count;
+        if (code == asio::error::operation_aborted && !lost_) return go_on_reading();
         if (code) return lose("");
-        done();
+        std::exchange(read_, {})();
       });
+}
+
+// After drop has stopped it: what was to come into the caller's memory is thrown away from here on.
+void PeerLink::go_on_reading() {
+  if (!into_memory_ || dropped_.count(*into_memory_) == 0) return read_on();
+  into_memory_.reset();
+  incoming_.count = static_cast<std::int64_t>(reading_.size());
+  read_and_drop();
 }
 
 void PeerLink::read_header() {
@@ -99,10 +118,11 @@ void PeerLink::take_message() {
 }
 
 void PeerLink::read_into_memory(const Awaited& awaited) {
-  const int tag = incoming_.tag;
-  read(asio::buffer(awaited.bytes, static_cast<std::size_t>(awaited.count)), [this, tag] {
-    transfers_.end(awaited_[tag].front().number, Transfers::State::done);
-    awaited_[tag].pop_front();
+  into_memory_ = incoming_.tag;
+  read(asio::buffer(awaited.bytes, static_cast<std::size_t>(awaited.count)), [this] {
+    std::deque<Awaited>& of_tag = awaited_[*std::exchange(into_memory_, std::nullopt)];
+    transfers_.end(of_tag.front().number, Transfers::State::done);
+    of_tag.pop_front();
     read_header();
   });
 }
@@ -157,7 +177,31 @@ void PeerLink::hand_over(Kept message, const Awaited& awaited) {
 
 void PeerLink::drop(int tag) {
   dropped_.insert(tag);
+  for (const Awaited& one : std::exchange(awaited_[tag], {}))
+    transfers_.end(one.number, Transfers::State::gone);
+  const bool writes = take_back_sends(tag);
+  std::error_code ignored;
+  // Both the write and the read end here, and go on elsewhere.
+  if (writes || into_memory_ == tag) socket_.cancel(ignored);
   if (paused_) take_message();
+}
+
+// All but the one that is being written: its rest has to be sent, from memory of our own. True: there is one.
+bool PeerLink::take_back_sends(int tag) {
+  bool first = writing_, writes = false;
+  std::erase_if(out_, [&](Outgoing& out) {
+    const bool going = std::exchange(first, false);
+    if (out.header.tag != tag || !out.own.empty()) return false;
+    if (!going) {
+      transfers_.end(out.number, Transfers::State::gone);
+      return true;
+    }
+    const auto* const bytes = static_cast<const std::byte*>(out.bytes);
+    out.own.assign(bytes, bytes + out.header.count);
+    out.bytes = out.own.data();
+    return !(writes = true);
+  });
+  return writes;
 }
 
 void PeerLink::finish() {

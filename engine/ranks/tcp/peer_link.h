@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,6 +42,8 @@ class PeerLink {
 
   void send(const void* bytes, std::int64_t count, int tag, int number);
   void receive(void* bytes, std::int64_t count, int tag, int number);
+  // What comes with this tag is thrown away, also for those who wait for it; the memory of what comes and goes with it is not
+  // touched any more.
   void drop(int tag);
   // Nothing is sent any more; what has come stays.
   void finish();
@@ -54,6 +58,7 @@ class PeerLink {
     Header header;
     const void* bytes = nullptr;
     int number = 0;
+    std::vector<std::byte> own = {};  // in the place of the caller's bytes, once its tag is dropped
   };
   struct Awaited {
     void* bytes = nullptr;
@@ -62,6 +67,7 @@ class PeerLink {
   };
   using Kept = std::vector<std::byte>;
   void write_next();
+  bool take_back_sends(int tag);
   void read_header();
   void take_message();
   void read_into_memory(const Awaited& awaited);
@@ -71,8 +77,9 @@ class PeerLink {
   void lose_sends();
   void lose(const std::string& wrong);
   std::size_t more(std::size_t& before, std::size_t now);
-  template <class Buffers, class Done>
-  void read(const Buffers& buffers, Done done);
+  void read(asio::mutable_buffer to, std::function<void()> done);
+  void read_on();
+  void go_on_reading();
 
   static constexpr std::int64_t kMostKept = std::int64_t{1} << 20, kMostCount = (std::int64_t{1} << 31) - 1;
   asio::ip::tcp::socket socket_;
@@ -80,7 +87,11 @@ class PeerLink {
   Transfers& transfers_;
   std::deque<Outgoing> out_;  // the first is being written
   bool writing_ = false, cannot_write_ = false;
-  std::size_t written_ = 0, had_ = 0;  // of the message that is being written, and of what is being read
+  std::size_t sent_ = 0;               // bytes of the first of out_, by writes that have ended
+  std::size_t written_ = 0, had_ = 0;  // by the write and the read that go on
+  asio::mutable_buffer reading_;       // what is left to be read, then:
+  std::function<void()> read_;
+  std::optional<int> into_memory_;              // a message of this tag is read into the caller's memory
   std::map<int, std::deque<Awaited>> awaited_;  // by tag
   std::map<int, std::deque<Kept>> kept_;
   std::int64_t kept_bytes_ = 0;

@@ -159,7 +159,6 @@ TEST_P(Worlds, GradientsAtTheirOwnersHaveTheBitsOfMeans) {
         expect_reduced(type, ranks, {0, 3, 0}, {0, 1, 0}, background);
         expect_reduced(type, ranks, {70000}, {ranks - 1}, background);
         expect_reduced(type, ranks, {5, 40960, 1, 9001}, {1, 0, 0, ranks - 1}, background);
-        if (ranks == 2) expect_reduced(type, ranks, {2'300'000, 3}, {1, 0}, background);  // several rounds
       }
 }
 
@@ -351,16 +350,10 @@ TEST(TcpWorld, ARankWhoseProcessEndsIsNamedAtOnce) {
     const Status waited = wait_for_a_mean(world);
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(waited.error().code, Errc::device);
-    // Known fault: in about a third of all runs on an idle machine one of the two loses the other, which has given up because of rank
-    // 2, before it has read why.
-    const auto named = [&](const std::string& said) {
-      return said == "rank 2 has ended without a word" ||
-             said == "rank " + std::to_string(1 - world.rank()) + " has ended without a word";
-    };
-    EXPECT_TRUE(named(waited.error().message)) << waited.error().message;
+    EXPECT_EQ(waited.error().message, "rank 2 has ended without a word");
     const Status end = world.leave(waited);
     ASSERT_FALSE(end.ok());
-    EXPECT_TRUE(named(end.error().message)) << end.error().message;
+    EXPECT_EQ(end.error().message, "rank 2 has ended without a word");
   });
 }
 

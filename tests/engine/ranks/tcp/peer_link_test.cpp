@@ -123,6 +123,41 @@ TEST_F(TcpPeerLink, WhatIsDroppedDoesNotHoldOthersUp) {
   });
 }
 
+// An exchange is given up while its message is half way: its memory is the caller's again on the side that gives up, and the other messages go on.
+TEST_F(TcpPeerLink, MemoryOfWhatIsDroppedIsNotTouched) {
+  for (const bool by_sender : {false, true})
+    for (const bool by_receiver : {false, true})
+      with_two([&](Rank& a, Rank& b) {
+        SCOPED_TRACE(testing::Message() << "sender " << by_sender << " receiver " << by_receiver);
+        const Bytes sent = pattern(20'000'000, 6), end = pattern(100, 7), touched(20'000'000, 'x');
+        Bytes from = sent, to(20'000'000), heard(100);
+        send(a, from, 2);
+        const Bytes later = pattern(1000, 8);
+        send(a, later, 2);
+        send(a, end, 1);
+        const int large = receive(b, to, 2), last = receive(b, heard, 1);
+        while (b.plugin().carried(b.self()) < 1'000'000) {
+          move(a);
+          move(b);
+        }
+        ASSERT_LT(b.plugin().carried(b.self()), 20'000'000);
+        if (by_sender) {
+          a.plugin().drop(a.self(), 2);
+          from = touched;
+        }
+        if (by_receiver) {
+          b.plugin().drop(b.self(), 2);
+          to = touched;
+        }
+        EXPECT_EQ(finish(b, last, &a), 0);
+        EXPECT_EQ(heard, end);
+        if (!by_receiver) {
+          EXPECT_EQ(finish(b, large, &a), 0);
+        }
+        EXPECT_TRUE(to == (by_receiver ? touched : sent));
+      });
+}
+
 TEST_F(TcpPeerLink, WhatWasSentBeforeTheEndArrives) {
   const tcp_worlds::LoopbackSocket reserved;
   const Bytes last = pattern(50'000, 8);
