@@ -274,10 +274,8 @@ void filter_chips(Ui& ui, const std::string& id) {
       "Roofline: " +
       plural_text(static_cast<std::int64_t>(ui.roofline.view.selection->inside.rows.size()), "kernel");
   if (ui.timeline.filter) flow(chip_width(label), px(8));
-  if (chip(id + ".roofline", label, palette().accent, selection_text(*ui.roofline.view.selection))) {
-    ui.roofline.view.selection.reset();
-    ui.roofline.view.of = nullptr;
-  }
+  if (chip(id + ".roofline", label, palette().accent, selection_text(*ui.roofline.view.selection)))
+    roofline_clear(ui.roofline.view);
 }
 
 }  // namespace gradloom

@@ -154,8 +154,8 @@ void draw_model_panel(Ui& ui) {
   spacer(4);
   key_value("Made by", m.model.producer.empty() ? "unknown" : escaped(m.model.producer), 84);
   key_value("Opset", fmt::format("{}, IR {}", graph.opset, m.model.ir_version), 84);
-  std::int64_t nodes =
-      0;  // as the file's operators add up: counting them in the graph is too slow for every frame
+  // As the file's operators add up: counting them in the graph is too slow for every frame.
+  std::int64_t nodes = 0;
   for (const OpCount& c : m.ops) nodes += static_cast<std::int64_t>(c.nodes);
   key_value("Nodes", std::to_string(nodes), 84);
   key_value("Params",

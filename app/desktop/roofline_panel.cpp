@@ -27,10 +27,10 @@ std::int64_t run_of(const AppState& s) { return s.run ? s.run->record.summary.id
 void choose_again(RooflineState& state) {
   if (!state.view.selection) return;
   const std::vector<RooflineArea> areas = state.view.selection->areas;
-  state.view.selection.reset();
+  roofline_clear(state.view);
   if (!state.model) return;
   roofline_select(*state.model, areas, state.view);
-  if (state.view.selection->nodes.empty()) state.view.selection.reset();
+  if (state.view.selection->nodes.empty()) roofline_clear(state.view);
 }
 
 // Of the run where there is one, else of the plan.
@@ -108,8 +108,7 @@ void Ui::follow_roofline() {
   const AppState& s = state();
   if (!roofline.view.selection) return;
   if (roofline.run != run_of(s) || source_of(s) == nullptr) {
-    roofline.view.selection.reset();
-    roofline.view.of = nullptr;
+    roofline_clear(roofline.view);
   } else if (roofline.source != source_of(s)) {
     make_model(roofline, s);
   }

@@ -202,7 +202,10 @@ bool draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Ac
       x.take(row.intensity());
       y.take(rate);
     }
-  if (x.high <= 0) return muted("No kernel computes anything."), false;
+  if (x.high <= 0) {
+    muted("No kernel computes anything.");
+    return false;
+  }
   const RooflineRoofs roofs = roofs_over(m);
   for (const auto& [rate, _] : roofs.level) y.take(rate);
   const Axis across{x.low / 2, x.high * 4, true, Unit::kPlain}, up{y.low / 2, y.high * 3, true, Unit::kFlop};
@@ -340,7 +343,7 @@ bool draw_roofline_view(const RooflineModel& model, const std::string& command, 
               line = ImGui::GetFrameHeightWithSpacing();
   bool changed = draw_plot(model, state, {space.x, std::max(px(140), space.y - table - line)}, actions);
   if (draw_chosen(model, command, state, actions)) {
-    roofline_select(model, {}, state);
+    roofline_clear(state);
     changed = true;
   }
   draw_rows(model, state, actions);
@@ -352,9 +355,8 @@ bool roofline_keys(RooflineViewState& state, Actions& actions) {
   if (key_pressed("roofline.all")) state.view = {};
   const bool clears = key_pressed("roofline.clear") && (state.selection || state.drag);
   if (clears) {
-    state.selection.reset();
+    roofline_clear(state);
     state.drag.reset();
-    state.of = nullptr;
   }
   const ImGuiIO& io = ImGui::GetIO();
   if (io.WantTextInput || io.KeyCtrl || io.KeyAlt || table_has_arrows()) return clears;
@@ -375,11 +377,15 @@ bool roofline_keys(RooflineViewState& state, Actions& actions) {
   return clears;
 }
 
-void roofline_select(const RooflineModel& model, std::vector<RooflineArea> areas, RooflineViewState& state) {
+void roofline_clear(RooflineViewState& state) {
   state.of = nullptr;  // the table is of the chosen ones
-  state.selection = areas.empty()
-                        ? nullptr
-                        : std::make_shared<const RooflineSelection>(select_inside(model, std::move(areas)));
+  state.selection.reset();
+}
+
+void roofline_select(const RooflineModel& model, std::vector<RooflineArea> areas, RooflineViewState& state) {
+  roofline_clear(state);
+  if (areas.empty()) return;
+  state.selection = std::make_shared<const RooflineSelection>(select_inside(model, std::move(areas)));
 }
 
 }  // namespace gradloom

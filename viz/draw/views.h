@@ -99,6 +99,7 @@ bool draw_roofline_view(const RooflineModel& model, const std::string& command, 
                         Actions& actions);
 // The keys of the key map that concern it; call after drawing it. True: other kernels were chosen, or none any more.
 bool roofline_keys(RooflineViewState& state, Actions& actions);
+void roofline_clear(RooflineViewState& state);  // all kernels are shown again
 // Chooses the kernels in areas of the plot; in none: all.
 void roofline_select(const RooflineModel& model, std::vector<RooflineArea> areas, RooflineViewState& state);
 
