@@ -11,6 +11,7 @@
 #include <fstream>
 #include <regex>
 
+#include "app/lines.h"
 #include "app/spawn.h"
 
 namespace gradloom {
@@ -41,13 +42,10 @@ class MpirunErrors {
  public:
   // Passes on what the ranks say.
   void take(std::string_view bytes) {
-    text_ += bytes;
-    for (std::size_t end = 0; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1))
-      line(text_.substr(0, end));
+    lines_.take(bytes, [&](const std::string& text) { line(text); });
   }
   void finish() {
-    if (!text_.empty()) line(text_);
-    text_.clear();
+    lines_.finish([&](const std::string& text) { line(text); });
   }
   const std::string& cause() const { return cause_; }  // of the first rank that a signal ended; ""
   const std::string& told() const { return told_; }    // mpirun's last words
@@ -71,7 +69,8 @@ class MpirunErrors {
     if (!text.empty()) told_ += (told_.empty() ? "" : " ") + text;
   }
 
-  std::string text_, cause_, told_;
+  LineSplitter lines_;
+  std::string cause_, told_;
   bool quoted_ = false;
 };
 

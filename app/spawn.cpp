@@ -29,6 +29,12 @@ std::vector<char*> environment_with(std::vector<std::string>& variables) {
 
 }  // namespace
 
+std::string without_program_name(std::string line) {
+  constexpr std::string_view kPrefix = "gradloom: ";  // as Output writes it
+  if (line.starts_with(kPrefix)) line.erase(0, kPrefix.size());
+  return line;
+}
+
 int spawn(const std::string& program, std::vector<std::string> words, const SpawnStreams& streams,
           pid_t& process, std::vector<std::string> variables) {
   posix_spawn_file_actions_t files;

@@ -14,6 +14,9 @@ struct SpawnStreams {
   bool own_session = false;  // without our terminal, so that its end is not the program's
 };
 
+// What a line says that a program of ours wrote on stderr: without the program's name.
+std::string without_program_name(std::string line);
+
 // In a process group of its own, so that Ctrl-C in the terminal is this process's to pass on; with no signal
 // blocked, and none ignored that asks for an end. `program`: a path, or a name to look for; `words`: its command line, the
 // name first; `variables`: "NAME=value" of its environment, instead of ours of that name. Returns 0, or the errno.

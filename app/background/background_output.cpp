@@ -11,43 +11,33 @@
 #include <cstring>
 
 #include "app/json_fields.h"
+#include "app/lines.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
 namespace {
 
-constexpr std::size_t kLongestLine = 16 << 20;
+constexpr int kLookMs = 500;  // where no change is told: not every file system does
 constexpr off_t kTailBytes = 64 << 10;
 
-// Lines of a file that grows.
+// Lines of a file that grows; empty ones are left out.
 struct GrowingFile {
   int fd = -1;
-  std::string rest;       // behind the last end of a line
-  bool skipping = false;  // the line that is read is too long
+  LineSplitter lines;
 
-  void read_more(std::vector<std::string>& lines) {
+  void read_more(std::vector<std::string>& to) {
     char bytes[1 << 16];
     for (ssize_t n; (n = ::read(fd, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR);)
-      if (n > 0) take(std::string_view(bytes, static_cast<std::size_t>(n)), lines);
+      if (n > 0)
+        lines.take({bytes, static_cast<std::size_t>(n)}, [&](std::string line) { add(std::move(line), to); });
   }
-  void take_rest(std::vector<std::string>& lines) {
-    if (!rest.empty() && !skipping) lines.push_back(std::move(rest));
-    rest.clear();
+  void take_rest(std::vector<std::string>& to) {
+    lines.finish([&](std::string line) { add(std::move(line), to); });
   }
 
  private:
-  void take(std::string_view bytes, std::vector<std::string>& lines) {
-    while (!bytes.empty()) {
-      const std::size_t end = bytes.find('\n');
-      if (!skipping) rest.append(bytes.substr(0, end));
-      if (rest.size() > kLongestLine) skipping = true;
-      if (skipping) rest.clear();
-      if (end == std::string_view::npos) return;
-      if (!rest.empty()) lines.push_back(std::move(rest));
-      rest.clear();
-      skipping = false;
-      bytes.remove_prefix(end + 1);
-    }
+  static void add(std::string line, std::vector<std::string>& to) {
+    if (!line.empty()) to.push_back(std::move(line));
   }
 };
 
@@ -98,9 +88,9 @@ bool BackgroundOutput::read(std::vector<std::string>& out, std::vector<std::stri
   return false;
 }
 
-void BackgroundOutput::wait(int milliseconds) {
+void BackgroundOutput::wait() {
   pollfd fds[2] = {{impl_->woken, POLLIN, 0}, {impl_->changes, POLLIN, 0}};
-  if (poll(fds, impl_->changes >= 0 ? 2 : 1, milliseconds) <= 0) return;
+  if (poll(fds, impl_->changes >= 0 ? 2 : 1, kLookMs) <= 0) return;
   char bytes[4096];
   for (const pollfd& fd : fds)
     while (fd.revents != 0 && ::read(fd.fd, bytes, sizeof bytes) > 0) {

@@ -20,8 +20,8 @@ class BackgroundOutput {
   // Adds lines that are whole; once the command has ended, what stands behind the last end of a line too. False: no
   // more will come. A line longer than 16 MiB is left out.
   bool read(std::vector<std::string>& out, std::vector<std::string>& err);
-  void wait(int milliseconds);  // until there may be more, but no longer than that
-  void wake() const;            // from any thread: ends the wait that goes on, or else the next one
+  void wait();        // until there may be more: half a second at most
+  void wake() const;  // from any thread: ends the wait that goes on, or else the next one
   const BackgroundCommand& command() const;  // as it stood at the last read
 
  private:

@@ -1,34 +1,24 @@
 // gradloom background: commands that go on without a terminal or a window.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <ctime>
 
 #include "app/background/background.h"
 #include "app/background/background_output.h"
 #include "app/commands/commands.h"
 #include "app/json_fields.h"
+#include "app/spawn.h"
+#include "engine/base/dates.h"
 #include "engine/base/plugins.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
 namespace {
 
-constexpr int kWaitMs = 500;  // where the file system tells of no change
-
 struct BackgroundOptions {
   std::vector<std::string> words;
   std::int64_t follow = 0, stop = 0, kill = 0, forget = 0;
   std::string keeper;
 };
-
-std::string started_text(std::int64_t seconds) {
-  const std::time_t time = seconds;
-  std::tm utc{};
-  gmtime_r(&time, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
 
 std::string state_text(const BackgroundCommand& command) {
   if (command.running) return "running";
@@ -41,7 +31,7 @@ Json json_of(const BackgroundCommand& command) {
   Json json = {
       {"background", command.number}, {"state", command.running ? "running" : command.end ? "ended" : "lost"},
       {"words", command.words},       {"folder", command.folder},
-      {"session", command.session()}, {"started_utc", started_text(command.started_s)},
+      {"session", command.session()}, {"started_utc", utc_text(command.started_s)},
       {"out", command.out()},         {"err", command.err()}};
   if (command.end) json["exit_code"] = command.end->exit_code;
   return json;
@@ -52,7 +42,7 @@ Status list_all(CommandContext& context) {
   for (const BackgroundCommand& command : list_background(background_root())) {
     context.out.object(json_of(command));
     const std::string far = progress_text(last_line(command));
-    rows.push_back({std::to_string(command.number), state_text(command), started_text(command.started_s),
+    rows.push_back({std::to_string(command.number), state_text(command), utc_text(command.started_s),
                     far.empty() ? "-" : far, escaped(command.command_line())});
   }
   context.out.text(
@@ -106,7 +96,7 @@ Status follow(const BackgroundCommand& command, CommandContext& context) {
       context.out.text(far.empty() ? escaped(line) : far);
     }
     if (!err.empty()) last_error = err.back();
-    if (more) output.wait(kWaitMs);
+    if (more) output.wait();
   }
   if (context.stop.stop_requested())
     return Error{Errc::interrupted, "command " + std::to_string(command.number) + " goes on"};
@@ -114,10 +104,8 @@ Status follow(const BackgroundCommand& command, CommandContext& context) {
   if (!now.end)
     return Error{Errc::device, "command " + std::to_string(now.number) + " is lost: its keeper was killed"};
   if (now.end->exit_code == 0) return {};
-  const std::string prefix = "gradloom: ";
-  if (last_error.compare(0, prefix.size(), prefix) == 0) last_error.erase(0, prefix.size());
-  if (now.end->signal > 0) last_error = "a signal ended it: " + std::to_string(now.end->signal);
-  return Error{now.end->signal > 0 ? Errc::bug : static_cast<Errc>(now.end->exit_code), last_error};
+  if (now.end->signal > 0) return Error{Errc::bug, "a signal ended it: " + std::to_string(now.end->signal)};
+  return Error{static_cast<Errc>(now.end->exit_code), without_program_name(last_error)};
 }
 
 Status run_background(const BackgroundOptions& options, CommandContext& context) {

@@ -16,30 +16,10 @@
 #include <thread>
 
 #include "app/background/background_output.h"
+#include "app/lines.h"
 #include "app/spawn.h"
 
 namespace gradloom {
-namespace {
-
-constexpr std::size_t kLongestLine = 16 << 20;  // a longer "line" is not one of ours and is dropped
-constexpr int kLookMs = 500;                    // at files in the background, where no change is told
-
-// Takes complete lines out of `buffer`.
-template <class Take>
-void take_lines_of(std::string& buffer, const Take& take) {
-  std::size_t start = 0;
-  for (std::size_t end; (end = buffer.find('\n', start)) != std::string::npos; start = end + 1)
-    if (end > start) take(buffer.substr(start, end - start));
-  buffer.erase(0, start);
-  if (buffer.size() > kLongestLine) buffer.clear();
-}
-
-std::string without_program_name(const std::string& line) {
-  const std::string prefix = "gradloom: ";
-  return line.compare(0, prefix.size(), prefix) == 0 ? line.substr(prefix.size()) : line;
-}
-
-}  // namespace
 
 Result<std::vector<std::string>> split_command_line(const std::string& line) {
   std::vector<std::string> words;
@@ -96,7 +76,7 @@ struct Child::Impl {
         std::move(out.begin(), out.end(), std::back_inserter(lines));
       }
       if (notify && !leaving) notify();
-      if (more) background->wait(kLookMs);
+      if (more) background->wait();
     }
     if (leaving) return;
     if (command->keeper > 0) {
@@ -126,7 +106,11 @@ struct Child::Impl {
 
   // Reads both pipes until both are closed, then reaps.
   void read_all() {
-    std::string out_buffer, err_buffer, last_error;
+    LineSplitter out_lines, err_lines;
+    std::string last_error;
+    const auto keep_error = [&](std::string line) {
+      if (!line.empty()) last_error = std::move(line);
+    };
     pollfd fds[2] = {{out, POLLIN, 0}, {err, POLLIN, 0}};
     char bytes[1 << 16];
     while (fds[0].fd >= 0 || fds[1].fd >= 0) {
@@ -140,17 +124,17 @@ struct Child::Impl {
           continue;
         }
         if (&fd == &fds[1]) {
-          err_buffer.append(bytes, static_cast<std::size_t>(n));
-          take_lines_of(err_buffer, [&](std::string line) { last_error = std::move(line); });
+          err_lines.take({bytes, static_cast<std::size_t>(n)}, keep_error);
           continue;
         }
-        out_buffer.append(bytes, static_cast<std::size_t>(n));
         const std::lock_guard lock(mutex);
-        take_lines_of(out_buffer, [&](std::string line) { lines.push_back(std::move(line)); });
+        out_lines.take({bytes, static_cast<std::size_t>(n)}, [&](std::string line) {
+          if (!line.empty()) lines.push_back(std::move(line));
+        });
       }
       if (notify) notify();
     }
-    if (!err_buffer.empty()) last_error = err_buffer;
+    err_lines.finish(keep_error);
     finish(last_error);
   }
 

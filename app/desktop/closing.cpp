@@ -8,11 +8,6 @@
 namespace gradloom {
 namespace {
 
-std::string what_runs(const RunProgress& p) {
-  if (p.kind != RunKind::train || p.run_id <= 0) return words_of(p.kind).subject;
-  return fmt::format("Run {}", p.run_id);
-}
-
 std::string how_far(const RunProgress& p) {
   if (p.kind == RunKind::train) return fmt::format("step {} of {}", p.step, p.planned_steps);
   return fmt::format("{:.0f} % done", 100 * p.fraction);
@@ -33,7 +28,7 @@ void draw_closing(Ui& ui) {
   if (!ImGui::IsPopupOpen("Closing")) ImGui::OpenPopup("Closing");
   if (!begin_dialog("Closing", &ui.closing)) return;
   const bool stays = ui.app.outlives_window();
-  text(what_runs(p) + (p.running ? " is going on" : " has ended"), palette().text, theme().title);
+  text(subject_of(p) + (p.running ? " is going on" : " has ended"), palette().text, theme().title);
   if (p.running) muted(how_far(p));
   spacer(4);
   const char* const said =

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "app/desktop/suggest.h"
-#include "app/user_folders.h"
 #include "app/recipe_flags.h"
 #include "app/replay.h"
 #include "app/run_report.h"
+#include "app/user_folders.h"
 #include "engine/base/text.h"
 #include "sessions/recipe_settings.h"
 #include "sessions/find_model.h"

@@ -9,9 +9,9 @@
 #include "app/desktop/run_events.h"
 #include "app/desktop/suggest.h"
 #include "app/recipe_flags.h"
+#include "engine/base/dates.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
-#include "viz/draw/file_dialog.h"
 
 namespace gradloom {
 namespace {
@@ -63,8 +63,7 @@ void Controller::look_for_background() {
   }
   for (const BackgroundCommand& c : all) {
     if ((followed != nullptr && c.files == followed->files) || !kind_of(c.words)) continue;
-    state_.background.push_back({c.number, shown_command(c), c.session(),
-                                 local_time_text(static_cast<std::time_t>(c.started_s)),
+    state_.background.push_back({c.number, shown_command(c), c.session(), local_time_text(c.started_s),
                                  progress_text(last_line(c)), c.running});
   }
 }
@@ -90,8 +89,7 @@ void Controller::follow_background(const BackgroundCommand& command) {
   }
   searching_ = command.note;
   if (p.kind == RunKind::tune || p.kind == RunKind::worth) show_followed_search();
-  if (command.running)
-    notice(NoticeKind::info, std::string(words_of(p.kind).subject) + " in the background is followed");
+  if (command.running) notice(NoticeKind::info, subject_of(p) + " in the background is followed");
 }
 
 // Its lines tell of all it has tried; whose job it is, the recipe as it stands or the session says.
@@ -117,11 +115,7 @@ bool Controller::leave_run() {
   }
   child_.reset();
   background_next_ns_ = 0;
-  const RunProgress& p = state_.progress;
-  notice(NoticeKind::info,
-         (p.kind == RunKind::train && p.run_id > 0 ? "Run " + std::to_string(p.run_id)
-                                                   : std::string(words_of(p.kind).subject)) +
-             " goes on in the background");
+  notice(NoticeKind::info, subject_of(state_.progress) + " goes on in the background");
   state_.progress = {};
   return true;
 }

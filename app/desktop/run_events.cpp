@@ -169,6 +169,11 @@ const RunWords& words_of(RunKind kind) {
   return kWords[static_cast<std::size_t>(kind)];
 }
 
+std::string subject_of(const RunProgress& p) {
+  return p.kind == RunKind::train && p.run_id > 0 ? "Run " + std::to_string(p.run_id)
+                                                  : words_of(p.kind).subject;
+}
+
 RunEvent read_run_line(const std::string& line, RunProgress& p) {
   RunEvent result;
   const Json root = Json::parse(line, nullptr, false);
@@ -213,8 +218,7 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
 
 Notice end_run(const ChildExit& exit, const std::optional<Verdict>& verdict, RunProgress& p) {
   const bool train = p.kind == RunKind::train;
-  const std::string what =
-      train && p.run_id > 0 ? "Run " + std::to_string(p.run_id) : words_of(p.kind).subject;
+  const std::string what = subject_of(p);
   const bool stopped = exit.code == static_cast<int>(Errc::interrupted) || p.stopping;
   p.running = false;
   p.exit_code = exit.code;

@@ -27,6 +27,7 @@ struct RunWords {
   const char *title, *subject, *doing, *done;
 };
 const RunWords& words_of(RunKind kind);
+std::string subject_of(const RunProgress& progress);  // "Run 3", "The comparison"
 
 // One line of `train --json`, or of what else the window starts, with --json and --progress where it has that. Lines of other kinds change nothing.
 RunEvent read_run_line(const std::string& line, RunProgress& progress);

@@ -120,10 +120,9 @@ struct RemoteSession::Impl {
       ::waitpid(process, &code, 0);
     }
     const std::string line = last_line(said);
-    std::string why = !status         ? status.error().message
-                      : !line.empty() ? escaped(line)
-                                      : "the connection is gone";
-    if (const std::string prefix = "gradloom: "; why.starts_with(prefix)) why.erase(0, prefix.size());
+    const std::string why = !status         ? status.error().message
+                            : !line.empty() ? without_program_name(escaped(line))
+                                            : "the connection is gone";
     publish(Error{status ? Errc::io : status.error().code, why});
   }
 };

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include "engine/base/dates.h"
+
 namespace gradloom {
 namespace {
 
@@ -233,13 +235,6 @@ std::int64_t monotonic_ns() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-std::string utc_timestamp() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts;
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
+std::string utc_timestamp() { return utc_text(std::time(nullptr)); }
 
 }  // namespace gradloom

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "engine/base/dates.h"
 #include "engine/base/text.h"
 #include "viz/draw/widgets.h"
 
@@ -22,13 +23,6 @@ fs::path home() {
 }
 
 }  // namespace
-
-std::string local_time_text(std::time_t time) {
-  std::tm local{};
-  localtime_r(&time, &local);
-  char text[32];
-  return std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local) > 0 ? text : "";
-}
 
 std::string file_time_text(fs::file_time_type time) {
   const auto system = std::chrono::time_point_cast<std::chrono::system_clock::duration>(

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <ctime>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -13,8 +12,7 @@
 
 namespace gradloom {
 
-std::string local_time_text(std::time_t time);                     // to the minute
-std::string file_time_text(std::filesystem::file_time_type time);  // the same
+std::string file_time_text(std::filesystem::file_time_type time);  // local, to the minute
 
 class FileDialog {
  public:
