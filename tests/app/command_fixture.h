@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "app/output.h"  // before the name json below, which it uses for parameters
 #include "tests/folder.h"
 #include "tests/paths.h"
 

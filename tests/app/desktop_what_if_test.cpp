@@ -128,10 +128,14 @@ TEST_F(DesktopRoofline, ADragReplacesShiftAddsAndEscapeEnds) {
 }
 
 TEST_F(DesktopRoofline, ArrowsWalkFromDotToDot) {
-  EXPECT_EQ(choose("hover roofline.plot\nabsent roofline.dot\nkey right\nwait idle\nexpect roofline.dot\n"
-                   "expect node-panel.name\nexpect tab.Roofline on\nkey right\nkey up\nkey down\nkey left\n"
-                   "wait idle\nexpect roofline.dot\nabsent toast.0\n"),
-            0)
+  EXPECT_EQ(
+      choose("hover roofline.plot\nabsent roofline.dot\nkey right\nwait idle\nexpect roofline.dot\n"
+             "expect node-panel.name\nexpect tab.Roofline on\nkey right\nkey up\nkey down\nkey left\n"
+             "wait idle\nexpect roofline.dot\nabsent toast.0\n"
+             // In a zoomed part the plot goes along with the walk.
+             "key plus\nkey plus\nkey plus\nkey plus\nkey plus\nwait 2\nkey right\nkey right\nkey right\n"
+             "key right\nkey right\nkey right\nkey right\nkey right\nwait idle\nexpect roofline.dot\n"),
+      0)
       << error_;
 }
 

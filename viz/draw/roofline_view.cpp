@@ -164,8 +164,14 @@ struct Dots {
   const RooflineRow* hovered = nullptr;
 };
 
-// Those that are not chosen are faint, and below the others.
-Dots draw_dots(const RooflineModel& m, const Plot& plot, RooflineViewState& state) {
+struct Axes {
+  Axis x, y;
+};
+
+// Those that are not chosen are faint, and below the others. Keys go to those that the whole axes show: a kernel of next to no
+// time may lie beyond them.
+Dots draw_dots(const RooflineModel& m, const Plot& plot, const Axes& full, RooflineViewState& state) {
+  const auto inside = [](const Axis& axis, double value) { return value >= axis.min && value <= axis.max; };
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   Dots dots;
   float nearest = px(14);
@@ -176,8 +182,10 @@ Dots draw_dots(const RooflineModel& m, const Plot& plot, RooflineViewState& stat
     const double rate = shown_rate(m, row);
     if (std::isnan(rate)) return;
     const ImVec2 at{plot.to_x(row.intensity()), plot.to_y(rate)};
-    state.dots.emplace_back(plot.x.to_fraction(row.intensity()), plot.y.to_fraction(rate));
-    state.dot_names.push_back(row.name);
+    if (inside(full.x, row.intensity()) && inside(full.y, rate)) {
+      state.dots.emplace_back(plot.x.to_fraction(row.intensity()), plot.y.to_fraction(rate));
+      state.dot_names.push_back(row.name);
+    }
     if (at.x < plot.min.x - px(20) || at.x > plot.max.x + px(20)) return;
     const float radius = radius_of(m, row);
     const ImU32 color = in ? phase_color(row.phase) : palette().text_faint;
@@ -208,20 +216,22 @@ bool draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Ac
   }
   const RooflineRoofs roofs = roofs_over(m);
   for (const auto& [rate, _] : roofs.level) y.take(rate);
-  const Axis across{x.low / 2, x.high * 4, true, Unit::kPlain}, up{y.low / 2, y.high * 3, true, Unit::kFlop};
+  const Axes full{{x.low / 2, x.high * 4, true, Unit::kPlain}, {y.low / 2, y.high * 3, true, Unit::kFlop}};
   if (const double zoom = std::exchange(state.zoom_wanted, 1.0); zoom != 1) {
     const auto at = std::find(state.dot_names.begin(), state.dot_names.end(), state.selected);
     const bool there = at != state.dot_names.end();
     const double t = there ? state.dots[static_cast<std::size_t>(at - state.dot_names.begin())].first : 0.5;
-    plot_move(state.view, across, t, zoom, 0);
+    plot_move(state.view, full.x, t, zoom, 0);
   }
-  const Plot plot = begin_plot("roofline.plot", size, across, up, "FLOP/s by FLOP per byte", &state.view);
+  if (const double pan = std::exchange(state.pan_wanted, 0.0); pan != 0)
+    plot_move(state.view, full.x, 0.5, 1, pan);
+  const Plot plot = begin_plot("roofline.plot", size, full.x, full.y, "FLOP/s by FLOP per byte", &state.view);
   draw_roofs(plot, roofs);
   draw_areas(plot, state);
   // A click that ends here is one on a dot, unless it was the end of a drag.
   const bool clicked = state.drag && ImGui::IsMouseReleased(0) && !ImGui::IsMouseDragPastThreshold(0, px(4));
   const bool changed = drag_area(m, plot, state);
-  const auto [selected, hovered] = draw_dots(m, plot, state);
+  const auto [selected, hovered] = draw_dots(m, plot, full, state);
   for (const RooflineRow* row : {selected, hovered}) {
     if (row == nullptr) continue;
     join_partners(m, plot, *row);
@@ -372,7 +382,10 @@ bool roofline_keys(RooflineViewState& state, Actions& actions) {
     const int from =
         at_selected == state.dot_names.end() ? -1 : static_cast<int>(at_selected - state.dot_names.begin());
     const int to = next_point(state.dots, from, dx, dy);
-    if (to >= 0 && to != from) actions.go_to_node = state.dot_names[static_cast<std::size_t>(to)];
+    if (to < 0 || to == from) continue;
+    actions.go_to_node = state.dot_names[static_cast<std::size_t>(to)];
+    const double t = state.dots[static_cast<std::size_t>(to)].first;  // outside 0 to 1: beside a zoomed part
+    if (t < 0 || t > 1) state.pan_wanted = t - 0.5;
   }
   return clears;
 }

@@ -91,6 +91,7 @@ struct RooflineViewState {
   std::vector<std::pair<double, double>> dots;
   std::vector<std::string> dot_names;
   double zoom_wanted = 1;  // by a key, around the selected dot: as plot_move takes it
+  double pan_wanted = 0;   // by a key, to a dot outside the part that is shown: as plot_move takes it
 };
 // Kernels as dots under the roofs of a processor, and by how far they are above what they take at least. A drag chooses those
 // in a rectangle, with Shift besides the chosen ones. `command`: what the line of the chosen offers to copy. True: other ones
