@@ -1,5 +1,6 @@
 """Session files read from Python: gradloom.Session("s.db")."""
 
+import json
 import os
 import sqlite3
 import urllib.parse
@@ -105,6 +106,66 @@ class Session:
             if found:
                 break
         return found
+
+    def scalars(self, run: Optional[int] = None) -> Rows:
+        """What a run has by step, under the names that `gradloom export --tensorboard` gives them: loss/train, loss/held_out,
+        optimizer/learning_rate, optimizer/gradient_norm, optimizer/loss_scale, optimizer/skipped_steps, time/step_ms, time/steps_per_second,
+        time/evaluation_ms. A row has `step` and what there is; losses that are NaN or infinite are so here."""
+        number = self.run(run)
+        steps = self.losses(number)
+        has_loss = self.query("SELECT recipe FROM run WHERE id = ?", number)[0]["recipe"] or any(row["loss"] is not None for row in steps)
+        rows: Dict[int, Dict[str, Any]] = {}
+
+        def put(step: int, name: str, value: Any) -> None:
+            rows.setdefault(step, {"step": step})[name] = value
+
+        for row in steps:
+            if has_loss:
+                put(row["step"], "loss/train", float(row["loss_text"]) if row["loss"] is None else row["loss"])
+                put(row["step"], "optimizer/learning_rate", row["lr"])
+            if row["grad_norm"] is not None:
+                put(row["step"], "optimizer/gradient_norm", row["grad_norm"])
+            if row["step_ns"] > 0:
+                put(row["step"], "time/step_ms", row["step_ns"] / 1e6)
+                put(row["step"], "time/steps_per_second", 1e9 / row["step_ns"])
+        tables = {row["name"] for row in self.query("SELECT name FROM sqlite_master")}
+        if not {"loss_scale", "evaluation"} <= tables:  # an older file
+            return Rows(rows[step] for step in sorted(rows))
+        for row in self.query("SELECT step, scale, skipped FROM loss_scale WHERE run = ?", number):
+            put(row["step"], "optimizer/loss_scale", row["scale"])
+            put(row["step"], "optimizer/skipped_steps", row["skipped"])
+        for row in self.query("SELECT step, loss, loss_text, eval_ns FROM evaluation WHERE run = ?", number):
+            put(row["step"], "loss/held_out", float(row["loss_text"]) if row["loss"] is None else row["loss"])
+            put(row["step"], "time/evaluation_ms", row["eval_ns"] / 1e6)
+        return Rows(rows[step] for step in sorted(rows))
+
+    def to_wandb(self, run: Optional[int] = None, **init: Any) -> Any:
+        """A run as one of Weights & Biases: its scalars by step, its recipe as the config, peak memory and number of kernels as the
+        summary, kernels and passes as tables. Needs the package wandb; `init` goes to wandb.init (project=.., mode="offline", ..).
+        Returns the finished run."""
+        try:
+            import wandb
+        except ImportError as error:
+            raise UsageError(f"Session.to_wandb needs the package wandb: {error}") from None
+
+        number = self.run(run)
+        about = self.query("SELECT * FROM run WHERE id = ?", number)[0]
+        given = {"name": about["name"] or f"{os.path.basename(self.path)} run {number}", **init}
+        recipe = json.loads(about["recipe"]) if about["recipe"] else {}
+        config = {**recipe, "device": about["device"], "model": about["model"], **init.get("config", {})}
+        logged = wandb.init(**{**given, "config": config})
+        try:
+            for row in self.scalars(number):
+                logged.log({name: value for name, value in row.items() if name != "step"}, step=row["step"])
+            tables = {"kernels": self.kernels(number), "passes": self.passes(number)}
+            for name, found in tables.items():
+                if found:
+                    columns = list(found[0])
+                    logged.log({name: wandb.Table(columns=columns, data=[[row[column] for column in columns] for row in found])})
+            logged.summary.update({"memory/peak_bytes": about["measured_peak_bytes"], "kernels": len(tables["kernels"])})
+        finally:
+            logged.finish()
+        return logged
 
     def comparisons(self) -> Rows:
         """What `gradloom compare` found: verdict of b against a, and the ratio of their times with its 95 % interval."""

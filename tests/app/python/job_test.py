@@ -7,6 +7,7 @@ GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 
 import copy
 import json
 import os
+import pathlib
 import random
 import re
 import subprocess
@@ -349,6 +350,56 @@ class Sessions(Folder):
             file.write("no database at all, but long enough to be looked at")
         with self.assertRaisesRegex(gradloom.Error, "no session"):
             Session(self.folder + "/text.db")
+
+    def test_scalars_are_those_of_tensorboard(self):
+        torch.manual_seed(1)
+        recipe = capture(Gpt(), text_batches(), optimizer="adam{lr=0.001}", folder=self.folder + "/job", steps=6)
+        path = self.folder + "/s.db"
+        train(recipe, "--session", path, "--clip-norm", "1", "--eval-data", "synthetic", "--eval-every", "3")
+        subprocess.run([PROGRAM, "export", path, "--tensorboard", self.folder + "/logs"], check=True, capture_output=True)
+        (events,) = pathlib.Path(self.folder, "logs").rglob("events.*")
+        with Session(path) as session:
+            rows = session.scalars()
+            self.assertEqual([row["step"] for row in rows], [1, 2, 3, 4, 5, 6])
+            names = {name for row in rows for name in row} - {"step"}
+            self.assertEqual([row["loss/train"] for row in rows], [row["loss"] for row in session.losses()])
+            self.assertEqual([row["step"] for row in rows if "loss/held_out" in row], [3, 6])
+        content = events.read_bytes()
+        tags = set(re.findall(rb"(?:loss|optimizer|time)/[a-z_]+", content))
+        self.assertEqual({name.encode() for name in names}, tags)
+        for name in names:  # each as often as there
+            there = sum(name in row for row in rows)
+            self.assertEqual(len(re.findall(name.encode() + rb"(?![a-z_])", content)), there, name)
+
+    def test_a_run_goes_to_weights_and_biases(self):
+        torch.manual_seed(1)
+        recipe = capture(Gpt(), text_batches(), optimizer="adam{lr=0.001}", folder=self.folder + "/job", steps=4)
+        path = self.folder + "/s.db"
+        train(recipe, "--session", path, "--profile", "all")
+        logged, fake = [], mock.MagicMock()
+        fake.Table = lambda columns, data: (columns, data)
+        fake.init.return_value.log = lambda values, step=None: logged.append((step, values))
+        fake.init.return_value.summary = {}
+        with Session(path) as session, mock.patch.dict(sys.modules, wandb=fake):
+            run = session.to_wandb(project="p", config={"team": "a"}, mode="offline")
+            self.assertIs(run, fake.init.return_value)
+            run.finish.assert_called_once_with()
+            told = fake.init.call_args.kwargs
+            self.assertEqual((told["project"], told["mode"], told["name"]), ("p", "offline", "s.db run 1"))
+            self.assertEqual((told["config"]["steps"], told["config"]["team"], told["config"]["device"]), (4, "a", "cpu"))
+            self.assertEqual([step for step, _ in logged], [1, 2, 3, 4, None, None])
+            self.assertEqual([values["loss/train"] for _, values in logged[:4]], [row["loss"] for row in session.losses()])
+            columns, data = logged[4][1]["kernels"]
+            self.assertEqual(len(data), len(session.kernels()))
+            self.assertEqual(data[0][columns.index("total_ns")], session.kernels()[0]["total_ns"])
+            self.assertEqual(run.summary["kernels"], len(data))
+            fake.init.return_value.log = mock.Mock(side_effect=OSError("disk"))
+            with self.assertRaisesRegex(OSError, "disk"):
+                session.to_wandb()
+            self.assertEqual(run.finish.call_count, 2)  # an error leaves no run open
+        with Session(path) as session, mock.patch.dict(sys.modules, wandb=None):
+            with self.assertRaisesRegex(gradloom.UsageError, "needs the package wandb"):
+                session.to_wandb()
 
     def test_pictures_show_what_was_recorded(self):
         torch.manual_seed(1)
