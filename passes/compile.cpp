@@ -315,8 +315,7 @@ Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const Co
   TRY(make_inference_form(graph));
   std::vector<PassReport> reports;
   for (const PassPhase phase : {PassPhase::pre_gradient, PassPhase::post_gradient}) {
-    TRY(run_passes(graph, options.pipeline, phase, reports, options.target));
-    TRY(check_stop(stop));
+    TRY(run_passes(graph, options.pipeline, phase, reports, options.target, {}, stop));
   }
   evaluation.plan = TRY(make_plan(graph, plan_options(options, *planner)));
   return evaluation;
@@ -333,12 +332,12 @@ Result<CompiledModule> compile_module(const Graph& imported, const CompileOption
   Graph& graph = compiled.graph;
   TRY(check_named(graph, options.train));
   TRY(make_module_forward(graph, spec, options.train));
-  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target));
-  TRY(check_stop(stop));
+  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target, {},
+                 stop));
   const std::size_t outputs = graph.outputs.size();
   if (spec.gradients) compiled.gradients = TRY(add_module_gradients(graph, spec));
-  TRY(run_passes(graph, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target));
-  TRY(check_stop(stop));
+  TRY(run_passes(graph, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target, {},
+                 stop));
   note_missing_sites(options, compiled);
   const PlanOptions how = plan_options(options, *planner, outputs);
   if (compiled.gradients.made.empty())  // no backward pass, in which something could run again
@@ -372,7 +371,7 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   const std::size_t trained_on = live_node_count(graph);
   if (options.watch) options.watch(graph, kStartStage, PassPhase::pre_gradient, nullptr);
   TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target,
-                 options.watch));
+                 options.watch, stop));
   TRY(check_stop(stop));
 
   const std::size_t forward_nodes = live_node_count(graph);
@@ -395,7 +394,7 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   if (options.watch) options.watch(whole, kAutodiffStage, PassPhase::post_gradient, nullptr);
 
   TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target,
-                 options.watch));
+                 options.watch, stop));
   const std::size_t passes_run = compiled.reports.size();
   if (!options.gradients_only) TRY(check_sites(imported, options, compiled));
   for (const auto& [value, index] : reported) *value = whole.outputs[index];

@@ -271,9 +271,14 @@ Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Sta
 }
 
 Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
-                  kernels::Target target, const GraphWatch& watch) {
+                  kernels::Target target, const GraphWatch& watch, const std::stop_token& stop) {
   if (phase == PassPhase::post_gradient) TRY(remove_given_gradients(graph));
-  const auto run = [&](const PassConfig& config, std::vector<PassReport>& into) {
+  const auto go_on = [&]() -> Status {
+    if (stop.stop_requested()) return Error{Errc::interrupted, "compilation was cancelled"};
+    return {};
+  };
+  const auto run = [&](const PassConfig& config, std::vector<PassReport>& into) -> Status {
+    TRY(go_on());
     return run_rewrites(
         graph, {config.def->name, phase, config.sites, true, watch},
         [&](Rewriter& rw) { return config.pass->run_in(phase, target, rw); }, into);
@@ -289,7 +294,8 @@ Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::
     }
     TRY(run(config, reports));
   }
-  return clean_again(cleaning, run, reports);
+  TRY(clean_again(cleaning, run, reports));
+  return go_on();
 }
 
 }  // namespace gradloom

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -114,8 +115,10 @@ struct RewriteRun {
 Status run_rewrites(Graph& graph, const RewriteRun& run, const std::function<Status(Rewriter&)>& body,
                     std::vector<PassReport>& reports);
 
-// Runs the passes of `phase`, in order, verifying after each; reports are appended. Error names the pass.
+// Runs the passes of `phase`, in order, verifying after each; reports are appended. Error names the pass; Errc::interrupted where
+// `stop` was requested meanwhile.
 Status run_passes(Graph& graph, const Pipeline& pipeline, PassPhase phase, std::vector<PassReport>& reports,
-                  kernels::Target target = kernels::Target::cpu, const GraphWatch& watch = {});
+                  kernels::Target target = kernels::Target::cpu, const GraphWatch& watch = {},
+                  const std::stop_token& stop = {});
 
 }  // namespace gradloom

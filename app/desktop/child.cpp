@@ -68,12 +68,12 @@ struct Child::Impl {
   void follow() {
     std::string last_error;
     for (bool more = true; more && !leaving;) {
-      std::vector<std::string> out, err;
-      more = background->read(out, err);
-      if (!err.empty()) last_error = std::move(err.back());
-      if (!out.empty()) {
+      std::vector<std::string> said, errors;
+      more = background->read(said, errors);
+      if (!errors.empty()) last_error = std::move(errors.back());
+      if (!said.empty()) {
         const std::lock_guard lock(mutex);
-        std::move(out.begin(), out.end(), std::back_inserter(lines));
+        std::move(said.begin(), said.end(), std::back_inserter(lines));
       }
       if (notify && !leaving) notify();
       if (more) background->wait();

@@ -146,9 +146,10 @@ void Controller::load_model_of(Recipe recipe, bool keep_history, const std::stri
         if (!model) {
           return [this, error = model.error()] { opening_failed(error); };
         }
+        const auto view = model_view((*model)->model);
         const auto marks =
             std::make_shared<const Marks>(load_marks(marks_file(folder, (*model)->model.content_hash)));
-        return [this, used, keep_history, recipe_path, marks, m = std::move(model).value()] {
+        return [this, used, keep_history, recipe_path, view, marks, m = std::move(model).value()] {
           const bool other = !state_.model || state_.model->model.content_hash != m->model.content_hash;
           if (other) {
             write_marks();
@@ -158,7 +159,7 @@ void Controller::load_model_of(Recipe recipe, bool keep_history, const std::stri
             history_.clear();
             if (!remote_) add_recent(state_.settings, used.model);
           }
-          model_loaded(used, m);
+          model_loaded(used, m, view);
           if (keep_history) return;
           state_.recipe_path = recipe_path;
           state_.saved_recipe = state_.recipe;
@@ -166,7 +167,8 @@ void Controller::load_model_of(Recipe recipe, bool keep_history, const std::stri
       });
 }
 
-void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model) {
+void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model,
+                              std::shared_ptr<const GraphSnapshot> view) {
   state_.opening = false;
   state_.without_model.reset();
   const bool other = !state_.model || state_.model->model.content_hash != model->model.content_hash;
@@ -197,6 +199,8 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
   }
   if (const std::string why = state_.model->unplannable(); !why.empty())
     notice(NoticeKind::warning, "the model has " + why + ": it can be viewed, not trained");
+  imported_ = std::move(view);
+  state_.graphs.model = imported_;  // there is something to see while the step is planned
   refresh_passes();
   replan();
 }

@@ -167,7 +167,8 @@ class Controller {
   void keep_marks(Marks marks);
   void write_marks();  // at once, when they are not written yet
   void follow_run();
-  void model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model);
+  void model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model,
+                    std::shared_ptr<const GraphSnapshot> view);
   void refresh_passes();
   void replan();
   void planned(std::shared_ptr<const GraphSnapshot> view, std::shared_ptr<const GraphSnapshot> after,
@@ -207,6 +208,7 @@ class Controller {
   std::string marks_folder_, unwritten_marks_;  // path of marks that are not on disk yet; empty: all are
   std::int64_t follow_next_ns_ = 0;             // when the running run is read again
   std::string baseline_key_;
+  std::shared_ptr<const GraphSnapshot> imported_;  // the model's graph, before any plan said what is trained
   std::string proving_, searching_;  // job_hash of what verify runs on, and of what tune searches
   mutable Recipe hashed_;
   mutable std::string hash_;                         // of it
@@ -227,6 +229,9 @@ class Controller {
   std::unique_ptr<Worker> planner_;  // models and plans
   std::unique_ptr<Worker> reader_;   // sessions, recipes and what is written
 };
+
+// The model's graph as imported, to be drawn: without costs.
+std::shared_ptr<const GraphSnapshot> model_view(const ImportedModel& model);
 
 // The recipe with everything that does not enter the plan made equal: two recipes with one key have one plan.
 std::string plan_key(const Recipe& recipe);

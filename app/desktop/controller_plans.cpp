@@ -53,6 +53,10 @@ PlanChange change_between(const GraphSnapshot& before, const GraphSnapshot& afte
 
 }  // namespace
 
+std::shared_ptr<const GraphSnapshot> model_view(const ImportedModel& model) {
+  return make_graph(model.graph, nullptr, nullptr);
+}
+
 std::string plan_key(const Recipe& recipe) {
   Recipe key = recipe;
   for (const RecipeSetting& setting : recipe_settings())
@@ -75,13 +79,12 @@ void Controller::refresh_passes() {
 void Controller::replan() {
   state_.data_problems.clear();
   planner_->post("plan", "planning",
-                 [this, model = state_.model, recipe = state_.recipe,
+                 [this, model = state_.model, imported = imported_, recipe = state_.recipe,
                   run = state_.run](std::stop_token stop) -> Worker::Publish {
                    const std::int64_t start_ns = monotonic_ns();
-                   auto view = make_graph(model->model.graph, nullptr, nullptr);
                    const auto failed = [&](const std::string& why) {
-                     return [this, view, why] {
-                       state_.graphs.model = view;
+                     return [this, imported, why] {
+                       state_.graphs.model = imported;
                        state_.plan_error = why;
                      };
                    };
@@ -89,6 +92,7 @@ void Controller::replan() {
                      return failed("the model has " + why);
                    const auto plan = make_plan_snapshot(model->model, recipe, stop);
                    if (!plan) return failed(plan.error().message);
+                   auto view = std::make_shared<GraphSnapshot>(*imported);
                    give_training(view->model, **plan);
                    auto after = make_graph((*plan)->graph(), *plan, run);
                    const double ms = static_cast<double>(monotonic_ns() - start_ns) * 1e-6;

@@ -110,6 +110,7 @@ void draw_graph_panel(Ui& ui) {
   if (!graph) return empty_state(s.plan_error.empty() ? "Planning\u2026" : "No plan", s.plan_error);
   const std::shared_ptr<const GraphModel> model(graph, &graph->model);
   draw_chips(ui);
+  if (std::exchange(ui.model_stands_in, stage != ui.stage) && stage == ui.stage) graph_start_again(ui.graph);
   const bool was_there = ui.graph.model == model;
   draw_graph_canvas(model, ui.graph, ui.asks);
   ui.drawn(Canvas::graph, ImGui::IsMouseHoveringRect(ui.graph.canvas_min, ui.graph.canvas_max));

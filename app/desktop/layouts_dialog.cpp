@@ -15,8 +15,7 @@ namespace {
 constexpr std::size_t kMostNameBytes = 60;
 
 // Why a layout cannot have this name; empty: it can.
-std::string problem_of(const Ui& ui, const std::string& name) {
-  const Settings& settings = ui.state().settings;
+std::string problem_of(const std::string& name) {
   if (name.find_first_not_of(' ') == std::string::npos) return "A layout needs a name";
   if (name.size() > kMostNameBytes) return "The name is too long";
   for (const NamedLayout& own : built_in_layouts())
@@ -35,7 +34,7 @@ void rename(Ui& ui, NamedLayout& layout) {
   const bool taken =
       p.renamed != layout.name &&
       std::any_of(all.begin(), all.end(), [&](const NamedLayout& other) { return other.name == p.renamed; });
-  p.problem = taken ? "There is a layout '" + p.renamed + "' already" : problem_of(ui, p.renamed);
+  p.problem = taken ? "There is a layout '" + p.renamed + "' already" : problem_of(p.renamed);
   if (!p.problem.empty()) return;
   layout.name = p.renamed;
   p.renaming.clear();
@@ -43,7 +42,7 @@ void rename(Ui& ui, NamedLayout& layout) {
 
 void keep_present(Ui& ui) {
   Preferences& p = ui.preferences;
-  p.problem = problem_of(ui, p.layout_name);
+  p.problem = problem_of(p.layout_name);
   if (!p.problem.empty()) return;
   auto& all = ui.app.edit_state().settings.layouts;
   const NamedLayout layout{p.layout_name, ui.panes.to_text()};

@@ -183,9 +183,10 @@ struct Ui {
   std::vector<Command> commands;
 
   GraphStage stage = GraphStage::after;
-  GraphCanvasState graph;  // holds the selection
-  Actions asks;            // what the views asked for in this frame
-  std::string outline;     // node under the mouse in the last frame, in any view
+  bool model_stands_in = false;  // the model's graph is shown while the step is planned
+  GraphCanvasState graph;        // holds the selection
+  Actions asks;                  // what the views asked for in this frame
+  std::string outline;           // node under the mouse in the last frame, in any view
   std::optional<GraphPlace>
       place_after;                 // to show once its stage is: of a bookmark, or where the view was left
   std::string query_after;         // what is searched for in the graph, the same

@@ -103,6 +103,25 @@ TEST_F(DesktopController, OpeningChoosesLossAndDimsAndPlans) {
   EXPECT_EQ(state().settings.recents.front(), model("mlp"));
 }
 
+// What is large is looked at while its step is planned.
+TEST_F(DesktopController, TheModelsGraphIsThereBeforeThePlan) {
+  app().open(model("gpt-char"));
+  while (!state().has_model() && app().busy()) app().tick();
+  ASSERT_TRUE(state().has_model());
+  EXPECT_FALSE(state().plan);
+  ASSERT_TRUE(state().graphs.model);
+  const auto seen = state().graphs.model;
+  EXPECT_GT(seen->model.boxes.size(), 20u);
+  settle();
+  ASSERT_TRUE(state().plan);
+  EXPECT_EQ(state().graphs.model->model.boxes.size(), seen->model.boxes.size());
+  // A recipe without a plan leaves what was imported.
+  app().edit("loss", [](Recipe& r) { r.loss = "none"; });
+  settle();
+  EXPECT_FALSE(state().plan_error.empty());
+  EXPECT_EQ(state().graphs.model, seen);
+}
+
 // Jobs tell how far they are while the window goes.
 TEST_F(DesktopController, ClosingWhileASessionIsReadWaitsForTheReader) {
   open(model("mlp"));

@@ -311,6 +311,37 @@ TEST_F(Views, LongGraphsAreReadableAtFirstExpandedAndOnASmallCanvas) {
   }
 }
 
+// Another graph in the place of one that nobody has touched is shown as the first one was.
+TEST_F(Views, AGraphInThePlaceOfAnotherIsShownFromItsStart) {
+  const auto other = [&](const std::string& before) {
+    canvas_.expanded_known = false;
+    canvas_.fit_wanted = true;
+    model_ = long_model(3000, 0);
+    EXPECT_OK(run("graph", "size 1280 720\nwait idle 60\nwait 3\n" + before));
+    const auto was = canvas_.view;
+    graph_start_again(canvas_);
+    model_ = long_model(40, 4);
+    EXPECT_OK(run("graph", "wait idle 60\nwait 3\n"));
+    return was;
+  };
+  other("");
+  EXPECT_EQ(canvas_.view, canvas_.first_view);
+  EXPECT_GE(readable_shapes(), 3u);
+  EXPECT_NE(other("drag graph 0 -300 right\nwait 2\n"), canvas_.first_view);
+  EXPECT_NE(canvas_.view, canvas_.first_view) << "who has moved it keeps his place";
+  // Nothing of what was shown is left: there is no place to keep.
+  canvas_.view.y = 1e6f;
+  model_ = long_model(50, 5);
+  auto renamed = std::const_pointer_cast<GraphModel>(model_);
+  renamed->by_name.clear();
+  for (std::size_t b = 0; b < renamed->boxes.size(); ++b) {
+    renamed->boxes[b].name = "other" + std::to_string(b);
+    renamed->by_name.emplace(renamed->boxes[b].name, static_cast<std::int32_t>(b));
+  }
+  EXPECT_OK(run("graph", "wait idle 60\nwait 3\n"));
+  EXPECT_EQ(canvas_.view, canvas_.first_view);
+}
+
 TEST_F(Views, AnEmptySearchFieldSaysWhatHasRoom) {
   EXPECT_OK(run("graph", "size 1200 800\nwait idle\nwait 2\nexpect graph.search\n"));
   EXPECT_EQ(items().find("graph.search")->label, "Search: " + canvas_.example);

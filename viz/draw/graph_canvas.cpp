@@ -67,7 +67,10 @@ void update_scene(const std::shared_ptr<const GraphModel>& model, GraphCanvasSta
   if (!fresh || fresh->model != state.model) return;
   const bool first = !state.scene;
   std::optional<GraphCanvasState::Anchor> anchor = state.anchor;
-  if (!anchor && !first && !state.fit_wanted) anchor = nearest_anchor(state);
+  if (!anchor && !first && !state.fit_wanted) {
+    anchor = nearest_anchor(state);
+    state.fit_wanted = !anchor;  // nothing of what is shown is left
+  }
   state.anchor.reset();
   state.scene = std::move(fresh);
   state.hovered = -1;
@@ -176,10 +179,7 @@ void graph_set_model(GraphCanvasState& state, const std::shared_ptr<const GraphM
   if (model == state.model) return;
   const std::shared_ptr<const GraphModel> old = std::exchange(state.model, model);
   if (!state.expanded_known && model) {
-    const std::vector<bool> collapsed = model->default_collapsed();
-    for (size_t s = 0; s < collapsed.size(); ++s) {
-      if (!collapsed[s]) state.expanded.insert(model->scopes[s].path);
-    }
+    state.expanded = default_expanded(*model);
     state.expanded_known = true;
   }
   std::vector<int32_t> kept;  // the selection survives by name

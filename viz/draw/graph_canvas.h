@@ -34,9 +34,11 @@ struct GraphCanvasState {
 
   struct View {
     float x = 0, y = 0, zoom = 1;  // world point in the middle of the canvas; screen points per world unit
+    bool operator==(const View&) const = default;
   } view;
   std::vector<View> back, forward;  // history
   bool fit_wanted = true;
+  std::optional<View> first_view;  // as the program chose it; the same still: nobody has moved it
 
   std::vector<int32_t> selection;  // boxes
   int32_t selected_scope = -1;
@@ -107,6 +109,9 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions,
 // The graph to show from now on; selection and open scopes survive by name. Drawing calls it; it can come
 // first to select nodes of a graph that is not drawn yet.
 void graph_set_model(GraphCanvasState& state, const std::shared_ptr<const GraphModel>& model);
+// The next graph is another sight than the one that is shown: where nobody has moved or selected anything it is shown as
+// if it were the first. REQUIRES that it comes before graph_set_model.
+void graph_start_again(GraphCanvasState& state);
 // Selects a node, opens the scopes that hide it and brings it into view. False when there is no such node.
 bool graph_go_to(GraphCanvasState& state, const std::string& node);
 // The same with several nodes, which fill the view. The scopes of very many stay closed; false: none exists.

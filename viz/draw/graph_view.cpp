@@ -216,8 +216,10 @@ void graph_fit(GraphCanvasState& state, const LayoutBox& box, float max_zoom) {
     fit((state.canvas_max.x - map.x) / theme().scale - margin / 2);
 }
 
+namespace {
+
 // The whole graph when its text stays readable, else its first nodes at the widest that can be read.
-void graph_first_view(GraphCanvasState& state) {
+void place_first_view(GraphCanvasState& state) {
   const LayoutResult& l = state.scene->layout;
   graph_fit(state, {0, 0, l.width, l.height}, 1.f);
   if (state.view.zoom >= 0.55f) return;
@@ -234,6 +236,29 @@ void graph_first_view(GraphCanvasState& state) {
   if (minimap_rect(state).width > 0)
     state.view.x =
         std::max(state.view.x, std::min(state.view.x + map / state.view.zoom, first.x - margin + half_width));
+}
+
+}  // namespace
+
+void graph_first_view(GraphCanvasState& state) {
+  place_first_view(state);
+  state.first_view = state.view;
+}
+
+std::unordered_set<std::string> default_expanded(const GraphModel& model) {
+  const std::vector<bool> collapsed = model.default_collapsed();
+  std::unordered_set<std::string> expanded;
+  for (size_t s = 0; s < collapsed.size(); ++s)
+    if (!collapsed[s]) expanded.insert(model.scopes[s].path);
+  return expanded;
+}
+
+void graph_start_again(GraphCanvasState& state) {
+  const bool opened = state.expanded_known && state.model && state.expanded != default_expanded(*state.model);
+  if (opened || !state.selection.empty() || state.selected_scope >= 0 || !state.pending_go.empty()) return;
+  if (state.scene && state.view != state.first_view) return;
+  state.expanded_known = false;
+  state.fit_wanted = true;
 }
 
 void graph_request_scene(GraphCanvasState& state) {

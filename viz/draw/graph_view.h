@@ -25,6 +25,7 @@ struct Projection {
 
 void graph_fit(GraphCanvasState& state, const LayoutBox& box, float max_zoom = 1.2f);
 void graph_first_view(GraphCanvasState& state);
+std::unordered_set<std::string> default_expanded(const GraphModel& model);  // scope paths
 void graph_remember(GraphCanvasState& state);  // pushes the current view on the history
 void graph_request_scene(GraphCanvasState& state);
 void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered, bool active);

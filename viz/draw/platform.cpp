@@ -26,10 +26,12 @@ constexpr double kIdleFrameSeconds = 0.5;
 constexpr double kQuietFrameSeconds = 0.2;
 constexpr int kFramesAfterEvent = 3;  // ImGui needs a frame to see an event, one to lay out, one to settle
 
+}  // namespace
+
 // The colour buffer frames are drawn into.
-class Canvas {
+class FrameBuffer {
  public:
-  ~Canvas() { release(); }
+  ~FrameBuffer() { release(); }
   void fit(int width, int height) {
     if (width == width_ && height == height_ && framebuffer_ != 0) return;
     release();
@@ -69,11 +71,9 @@ class Canvas {
   int width_ = 0, height_ = 0;
 };
 
-}  // namespace
-
 struct Host::Impl : ScriptTarget {
   std::unique_ptr<Surface> surface;
-  Canvas canvas;
+  FrameBuffer canvas;
   std::function<bool()> busy;
   ThemeKind kind = ThemeKind::dark;
   bool headless = false, gl_ready = false;
