@@ -277,10 +277,10 @@ struct Tensors {
     const void** const grads = params + n;
     auto** const results = const_cast<void**>(grads + n);
     void** const results_copies = results + n;
-    const auto at = [](auto* base, std::int64_t elements, DType type) {
+    const auto at = [](auto* base, std::int64_t from, DType type) {
       using Byte =
           std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(base)>>, const char, char>;
-      return static_cast<Byte*>(base) + elements * static_cast<std::int64_t>(dtype_bytes(type));
+      return static_cast<Byte*>(base) + from * static_cast<std::int64_t>(dtype_bytes(type));
     };
     for (std::size_t i = 0; i < n; ++i) {
       if (args.param_out[i] != args.param[i]) std::memcpy(args.param_out[i], args.param[i], whole_bytes[i]);
