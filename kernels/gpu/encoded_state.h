@@ -1,8 +1,8 @@
 // Optimizer states of 8 bits (kernels/block_quantization.h) on the device.
 #pragma once
 
-#include "kernels/block_quantization.h"
 #include "kernels/gpu/group.h"
+#include "kernels/block_quantization.h"  // after it: HIP's words are not the compiler's own
 
 namespace gradloom::kernels::gpu {
 

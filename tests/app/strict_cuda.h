@@ -11,10 +11,13 @@
 
 namespace gradloom {
 
-// From now on "cuda" is that plugin, here and in programs that this one starts.
+// The device: "cuda:0", or "hip:0" where the tests are built over HIP's spelling of the driver (GRADLOOM_STRICT_KIND).
+inline constexpr const char* kStrictDevice = GRADLOOM_STRICT_KIND ":0";
+
+// From now on that kind is that plugin, here and in programs that this one starts.
 inline void use_strict_cuda() {
   setenv("GRADLOOM_PLUGINS", GRADLOOM_STRICT_FOLDER, 1);
-  setenv("CUDA_HOME", GRADLOOM_STRICT_FOLDER, 1);
+  for (const char* home : {"CUDA_HOME", "ROCM_PATH"}) setenv(home, GRADLOOM_STRICT_FOLDER, 1);
   setenv("GRADLOOM_CACHE", GRADLOOM_STRICT_FOLDER "/cache", 1);
 }
 
@@ -22,7 +25,8 @@ class StrictCuda {
  public:
   StrictCuda() {
     use_strict_cuda();
-    library_ = dlopen(GRADLOOM_STRICT_FOLDER "/libgradloom_cuda.so", RTLD_NOW | RTLD_LOCAL);
+    library_ =
+        dlopen(GRADLOOM_STRICT_FOLDER "/libgradloom_" GRADLOOM_STRICT_KIND ".so", RTLD_NOW | RTLD_LOCAL);
     EXPECT_NE(library_, nullptr) << dlerror();
   }
   std::string complaints() const { return function<StrictComplaintsFn>(STRICT_COMPLAINTS)(); }

@@ -22,7 +22,7 @@ class StrictCudaFaults : public Commands {
  protected:
   void SetUp() override { use_strict_cuda(); }
   std::vector<std::string> job() const {
-    return train_mlp({"--device", "cuda:0", "--steps", "3", "--session", path("session.gradloom")});
+    return train_mlp({"--device", kStrictDevice, "--steps", "3", "--session", path("session.gradloom")});
   }
   // How many calls of each kind the job makes.
   std::map<std::string, std::int64_t> counts() const {
@@ -67,7 +67,7 @@ TEST_F(StrictCudaFaults, EndWithOneLine) {
       const std::string error = without_notes(o.err);
       EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << fault << ": " << o.err;
       EXPECT_EQ(error.rfind("gradloom: ", 0), 0u) << fault << ": " << o.err;
-      EXPECT_NE(error.find("cuda"), std::string::npos) << fault << ": " << o.err;
+      EXPECT_NE(error.find(GRADLOOM_STRICT_KIND), std::string::npos) << fault << ": " << o.err;
     }
     EXPECT_GT(ended, std::min(all, most) / 2) << kind << ": did it fail at all?";
   }

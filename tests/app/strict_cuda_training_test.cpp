@@ -22,7 +22,7 @@ namespace {
 TEST(StrictCudaOperators, EverySampleAgreesWithTheCpu) {
   const StrictCuda strict;
   CheckOptions options;
-  options.device = "cuda:0";
+  options.device = kStrictDevice;
   for (const char* precision : {"f32", "bf16"}) {
     options.precision = precision;
     const auto results = check_samples("*", options);
@@ -76,7 +76,7 @@ TEST_P(StrictCudaModel, TrainsAsTheCpuDoes) {
   const std::string model = GetParam();
   const std::int64_t steps = model == "gpt-char" ? 2 : 4;
   const std::vector<double> expected = strict_losses(strict_recipe(model, "cpu"), steps, false);
-  Recipe recipe = strict_recipe(model, "cuda:0");
+  Recipe recipe = strict_recipe(model, kStrictDevice);
   const std::vector<double> recorded = strict_losses(recipe, steps, false);
   ASSERT_EQ(recorded.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Models, StrictCudaModel,
 // Copies that are steps of the plan, on streams of their own, within the recording.
 TEST(StrictCudaOffload, TrainsAsWithoutIt) {
   const StrictCuda strict;
-  Recipe recipe = strict_recipe("bert-tiny", "cuda:0");
+  Recipe recipe = strict_recipe("bert-tiny", kStrictDevice);
   const std::vector<double> resident = strict_losses(recipe, 3, false);
   recipe.offload = {"*"};
   for (const bool record : {true, false}) {

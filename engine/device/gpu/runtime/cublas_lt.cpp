@@ -412,7 +412,7 @@ class GemmLibrary {
 
 void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
 
-Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool) {
+Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream) {
   return library.run(args, stream);
 }
 

@@ -26,16 +26,16 @@ std::string version_text(int version) {
 
 #if defined(GRADLOOM_HIP)
 
-std::string architecture_of(const hipDeviceProp_t& properties) { return properties.gcnArchName; }
+std::string architecture_of(const HipProperties& properties) { return properties.gcnArchName; }
 
 // Code objects fit one processor: the list that this plugin was compiled for.
-bool has_code(const hipDeviceProp_t& properties, std::string* needs) {
+bool has_code(const HipProperties& properties, std::string* needs) {
   const std::string built = GRADLOOM_HIP_ARCHITECTURES, name = architecture_of(properties);
   *needs = "built for " + built;
   return (" " + built + " ").find(" " + name.substr(0, name.find(':')) + " ") != std::string::npos;
 }
 
-std::string uuid_of(int32_t index, const hipDeviceProp_t&) {
+std::string uuid_of(int32_t index, const HipProperties&) {
   hipUUID uuid = {};  // 16 characters of text
   return hipDeviceGetUuid(&uuid, index) == hipSuccess
              ? "GPU-" + std::string(uuid.bytes, strnlen(uuid.bytes, sizeof uuid.bytes))
@@ -74,7 +74,7 @@ GpuStatus properties_of(int32_t index, DeviceProperties* properties) {
     return report(nullptr, GPU_NO_DEVICE,
                   std::string("no ") + kKind + " device " + std::to_string(index) + ", there are " +
                       std::to_string(count));
-  return check(nullptr, GPU(GetDeviceProperties)(properties, index), "device properties");
+  return check(nullptr, device_properties(properties, index), "device properties");
 }
 
 std::string libraries() {
@@ -90,9 +90,11 @@ std::string libraries() {
 
 GpuStatus count_devices(int32_t* count) {
   int found = 0, driver = 0, runtime = 0;
+  *count = 0;
+  if (const std::string missing = missing_runtime(); !missing.empty())
+    return report(nullptr, GPU_NO_DRIVER, "no driver found: " + missing);
   const Error error = GPU(GetDeviceCount)(&found);  // leaves `found` alone when there is no driver
   (void)GPU(GetLastError)();
-  *count = 0;
   const GpuStatus status = status_of(int(error));
   if (status == GPU_NO_DRIVER) {
     (void)GPU(DriverGetVersion)(&driver);

@@ -31,9 +31,9 @@ inline GemmArgs without_epilogue(GemmArgs args) {
   return args;
 }
 // Queues the product on `stream` (cudaStream_t, hipStream_t). Not taken: it has a form that the library does not
-// have, no deterministic algorithm was found or a call failed, and nothing was queued. capturing: the stream is
-// being recorded.
-Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing);
+// have, no deterministic algorithm was found or a call failed, and nothing was queued. The answer is the same whether
+// the stream is being recorded or not.
+Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream);
 // Chooses the algorithm of the product: the one that `algorithms` was given, if the library accepts it, else
 // the fastest of `candidates`; what was chosen is noted there. False: not taken. Overwrites C, aux and sums.
 bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int candidates,

@@ -30,11 +30,20 @@ constexpr std::uint32_t kFillCommand = 0x1207;  // CL_COMMAND_FILL_BUFFER, the k
 using QueuedFn = void(std::uint64_t correlation);
 using FinishedFn = void(std::uint32_t op, Record* record, void* arg);
 
-// Weak: later runtimes have other functions for this, and the plugin should load with them.
-extern "C" __attribute__((weak, visibility("default"))) void hipInitActivityCallback(QueuedFn*, FinishedFn*,
-                                                                                     void* arg);
-extern "C" __attribute__((weak, visibility("default"))) bool hipEnableActivityCallback(unsigned op, bool on);
-bool has_callbacks() { return hipInitActivityCallback != nullptr && hipEnableActivityCallback != nullptr; }
+// Later runtimes have other functions for this.
+struct Callbacks {
+  void (*init)(QueuedFn*, FinishedFn*, void* arg) = nullptr;
+  bool (*enable)(unsigned op, bool on) = nullptr;
+  Callbacks() {
+    init = reinterpret_cast<decltype(init)>(optional_hip_function("hipInitActivityCallback"));
+    enable = reinterpret_cast<decltype(enable)>(optional_hip_function("hipEnableActivityCallback"));
+  }
+};
+const Callbacks& callbacks() {
+  static const Callbacks functions;
+  return functions;
+}
+bool has_callbacks() { return callbacks().init != nullptr && callbacks().enable != nullptr; }
 
 // Nanoseconds from the clock of records (the HSA system clock) to CLOCK_MONOTONIC,
 // taken in the shortest of some tries.
@@ -115,15 +124,15 @@ bool start_activity(GpuTraceLevel, const hipStream_t (&)[GPU_STREAMS], std::stri
     *error = "the HSA clock cannot be read";
     return false;
   }
-  if (!self.on) hipInitActivityCallback(queued, finished, nullptr);
-  self.on = hipEnableActivityCallback(kDispatch, true) && hipEnableActivityCallback(kCopy, true);
+  if (!self.on) callbacks().init(queued, finished, nullptr);
+  self.on = callbacks().enable(kDispatch, true) && callbacks().enable(kCopy, true);
   return self.on;
 }
 
 void stop_activity() {
   if (!recorder().on) return;
-  (void)hipEnableActivityCallback(kDispatch, false);
-  (void)hipEnableActivityCallback(kCopy, false);
+  (void)callbacks().enable(kDispatch, false);
+  (void)callbacks().enable(kCopy, false);
   recorder().on = false;
 }
 

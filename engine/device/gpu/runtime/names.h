@@ -3,7 +3,7 @@
 #pragma once
 
 #if defined(GRADLOOM_HIP)
-#include <hip/hip_runtime.h>
+#include "engine/device/gpu/runtime/hip_runtime.h"
 #define GPU(name) hip##name
 #else
 #include <cuda_runtime.h>
@@ -11,12 +11,13 @@
 #endif
 
 #include <cstddef>
+#include <string>
 
 namespace gradloom::kernels::gpu {
 
 using Error = GPU(Error_t);
 #if defined(GRADLOOM_HIP)
-using DeviceProperties = hipDeviceProp_t;
+using DeviceProperties = HipProperties;
 #else
 using DeviceProperties = cudaDeviceProp;
 #endif
@@ -41,6 +42,10 @@ inline Error allocate_pinned(void** memory, std::size_t bytes) {
   return cudaHostAlloc(memory, bytes, cudaHostAllocDefault);
 }
 inline Error release_pinned(void* memory) { return cudaFreeHost(memory); }
+inline Error device_properties(cudaDeviceProp* properties, int device) {
+  return cudaGetDeviceProperties(properties, device);
+}
+inline std::string missing_runtime() { return ""; }  // it is part of the plugin
 inline Error instantiate(cudaGraphExec_t* program, cudaGraph_t graph) {
   return cudaGraphInstantiate(program, graph, 0);
 }

@@ -138,9 +138,9 @@ GpuStatus fill(GpuContext* context, int32_t stream, void* target, int32_t byte, 
 Answer ask_library(GpuContext* context, const GemmArgs& args, GPU(Stream_t) stream) {
   context->used = context->gemm_name;
   if (context->gemm == nullptr) return context->no_gemm;
-  const Answer whole = run_gemm(*context->gemm, args, stream, context->capturing);
+  const Answer whole = run_gemm(*context->gemm, args, stream);
   if (whole.taken || !has_epilogue(args)) return whole;
-  Answer product = run_gemm(*context->gemm, without_epilogue(args), stream, context->capturing);
+  Answer product = run_gemm(*context->gemm, without_epilogue(args), stream);
   if (!product.taken) return whole.failed ? whole : product;
   queue_gemm_epilogue(args, stream);
   return {true, whole.failed, product.text + "; epilogue by our own kernel: " + whole.text};

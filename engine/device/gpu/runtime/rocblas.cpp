@@ -2,9 +2,14 @@
 // accumulate in f32. gfx90a's matrix instructions take subnormal numbers of half types for 0. Its
 // headers are in no package here, so the few functions are declared after its public documentation
 // (rocblas-functions.h, rocblas-types.h).
+//
+// A handle takes device memory when a product wants more than it has, which a step that is recorded forbids. So it is given workspace
+// of ours when it is opened, as much as it would take then, and never takes any: a product has the same answer, and the same bits,
+// whether its step is recorded or not. What such a product would want beyond that, the library does without.
 #include "engine/device/gpu/runtime/column_major.h"
 #include "engine/device/gpu/runtime/gemm_library.h"
 #include "engine/device/gpu/runtime/library.h"
+#include "engine/device/gpu/runtime/names.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
@@ -14,6 +19,7 @@ constexpr int kPlain = 111, kTransposed = 112;                  // rocblas_opera
 constexpr int kF16 = 150, kF32 = 151, kF64 = 152, kBf16 = 168;  // rocblas_datatype
 constexpr int kStandard = 0;                                    // rocblas_gemm_algo
 constexpr int kNoAtomics = 0;                                   // rocblas_atomics_mode
+constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;  // what handles begin with
 
 struct Functions {
   Library library{"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0",
@@ -22,6 +28,7 @@ struct Functions {
   int (*destroy)(Handle) = nullptr;
   int (*set_stream)(Handle, void*) = nullptr;
   int (*set_atomics)(Handle, int) = nullptr;
+  int (*set_workspace)(Handle, void* memory, std::size_t bytes) = nullptr;
   int (*version)(char*, std::size_t) = nullptr;
   int (*gemm)(Handle, int x_op, int y_op, int m, int n, int k, const void* alpha, const void* x, int x_type,
               int x_ld, std::int64_t x_stride, const void* y, int y_type, int y_ld, std::int64_t y_stride,
@@ -35,6 +42,7 @@ struct Functions {
             library.bind(destroy, "rocblas_destroy_handle") &&
             library.bind(set_stream, "rocblas_set_stream") &&
             library.bind(set_atomics, "rocblas_set_atomics_mode") &&
+            library.bind(set_workspace, "rocblas_set_workspace") &&
             library.bind(version, "rocblas_get_version_string") &&
             library.bind(gemm, "rocblas_gemm_strided_batched_ex");
   }
@@ -48,15 +56,17 @@ const Functions& rocblas() {
 
 class GemmLibrary {
  public:
-  explicit GemmLibrary(Handle handle) : handle_(handle) {}
-  ~GemmLibrary() { rocblas().destroy(handle_); }
+  // Both become its own.
+  GemmLibrary(Handle handle, void* workspace) : handle_(handle), workspace_(workspace) {}
+  ~GemmLibrary() {
+    rocblas().destroy(handle_);
+    (void)GPU(Free)(workspace_);
+  }
   GemmLibrary(const GemmLibrary&) = delete;
   GemmLibrary& operator=(const GemmLibrary&) = delete;
 
-  // Recorded streams go to our own kernel: the handle takes device memory of its own when it likes.
-  Answer run(const GemmArgs& args, void* stream, bool capturing) {
+  Answer run(const GemmArgs& args, void* stream) {
     ColumnMajor p;
-    if (capturing) return refused("the step is recorded, and it may take memory then");
     if (has_epilogue(args)) return refused("it has no epilogues");
     if (!column_major(args, &p)) return refused("these strides have no form that it has");
     int type = 0;
@@ -84,12 +94,13 @@ class GemmLibrary {
 
  private:
   Handle handle_;
+  void* workspace_;
 };
 
 void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
 
-Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, bool capturing) {
-  return library.run(args, stream, capturing);
+Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream) {
+  return library.run(args, stream);
 }
 
 // It has one algorithm to offer.
@@ -103,12 +114,21 @@ GemmLibraryPtr open_gemm_library(Answer* why) {
                                   : rocblas().library.error());
     return nullptr;
   }
-  if (const int status = rocblas().set_atomics(handle, kNoAtomics); status != 0) {
-    *why = failed("rocblas_set_atomics_mode: status " + std::to_string(status));
-    rocblas().destroy(handle);
-    return nullptr;
+  void* workspace = nullptr;
+  const Error taken = GPU(Malloc)(&workspace, kWorkspaceBytes);
+  if (taken != GPU(Success)) workspace = nullptr;
+  GemmLibraryPtr opened(new GemmLibrary(handle, workspace));
+  if (taken != GPU(Success)) {
+    (void)GPU(GetLastError)();
+    *why = failed(std::string("no memory for its workspace: ") + GPU(GetErrorName)(taken));
+  } else if (const int atomics = rocblas().set_atomics(handle, kNoAtomics); atomics != 0) {
+    *why = failed("rocblas_set_atomics_mode: status " + std::to_string(atomics));
+  } else if (const int given = rocblas().set_workspace(handle, workspace, kWorkspaceBytes); given != 0) {
+    *why = failed("rocblas_set_workspace: status " + std::to_string(given));
+  } else {
+    return opened;
   }
-  return GemmLibraryPtr(new GemmLibrary(handle));
+  return nullptr;
 }
 
 std::string gemm_library_version() {

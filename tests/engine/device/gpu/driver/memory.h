@@ -50,4 +50,7 @@ class GuardedMemory {
   int open_ = 0;
 };
 
+// The device's, for those who know no driver.h (hip_properties.cpp).
+std::size_t device_bytes();
+
 }  // namespace gradloom::strict

@@ -1,8 +1,10 @@
-// NVRTC for the strict driver: text of kernels/gpu/program_source.h to a shared library of the host, which that driver loads
+// NVRTC, and hipRTC (GRADLOOM_HIP), for the strict driver: text of kernels/gpu/program_source.h to a shared library of the host, which that driver loads
 // (modules.cpp). After it comes a text that tells how many bytes each program's argument has, as code for GPUs does. Compiled
 // libraries are kept where the tests of host-gpu keep theirs, so that each program is compiled once.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -46,45 +48,55 @@ std::string compiled(const std::string& source, std::string* error) {
   return code;
 }
 
+#if defined(GRADLOOM_HIP)
+#define RTC(name) hiprtc##name
+#define RTC_CODE(part) hiprtcGetCode##part
+constexpr const char* kOptions[] = {"--offload-arch=gfx1030", "-std=c++20", "-fwrapv"};
+#else
+#define RTC(name) nvrtc##name
+#define RTC_CODE(part) nvrtcGetCUBIN##part
+constexpr const char* kOptions[] = {"--gpu-architecture=sm_90", "--std=c++20"};
+#endif
+
 constexpr int kCompilation = 6, kInvalidOption = 5;
 
 }  // namespace
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-EXPORTED int nvrtcVersion(int* major, int* minor) {
+EXPORTED int RTC(Version)(int* major, int* minor) {
   *major = 13;
   *minor = 0;
   return 0;
 }
-EXPORTED const char* nvrtcGetErrorString(int status) {
+EXPORTED const char* RTC(GetErrorString)(int status) {
   return status == 0              ? "NVRTC_SUCCESS"
          : status == kCompilation ? "NVRTC_ERROR_COMPILATION"
                                   : "NVRTC_ERROR_INVALID_OPTION";
 }
-EXPORTED int nvrtcGetNumSupportedArchs(int* count) {
+EXPORTED int RTC(GetNumSupportedArchs)(int* count) {
   *count = 2;
   return 0;
 }
-EXPORTED int nvrtcGetSupportedArchs(int* list) {
+EXPORTED int RTC(GetSupportedArchs)(int* list) {
   list[0] = 80;
   list[1] = 90;
   return 0;
 }
-EXPORTED int nvrtcCreateProgram(Program** program, const char* source, const char*, int, const char* const*,
+EXPORTED int RTC(CreateProgram)(Program** program, const char* source, const char*, int, const char* const*,
                                 const char* const*) {
   *program = new Program{source, "", ""};
   return 0;
 }
-EXPORTED int nvrtcDestroyProgram(Program** program) {
+EXPORTED int RTC(DestroyProgram)(Program** program) {
   delete *program;
   *program = nullptr;
   return 0;
 }
-EXPORTED int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
+EXPORTED int RTC(CompileProgram)(Program* program, int count, const char* const* options) {
   for (int i = 0; i < count; ++i) {
     const std::string option = options[i];
-    if (option == "--gpu-architecture=sm_90" || option == "--std=c++20") continue;
+    if (std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions)) continue;
     program->log = "unknown option " + option;
     return kInvalidOption;
   }
@@ -92,19 +104,19 @@ EXPORTED int nvrtcCompileProgram(Program* program, int count, const char* const*
   if (!program->code.empty()) program->code += argument_sizes(program->source) + '\0';
   return program->code.empty() ? kCompilation : 0;
 }
-EXPORTED int nvrtcGetProgramLogSize(Program* program, std::size_t* bytes) {
+EXPORTED int RTC(GetProgramLogSize)(Program* program, std::size_t* bytes) {
   *bytes = program->log.size() + 1;
   return 0;
 }
-EXPORTED int nvrtcGetProgramLog(Program* program, char* log) {
+EXPORTED int RTC(GetProgramLog)(Program* program, char* log) {
   std::memcpy(log, program->log.c_str(), program->log.size() + 1);
   return 0;
 }
-EXPORTED int nvrtcGetCUBINSize(Program* program, std::size_t* bytes) {
+EXPORTED int RTC_CODE(Size)(Program* program, std::size_t* bytes) {
   *bytes = program->code.size();
   return 0;
 }
-EXPORTED int nvrtcGetCUBIN(Program* program, char* code) {
+EXPORTED int RTC_CODE()(Program* program, char* code) {
   std::memcpy(code, program->code.data(), program->code.size());
   return 0;
 }

@@ -42,6 +42,9 @@ cudaError_t release(const char* name, void* memory, bool pinned) {
 }
 
 }  // namespace
+
+std::size_t device_bytes() { return driver().memory.limit_bytes(); }
+
 }  // namespace gradloom::strict
 
 using namespace gradloom::strict;

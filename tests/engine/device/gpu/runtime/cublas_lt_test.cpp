@@ -31,7 +31,7 @@ class CublasLt : public ::testing::Test {
     gemm_ = open_gemm_library(&why_);
     ASSERT_NE(gemm_, nullptr) << why_.text;
   }
-  Answer run(const GemmArgs& args) { return run_gemm(*gemm_, args, nullptr, false); }
+  Answer run(const GemmArgs& args) { return run_gemm(*gemm_, args, nullptr); }
   const test::FakeLibrary library_{"libcublasLt.so.13"};
   Answer why_;
   GemmLibraryPtr gemm_;

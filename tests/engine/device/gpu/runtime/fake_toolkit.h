@@ -12,7 +12,7 @@ namespace gradloom::test {
 class FakeLibrary {
  public:
   explicit FakeLibrary(const std::string& name) {
-    setenv("CUDA_HOME", GRADLOOM_FAKE_TOOLKIT, 1);
+    for (const char* home : {"CUDA_HOME", "ROCM_PATH"}) setenv(home, GRADLOOM_FAKE_TOOLKIT, 1);
     handle_ = dlopen((std::string(GRADLOOM_FAKE_TOOLKIT "/lib64/") + name).c_str(), RTLD_NOW | RTLD_LOCAL);
     EXPECT_NE(handle_, nullptr) << dlerror();
   }

@@ -86,8 +86,8 @@ TEST_P(Plugin, ShowsOneSymbolAndNeedsNoDriver) {
   EXPECT_NE(needed.find("libc.so"), std::string::npos) << needed;
   EXPECT_NE(needed.find("NODELETE"), std::string::npos)
       << "the driver calls back into what dlclose took away";
-  for (const char* library :
-       {"libcuda.so", "libcublas", "libcupti", "libnvrtc", "libnvidia-ml", "librocblas", "libcudart.so"})
+  for (const char* library : {"libcuda.so", "libcublas", "libcupti", "libnvrtc", "libnvidia-ml", "librocblas",
+                              "libcudart.so", "libamdhip64"})
     EXPECT_EQ(needed.find(library), std::string::npos) << library;
 }
 
