@@ -152,10 +152,13 @@ Result<std::vector<CheckResult>> check_samples(const std::string& ops, const Che
   std::vector<CheckResult> results;
   std::vector<SampleItem> items;
   Whole tested, reference;
+  const bool whole_names = ops.find('/') != std::string::npos;
   for (const OpDef* op : all_ops()) {
-    if (op->samples == nullptr || !glob_match(ops, op->name)) continue;
+    if (op->samples == nullptr || !glob_match(ops.substr(0, ops.find('/')), op->name)) continue;
     for (Sample& sample : op->samples()) {
-      if (sample.bench) continue;
+      if (sample.bench ||
+          !glob_match(ops, whole_names ? std::string(op->name) + "/" + sample.name : op->name))
+        continue;
       SampleItem item{op, std::move(sample), {}, ""};
       item.result.name = std::string(op->name) + "/" + item.sample.name;
       item.prefix = "s" + std::to_string(items.size()) + "/";

@@ -11,7 +11,8 @@
 namespace gradloom {
 
 // One result per sample, "Softmax/last-axis": PASS; FAIL with the worst element; UNSUPPORTED with the reason
-// why the device has no kernel. `ops`: glob over operator names. Computation in `options.precision` (f32,
+// why the device has no kernel. `ops`: glob over operator names, or, with a slash, over
+// names of samples ("Softmax/last-*"). Computation in `options.precision` (f32,
 // f64, f16, bf16); tolerance rtol 1e-5, gradients 1e-4, atol 1e-5 of the root mean square of the result when
 // that is above 1; bf16: 2e-2 for all, on inputs rounded to bf16; f16, whose rounding unit is an eighth of
 // that: 2.5e-3, on inputs rounded to f16 (options override). All samples are one graph: they are planned,

@@ -3,6 +3,7 @@
 # for the comparison of the part `bench`.
 #
 #   bench/gpu.sh --gradloom PROGRAM [--device cuda:0|hip:0|host-gpu] [--out FOLDER] [--parts "samples parity"] [--limit SECONDS]
+#                [--samples 'Conv*']
 #
 # Every part is a process of its own with a time limit; one that fails does not stop the others. FOLDER gets, for each part, NAME.log
 # (everything it printed) and NAME.json {"part", "result", "seconds", "detail", "checks": [{"check", "ok", "detail"}]}, and summary.json.
@@ -10,6 +11,7 @@
 set -uo pipefail
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
+glob='*'
 all_parts="build devices samples models libraries parity determinism memory faults sanitizer bench bench_bf16 overhead"
 gradloom="" device=cuda:0 out="" parts=$all_parts limit=480 only=""
 while [ $# -gt 0 ]; do
@@ -19,8 +21,9 @@ while [ $# -gt 0 ]; do
     --out) out=$2 ;;
     --parts) parts=$2 ;;
     --limit) limit=$2 ;;
+    --samples) glob=$2 ;;                   # which operators' samples the part `samples` takes
     --only) only=$2 ;;                      # one part, in this process
-    *) sed -n '2,10p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,11p' "$0" >&2; exit 2 ;;
   esac
   shift 2 || { echo "gpu: a flag lacks its value" >&2; exit 2; }
 done
@@ -34,7 +37,8 @@ mkdir -p "$out" && out=$(readlink -f "$out") || { echo "gpu: cannot write to '$o
 gradloom=$(readlink -f "$gradloom")
 models=$root/tests/models
 skipped=77
-[ "$kind" = host-gpu ] || export GRADLOOM_PLUGINS=${GRADLOOM_PLUGINS:-$root/build/gpu}
+# The plugin that the part `build` has made; before that, in an archive, the one that came with it.
+[ "$kind" = host-gpu ] || [ ! -f "$root/build/gpu/libgradloom_$kind.so" ] || export GRADLOOM_PLUGINS=${GRADLOOM_PLUGINS:-$root/build/gpu}
 export GRADLOOM_CACHE=${GRADLOOM_CACHE:-$out/cache} GOMP_SPINCOUNT=2000   # set: the program does not start itself anew for it
 
 # ---- reporting -----------------------------------------------------------------------------------------------------------------------
@@ -127,6 +131,12 @@ part_build() {
     detail "the host executor comes with the program"
     return
   fi
+  local row
+  row=$("$gradloom" devices --json 2>/dev/null | grep -F "\"device\":\"$device\"")
+  if [ -f "$root/BUNDLE" ] && [ -f "$root/lib/libgradloom_$kind.so" ] && [[ $row == *'"available":true'* ]]; then
+    report plugin yes "the archive's own runs here: $(stat -c %s "$root/lib/libgradloom_$kind.so") bytes"
+    return
+  fi
   run build "$root/dev" plugin "$kind"
   tail -n 40 "$work/build.out" "$work/build.err"
   local file=$root/build/gpu/libgradloom_$kind.so
@@ -152,21 +162,51 @@ checked() {
   local check=$1
   shift
   run checked "$gradloom" check --json --device "$device" "$@"
-  cp "$work/checked.out" "$out/$only-$check.jsonl"
-  local passed failed unsupported
-  passed=$(grep -c '"status":"PASS"' "$work/checked.out")
-  failed=$(grep -c '"status":"FAIL"' "$work/checked.out")
-  unsupported=$(grep -c '"status":"UNSUPPORTED"' "$work/checked.out")
-  grep '"status":"FAIL"' "$work/checked.out" | head -n 40
-  if [ "$code" = 0 ] && [ "$passed" -gt 0 ]; then report "$check" yes "$passed passed, $unsupported unsupported"
+  count_checked "$check" "$work/checked.out"
+}
+
+# count_checked CHECK ROWS: after a run with exit code $code.
+count_checked() {
+  local check=$1 passed failed unsupported
+  cp "$2" "$out/$only-$check.jsonl"
+  passed=$(grep -c '"status":"PASS"' "$2")
+  failed=$(grep -c '"status":"FAIL"' "$2")
+  unsupported=$(grep -c '"status":"UNSUPPORTED"' "$2")
+  grep '"status":"FAIL"' "$2" | head -n 40
+  if [ "$code" = 0 ] && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]; then report "$check" yes "$passed passed, $unsupported unsupported"
   else report "$check" no "exit $code, $passed passed, $failed failed, $unsupported unsupported $(last_line "$work/checked.err")"; fi
 }
 
+# samples_of PRECISION GLOB: their rows, when the process that checks them comes to its end.
+samples_of() {
+  run checked "$gradloom" check --json --device "$device" --precision "$1" --samples "$2"
+  [ "$code" = 0 ] || [ "$code" = 1 ] || return 1
+  cat "$work/checked.out" >>"$work/samples"
+}
+
+# A launch that fails ends the process with all samples in it. So what does not come to its end is checked again in smaller groups, each
+# in a process of its own: by first letter, by operator, one by one. The sample with the launch is lost, and no other.
 part_samples() {
-  local precision
+  local precision letter op sample names
   for precision in f32 f64 f16 bf16; do
     run probe "$gradloom" check --samples Relu --precision "$precision" --device "$device"
-    if [ "$code" = 2 ]; then echo "$precision: not in this build"; else checked "$precision" --samples '*' --precision "$precision"; fi
+    [ "$code" != 2 ] || { echo "$precision: not in this build"; continue; }
+    : >"$work/samples"
+    if ! samples_of "$precision" "$glob"; then
+      echo "$precision: exit $code: $(last_line "$work/checked.err"); smaller groups follow"
+      names=$("$gradloom" check --json --samples "$glob" --precision "$precision" | sed -n 's/^{"name":"\([^"]*\)".*/\1/p')
+      for letter in $(cut -c 1 <<<"$names" | sort -u); do
+        [ "$glob" = '*' ] && samples_of "$precision" "$letter*" && continue
+        for op in $(grep "^$letter" <<<"$names" | cut -d / -f 1 | sort -u); do
+          samples_of "$precision" "$op" && continue
+          while read -r sample; do
+            samples_of "$precision" "$sample" ||
+              printf '{"name":"%s","status":"FAIL","reason":%s}\n' "$sample" "$(json_text "exit $code: $(last_line "$work/checked.err")")" >>"$work/samples"
+          done < <(grep "^$op/" <<<"$names")
+        done
+      done
+    fi
+    count_checked "$precision" "$work/samples"
   done
 }
 
@@ -383,7 +423,7 @@ for part in $parts; do
   rm -f "$out/$part".{rows,detail,json,log}
   printf '\033[1m== %s\033[0m\n' "$part"
   start=$SECONDS
-  timeout -k 10 "$limit" bash "$0" --gradloom "$gradloom" --device "$device" --out "$out" --limit "$limit" --only "$part" 2>&1 | tee "$out/$part.log"
+  timeout -k 10 "$limit" bash "$0" --gradloom "$gradloom" --device "$device" --out "$out" --limit "$limit" --samples "$glob" --only "$part" 2>&1 | tee "$out/$part.log"
   code=${PIPESTATUS[0]}
   seconds=$((SECONDS - start))
   touch "$out/$part.rows"

@@ -60,8 +60,9 @@ class Report {
 CommandRun declare_check(CLI::App& app) {
   auto options = std::make_shared<CheckArguments>();
   app.add_option("PATH", options->paths, "folders that are searched for test folders");
-  app.add_option("--samples", options->samples,
-                 "instead of folders, check the samples of operators whose names match this glob ('*': all)");
+  app.add_option(
+      "--samples", options->samples,
+      "instead of folders, check the samples of operators whose names match this glob ('*': all; 'Softmax/last-*': some of one)");
   app.add_option("--passes", options->passes,
                  "passes to run before checking: default | none | name,name{option=value}");
   app.add_option("--precision", options->check.precision, "f32 or f64, with --samples also f16 and bf16");

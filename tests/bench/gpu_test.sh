@@ -32,4 +32,12 @@ says failing/overhead.json 'failure on demand'
 trials slow 1 --parts samples --limit 1
 says slow/summary.json '"part":"samples","result":"timeout"'
 
+# A launch that fails loses its sample, and not those that would have run after it.
+GRADLOOM_HOSTGPU_FAIL=determinant:1=5 trials lost 1 --parts samples --samples 'D*'
+says lost/samples.json '"check":"f32","ok":false'
+says lost/samples-f32.jsonl '"name":"Div/same shape","status":"PASS"'
+says lost/samples-f32.jsonl 'determinant: failure on demand'
+[ "$(grep -c '"name":"Det/[^"]*","status":"FAIL"' "$work/lost/samples-f32.jsonl")" = "$(grep -c '"status":"FAIL"' "$work/lost/samples-f32.jsonl")" ] ||
+  fail "more than Det's samples are lost"
+
 trials unknown 2 --parts dancing

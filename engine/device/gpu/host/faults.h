@@ -1,5 +1,5 @@
 // Failures on demand: GRADLOOM_HOSTGPU_FAIL="allocate:3=4,run:10=6" makes the third call of `allocate` return
-// status 4 (GpuStatus) and the tenth of `run` status 6. Names are those of GpuPlugin's members, and `library`, the
+// status 4 (GpuStatus) and the tenth of `run` status 6. Names are those of GpuPlugin's members, those of kernels (their launches), and `library`, the
 // stand-in for a library of products, whose failure is no failure of the call. A new value starts counting anew.
 #pragma once
 

@@ -183,6 +183,11 @@ GpuStatus run_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_i
                      std::size_t args_bytes) {
   Call call(context, "run");
   if (call.status(stream) != GPU_OK) return call.status(stream);
+  if (kernel_id < std::uint32_t(KernelId::count)) {
+    const char* const name = kernel_name(KernelId(kernel_id));
+    if (const GpuStatus wanted = context->faults.call(name); wanted != GPU_OK)
+      return report(context, wanted, std::string(name) + ": failure on demand");
+  }
   GpuImplementation& told = context->implementation;
   told = {};
   const GemmArgs* const product = product_of(kernel_id, args, args_bytes);
