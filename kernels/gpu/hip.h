@@ -11,14 +11,18 @@
 
 namespace gradloom::kernels::gpu {
 
-// By the processor: compilers no longer tell the width of a wave (ROCm 7 dropped __AMDGCN_WAVEFRONT_SIZE), and those
-// before LLVM 17 do not tell the family.
-#if defined(__GFX9__) || defined(__gfx900__) || defined(__gfx906__) || defined(__gfx908__) ||   \
-    defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || \
-    defined(__gfx950__)
+// By the processor's family: compilers no longer tell the width of a wave (ROCm 7 dropped __AMDGCN_WAVEFRONT_SIZE), and a family
+// that is not known here must not be taken for one of 32.
+#if defined(__GFX9__)
 constexpr int kWarp = 64;
+#elif defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__) || !defined(__HIP_DEVICE_COMPILE__)
+constexpr int kWarp = 32;  // also what host code sees, which must not use it
 #else
-constexpr int kWarp = 32;  // gfx10 and later; host code must not use it
+#error "gradloom: the width of this processor's waves is not known (kWarp in kernels/gpu/hip.h)"
+#endif
+// Later compilers warn of its use.
+#if defined(__AMDGCN_WAVEFRONT_SIZE) && defined(__HIP_DEVICE_COMPILE__) && __clang_major__ < 19
+static_assert(kWarp == __AMDGCN_WAVEFRONT_SIZE);
 #endif
 
 template <class T>
