@@ -2,14 +2,15 @@
 """Benchmark models committed without their weights, so that a machine needs no exporter to run them.
 
     bench/twins.py fill NAME FOLDER        writes FOLDER/NAME.onnx and its random weights; needs Python alone
-    /usr/bin/python3 bench/twins.py write  exports the twins again (PyTorch and onnx)
+    /usr/bin/python3 bench/twins.py write [NAME..]   exports the twins again (PyTorch and onnx)
 
 bench/twins/NAME.onnx is an exported model whose large tensors lie in an external file NAME.weights; NAME.json lists them in the
 order of that file: {"tensors": [{"name", "kind", "elements", "std"}]}. kind: normal (float32, mean 0, deviation std), ones,
 zeros, or future (a square of bools, true above the diagonal). Each tensor starts at a multiple of ALIGNMENT bytes.
 
 gpt2-124m has the shape of GPT-2 small: 12 layers of width 768 with 12 heads, context 1024, vocabulary 50257, head tied to the
-embedding. mlp is 784-2048-2048-10.
+embedding; gpt2-350m that of GPT-2 medium, 24 layers of width 1024 with 16 heads; bert-large that of BERT large with 128 tokens. mlp is
+784-2048-2048-10.
 """
 
 import array
@@ -22,6 +23,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TWINS = os.path.join(ROOT, "bench", "twins")
 GPT2_124M = {"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50257}
+GPT2_350M = {"layers": 24, "width": 1024, "heads": 16, "context": 1024, "vocabulary": 50257}
+BERT_LARGE = {"layers": 24, "width": 1024, "heads": 16, "hidden": 4096, "context": 128, "vocabulary": 30522, "classes": 2}
 MLP_WIDTHS = (784, 2048, 2048, 10)
 ALIGNMENT = 4096
 INLINE_BYTES = 256  # smaller tensors stay in the model's file
@@ -90,7 +93,8 @@ def strip(source, name):
     proto = onnx.load(source)
     for node in proto.graph.node:
         node.ClearField("doc_string")
-    large = [t for t in proto.graph.initializer if len(t.raw_data) > INLINE_BYTES]
+    kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL)
+    large = [t for t in proto.graph.initializer if len(t.raw_data) > INLINE_BYTES and t.data_type in kinds]
     tensors = [describe(onnx.numpy_helper.to_array(t), t.name) for t in large]
     for tensor, (offset, length) in zip(large, offsets(tensors)):
         assert len(tensor.raw_data) == length, tensor.name
@@ -105,7 +109,7 @@ def strip(source, name):
         file.write('{"tensors": [\n' + lines + "\n]}\n")
 
 
-def write():
+def write(names):
     import tempfile
 
     import torch
@@ -115,14 +119,24 @@ def write():
     import export
     import modules
 
-    torch.manual_seed(1)
-    context, vocabulary = GPT2_124M["context"], GPT2_124M["vocabulary"]
+    def gpt(sizes):
+        tokens = torch.randint(sizes["vocabulary"], (1, sizes["context"]))
+        return modules.GptChar(**sizes), {"tokens": tokens}, tokens
+
+    def bert(sizes):
+        tokens = torch.randint(sizes["vocabulary"], (2, sizes["context"]))
+        return modules.BertTiny(**sizes), {"tokens": tokens}, torch.randint(sizes["classes"], (2,))
+
     workloads = {
-        "gpt2-124m": (modules.GptChar(**GPT2_124M), {"tokens": torch.randint(vocabulary, (1, context))}, torch.randint(vocabulary, (1, context))),
-        "mlp": (modules.Mlp(MLP_WIDTHS), {"x": torch.rand(2, MLP_WIDTHS[0])}, torch.randint(MLP_WIDTHS[-1], (2,))),
-    }  # fmt: skip
+        "gpt2-124m": lambda: gpt(GPT2_124M),
+        "gpt2-350m": lambda: gpt(GPT2_350M),
+        "bert-large": lambda: bert(BERT_LARGE),
+        "mlp": lambda: (modules.Mlp(MLP_WIDTHS), {"x": torch.rand(2, MLP_WIDTHS[0])}, torch.randint(MLP_WIDTHS[-1], (2,))),
+    }
     os.makedirs(TWINS, exist_ok=True)
-    for name, (model, inputs, labels) in workloads.items():
+    for name in names or workloads:
+        torch.manual_seed(1)
+        model, inputs, labels = workloads[name]()
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.onnx")
             export.export_onnx(model, inputs, labels, path, opset=17)
@@ -130,8 +144,8 @@ def write():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["write"]:
-        write()
+    if sys.argv[1:2] == ["write"]:
+        write(sys.argv[2:])
     elif len(sys.argv) == 4 and sys.argv[1] == "fill":
         print(fill(sys.argv[2], sys.argv[3]))
     else:

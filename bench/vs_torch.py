@@ -2,7 +2,7 @@
 """Times one training step here and in PyTorch, interleaved, and prints PyTorch's time over ours.
 
     /usr/bin/python3 bench/vs_torch.py [--models gpt-char,mlp] [--blocks 24] [--tune] [--json]
-    python3 bench/vs_torch.py --device cuda [--precision bf16] [--blocks 8]
+    python3 bench/vs_torch.py --device cuda [--precision bf16] [--blocks 8] [--models gpt2-124m@64,resnet50]
 
     gpt-char f32 2 threads: 1.34x [1.30, 1.38]
 
@@ -21,8 +21,11 @@ tries those of TORCH_SETTINGS first and compares with the fastest. Debian's PyTo
 installed; with the reference BLAS it is 15 to 35 times slower and the comparison would mean nothing, so that is an error.
 
 With --device cuda both sides compute on the GPU: PyTorch with its batch there already, waiting for the device at both ends of a
-leg, in f32 without TF32 or under bfloat16 autocast; eager, and torch.compile where
-it is (PyTorch 2). gpt2-124m (batch 4) joins the workloads, and models come from bench/twins.py: PyTorch needs no exporter.
+leg, in f32 without TF32 or under bfloat16 autocast; eager, and where it is (PyTorch 2) torch.compile as it is and with max-autotune, all as
+bench/peer.py sets them up. NAME@N is a workload with batch N. gpt2-124m is timed with batches of 64, 16 and 4, gpt2-350m, bert-large and
+resnet50 join it, and models come from bench/twins.py: PyTorch needs no exporter. Before a workload is timed both sides compute its first loss
+with the same weights and batch; where they differ by more than bench/figures.py allows, that is an error. Beside the ratio a row tells of each
+side items (tokens, images, samples) a second, MFU, the share of what `gradloom plan --roofline` expects, peak bytes and launches a step.
 """
 
 import argparse
@@ -36,6 +39,7 @@ import sys
 import tempfile
 import time
 
+import figures
 import twins
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -43,9 +47,14 @@ MLP_WIDTHS = twins.MLP_WIDTHS
 BERT_BASE = {"layers": 12, "width": 768, "heads": 12, "hidden": 3072, "context": 128, "vocabulary": 30522, "classes": 2}
 WORKLOADS = {
     "gpt-char": {"batch": 8}, "mlp": {"batch": 256}, "gpt2-124m": {"batch": 4}, "bert-base": {"batch": 8}, "resnet50": {"batch": 8},
+    "gpt2-350m": {"batch": 16}, "bert-large": {"batch": 64},
 }  # fmt: skip
+DECODERS = {"gpt2-124m": twins.GPT2_124M, "gpt2-350m": twins.GPT2_350M,
+            "gpt-char": {"layers": 4, "width": 128, "heads": 4, "context": 64, "vocabulary": 256}}  # fmt: skip
+ENCODERS = {"bert-base": BERT_BASE, "bert-large": twins.BERT_LARGE}
 EXPORTED = ("mlp", "bert-base", "resnet50")  # when they are needed, by the PyTorch of this Python
-DEFAULT_MODELS = {"cpu": "gpt-char,mlp", "cuda": "gpt-char,mlp,gpt2-124m"}
+DEFAULT_MODELS = {"cpu": "gpt-char,mlp",
+                  "cuda": "gpt-char,mlp,gpt2-124m@64,gpt2-124m@16,gpt2-124m@4,gpt2-350m@16,bert-large@64,resnet50@256"}  # fmt: skip
 ANSWER_TIMEOUT_S = 300
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_TOP_PAD_": "67108864"}
@@ -76,15 +85,25 @@ def make_workload(name, batch):
     torch.manual_seed(1)
     if name == "mlp":
         return modules.Mlp(MLP_WIDTHS), torch.rand(batch, MLP_WIDTHS[0]), torch.randint(MLP_WIDTHS[-1], (batch,))
-    if name == "bert-base":
-        tokens = torch.randint(BERT_BASE["vocabulary"], (batch, BERT_BASE["context"]))
-        return modules.BertTiny(**BERT_BASE), tokens, torch.randint(BERT_BASE["classes"], (batch,))
+    if name in ENCODERS:
+        sizes = ENCODERS[name]
+        tokens = torch.randint(sizes["vocabulary"], (batch, sizes["context"]))
+        return modules.BertTiny(**sizes), tokens, torch.randint(sizes["classes"], (batch,))
     if name == "resnet50":
         return make_resnet50(modules), torch.rand(batch, 3, 224, 224), torch.randint(1000, (batch,))
-    if name == "gpt2-124m":
-        shape, vocabulary = (batch, twins.GPT2_124M["context"]), twins.GPT2_124M["vocabulary"]
-        return modules.GptChar(**twins.GPT2_124M), torch.randint(vocabulary, shape), torch.randint(vocabulary, shape)
-    return modules.GptChar(), torch.randint(256, (batch, 64)), torch.randint(256, (batch, 64))
+    sizes = DECODERS[name]
+    shape, vocabulary = (batch, sizes["context"]), sizes["vocabulary"]
+    return modules.GptChar(**sizes), torch.randint(vocabulary, shape), torch.randint(vocabulary, shape)
+
+
+def input_name(name):
+    return "tokens" if name in ENCODERS or name in DECODERS else "x"
+
+
+def split_name(workload):
+    """A workload's name and batch: "gpt2-124m@64", or the name alone with the batch that it has."""
+    name, _, batch = workload.partition("@")
+    return name, int(batch) if batch else WORKLOADS.get(name, {}).get("batch")
 
 
 def make_resnet50(modules):
@@ -134,9 +153,26 @@ def report_torch():
     print(json.dumps({"version": torch.__version__, "cuda": cuda, "compile": hasattr(torch, "compile"), "gpu": name, "networks": networks}))
 
 
+def peer_worker(workload, options):
+    """The PyTorch side by bench/peer.py, or, with --gate, its first loss."""
+    import peer
+
+    name, batch = split_name(workload)
+    model, *inputs = make_workload(name, batch)
+    if options.gate:
+        return peer.write_gate(model, inputs, input_name(name), options)
+    if name in DECODERS:
+        peer.pad_vocabulary(model, DECODERS[name]["vocabulary"])
+    side = peer.Peer(model, inputs, load_modules(), options)
+    for line in sys.stdin:
+        print(json.dumps(side.run(int(line))), flush=True)
+
+
 def torch_worker(name, options):
     import torch
 
+    if options.peer:
+        return peer_worker(name, options)
     cuda = options.device == "cuda"
     if not cuda and not has_fast_blas():
         sys.exit("PyTorch runs on the reference BLAS: install libopenblas0-openmp or libopenblas0-pthread")
@@ -196,7 +232,7 @@ def export_workload(name, path):
     import export
 
     model, inputs, labels = make_workload(name, WORKLOADS[name]["batch"])
-    export.export_onnx(model, {"tokens" if name == "bert-base" else "x": inputs}, labels, path, opset=17)
+    export.export_onnx(model, {input_name(name): inputs}, labels, path, opset=17)
 
 
 # ---- the driver --------------------------------------------------------------------------------------------------------
@@ -211,6 +247,7 @@ class Side:
 
     def __init__(self, name, command, environment):
         self.name = name
+        self.facts = {}  # what it told beside times
         self.errors = tempfile.TemporaryFile()
         try:
             self.process = subprocess.Popen(
@@ -251,6 +288,7 @@ class Side:
                 answer = json.loads(line)
             except ValueError:
                 raise self.failure(f"unexpected output {line[:80]!r}") from None
+            self.facts.update(answer)
             if "paced" in answer:
                 if answer["paced"] != steps:
                     raise self.failure(f"ran {answer['paced']} steps instead of {steps}")
@@ -342,7 +380,7 @@ def fastest_settings(command, threads):
 
 def worker_command(options, variant="eager"):
     return [sys.executable, os.path.abspath(__file__), "--threads", str(options.threads), "--device", options.device,
-            "--precision", options.precision, "--variant", variant]  # fmt: skip
+            "--precision", options.precision, "--variant", variant] + (["--peer"] if options.peer else [])  # fmt: skip
 
 
 def ask_torch(options):
@@ -361,14 +399,106 @@ def variants_of(options):
     if not report["cuda"]:
         raise BenchError(f"PyTorch {report['version']} has no GPU")
     print(f"PyTorch {report['version']} on {report['gpu']}", file=sys.stderr)
-    return ["eager", "compile"] if report["compile"] else ["eager"]
+    options.on = options.on or figures.card_of(report["gpu"])
+    return ["eager", "compile", "max-autotune"] if report["compile"] else ["eager"]
+
+
+def last_line(text):
+    return (text.decode(errors="replace").strip().splitlines() or ["failed"])[-1]
+
+
+def run_once(command, what, environment=None):
+    """The standard output of a command that has to succeed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    if done.returncode:
+        raise BenchError(f"{what}: {last_line(done.stderr)}")
+    return done.stdout.decode()
+
+
+def our_job(options, model, batch):
+    return [options.gradloom, "train", model, "--loss", "ce:logits,labels", "--dim", f"batch={batch}", "--optimizer", "adamw{lr=1e-3}",
+            "--threads", str(options.threads), "--passes", options.passes, "--json",
+            "--device", "cuda:0" if options.device == "cuda" else "cpu", "--precision", options.precision]  # fmt: skip
+
+
+def pass_gate(workload, model, options, folder):
+    """Both sides' first losses with the same weights and batch; what they say, or an error."""
+    name, batch = split_name(workload)
+    theirs = run_once(worker_command(options) + ["--worker", workload, "--gate", folder], workload)
+    given = ["--load-params", os.path.join(folder, "params.npz"), "--data", "npz:" + os.path.join(folder, "batch.npz"), "--steps", "1"]
+    ours = [json.loads(line) for line in run_once(our_job(options, model, batch) + given, workload).splitlines()]
+    loss = next(row["loss"] for row in ours if "loss" in row)
+    passed, why = figures.gate(loss, json.loads(theirs.splitlines()[-1])["loss"], options.precision, name in ENCODERS)
+    if not passed:
+        raise BenchError(f"{workload}: {why}")
+    return why
+
+
+def planned(model, batch, options):
+    """What our side plans: kernels and peak of a step, and with a card their FLOPs and the time that is expected of them there."""
+    device = "cuda:0" if options.device == "cuda" or options.on else "cpu"
+    command = [options.gradloom, "plan", model, "--loss", "ce:logits,labels", "--dim", f"batch={batch}", "--optimizer", "adamw{lr=1e-3}",
+               "--device", device, "--precision", options.precision, "--passes", options.passes, "--json"]  # fmt: skip
+    plan = json.loads(run_once(command, "plan"))
+    return {**plan, **(json.loads(run_once(command + ["--roofline", "--on", options.on], "plan"))["roofline"] if options.on else {})}
+
+
+def twin_or_model(name, options, folder):
+    """The file of a workload: its twin, the model of the tests, or what this Python's PyTorch exports."""
+    path = os.path.join(folder, name + ".onnx")
+    if os.path.exists(os.path.join(twins.TWINS, name + ".json")):
+        return path if os.path.exists(path) else twins.fill(name, folder)
+    if name == "gpt-char":
+        return os.path.join(ROOT, "tests", "models", name, "model.onnx")
+    if not os.path.exists(path):
+        run_once(worker_command(options) + ["--worker", name, "--export", path], f"{name}: export failed")
+    return path
+
+
+def side_figures(workload, step_ns, facts, expected, options):
+    name, batch = split_name(workload)
+    sizes = DECODERS.get(name) or ENCODERS.get(name)
+    flops = figures.transformer_flops(sizes, batch) if sizes else expected.get("flops")
+    items = batch * (sizes["context"] if sizes else 1)
+    told = figures.figures(step_ns, items, flops, options.on, options.precision, expected.get("expected_ns"))
+    return {**told, **{key: facts.get(key) for key in ("peak_bytes", "launches")}}
+
+
+def bench_peer(workload, variant, options, folder):
+    """A workload against PyTorch at its best (bench/peer.py)."""
+    name, batch = split_name(workload)
+    model = twin_or_model(name, options, folder)
+    gate = pass_gate(workload, model, options, folder)
+    expected = planned(model, batch, options)
+    environment = torch_environment(options.threads, TORCH_SETTINGS[0])
+    our_environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
+    command = our_job(options, model, batch) + ["--data", "synthetic", "--steps", "100000000", "--paced"]
+    pairs = []
+    for launch in range(options.launches):
+        sides = []
+        try:
+            sides.append(Side("gradloom", command, our_environment))
+            sides.append(Side("torch", worker_command(options, variant) + ["--worker", workload], environment))
+            blocks = options.blocks * (launch + 1) // options.launches - len(pairs)
+            pairs += time_blocks(*sides, blocks, options.leg)
+        finally:
+            for side in sides:
+                side.close()
+    result = summarize(pairs)
+    theirs = sides[1].facts
+    ours = {"peak_bytes": expected["plan_peak_bytes"], "launches": expected["kernels_per_step"]}
+    peer = {key: theirs.get(key) for key in ("attention", "optimizer", "layout")}
+    return {"gate": gate, "peer": peer, **result, "ours": side_figures(workload, result["ours_step_ns"], ours, expected, options),
+            "theirs": side_figures(workload, result["torch_step_ns"], theirs, expected, options)}  # fmt: skip
 
 
 def bench(name, variant, options, folder):
+    if options.peer and split_name(name)[0] in WORKLOADS:
+        return bench_peer(name, variant, options, folder)
     environment = torch_environment(options.threads, PASSIVE)
     worker = worker_command(options, variant)
     model = os.path.join(ROOT, "tests", "models", name, "model.onnx")
-    if name == "gpt2-124m" or (name == "mlp" and options.device != "cpu"):
+    if name == "gpt2-124m":
         model = os.path.join(folder, name + ".onnx")
         if not os.path.exists(model):
             twins.fill(name, folder)
@@ -405,7 +535,7 @@ def bench(name, variant, options, folder):
 
 
 def label(name, variant, options):
-    if options.device == "cpu":
+    if options.device == "cpu" and not options.peer:
         return f"{name} {options.precision} {options.threads} threads"
     return f"{name} {options.precision} {options.device} {variant}"
 
@@ -426,8 +556,12 @@ def main():
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--export", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--report", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--variant", choices=("eager", "compile"), default="eager", help=argparse.SUPPRESS)
+    parser.add_argument("--variant", choices=("eager", "compile", "max-autotune"), default="eager", help=argparse.SUPPRESS)
+    parser.add_argument("--gate", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--peer", action="store_true", help="PyTorch as bench/peer.py sets it up, on the CPU too (on a GPU it always is)")
+    parser.add_argument("--on", default="", help="the card of `gradloom plan --roofline`, for the share of the limit (default: by the GPU's name)")
     options = parser.parse_args()
+    options.peer = options.peer or options.device == "cuda"
     if options.report:
         return report_torch()
     if options.export:
@@ -435,14 +569,14 @@ def main():
     if options.worker:
         return torch_worker(options.worker, options)
     names = (options.models or DEFAULT_MODELS[options.device]).split(",")
-    if any(name not in WORKLOADS for name in names):
+    if any(split_name(name)[0] not in WORKLOADS for name in names):
         try:
             networks = ask_torch(options)["networks"]
         except BenchError as error:
             print(f"vs_torch: {error}", file=sys.stderr)
             return 1
         names = [each for name in names for each in (networks if name == "zoo" else [name])]
-        unknown = [name for name in names if name not in WORKLOADS and name not in networks]
+        unknown = [name for name in names if split_name(name)[0] not in WORKLOADS and name not in networks]
         if unknown:
             parser.error(f"no workload '{unknown[0]}'")
     if not 1 <= options.launches <= options.blocks or options.threads < 1 or options.leg <= 0:
@@ -463,12 +597,14 @@ def main():
                 continue
             if options.json:
                 row = {"model": name, "precision": options.precision, "threads": options.threads, **result}
-                if options.device != "cpu":
+                if options.peer:
                     row.update(device=options.device, variant=variant)
                 print(json.dumps(row), flush=True)
             else:
                 print(f"{label(name, variant, options)}: {result['ratio']:.2f}x "
                       f"[{result['low']:.2f}, {result['high']:.2f}]", flush=True)  # fmt: skip
+                for side in ("ours", "theirs") if "ours" in result else ():
+                    print(f"  {side}: {figures.describe(result[side])}", flush=True)
     return 1 if failed else 0
 
 
