@@ -40,6 +40,7 @@ void Controller::read_remote() {
   RemoteView& view = *state_.remote;
   const RemoteSession::State now = remote_->state();
   view.fraction = now.fraction;
+  view.awaited = now.states == 0 && !now.session_there.empty() && now.fraction >= 1;
   if (now.states > remote_states_) {
     const bool first = remote_states_ == 0;
     remote_states_ = now.states;

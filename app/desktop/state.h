@@ -138,6 +138,7 @@ struct RemoteView {
   std::string address;   // ssh://..
   double fraction = 0;   // of what arrives now
   bool arrived = false;  // a whole state of the session is here
+  bool awaited = false;  // the far end answers, and has no session there yet
   std::string problem;   // why the connection is gone; empty: it stands
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
@@ -88,7 +89,11 @@ void drop_target(float width) {
 }
 
 void draw_offers(Ui& ui, float width) {
-  if (ui.state().opening || ui.state().remote)
+  const std::optional<RemoteView>& remote = ui.state().remote;
+  if (remote && remote->awaited)
+    muted("There is no session at " + escaped(remote->address) +
+          " yet: it is shown as soon as a run begins it.");
+  else if (ui.state().opening || remote)
     text("Reading\u2026", palette().text_dim);
   else if (button("welcome.open", "Open a model, session or recipe\u2026", ButtonKind::kPrimary,
                   key_label("file.open"), width))

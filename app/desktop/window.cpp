@@ -331,6 +331,8 @@ void Window::draw_status() {
             r.kind == RunKind::train ? fmt::format("running, step {} of {}", r.step, r.planned_steps)
                                      : std::string(words_of(r.kind).doing) + "\u2026",
             p.accent};
+  else if (s.remote && s.remote->awaited)
+    last = {"status.busy", "waiting for a session at the far end\u2026", p.accent};
   else if (s.remote && !s.remote->arrived && s.remote->problem.empty())
     last = {"status.busy", fmt::format("reading the far end, {}\u2026", percent_text(s.remote->fraction)),
             p.accent};

@@ -236,6 +236,24 @@ TEST_F(RemoteWindow, ShowsASessionOfAnotherMachineAndRunsThere) {
       << "the run is of the far end";
 }
 
+TEST_F(RemoteWindow, ASessionThatIsNotThereYetIsWaitedFor) {
+  std::filesystem::copy_file(GRADLOOM_SOURCE_DIR "/tests/models/mlp/model.onnx", file("far/model.onnx"));
+  std::jthread later([&] {  // once the window has said that it waits
+    while (!std::filesystem::exists(file("waits.png")))
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const std::string train =
+        "cd " + file("far") +
+        " && " GRADLOOM_COMMAND
+        " train model.onnx --dim batch=8 --loss ce:logits,labels --steps 2 --session s.db > /dev/null";
+    EXPECT_EQ(std::system(train.c_str()), 0);
+  });
+  const int code = open("ssh://far/~/s.db",
+                        "wait until status.busy \"waiting for a session at the far end*\"\nscreenshot " +
+                            file("waits.png") + "\nwait until status.run \"run 1*\"\nwait idle\n");
+  if (!std::filesystem::exists(file("waits.png"))) std::ofstream(file("waits.png")) << "nothing";
+  EXPECT_EQ(code, 0) << error_;
+}
+
 TEST_F(RemoteWindow, EveryWindowHasAFolderOfItsOwn) {
   const RemoteAddress address{.user = "", .host = "far", .path = "/s.db"};
   std::string taken;
