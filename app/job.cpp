@@ -244,6 +244,18 @@ Result<std::shared_ptr<const JobPlan>> in_memory(std::shared_ptr<const Prepared>
   return std::shared_ptr<const JobPlan>(std::move(plan));
 }
 
+// Where a rank's steps run: "cuda" and "hip" name no device, so that each rank of a machine takes its own, the one of its number among
+// them; where the machine, or what its launcher shows of it, has one device, that is everybody's.
+std::string device_of_rank(const std::string& device) {
+  const World* const world = World::current();
+  if (world == nullptr || (device != "cuda" && device != "hip")) return device;
+  const std::vector<DeviceInfo> devices = list_devices();
+  const auto count = std::count_if(devices.begin(), devices.end(), [&](const DeviceInfo& info) {
+    return info.available && info.id.starts_with(device + ":");
+  });
+  return device + ":" + std::to_string(count == 1 ? 0 : world->local_rank());
+}
+
 Result<std::int64_t> own_rank(std::int64_t ranks) {
   if (ranks == 1) return 0;
   const World* const world = World::current();
@@ -264,7 +276,7 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   const Recipe& recipe = job->recipe_;
   job->optimizer_ = TRY(parse_optimizer(recipe.optimizer));
   job->schedule_ = TRY(parse_schedule(recipe.schedule));
-  job->device_ = TRY(open_device(recipe.device));
+  job->device_ = TRY(open_device(device_of_rank(recipe.device)));
   job->device_->set_strict_libraries(recipe.strict_libraries);
   job->own_ = job->used_ = TRY(in_memory(std::move(prepared), *job->device_, nullptr));
   if (recipe.search > 1) TRY(job->choose_algorithms(known));

@@ -157,7 +157,9 @@ Status check_same_on_all_ranks(const Job& job) {
   const std::string order = r.optimizer + " " + r.schedule + " " + std::to_string(r.steps) + " " +
                             std::to_string(r.epochs) + " " + std::to_string(r.shuffle) + " " + r.profile +
                             " " + std::to_string(r.seed) + " " + std::to_string(job.first_batch(1));
-  const std::string plan = keeps_states_apart(job) ? recipe_json(r) : job.compiled().plan.hash;
+  Recipe planned = r;  // where one device of a kind is as good as another
+  planned.device.resize(std::min(r.device.find(':'), r.device.size()));
+  const std::string plan = keeps_states_apart(job) ? recipe_json(planned) : job.compiled().plan.hash;
   for (const auto& [what, text] :
        {std::pair<const char*, std::string>{"has another model", r.model_hash},
         {"has another plan (another recipe, version or kind of processor)", plan},

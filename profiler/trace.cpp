@@ -100,8 +100,8 @@ const char* activity_name(Activity::Kind kind) {
 }
 
 std::string stream_name(std::int32_t stream) {
-  constexpr const char* kUses[] = {" (compute)", " (upload)",
-                                   " (download)"};  // the streams of engine/device/gpu/plugin.h
+  constexpr const char* kUses[] = {" (compute)", " (upload)", " (download)",
+                                   " (exchange)"};  // the streams of engine/device/gpu/plugin.h
   if (stream < 0) return "CPU launches";
   return "stream " + std::to_string(stream) +
          (static_cast<std::size_t>(stream) < std::size(kUses) ? kUses[stream] : "");

@@ -76,7 +76,9 @@ std::string rules_syntax() { return "FILE | rule NAME { PATTERN -> REPLACEMENT w
 std::string passes_syntax() {
   return "default | none | name,name{option=value} | default,-name | default,name{except=SITE|@FINGERPRINT} (or only=)";
 }
-std::string device_syntax() { return "cpu | cuda:N | hip:N | host-gpu (see gradloom devices)"; }
+std::string device_syntax() {
+  return "cpu | cuda:N | hip:N | host-gpu (see gradloom devices; cuda is cuda:0, of several ranks the one of LOCAL_RANK)";
+}
 
 std::string planner_syntax() {
   std::vector<std::string> names;

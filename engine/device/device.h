@@ -40,7 +40,8 @@ struct DeviceState {
 };
 
 enum class Memory : std::uint8_t { device, pinned };
-enum class Queue : std::uint8_t { compute, upload, download };  // by the numbers of engine/plan/streams.h
+// By the numbers of engine/plan/streams.h.
+enum class Queue : std::uint8_t { compute, upload, download, exchange };
 
 // What computed a kernel when it was launched last, of those that a library of the device has.
 struct Implementation {
@@ -58,6 +59,8 @@ class PreparedKernel {
   virtual const std::string& name() const = 0;
   virtual std::size_t workspace_bytes() const = 0;
   virtual Implementations implementations() const { return {}; }  // the CPU's names say it
+  // The host exchanges with other ranks (World) while the device runs it: until the work is done nobody else may.
+  virtual bool host_meets_ranks() const { return false; }
 };
 
 struct KernelRequest {
@@ -130,7 +133,7 @@ class Device {
   virtual Status note(Event, Queue) { return {}; }
   virtual Status wait_for(Event, Queue) { return {}; }
   virtual Result<Fence> fence() = 0;  // after all work queued so far on the compute queue
-  // The host waits; when it was reached, monotonic ns. Errors of earlier work.
+  // The host waits; when it was reached, monotonic ns. Errors of earlier work, and of exchanges with other ranks in it.
   virtual Result<std::int64_t> wait(Fence fence) = 0;
   // The launches that `work` makes on the compute queue, not run; null when the device records nothing (CPU).
   virtual Result<std::unique_ptr<Recording>> record(const std::function<Status()>& work) = 0;
@@ -152,6 +155,12 @@ class Device {
   // Known from other runs; those of other problems do no harm.
   virtual Status set_algorithms(const Algorithms&) { return {}; }
   virtual Result<Algorithms> algorithms() { return Algorithms{}; }  // that tune found or confirmed
+
+  // launch() of a kernel that exchanges with other ranks, on a queue of its own.
+  virtual Status launch_exchange(const PreparedKernel& kernel, const Operands& operands,
+                                 std::int32_t plan_step) {
+    return launch(kernel, operands, plan_step);
+  }
 
   // Copies that have happened when they return.
   Status upload(void* target, const void* source, std::size_t bytes);

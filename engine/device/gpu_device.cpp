@@ -7,11 +7,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 
 #include "engine/base/text.h"
+#include "engine/device/host_calls.h"
 #include "engine/device/kernel_cache.h"
 #include "kernels/gpu/program_source.h"
 #include "kernels/launcher.h"
@@ -33,6 +36,10 @@ class GpuPrepared final : public PreparedKernel {
   Implementations implementations() const override { return implementations_; }
   const Kernel& kernel() const { return kernel_; }
   const std::string& node() const { return node_; }
+  // What the host does instead of it; null: nothing.
+  HostCall* host_call() const { return host_call_.get(); }
+  void set_host_call(std::unique_ptr<HostCall> call) { host_call_ = std::move(call); }
+  bool host_meets_ranks() const override { return host_call_ != nullptr && host_call_->work().meets_ranks; }
   // What a launch tells, one after the other from 0, and that it told no more than `count`.
   void tell(std::size_t number, const char* kernel, const GpuImplementation& told) const {
     if (number < implementations_.size()) {
@@ -49,6 +56,7 @@ class GpuPrepared final : public PreparedKernel {
  private:
   Kernel kernel_;
   std::string node_;
+  std::unique_ptr<HostCall> host_call_;
   mutable Implementations implementations_;
 };
 
@@ -131,7 +139,7 @@ class GpuDevice final : public Device {
 
   Result<std::vector<std::unique_ptr<PreparedKernel>>> prepare(
       const std::vector<KernelRequest>& requests) override {
-    std::vector<std::unique_ptr<PreparedKernel>> prepared;
+    std::vector<std::unique_ptr<GpuPrepared>> prepared;
     std::vector<std::pair<const kernels::EwProgram*, kernels::gpu::GeneratedKernel>> wanted;
     for (const KernelRequest& r : requests) {
       const std::string where = "node '" + escaped(r.node) + "'";
@@ -143,14 +151,20 @@ class GpuDevice final : public Device {
       for (const auto& program : kernel->programs)
         wanted.emplace_back(program.get(), kernels::gpu::generate(*program));
       prepared.push_back(std::make_unique<GpuPrepared>(std::move(kernel).value(), r.node));
+      if (auto work = TRY(host_work(*r.op, types)))
+        prepared.back()->set_host_call(
+            std::make_unique<HostCall>(host_calls_, std::move(*work), prepared.back()->name()));
     }
     TRY(compile(wanted));
-    return prepared;
+    TRY(give_host_memory(prepared));
+    return std::vector<std::unique_ptr<PreparedKernel>>(std::make_move_iterator(prepared.begin()),
+                                                        std::make_move_iterator(prepared.end()));
   }
 
   Status launch(const PreparedKernel& kernel, const Operands& o, std::int32_t plan_step) override {
     const auto& prepared = static_cast<const GpuPrepared&>(kernel);
     const Kernel& k = prepared.kernel();
+    if (prepared.host_call() != nullptr) return call_host(prepared, o, plan_step, GPU_COMPUTE);
     TRY(check(api_.mark(context_, plan_step, k.name.c_str()), k.name));
     launching_ = &prepared;
     told_ = 0;
@@ -162,6 +176,12 @@ class GpuDevice final : public Device {
       return Error{Errc::device, info_.id + ": node '" + escaped(prepared.node()) + "' (" + k.name +
                                      "): " + refused + " (an error with --strict-libraries on)"};
     return check(status, k.name);
+  }
+
+  Status launch_exchange(const PreparedKernel& kernel, const Operands& o, std::int32_t plan_step) override {
+    const auto& prepared = static_cast<const GpuPrepared&>(kernel);
+    CHECK(prepared.host_call() != nullptr, "a kernel of the device beside its compute queue");
+    return call_host(prepared, o, plan_step, GPU_EXCHANGE);
   }
 
   void set_strict_libraries(bool strict) override { strict_ = strict; }
@@ -245,6 +265,7 @@ class GpuDevice final : public Device {
       TRY(check(api_.synchronize_event(context_, event), "waiting for the device"));
       reached_ns_[event] = time_of(fence, late);
     }
+    TRY(host_calls_.take_failure());
     return reached_ns_[event];
   }
 
@@ -263,6 +284,7 @@ class GpuDevice final : public Device {
   Result<bool> trace(bool on) override {
     const GpuStatus status = api_.set_trace(context_, on ? GPU_TRACE_KERNELS : GPU_TRACE_OFF);
     if (status == GPU_DEVICE_LOST) return check(status, "switching the trace").error();
+    host_calls_.trace(on && status == GPU_OK);
     if (status == GPU_OK) return true;
     why_no_trace_ = escaped(api_.message(context_));
     return false;
@@ -275,8 +297,8 @@ class GpuDevice final : public Device {
   }
 
   Result<std::vector<Activity>> collect_trace() override {
-    std::vector<Activity> result;
     std::vector<GpuActivity> rows(4096);
+    std::vector<Activity> result;
     for (;;) {
       std::int32_t count = 0;
       TRY(check(api_.read_trace(context_, 1, rows.data(), static_cast<std::int32_t>(rows.size()), &count),
@@ -288,7 +310,10 @@ class GpuDevice final : public Device {
         result.push_back({kind, r.plan_step, r.stream, r.start_ns, r.end_ns, r.bytes,
                           std::string(r.name, strnlen(r.name, sizeof r.name))});
       }
-      if (count < static_cast<std::int32_t>(rows.size())) return result;
+      if (count == static_cast<std::int32_t>(rows.size())) continue;
+      const std::vector<Activity> of_host = host_calls_.take_activities();
+      result.insert(result.end(), of_host.begin(), of_host.end());
+      return result;
     }
   }
 
@@ -326,10 +351,36 @@ class GpuDevice final : public Device {
     bool pinned;
   };
 
+  static constexpr std::string_view kThroughHost = "through pinned memory of the host, which exchanges";
+
+  Status call_host(const GpuPrepared& prepared, const Operands& o, std::int32_t plan_step,
+                   std::int32_t stream) {
+    TRY(check(api_.mark(context_, plan_step, prepared.name().c_str()), prepared.name()));
+    GpuImplementation told{};
+    kThroughHost.copy(told.detail, sizeof told.detail - 1);
+    prepared.tell(0, prepared.name().c_str(), told);
+    return check(prepared.host_call()->queue(api_, context_, stream, o, plan_step), prepared.name());
+  }
+
+  // One block for all kernels of a plan, which goes with the last of them.
+  Status give_host_memory(const std::vector<std::unique_ptr<GpuPrepared>>& prepared) {
+    std::int64_t bytes = 0;
+    for (const auto& kernel : prepared)
+      if (kernel->host_call() != nullptr) bytes = std::max(bytes, kernel->host_call()->work().bytes);
+    if (bytes == 0) return {};
+    const std::shared_ptr<std::byte> memory(
+        static_cast<std::byte*>(TRY(allocate(static_cast<std::size_t>(bytes), Memory::pinned))),
+        [this](std::byte* block) { release(block); });
+    for (const auto& kernel : prepared)
+      if (kernel->host_call() != nullptr) kernel->host_call()->set_memory(memory);
+    return {};
+  }
+
   static std::int32_t stream_of(Queue queue) { return static_cast<std::int32_t>(queue); }
   static_assert(GPU_COMPUTE == static_cast<int>(Queue::compute) &&
                 GPU_UPLOAD == static_cast<int>(Queue::upload) &&
-                GPU_DOWNLOAD == static_cast<int>(Queue::download));
+                GPU_DOWNLOAD == static_cast<int>(Queue::download) &&
+                GPU_EXCHANGE == static_cast<int>(Queue::exchange));
   std::int32_t next_event() {
     return static_cast<std::int32_t>(kFences + next_order_++ % (GPU_EVENTS - kFences));
   }
@@ -435,6 +486,7 @@ class GpuDevice final : public Device {
   std::size_t told_ = 0;  // of its implementations
   std::string refused_;   // what a library did not do although it must
   bool strict_ = false;
+  HostCalls host_calls_;
   std::string why_no_trace_;
   std::map<void*, Block> live_;
   std::int64_t live_bytes_ = 0, peak_bytes_ = 0, pinned_bytes_ = 0;

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/exchanges.h"
 #include "engine/ops/transfers.h"
 #include "engine/plan/streams.h"
 
@@ -32,6 +33,7 @@ class StreamChecker {
     }
     if (!aside) return {};
     find_order();
+    TRY(check_exchanges());
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) touched_.push_back(touches_of(i));
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       if (plan_.steps[i].stream == kComputeStream) continue;
@@ -71,8 +73,12 @@ class StreamChecker {
     }
     const OpDef& op = *node(i).op;
     const bool out = copies_to_host(op), back = copies_from_host(op), aside = step.stream != kComputeStream;
-    if (aside && !out && !back) return fail(name(i) + " is no copy, and only copies run on that stream");
-    if (aside && (out ? step.stream != kDownloadStream : step.stream != kUploadStream))
+    const bool exchange = step.stream == kExchangeStream;
+    if (exchange && !begins_exchange(op))
+      return fail(name(i) + " begins no exchange between ranks, and only these run on that stream");
+    if (aside && !exchange && !out && !back)
+      return fail(name(i) + " is no copy, and only copies run on that stream");
+    if (aside && !exchange && (out ? step.stream != kDownloadStream : step.stream != kUploadStream))
       return fail(name(i) + " is on the stream of the other direction");
     for (const ValueId in : node(i).inputs)
       if (in_host(in) != (in != kNone && aside && back))
@@ -109,8 +115,23 @@ class StreamChecker {
     }
   }
 
+  // They come one after another.
+  Status check_exchanges() const {
+    std::size_t before = plan_.steps.size();  // the exchange before; none
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      if (!is_exchange(*node(i).op)) continue;
+      const std::int32_t stream = before < i ? plan_.steps[before].stream : plan_.steps[i].stream;
+      if (stream != plan_.steps[i].stream &&
+          before_[i][static_cast<std::size_t>(stream)] < static_cast<std::int64_t>(before))
+        return fail(name(i) + " does not wait for " + name(before) + ", and both exchange with other ranks");
+      before = i;
+    }
+    return {};
+  }
+
   std::vector<Touch> touches_of(std::size_t i) const {
     std::vector<Touch> touches;
+    if (waits_for_exchange(*node(i).op)) return touches;  // it names what has to stay, and touches none of it
     const auto add = [&](ValueId v, bool writes) {
       if (v == kNone || plan_.buffer_of[v] < 0) return;
       const Buffer& b = plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];

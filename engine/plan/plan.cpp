@@ -513,7 +513,7 @@ Result<Plan> with_choices(const Graph& graph, const PlanOptions& options, const 
     if (without.count(step.node) == 0) plan.steps.push_back(step);
   std::vector<NodeId> order = kernels.order;
   if (options.target == kernels::Target::gpu && !options.forward_outputs)
-    place_copies(graph, options.speeds, order, plan);
+    place_streams(graph, options.speeds, order, plan);
   if (options.forward_outputs) {
     plan.forward_outputs = *options.forward_outputs;
     plan.first_backward_step = static_cast<std::int32_t>(

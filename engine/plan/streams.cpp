@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/exchanges.h"
 #include "engine/ops/transfers.h"
 
 namespace gradloom {
@@ -266,13 +268,45 @@ class CopyPlacer {
   std::vector<std::size_t> now_at_;  // where each step stands after reorder
 };
 
+void place_exchanges(const Graph& graph, Plan& plan) {
+  std::map<ValueId, std::int32_t> begun;   // what each exchange under way makes -> its step
+  std::int32_t computed = -1, aside = -1;  // the latest step of the compute stream, and that of exchanges
+  bool micro = true;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    PlanStep& step = plan.steps[i];
+    const auto number = static_cast<std::int32_t>(i);
+    if (micro != step.micro) {  // nothing is under way between ranges
+      computed = aside = -1;
+      begun.clear();
+    }
+    micro = step.micro;
+    const Node& node = graph.nodes[step.node];
+    const auto wait_for = [&](std::int32_t other) {
+      const auto at = std::lower_bound(step.waits.begin(), step.waits.end(), other);
+      if (other >= 0 && (at == step.waits.end() || *at != other)) step.waits.insert(at, other);
+    };
+    if (begins_exchange(*node.op)) {
+      step.stream = kExchangeStream;
+      wait_for(computed);
+      aside = begun[node.outputs.back()] = number;
+    } else if (waits_for_exchange(*node.op)) {
+      const auto of = begun.find(node.inputs[0]);
+      if (of != begun.end()) wait_for(of->second);
+    } else if (may_run_on_host(*node.op)) {
+      wait_for(std::exchange(aside, -1));
+    }
+    if (step.stream == kComputeStream) computed = number;
+  }
+}
+
 }  // namespace
 
-void place_copies(const Graph& graph, const StepSpeeds& speeds, std::vector<NodeId>& order, Plan& plan) {
+void place_streams(const Graph& graph, const StepSpeeds& speeds, std::vector<NodeId>& order, Plan& plan) {
   const bool any = std::any_of(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& step) {
     return copies_to_host(*graph.nodes[step.node].op);
   });
   if (any) CopyPlacer(graph, speeds, order, plan).run();
+  place_exchanges(graph, plan);
 }
 
 std::vector<std::int32_t> last_busy_steps(const Plan& plan) {

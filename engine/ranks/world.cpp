@@ -90,10 +90,23 @@ Result<World*> World::join(const RankPlace& place, std::chrono::milliseconds lim
   }
   own_world() = std::make_unique<World>(transport, self, rank, size);
   own_world()->set_limit(limit);
+  own_world()->local_rank_ = place.local_rank;
   return own_world().get();
 }
 
 World* World::current() { return own_world().get(); }
+
+// In place, by the thread of the steps.
+template <class Exchanging>
+Status World::in_step(const Exchanging& exchanging) {
+  const std::lock_guard lock(of_steps_);
+  if (left_) return Error{Errc::interrupted, "this rank has ended"};
+  settle();
+  const std::int64_t start_ns = kernels::now_ns();
+  Status made = recorded(false, exchanging);
+  waited_ns_ += kernels::now_ns() - start_ns;
+  return made;
+}
 
 template <class Exchanging>
 Status World::recorded(bool background, const Exchanging& exchanging) {
@@ -131,6 +144,8 @@ void World::begin_reduce(DType type, std::vector<Piece> pieces, std::vector<int>
 }
 
 void World::begin(Exchange exchange) {
+  const std::lock_guard of_steps(of_steps_);
+  if (left_) return;
   {
     const std::lock_guard lock(mutex_);
     begun_.push_back(std::move(exchange));
@@ -176,11 +191,7 @@ void World::settle() {
 }
 
 Status World::mean(DType type, std::span<const Piece> pieces, void* workspace) {
-  settle();
-  const std::int64_t start_ns = kernels::now_ns();
-  Status made = recorded(false, [&] { return mean_now(type, pieces, workspace); });
-  waited_ns_ += kernels::now_ns() - start_ns;
-  return made;
+  return in_step([&] { return mean_now(type, pieces, workspace); });
 }
 
 std::vector<World::Exchanged> World::take_recorded() { return std::exchange(recorded_, {}); }
@@ -335,25 +346,15 @@ void World::receive_range(int from, DType type, std::span<const Piece> pieces, R
 
 Status World::reduce(DType type, std::span<const Piece> pieces, std::span<const int> owners,
                      void* workspace) {
-  settle();
-  const std::int64_t start_ns = kernels::now_ns();
-  Status made = recorded(false, [&] { return reduce_now(type, pieces, owners, workspace); });
-  waited_ns_ += kernels::now_ns() - start_ns;
-  return made;
+  return in_step([&] { return reduce_now(type, pieces, owners, workspace); });
 }
 
 Status World::adasum(DType type, std::span<const Piece> pieces, void* workspace) {
-  settle();
-  const std::int64_t start_ns = kernels::now_ns();
-  Status made = recorded(false, [&] { return adasum_now(type, pieces, workspace); });
-  waited_ns_ += kernels::now_ns() - start_ns;
-  return made;
+  return in_step([&] { return adasum_now(type, pieces, workspace); });
 }
 
 Status World::share(std::span<const Block> blocks) {
-  settle();
-  const std::int64_t start_ns = kernels::now_ns();
-  Status shared = recorded(false, [&] {
+  return in_step([&] {
     for (const Block& block : blocks)
       for (int peer = 0; peer < size_; ++peer) {
         if (peer == rank_) continue;
@@ -362,8 +363,6 @@ Status World::share(std::span<const Block> blocks) {
       }
     return wait();
   });
-  waited_ns_ += kernels::now_ns() - start_ns;
-  return shared;
 }
 
 Status World::share_between(const Block& block, int with) {
@@ -442,12 +441,18 @@ Result<std::vector<World::Clock>> World::clocks(const std::string& machine) {
 }
 
 Status World::leave(const Status& mine) {
-  if (left_) return mine;
-  left_ = true;
+  std::unique_lock of_steps(of_steps_, std::try_to_lock);
+  const bool in_the_midst =
+      !of_steps.owns_lock();  // the steps' thread exchanges: that is not why this rank ends
+  if (in_the_midst) {
+    if (!mine.ok()) abandoned_ = true;
+    of_steps.lock();
+  }
+  if (left_.exchange(true)) return mine;
   bool failed_before = false;
   {
     const std::lock_guard lock(mutex_);
-    failed_before = begun_.empty() ? !status_.ok() : !background_.ok();
+    failed_before = !in_the_midst && (begun_.empty() ? !status_.ok() : !background_.ok());
   }
   if (!mine.ok()) abandoned_ = true;
   settle();

@@ -12,7 +12,8 @@
 //
 // Means that were begun, for all or for their owners, are made by a thread of the world's own, one after the other, while the steps' thread computes; whatever
 // else is exchanged comes after them. Every rank begins and waits in the same order. But for that thread, the one that runs the
-// steps calls.
+// steps calls; where a GPU runs them, a thread of its runtime in its place, while the program waits for the device. leave() may come in
+// the midst of that: it ends the waiting.
 #pragma once
 
 #include <atomic>
@@ -51,6 +52,7 @@ class World {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  int local_rank() const { return local_rank_; }  // among the ranks of this machine; of what join() has made
   // What a rank may be silent before those that wait for it give up.
   void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
   // A stop that is requested while this rank waits, and so long without an answer: it gives up. A launcher that ends all ranks because
@@ -140,6 +142,8 @@ class World {
     void* workspace;
   };
   template <class Exchanging>
+  Status in_step(const Exchanging& exchanging);
+  template <class Exchanging>
   Status recorded(bool background, const Exchanging& exchanging);
   Status adasum_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status mean_now(DType type, std::span<const Piece> pieces, void* workspace);
@@ -176,7 +180,8 @@ class World {
   std::vector<Request> requests_;
   std::vector<End> ends_;  // of each rank
   std::int64_t sent_bytes_ = 0, waited_ns_ = 0, carried_bytes_ = 0;
-  bool left_ = false, recording_ = false;
+  std::atomic<bool> left_{false};
+  bool recording_ = false;
   std::vector<Exchanged> recorded_;
   // The thread of its own, and what it has to do; all under the mutex but abandoned_.
   std::mutex mutex_;
@@ -185,6 +190,8 @@ class World {
   Status background_;           // of what it has done
   bool closing_ = false;
   std::atomic<bool> abandoned_{false};
+  int local_rank_ = 0;
+  std::mutex of_steps_;  // held by what a plan's steps exchange, and by leave()
   std::thread worker_;
 };
 

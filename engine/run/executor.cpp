@@ -144,7 +144,8 @@ struct Executor::Impl {
                   : launches.run_once(launches.recorded, one_range, timed));
     ++submitted;
     TRY(results.push(names, std::move(outcome)));
-    if (!device_times && queued) return {};
+    // What else ranks exchange comes after what the step does on the host.
+    if (!device_times && queued && !launches.host_meets_ranks()) return {};
     TRY(results.finish_newest());
     return device_times && !by_events ? read_times() : Status();
   }
@@ -184,7 +185,7 @@ struct Executor::Impl {
     TRY(device->trace(false));
     add_device_times(
         std::move(activities), launches.size(), [&](std::int32_t i) { return launches.in_micro(i); },
-        results.newest(), [&](std::int32_t i) { return launches.aside(i); });
+        results.newest(), [&](std::int32_t i) { return launches.queue_of(i); });
     StepOutcome& outcome = results.newest();
     if (!outcome.samples.empty() || !traced(outcome)) return {};
     no_trace = "the device's trace knew no kernel of the plan";
@@ -218,7 +219,7 @@ Status Executor::submit(const StepNames& names, const StepOptions& options,
 }
 
 std::size_t Executor::pending() const { return impl_->results.size(); }
-std::size_t Executor::depth() const { return impl_->queued ? 1 : 0; }
+std::size_t Executor::depth() const { return impl_->queued && !impl_->launches.host_meets_ranks() ? 1 : 0; }
 
 Result<StepOutcome> Executor::collect() {
   CHECK(pending() > 0, "collect without a submitted step");

@@ -75,7 +75,8 @@ class Executor {
                 const std::function<Status(std::int64_t)>& feed_micro);
   std::size_t pending() const;    // submitted, not collected
   Result<StepOutcome> collect();  // of the oldest; waits for it. REQUIRES pending() > 0
-  // Steps that should be pending so that the device never waits for the host: 0 on the CPU.
+  // Steps that should be pending so that the device never waits for the host: 0 on the CPU, and where a GPU's host exchanges with
+  // other ranks.
   std::size_t depth() const;
   // submit and collect; REQUIRES pending() == 0.
   Result<StepOutcome> step(const StepNames& names, const StepOptions& options,

@@ -10,6 +10,8 @@
 namespace gradloom {
 namespace {
 
+bool is_copy(Queue queue) { return queue == Queue::upload || queue == Queue::download; }
+
 // `first`: plan step of its first launch.
 Status run_recorded(Recording& recording, std::int32_t first, std::int32_t micro_index, StepOutcome* timed) {
   const std::int64_t start_ns = monotonic_ns();
@@ -37,12 +39,11 @@ Status Launches::prepare(const Graph& graph, const Plan& plan, const Blocks& blo
     if (from.workspace_bytes > 0) step.workspace = blocks.of(Place::arena) + from.workspace_offset;
     step.micro = from.micro;
     step.queue = static_cast<Queue>(from.stream);
-    const bool copy = step.queue != Queue::compute;
-    if (copy) step.bytes = byte_size(graph.type(node.outputs[0]));
+    if (is_copy(step.queue)) step.bytes = byte_size(graph.type(node.outputs[0]));
     step.waits.assign(from.waits.begin(), from.waits.end());
     for (const std::size_t other : step.waits)
       if (!steps_[other].event) steps_[other].event = TRY(device_.make_event());
-    if (copy) {
+    if (step.queue != Queue::compute) {
       if (!joins_.count(step.queue)) joins_[step.queue] = TRY(device_.make_event());
       first_.emplace(std::pair(step.queue, step.micro), i);
     }
@@ -62,6 +63,7 @@ Status Launches::run(std::size_t plan_step) const {
   const Step& s = steps_[plan_step];
   const auto number = static_cast<std::int32_t>(plan_step);
   if (s.queue == Queue::compute) return device_.launch(*s.kernel, operands(s), number);
+  if (s.queue == Queue::exchange) return device_.launch_exchange(*s.kernel, operands(s), number);
   return device_.transfer(s.queue, s.outputs[0], s.inputs[0], s.bytes, number);
 }
 
@@ -132,6 +134,11 @@ Status Launches::launch_range_by_events(bool micro_range, std::int32_t micro_ind
     start_ns += ns;
   }
   return {};
+}
+
+bool Launches::host_meets_ranks() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const Step& s) { return s.kernel->host_meets_ranks(); });
 }
 
 std::vector<Implementations> Launches::implementations() const {

@@ -27,10 +27,9 @@ class Launches {
   std::size_t size() const { return steps_.size(); }
   // The plan step is of those that run for every micro-batch.
   bool in_micro(std::int32_t plan_step) const { return steps_[static_cast<std::size_t>(plan_step)].micro; }
-  // It is a copy that runs beside the kernels.
-  bool aside(std::int32_t plan_step) const {
-    return steps_[static_cast<std::size_t>(plan_step)].queue != Queue::compute;
-  }
+  Queue queue_of(std::int32_t plan_step) const { return steps_[static_cast<std::size_t>(plan_step)].queue; }
+  // Some kernel of them: PreparedKernel::host_meets_ranks.
+  bool host_meets_ranks() const;
 
   // Launches the steps of the micro-batch or those after the last one. `timed`: where what was
   // measured goes, or null: on the CPU the kernels, on a queued device the launches themselves.

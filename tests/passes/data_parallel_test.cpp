@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/exchanges.h"
+#include "engine/ops/collectives/reduce_gradients.h"
+#include "engine/plan/streams.h"
 #include "passes/compile.h"
 #include "tests/passes/support.h"
 
@@ -24,8 +27,11 @@ Graph layers() {
   return graph;
 }
 
-Compiled trained(const char* passes, std::int64_t ranks = 2, std::int64_t accumulate = 1) {
+Compiled trained(const char* passes, std::int64_t ranks = 2, std::int64_t accumulate = 1,
+                 kernels::Target target = kernels::Target::cpu) {
   CompileOptions options;
+  options.target = target;
+  if (target == kernels::Target::gpu) options.train.clip_norm = 1;
   options.train.loss = "loss";
   options.train.optimizer = *parse_optimizer("adamw");
   options.train.ranks = ranks;
@@ -33,7 +39,8 @@ Compiled trained(const char* passes, std::int64_t ranks = 2, std::int64_t accumu
   options.pipeline = *parse_pipeline(passes);
   auto compiled = compile(layers(), options);
   EXPECT_TRUE(compiled.ok()) << compiled.error().message;
-  EXPECT_TRUE(check_plan(compiled->train.graph, compiled->plan).ok());
+  const Status valid = check_plan(compiled->train.graph, compiled->plan);
+  EXPECT_TRUE(valid.ok()) << valid.error().message;
   return std::move(compiled).value();
 }
 
@@ -76,6 +83,48 @@ TEST(DataParallel, ExchangesBeginWhileTheBackwardPassGoesOn) {
                                    [](const PassReport& r) { return r.name == "memory-order"; });
   ASSERT_NE(report, c.reports.end());
   EXPECT_NE(why_nots(*report).find("the order is theirs"), std::string::npos);
+}
+
+// On a GPU what is begun runs beside the kernels, and each side waits for the other.
+TEST(DataParallel, OnGpusExchangesRunOneAfterAnotherOnAStreamOfTheirOwn) {
+  for (const char* passes : {"default,data-parallel{bucket_mb=0}", "default,zero,data-parallel{bucket_mb=0}",
+                             "default,zero{stage=2},data-parallel{bucket_mb=0}", "none"})
+    for (const std::int64_t accumulate : {1, 4}) {
+      SCOPED_TRACE(passes);
+      const Compiled c = trained(passes, 2, accumulate, kernels::Target::gpu);
+      const std::string name = passes;
+      const OpDef& begin =
+          name.find("stage=2") != std::string::npos ? reduce_gradients_op() : all_reduce_begin_op();
+      const std::vector<std::size_t> begins = steps_of(c, begin);
+      EXPECT_EQ(begins.empty(), name == "none");
+      for (std::size_t i = 0; i < c.plan.steps.size(); ++i) {
+        const PlanStep& step = c.plan.steps[i];
+        const bool begun = begins_exchange(*c.train.graph.nodes[step.node].op);
+        EXPECT_EQ(step.stream, begun ? kExchangeStream : kComputeStream) << "step " << i;
+        EXPECT_TRUE(begun || step.waits.empty() ||
+                    c.plan.steps[static_cast<std::size_t>(step.waits[0])].stream == kExchangeStream);
+      }
+      const auto valid_without_waits_of = [&](std::int32_t stream) {
+        Plan plan = c.plan;
+        for (PlanStep& step : plan.steps)
+          if (step.stream == stream) step.waits.clear();
+        return check_plan(c.train.graph, plan).ok();
+      };
+      EXPECT_EQ(valid_without_waits_of(kComputeStream), begins.empty());
+      // What was accumulated is there when the steps begin that run once.
+      EXPECT_EQ(valid_without_waits_of(kExchangeStream), begins.empty() || accumulate > 1);
+    }
+}
+
+TEST(DataParallel, OnlyWhatBeginsAnExchangeMayRunOnTheirStream) {
+  const Compiled c = trained("default,data-parallel{bucket_mb=0}", 2, 1, kernels::Target::gpu);
+  const std::vector<std::size_t> waits = steps_of(c, all_reduce_wait_op());
+  ASSERT_FALSE(waits.empty());
+  Plan plan = c.plan;
+  plan.steps[waits.back()].stream = kExchangeStream;
+  const Status checked = check_plan(c.train.graph, plan);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_NE(checked.error().message.find("stream"), std::string::npos) << checked.error().message;
 }
 
 TEST(DataParallel, PiecesAreAsLargeAsAsked) {

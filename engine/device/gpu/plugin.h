@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GRADLOOM_GPU_VERSION 5
+#define GRADLOOM_GPU_VERSION 6
 
 typedef enum GpuStatus {
   GPU_OK = 0,
@@ -100,9 +100,16 @@ typedef struct GpuImplementation {
   int32_t failed;
 } GpuImplementation;
 
-// Stream 0 computes, stream 1 uploads, stream 2 downloads. Events are small integers: those below
+// Stream 0 computes, stream 1 uploads, stream 2 downloads, stream 3 exchanges with other ranks. Events are small integers: those below
 // GPU_EVENTS are made by open(), others by make_event.
-enum { GPU_COMPUTE = 0, GPU_UPLOAD = 1, GPU_DOWNLOAD = 2, GPU_STREAMS = 3, GPU_EVENTS = 64 };
+enum {
+  GPU_COMPUTE = 0,
+  GPU_UPLOAD = 1,
+  GPU_DOWNLOAD = 2,
+  GPU_EXCHANGE = 3,
+  GPU_STREAMS = 4,
+  GPU_EVENTS = 64
+};
 
 typedef struct GpuPlugin {
   uint32_t version, struct_bytes;  // GRADLOOM_GPU_VERSION, sizeof(GpuPlugin)
@@ -122,6 +129,10 @@ typedef struct GpuPlugin {
   GpuStatus (*release)(GpuContext*, void* memory, int32_t pinned);
   GpuStatus (*copy)(GpuContext*, int32_t stream, void* target, const void* source, size_t bytes);
   GpuStatus (*fill)(GpuContext*, int32_t stream, void* target, int32_t byte, size_t bytes);
+
+  // The host calls function(user) when all that the stream had before has run, and the stream waits until it returns. It
+  // runs on any thread and calls nothing of the plugin. In a recording it is called each time that this runs.
+  GpuStatus (*call_host)(GpuContext*, int32_t stream, void (*function)(void* user), void* user);
 
   // Work. run: a kernel of kernels/launcher.h by its id; args is its struct. Pointers to lists inside args
   // are read before it returns.

@@ -141,6 +141,12 @@ Result<Kernel> prepare_wait(const NodeTypes&) {
                 }};
 }
 
+Result<Kernel> prepare_on_gpu(const NodeTypes& types) { return made_by_device(prepare(types)); }
+Result<Kernel> prepare_adasum_on_gpu(const NodeTypes& types) { return made_by_device(prepare_adasum(types)); }
+Result<Kernel> prepare_begin_on_gpu(const NodeTypes& types) { return made_by_device(prepare_begin(types)); }
+// Its stream has waited (engine/plan/streams.h).
+Result<Kernel> prepare_wait_on_gpu(const NodeTypes& types) { return made_by_device(prepare_wait(types)); }
+
 // The mean of what a state holds next replaces it where it is.
 std::vector<std::pair<int, int>> aliases(const Node& node) {
   std::vector<std::pair<int, int>> pairs;
@@ -149,7 +155,8 @@ std::vector<std::pair<int, int>> aliases(const Node& node) {
 }
 
 // A row that is run once in its place: not folded, not merged.
-constexpr OpDef exchange(const char* name, const char* summary, InferFn infer_types, PrepareFn cpu) {
+constexpr OpDef exchange(const char* name, const char* summary, InferFn infer_types, PrepareFn cpu,
+                         PrepareFn gpu) {
   return {.name = name,
           .domain = "gradloom",
           .summary = summary,
@@ -159,27 +166,29 @@ constexpr OpDef exchange(const char* name, const char* summary, InferFn infer_ty
           .infer = infer_types,
           .cost = cost,
           .cpu = cpu,
+          .gpu = gpu,
           .precision = Precision::full};
 }
 
 const OpDef row = [] {
-  OpDef r = exchange("AllReduceMean", "The mean of tensors over the ranks of a training", infer, prepare);
+  OpDef r = exchange("AllReduceMean", "The mean of tensors over the ranks of a training", infer, prepare,
+                     prepare_on_gpu);
   r.inplace_input = 0;
   r.aliases = aliases;
   return r;
 }();
 const OpDef adasum_row = [] {
   OpDef r = exchange("AllReduceAdasum", "AdaSum of gradients over the ranks of a training", infer_adasum,
-                     prepare_adasum);
+                     prepare_adasum, prepare_adasum_on_gpu);
   r.inplace_input = 0;
   return r;
 }();
 const OpDef begin_row =
     exchange("AllReduceBegin", "Begins to make the mean of tensors over the ranks, in the background",
-             infer_begin, prepare_begin);
+             infer_begin, prepare_begin, prepare_begin_on_gpu);
 const OpDef wait_row = [] {
-  OpDef r =
-      exchange("AllReduceWait", "Waits for a mean over the ranks that was begun", infer_wait, prepare_wait);
+  OpDef r = exchange("AllReduceWait", "Waits for a mean over the ranks that was begun", infer_wait,
+                     prepare_wait, prepare_wait_on_gpu);
   r.max_outputs = 1;
   r.cost = [](const NodeTypes&) { return Cost(); };
   return r;

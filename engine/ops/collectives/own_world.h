@@ -1,6 +1,7 @@
 // How kernels of exchanges find the ranks of their process. Private to this folder.
 #pragma once
 
+#include "engine/ir/op.h"
 #include "engine/ops/kernel_failed.h"
 #include "engine/ranks/world.h"
 
@@ -14,6 +15,12 @@ inline World& own_world(int ranks) {
                                          " ranks, this process is one of " +
                                          std::to_string(world == nullptr ? 1 : world->size())}};
   return *world;
+}
+
+// The same kernel of a GPU: its device makes the exchange (host_work.h), where workspace is not of the plan.
+inline Result<Kernel> made_by_device(Result<Kernel> kernel) {
+  if (!kernel) return kernel;
+  return Kernel{kernel->name, 0, [](const LaunchArgs&) {}};
 }
 
 inline void demand(const Status& status) {

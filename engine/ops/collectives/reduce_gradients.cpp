@@ -72,6 +72,8 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
                 }};
 }
 
+Result<Kernel> prepare_reduce_on_gpu(const NodeTypes& types) { return made_by_device(prepare_reduce(types)); }
+
 // ---- the norm ---------------------------------------------------------------------------------------------
 
 // Computed as GlobalNorm does: halves in f32.
@@ -96,8 +98,9 @@ Status infer_squares(InferContext& ctx) {
   return set_outputs(ctx, {{DType::f64, {pieces}}});
 }
 
-// The kernel of GlobalNorm leaves the squares in its workspace.
+// The kernel of GlobalNorm leaves the squares in its workspace, on GPUs too.
 Result<Kernel> prepare_squares(const NodeTypes& types) {
+  TRY(require_kernel_type(types.target, computed_in(types.inputs[0].dtype)));
   std::vector<std::int64_t> sizes;
   std::vector<DType> dtypes;
   for (const Type& type : types.inputs) {
@@ -155,6 +158,8 @@ Result<Kernel> prepare_norm(const NodeTypes& types) {
                 }};
 }
 
+Result<Kernel> prepare_norm_on_gpu(const NodeTypes& types) { return made_by_device(prepare_norm(types)); }
+
 Cost cost_squares(const NodeTypes& types) {
   double elements = 0;
   for (const Type& type : types.inputs) elements += static_cast<double>(element_count(type.shape));
@@ -171,6 +176,7 @@ const OpDef reduce_row{
     .infer = infer_reduce,
     .cost = [](const NodeTypes& types) { return cost_of(types, 0); },
     .cpu = prepare_reduce,
+    .gpu = prepare_reduce_on_gpu,
     .precision = Precision::full};
 const OpDef squares_row{.name = "GradientSquares",
                         .domain = "gradloom",
@@ -180,6 +186,7 @@ const OpDef squares_row{.name = "GradientSquares",
                         .infer = infer_squares,
                         .cost = cost_squares,
                         .cpu = prepare_squares,
+                        .gpu = prepare_squares,
                         .precision = Precision::full};
 const OpDef norm_row{.name = "NormOfSquares",
                      .domain = "gradloom",
@@ -188,6 +195,7 @@ const OpDef norm_row{.name = "NormOfSquares",
                      .max_inputs = 1 << 20,
                      .infer = infer_norm,
                      .cpu = prepare_norm,
+                     .gpu = prepare_norm_on_gpu,
                      .precision = Precision::full};
 
 }  // namespace

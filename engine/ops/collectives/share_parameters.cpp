@@ -53,6 +53,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
       }};
 }
 
+Result<Kernel> prepare_on_gpu(const NodeTypes& types) { return made_by_device(prepare(types)); }
+
 std::vector<std::pair<int, int>> aliases(const Node& node) {
   std::vector<std::pair<int, int>> pairs;
   for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i) pairs.emplace_back(i, i);
@@ -68,6 +70,7 @@ const OpDef row{.name = "ShareParameters",
                 .infer = infer,
                 .cost = [](const NodeTypes& types) { return cost_of(types, 0); },
                 .cpu = prepare,
+                .gpu = prepare_on_gpu,
                 .precision = Precision::full,
                 .inplace_input = 0,
                 .aliases = aliases};

@@ -265,15 +265,12 @@ struct Tensors {
     args.copies = copies.empty() ? nullptr : copies.data();
     args.keys = keys.data();
   }
-  std::size_t pointer_bytes() const {
-    return begins.empty() ? 0 : (3 * begins.size() + copies.size()) * sizeof(void*);
-  }
-  // Ranges are tensors to the kernel: it gets their places, in lists at the beginning of the workspace. What no range has stays, also
-  // where results do not stand where their operands do.
-  void narrow(kernels::OptimizerArgs& args) const {
+  std::size_t pointers() const { return begins.empty() ? 0 : 3 * begins.size() + copies.size(); }
+  // Ranges are tensors to the kernel: it gets their places, in lists that begin at `params`. What no range has stays, also
+  // where results do not stand where their operands do; on GPUs they do (kMustAlias).
+  void narrow(kernels::OptimizerArgs& args, const void** params, kernels::Target target) const {
     if (begins.empty()) return;
     const std::size_t n = begins.size();
-    auto** const params = static_cast<const void**>(args.workspace);
     const void** const grads = params + n;
     auto** const results = const_cast<void**>(grads + n);
     void** const results_copies = results + n;
@@ -283,7 +280,9 @@ struct Tensors {
       return static_cast<Byte*>(base) + from * static_cast<std::int64_t>(dtype_bytes(type));
     };
     for (std::size_t i = 0; i < n; ++i) {
-      if (args.param_out[i] != args.param[i]) std::memcpy(args.param_out[i], args.param[i], whole_bytes[i]);
+      const bool apart = args.param_out[i] != args.param[i];
+      CHECK(!apart || target == kernels::Target::cpu, "a GPU updates parameters where they are");
+      if (apart) std::memcpy(args.param_out[i], args.param[i], whole_bytes[i]);
       params[i] = at(args.param[i], begins[i], args.dtype);
       grads[i] = at(args.grad[i], grad_begins[i], grad_types[i]);
       results[i] = at(args.param_out[i], begins[i], args.dtype);
@@ -294,7 +293,6 @@ struct Tensors {
     args.grad = grads;
     args.param_out = results;
     args.copy_out = results_copies;
-    args.workspace = static_cast<char*>(args.workspace) + pointer_bytes();
   }
 };
 Tensors tensors_of(const NodeTypes& types, const Layout& l) {
@@ -335,8 +333,6 @@ Result<Kernel> prepare(const NodeTypes& types) {
       computed_in(l, types.inputs[kFirst].dtype, [&](std::size_t i) { return types.inputs[i].dtype; });
   TRY(require_kernel_type(types.target, dtype));
   if (types.outputs.size() != l.outputs()) return no_kernel("every output must be present");
-  if (l.ranged() && types.target != kernels::Target::cpu)
-    return no_kernel("ranges of parameters are updated on the CPU alone, as ranks are");
   const Attrs& attrs = types.attrs;
   kernels::OptimizerArgs layout{};
   layout.dtype = dtype;
@@ -351,28 +347,31 @@ Result<Kernel> prepare(const NodeTypes& types) {
   if (!l.copies.empty()) layout.low_type = types.inputs[l.first_copy()].dtype;
   const Tensors tensors = tensors_of(types, l);
   tensors.point(layout);
-  const std::size_t workspace = tensors.pointer_bytes() + kernels::workspace_bytes(types.target, layout);
-  return Kernel{std::string("optimizer ") + l.row->name, workspace,
-                [layout, tensors, n = l.n, states = l.states, scaled = types.has(kScale),
-                 conditional = types.has(kApply)](const LaunchArgs& args) {
-                  kernels::OptimizerArgs a = layout;
-                  tensors.point(a);
-                  a.lr = static_cast<const double*>(args.inputs[0]);
-                  a.step = static_cast<const std::int64_t*>(args.inputs[1]);
-                  a.grad_scale = scaled ? args.inputs[kScale] : nullptr;
-                  a.apply = conditional ? static_cast<const bool*>(args.inputs[kApply]) : nullptr;
-                  a.param = args.inputs + kFirst;
-                  a.grad = args.inputs + kFirst + n;
-                  a.param_out = args.outputs;
-                  for (std::size_t s = 0; s < states.size(); ++s)
-                    set_state(a, states[s].number, args.inputs + kFirst + (2 + s) * n,
-                              args.outputs + (1 + s) * n);
-                  a.copy_out = args.outputs + (1 + states.size()) * n;
-                  a.random = args.random;
-                  a.workspace = args.workspace;
-                  tensors.narrow(a);
-                  args.on.optimizer(a);
-                }};
+  // The host makes the lists, where it can: those of a GPU are not in its workspace, and are read before the launch returns.
+  const std::size_t lists = types.target == kernels::Target::cpu ? tensors.pointers() * sizeof(void*) : 0;
+  const std::size_t workspace = lists + kernels::workspace_bytes(types.target, layout);
+  return Kernel{
+      std::string("optimizer ") + l.row->name, workspace,
+      [layout, tensors, lists, target = types.target, n = l.n, states = l.states, scaled = types.has(kScale),
+       conditional = types.has(kApply)](const LaunchArgs& args) {
+        kernels::OptimizerArgs a = layout;
+        tensors.point(a);
+        a.lr = static_cast<const double*>(args.inputs[0]);
+        a.step = static_cast<const std::int64_t*>(args.inputs[1]);
+        a.grad_scale = scaled ? args.inputs[kScale] : nullptr;
+        a.apply = conditional ? static_cast<const bool*>(args.inputs[kApply]) : nullptr;
+        a.param = args.inputs + kFirst;
+        a.grad = args.inputs + kFirst + n;
+        a.param_out = args.outputs;
+        for (std::size_t s = 0; s < states.size(); ++s)
+          set_state(a, states[s].number, args.inputs + kFirst + (2 + s) * n, args.outputs + (1 + s) * n);
+        a.copy_out = args.outputs + (1 + states.size()) * n;
+        a.random = args.random;
+        a.workspace = static_cast<char*>(args.workspace) + lists;
+        std::vector<const void*> apart(lists == 0 ? tensors.pointers() : 0);
+        tensors.narrow(a, lists == 0 ? apart.data() : static_cast<const void**>(args.workspace), target);
+        args.on.optimizer(a);
+      }};
 }
 
 // A state of 8 bits and the gradient beside it, such that bytes can be compared: the next scales are exact in f32, and no next number

@@ -49,10 +49,12 @@ TEST(DeviceTimes, CopiesBesideTheKernelsHaveSamplesOfTheirOwn) {
     return Activity{Activity::Kind::copy, 1, 2, start_ns, end_ns, 64, "copy"};
   };
   const auto before_last = [](std::int32_t plan_step) { return plan_step < 3; };
-  const auto aside = [](std::int32_t plan_step) { return plan_step == 1; };
+  const auto queue_of = [](std::int32_t plan_step) {
+    return plan_step == 1 ? Queue::download : Queue::compute;
+  };
   add_device_times({kernel(0, 10, 12), kernel(2, 13, 15), copy(14, 20), kernel(2, 16, 17), kernel(0, 30, 33),
                     kernel(2, 34, 36), copy(35, 38), kernel(3, 40, 41)},
-                   4, before_last, outcome, aside);
+                   4, before_last, outcome, queue_of);
   ASSERT_EQ(outcome.samples.size(), 7u);
   const auto sample = [&](std::size_t i) {
     const KernelSample& s = outcome.samples[i];
@@ -65,6 +67,29 @@ TEST(DeviceTimes, CopiesBesideTheKernelsHaveSamplesOfTheirOwn) {
   EXPECT_EQ(sample(5), (Numbers{1, 1, 35, 3}));
   EXPECT_EQ(sample(6), (Numbers{3, 0, 40, 1}));
   EXPECT_TRUE(outcome.activities.empty());
+}
+
+// An exchange that goes on beside the kernels is what its stream does between the copies, which are told as they are.
+TEST(DeviceTimes, ExchangesBesideTheKernelsNeitherEndAMicroBatchNorAreTheirCopies) {
+  StepOutcome outcome;
+  const auto on_exchange = [](Activity::Kind kind, std::int64_t start_ns, std::int64_t end_ns) {
+    return Activity{kind, 0, 3, start_ns, end_ns, 64, "exchange"};
+  };
+  const auto queue_of = [](std::int32_t plan_step) {
+    return plan_step == 0 ? Queue::exchange : Queue::compute;
+  };
+  add_device_times({on_exchange(Activity::Kind::copy, 10, 12), kernel(1, 11, 15),
+                    on_exchange(Activity::Kind::kernel, 12, 30), on_exchange(Activity::Kind::copy, 30, 31),
+                    kernel(1, 16, 18), kernel(2, 40, 41)},
+                   kSteps, in_micro, outcome, queue_of);
+  ASSERT_EQ(outcome.samples.size(), 3u);
+  EXPECT_EQ(outcome.samples[0].plan_step, 1);
+  EXPECT_EQ(outcome.samples[0].duration_ns, 6);
+  EXPECT_EQ(outcome.samples[1].plan_step, 0);
+  EXPECT_EQ(outcome.samples[1].duration_ns, 18);
+  EXPECT_EQ(outcome.samples[1].micro, 0);
+  EXPECT_EQ(outcome.samples[2].plan_step, 2);
+  EXPECT_EQ(outcome.activities.size(), 2u);
 }
 
 TEST(DeviceTimes, OtherWorkIsKeptAndATraceWithGapsTellsNothing) {

@@ -35,6 +35,7 @@ GpuStatus execute(GpuContext* context, const Operation& operation) {
       kind = GPU_ACTIVITY_FILL;
       std::memset(operation.target, operation.byte, operation.bytes);
       break;
+    case HOST_GPU_CALL: operation.function(operation.user); return GPU_OK;
     case HOST_GPU_WAIT_EVENT: return run_until(context, operation.event, operation.serial);
     case HOST_GPU_RECORD_EVENT:
       context->events[std::size_t(operation.event)].done = operation.serial;

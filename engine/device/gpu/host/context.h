@@ -34,6 +34,8 @@ struct Operation {
   const void* source = nullptr;
   std::size_t bytes = 0;
   int byte = 0;
+  void (*function)(void*) = nullptr;  // of the host, and what it gets
+  void* user = nullptr;
   std::uint64_t correlation = 0, graph_node = 0;
 };
 

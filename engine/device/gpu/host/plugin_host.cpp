@@ -152,6 +152,15 @@ GpuStatus fill(GpuContext* context, int32_t stream, void* target, int32_t byte, 
   return queue(context, std::move(operation));
 }
 
+GpuStatus call_host(GpuContext* context, int32_t stream, void (*function)(void*), void* user) {
+  Call call(context, "call_host");
+  if (call.status(stream) != GPU_OK) return call.status(stream);
+  Operation operation = operation_of(context, HOST_GPU_CALL, stream);
+  operation.function = function;
+  operation.user = user;
+  return queue(context, std::move(operation));
+}
+
 // ---- work -----------------------------------------------------------------------------------------------------------------------
 
 // Null: not a product.
@@ -490,6 +499,7 @@ constexpr GpuPlugin kPlugin = {
     release,
     copy,
     fill,
+    call_host,
     run_kernel,
     offer,
     implementation,

@@ -17,6 +17,7 @@ typedef enum HostGpuOperation {
   HOST_GPU_WAIT_EVENT = 4,         // the stream waits
   HOST_GPU_SYNCHRONIZE_EVENT = 5,  // the host waits; stream -1
   HOST_GPU_SYNCHRONIZE = 6,        // the host waits for everything; stream -1
+  HOST_GPU_CALL = 7,               // of a function of the host
 } HostGpuOperation;
 
 typedef struct HostGpuRecord {

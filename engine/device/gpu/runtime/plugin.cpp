@@ -132,6 +132,13 @@ GpuStatus fill(GpuContext* context, int32_t stream, void* target, int32_t byte, 
   return check(context, GPU(MemsetAsync)(target, byte, bytes, context->streams[stream]), "fill");
 }
 
+GpuStatus call_host(GpuContext* context, int32_t stream, void (*function)(void*), void* user) {
+  const GpuStatus status = enter(context);
+  if (status != GPU_OK) return status;
+  if (!is_stream(stream)) return report(context, GPU_FAILED, "no stream " + std::to_string(stream));
+  return check(context, GPU(LaunchHostFunc)(context->streams[stream], function, user), "call of the host");
+}
+
 // ---- work -----------------------------------------------------------------------------------------------------------------------
 
 // By the vendor's library, if it takes the product; what it does not do with the result is done after it.
@@ -443,6 +450,7 @@ constexpr GpuPlugin kPlugin = {
     release,
     copy,
     fill,
+    call_host,
     run,
     offer,
     implementation,

@@ -83,7 +83,9 @@ Call::Call(const char* name, unsigned rules) : lock_(driver().mutex), name_(name
              full = due(d.counts.allocations, (rules & allocates) != 0, "memory"),
              refuses = due(d.counts.launches, (rules & launches) != 0, "launch");
   if (lost) d.lost = cudaErrorLaunchFailure;
-  if (d.lost != cudaSuccess) {
+  if (d.in_host_function) {
+    error_ = fail(cudaErrorNotPermitted, "called by a function of the host that a stream runs");
+  } else if (d.lost != cudaSuccess) {
     error_ = fail(d.lost);
   } else if (full || refuses) {
     error_ = fail(full ? cudaErrorMemoryAllocation : cudaErrorLaunchOutOfResources);

@@ -37,7 +37,7 @@ struct GraphNodes;
 
 // A piece of work in a stream or a graph.
 struct Work {
-  enum Kind { kernel, copy, fill, trap, record, wait, graph } kind = kernel;
+  enum Kind { kernel, copy, fill, host, trap, record, wait, graph } kind = kernel;
   KernelPtr launch = nullptr;
   CUmodule module = nullptr;  // of a program
   CUevent_st* event = nullptr;
@@ -49,6 +49,8 @@ struct Work {
   std::vector<unsigned char> before =
       {};  // of a source that is not pinned: what it was when the copy was queued
   std::shared_ptr<const GraphNodes> nodes = nullptr;
+  void (*function)(void*) = nullptr;  // of the host, and what it gets
+  void* user = nullptr;
 };
 
 struct GraphNode {
@@ -142,6 +144,7 @@ struct Driver {
   Handles<CUmod_st> modules;
   std::vector<std::shared_ptr<RecordingState>> recordings;  // under way
   cudaError_t lost = cudaSuccess;                           // why every call fails from now on
+  bool in_host_function = false;
   StrictCounts counts{};
   std::string fail_kind;
   std::int64_t fail_at = 0;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace gradloom::strict {
 namespace {
@@ -144,6 +145,19 @@ void GuardedMemory::close() {
   if (--open_ > 0) return;
   running = false;
   protect(PROT_NONE);
+}
+
+int GuardedMemory::close_all() {
+  const int count = std::exchange(open_, 0);
+  running = false;
+  if (count > 0) protect(PROT_NONE);
+  return count;
+}
+
+void GuardedMemory::open_again(int count) {
+  if (count == 0) return;
+  open();
+  open_ = count;
 }
 
 std::string GuardedMemory::left() const {

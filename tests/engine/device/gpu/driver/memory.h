@@ -36,6 +36,9 @@ class GuardedMemory {
   std::optional<std::string> damage() const;
   void open();   // device memory can be touched
   void close();  // no more, once for each open()
+  // Whatever was opened is closed for a while; how often it was open, for open_again().
+  int close_all();
+  void open_again(int count);
 
   std::size_t limit_bytes() const;  // of device memory: GRADLOOM_STRICT_MEMORY_MB, 4096 unless it is set
   std::size_t used_bytes() const { return used_; }

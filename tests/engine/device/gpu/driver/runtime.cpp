@@ -168,6 +168,18 @@ extern "C" cudaError_t cudaMemsetAsync(void* target, int byte, std::size_t bytes
   return call.submit(stream, std::move(work));
 }
 
+// ---- functions of the host -----------------------------------------------------------------------------------------------------
+
+extern "C" cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* user) {
+  const Call call("cudaLaunchHostFunc", kOnDevice | Call::launches);
+  if (call.refused()) return call.error();
+  if (function == nullptr) return call.fail(cudaErrorInvalidValue, "no function");
+  Work work{Work::host};
+  work.function = function;
+  work.user = user;
+  return call.submit(stream, std::move(work));
+}
+
 // ---- streams and events ---------------------------------------------------------------------------------------------------------
 
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {

@@ -79,6 +79,16 @@ void run_kernel(const Work& work) {
   }
 }
 
+// It may touch memory of the host alone, and call nothing of the driver.
+void run_host_function(const Work& work) {
+  Driver& d = driver();
+  const int open = d.memory.close_all();
+  d.in_host_function = true;
+  work.function(work.user);
+  d.in_host_function = false;
+  d.memory.open_again(open);
+}
+
 void run_nodes(const GraphNodes& nodes);
 
 void run_one(const Work& work) {
@@ -94,6 +104,7 @@ void run_one(const Work& work) {
   }
   if (work.kind == Work::graph) return run_nodes(*work.nodes);
   if (++d.counts.work == d.fail_at && d.fail_kind == "fault") return lose(cudaErrorLaunchFailure);
+  if (work.kind == Work::host) return run_host_function(work);
   d.memory.open();
   switch (work.kind) {
     case Work::kernel: run_kernel(work); break;

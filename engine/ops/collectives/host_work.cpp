@@ -1,0 +1,87 @@
+#include "engine/ops/collectives/host_work.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "engine/ops/collectives/exchanges.h"
+#include "engine/ops/collectives/own_world.h"
+#include "engine/ops/collectives/reduce_gradients.h"
+#include "engine/ops/collectives/share_parameters.h"
+#include "engine/ops/preparation.h"
+#include "kernels/signals.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::int64_t kBoundaryBytes = 64;
+
+// Where operands and workspace lie.
+struct HostLayout {
+  Kernel kernel;
+  std::vector<std::int64_t> inputs, outputs;
+  std::int64_t workspace = 0;
+  bool begins = false;
+};
+
+Status run_kernel(const HostLayout& layout, std::byte* memory) {
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  for (const std::int64_t at : layout.inputs) inputs.push_back(memory + at);
+  for (const std::int64_t at : layout.outputs) outputs.push_back(memory + at);
+  const kernels::NoSignals::Pause handlers_run;  // it may wait long
+  try {
+    layout.kernel.run(
+        {inputs.data(), outputs.data(), memory + layout.workspace, nullptr, kernels::cpu_launcher()});
+    World* const world = World::current();
+    if (layout.begins && world != nullptr) return world->wait_for(outputs.back());
+  } catch (const KernelFailed& failed) {
+    return failed.error;
+  }
+  return {};
+}
+
+}  // namespace
+
+// Results take the place of the inputs that they replace, as the kernels allow it.
+Result<std::optional<HostWork>> host_work(const OpDef& op, const NodeTypes& types) {
+  const bool meets_ranks = is_exchange(op), begins = begins_exchange(op),
+             replaces = meets_ranks && &op != &reduce_gradients_op();
+  if (!may_run_on_host(op)) return std::optional<HostWork>();
+  NodeTypes on_cpu = types;
+  on_cpu.target = kernels::Target::cpu;
+  auto layout = std::make_shared<HostLayout>();
+  layout->kernel = TRY(op.cpu(on_cpu));
+  layout->begins = begins;
+  HostWork work;
+  work.meets_ranks = meets_ranks;
+  const auto take = [&](std::size_t bytes) {
+    const std::int64_t at = work.bytes;
+    work.bytes += (static_cast<std::int64_t>(bytes) + kBoundaryBytes - 1) / kBoundaryBytes * kBoundaryBytes;
+    return at;
+  };
+  const auto add = [](std::vector<HostWork::Copy>& copies, std::size_t operand, std::int64_t at,
+                      std::size_t bytes) {
+    if (bytes > 0) copies.push_back({operand, at, static_cast<std::int64_t>(bytes)});
+  };
+  // The last result of what begins an exchange is its workspace; inputs that ShareParameters has no results for only order it.
+  const std::size_t results = types.outputs.size() - (begins ? 1 : 0);
+  const std::size_t read = &op == &share_parameters_op() ? results : types.inputs.size();
+  for (std::size_t i = 0; i < types.inputs.size(); ++i) {
+    const std::size_t bytes = i < read ? byte_size(types.inputs[i]) : 0;
+    layout->inputs.push_back(take(bytes));
+    add(work.down, i, layout->inputs.back(), bytes);
+  }
+  for (std::size_t i = 0; i < types.outputs.size(); ++i) {
+    const std::size_t bytes = byte_size(types.outputs[i]);
+    const bool in_place = replaces && i < results;
+    layout->outputs.push_back(in_place ? layout->inputs[i] : take(bytes));
+    if (i < results) add(work.up, i, layout->outputs.back(), bytes);
+  }
+  layout->workspace = take(layout->kernel.workspace_bytes);
+  work.bytes = std::max(work.bytes, kBoundaryBytes);
+  work.run = [layout](std::byte* memory) { return run_kernel(*layout, memory); };
+  return std::optional(std::move(work));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,30 @@
+// What the host does for kernels of GPUs that exchange numbers with other ranks, where no library of the device does it: the kernel
+// of the CPU on copies of the operands in pinned memory. The device copies them there, lets `run` run when they are there, and
+// copies what it made back (engine/device/host_calls.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "engine/ir/op.h"
+
+namespace gradloom {
+
+struct HostWork {
+  struct Copy {
+    std::size_t operand = 0;         // of the node's inputs, or of its outputs
+    std::int64_t at = 0, bytes = 0;  // in the host's memory
+  };
+  std::vector<Copy> down, up;  // of inputs, of outputs; none is empty
+  std::int64_t bytes = 0;      // of the host's memory, workspace with it
+  bool meets_ranks = false;    // it waits for other ranks: nothing else may be exchanged meanwhile
+  std::function<Status(std::byte* memory)> run;
+};
+
+// Nothing: kernels of the device do all of it.
+Result<std::optional<HostWork>> host_work(const OpDef& op, const NodeTypes& types);
+
+}  // namespace gradloom
