@@ -115,6 +115,7 @@ class Job {
   std::vector<Implementations> implementations() const { return own_->executor->implementations(); }
   Executor& executor() { return *own_->executor; }  // of its own plan
   DeviceInfo device() const { return device_->info(); }
+  Status meet_ranks() { return device_->meet_ranks(); }  // Device::meet_ranks
   Device& processor() { return *device_; }
 
  private:

@@ -85,6 +85,7 @@ Status TrainRun::make_job() {
 Status TrainRun::begin() {
   TRY(make_job());
   TRY(check_same_on_all_ranks(*job_));
+  TRY(job_->meet_ranks());
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
   checkpoints_->help(keeps_states_apart(*job_) && TRY(as_rank_0(checkpoints_->writes())));
   evaluation_ = TRY(Evaluation::create(*job_, context_.stop));

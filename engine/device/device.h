@@ -162,6 +162,10 @@ class Device {
     return launch(kernel, operands, plan_step);
   }
 
+  // All ranks call it at the same time, once, before they launch what they exchange: devices that a library joins exchange by it, others
+  // through the host.
+  virtual Status meet_ranks() { return {}; }
+
   // Copies that have happened when they return.
   Status upload(void* target, const void* source, std::size_t bytes);
   Status download(void* target, const void* source, std::size_t bytes);

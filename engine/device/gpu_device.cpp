@@ -10,10 +10,10 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <string_view>
 #include <unordered_map>
 
 #include "engine/base/text.h"
+#include "engine/device/gpu_ranks.h"
 #include "engine/device/host_calls.h"
 #include "engine/device/kernel_cache.h"
 #include "kernels/gpu/program_source.h"
@@ -39,7 +39,9 @@ class GpuPrepared final : public PreparedKernel {
   // What the host does instead of it; null: nothing.
   HostCall* host_call() const { return host_call_.get(); }
   void set_host_call(std::unique_ptr<HostCall> call) { host_call_ = std::move(call); }
-  bool host_meets_ranks() const override { return host_call_ != nullptr && host_call_->work().meets_ranks; }
+  bool host_meets_ranks() const override {
+    return host_call_ != nullptr && host_call_->work().meets_ranks && !host_call_->by_library();
+  }
   // What a launch tells, one after the other from 0, and that it told no more than `count`.
   void tell(std::size_t number, const char* kernel, const GpuImplementation& told) const {
     if (number < implementations_.size()) {
@@ -81,13 +83,14 @@ class GpuRecording final : public Recording {
 
 class GpuDevice final : public Device {
  public:
-  GpuDevice(std::shared_ptr<const Plugin> plugin, GpuContext* context, DeviceInfo info)
+  GpuDevice(std::shared_ptr<const Plugin> plugin, GpuContext* context, DeviceInfo info, std::string uuid)
       : plugin_(std::move(plugin)),
         api_(plugin_->table()),
         context_(context),
         info_(std::move(info)),
         launcher_(&GpuDevice::queue, this, &GpuDevice::offer),
-        tuner_(&GpuDevice::tune_one, this, &GpuDevice::offer) {}
+        tuner_(&GpuDevice::tune_one, this, &GpuDevice::offer),
+        uuid_(std::move(uuid)) {}
 
   ~GpuDevice() override {
     for (GpuModule* module : modules_) api_.unload(context_, module);
@@ -184,6 +187,12 @@ class GpuDevice final : public Device {
     return call_host(prepared, o, plan_step, GPU_EXCHANGE);
   }
 
+  Status meet_ranks() override {
+    ranks_ = TRY(gradloom::meet_ranks(*plugin_, context_, uuid_));
+    host_calls_.set_library(ranks_.joined);
+    return {};
+  }
+
   void set_strict_libraries(bool strict) override { strict_ = strict; }
 
   Status tune(const PreparedKernel& kernel, const Operands& o, std::int32_t candidates) override {
@@ -262,6 +271,7 @@ class GpuDevice final : public Device {
     if (fence + kFences < next_fence_) return monotonic_ns();  // passed long ago
     if (reached_ns_[event] < 0) {
       const bool late = api_.query_event(context_, event) == GPU_OK;
+      if (ranks_.joined) TRY(wait_for_ranks(*plugin_, context_, event, info_.id));
       TRY(check(api_.synchronize_event(context_, event), "waiting for the device"));
       reached_ns_[event] = time_of(fence, late);
     }
@@ -351,14 +361,26 @@ class GpuDevice final : public Device {
     bool pinned;
   };
 
-  static constexpr std::string_view kThroughHost = "through pinned memory of the host, which exchanges";
-
   Status call_host(const GpuPrepared& prepared, const Operands& o, std::int32_t plan_step,
                    std::int32_t stream) {
     TRY(check(api_.mark(context_, plan_step, prepared.name().c_str()), prepared.name()));
     GpuImplementation told{};
-    kThroughHost.copy(told.detail, sizeof told.detail - 1);
+    if (prepared.host_call()->by_library()) {
+      TRY(check(prepared.host_call()->queue_by_library(api_, context_, stream, o), prepared.name()));
+      api_.implementation(context_, &told);
+      prepared.tell(0, prepared.name().c_str(), told);
+      return {};
+    }
+    const bool no_library = prepared.host_call()->work().on_device.kind == DeviceExchange::Kind::none;
+    const char* const what = prepared.host_call()->work().meets_ranks ? "which exchanges" : "which computes";
+    const std::string detail = std::string("through pinned memory of the host, ") + what +
+                               (ranks_.why_not.empty() || no_library ? "" : ": " + ranks_.why_not);
+    detail.copy(told.detail, sizeof told.detail - 1);
+    told.failed = ranks_.failed && !no_library ? 1 : 0;
     prepared.tell(0, prepared.name().c_str(), told);
+    if (strict_ && told.failed != 0)
+      return Error{Errc::device, info_.id + ": node '" + escaped(prepared.node()) + "' (" + prepared.name() +
+                                     "): " + ranks_.why_not + " (an error with --strict-libraries on)"};
     return check(prepared.host_call()->queue(api_, context_, stream, o, plan_step), prepared.name());
   }
 
@@ -487,6 +509,8 @@ class GpuDevice final : public Device {
   std::string refused_;   // what a library did not do although it must
   bool strict_ = false;
   HostCalls host_calls_;
+  const std::string uuid_;
+  MetRanks ranks_;
   std::string why_no_trace_;
   std::map<void*, Block> live_;
   std::int64_t live_bytes_ = 0, peak_bytes_ = 0, pinned_bytes_ = 0;
@@ -541,7 +565,11 @@ Result<std::unique_ptr<Device>> open_gpu_device(std::shared_ptr<const Plugin> pl
   GpuContext* context = nullptr;
   status = plugin->table().open(index, &context);
   if (status != GPU_OK) return plugin->error(status, nullptr, id);
-  return std::unique_ptr<Device>(std::make_unique<GpuDevice>(std::move(plugin), context, info));
+  GpuDescription described{};
+  (void)plugin->table().describe(index, &described);
+  const std::string uuid(described.uuid, strnlen(described.uuid, sizeof described.uuid));
+  return std::unique_ptr<Device>(std::make_unique<GpuDevice>(std::move(plugin), context, info,
+                                                             uuid.empty() ? std::to_string(index) : uuid));
 }
 
 DeviceState gpu_state(const Plugin& plugin, int index) {

@@ -21,6 +21,28 @@ GpuStatus HostCall::queue(const GpuPlugin& api, GpuContext* context, std::int32_
   return status;
 }
 
+bool HostCall::by_library() const {
+  return calls_.library_ && work_.on_device.kind != DeviceExchange::Kind::none;
+}
+
+GpuStatus HostCall::queue_by_library(const GpuPlugin& api, GpuContext* context, std::int32_t stream,
+                                     const Operands& operands) const {
+  const DeviceExchange& exchange = work_.on_device;
+  std::vector<GpuExchangePiece> pieces;
+  for (const DeviceExchange::Piece& piece : exchange.pieces)
+    pieces.push_back({static_cast<const std::byte*>(operands.inputs[piece.input]) + piece.input_begin,
+                      piece.has_output
+                          ? static_cast<std::byte*>(operands.outputs[piece.output]) + piece.output_begin
+                          : nullptr,
+                      piece.count, piece.owner});
+  const GpuExchange wanted{exchange.kind == DeviceExchange::Kind::mean     ? GPU_EXCHANGE_MEAN
+                           : exchange.kind == DeviceExchange::Kind::reduce ? GPU_EXCHANGE_REDUCE
+                                                                           : GPU_EXCHANGE_SHARE,
+                           static_cast<std::int32_t>(exchange.type), static_cast<std::int32_t>(pieces.size()),
+                           pieces.data()};
+  return api.exchange(context, stream, &wanted);
+}
+
 void HostCall::run(void* self) {
   HostCall& call = *static_cast<HostCall*>(self);
   if (call.calls_.has_failed()) return;

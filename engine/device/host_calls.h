@@ -31,10 +31,14 @@ class HostCall {
   HostCall& operator=(const HostCall&) = delete;
 
   const HostWork& work() const { return work_; }
+  // The ranks' devices exchange it by their library.
+  bool by_library() const;
   void set_memory(std::shared_ptr<std::byte> memory) { memory_ = std::move(memory); }
   // Queues it on a stream of the device. Errors are the plugin's.
   GpuStatus queue(const GpuPlugin& api, GpuContext* context, std::int32_t stream, const Operands& operands,
                   std::int32_t plan_step);
+  GpuStatus queue_by_library(const GpuPlugin& api, GpuContext* context, std::int32_t stream,
+                             const Operands& operands) const;
 
  private:
   static void run(void* self);
@@ -53,13 +57,15 @@ class HostCalls {
   Status take_failure();
   void trace(bool on);
   std::vector<Activity> take_activities();  // since it was on, as kernels
+  // The device's library has joined the ranks; until then, and else, the host exchanges.
+  void set_library(bool joined) { library_ = joined; }
 
  private:
   friend class HostCall;
   bool has_failed() const;
   mutable std::mutex mutex_;
   Status failure_;
-  bool failed_ = false, traced_ = false;
+  bool failed_ = false, traced_ = false, library_ = false;
   std::vector<Activity> activities_;
 };
 

@@ -268,6 +268,23 @@ void World::hear_ends() {
   }
 }
 
+std::int64_t World::limit_ns() const { return std::chrono::nanoseconds(limit_).count(); }
+
+// One that has ended well has nothing left that this one waits for.
+Status World::ended_ranks() {
+  const std::lock_guard lock(of_steps_);
+  if (left_) return status_;
+  hear_ends();
+  for (int peer = 0; peer < size_; ++peer) {
+    const End& end = ends_[static_cast<std::size_t>(peer)];
+    if (peer == rank_ || (end.heard ? end.code == 0 : !end.gone)) continue;
+    return give_up(end.heard
+                       ? error_of(peer)
+                       : Error{Errc::device, "rank " + std::to_string(peer) + " has ended without a word"});
+  }
+  return status_;
+}
+
 // Why a rank that has ended makes this one give up.
 Error World::error_of(int peer) const {
   const End& end = ends_[static_cast<std::size_t>(peer)];

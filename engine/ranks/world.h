@@ -55,6 +55,9 @@ class World {
   int local_rank() const { return local_rank_; }  // among the ranks of this machine; of what join() has made
   // What a rank may be silent before those that wait for it give up.
   void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
+  std::int64_t limit_ns() const;
+  // Whether another rank has ended with an error or without a word, of which it has been heard so far: its error.
+  Status ended_ranks();
   // A stop that is requested while this rank waits, and so long without an answer: it gives up. A launcher that ends all ranks because
   // one has died kills them soon after; a rank that is only slow is worth waiting for.
   void set_stop(std::stop_token stop, std::chrono::milliseconds patience) {

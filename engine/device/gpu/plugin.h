@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GRADLOOM_GPU_VERSION 6
+#define GRADLOOM_GPU_VERSION 7
 
 typedef enum GpuStatus {
   GPU_OK = 0,
@@ -100,6 +100,25 @@ typedef struct GpuImplementation {
   int32_t failed;
 } GpuImplementation;
 
+// What the devices of several ranks exchange by a library of theirs (NCCL). Pieces are of one type, DType of kernels/types.h. MEAN: of
+// all ranks, for all; REDUCE: the same, for `root` alone, where `to` is read; SHARE: root's, for all.
+enum { GPU_RANKS_ID_BYTES = 128 };
+typedef enum GpuExchangeKind {
+  GPU_EXCHANGE_MEAN = 0,
+  GPU_EXCHANGE_REDUCE = 1,
+  GPU_EXCHANGE_SHARE = 2
+} GpuExchangeKind;
+typedef struct GpuExchangePiece {
+  const void* from;
+  void* to;
+  int64_t count;  // elements
+  int32_t root;
+} GpuExchangePiece;
+typedef struct GpuExchange {
+  int32_t kind, dtype, piece_count;  // kind: GpuExchangeKind
+  const GpuExchangePiece* pieces;
+} GpuExchange;
+
 // Stream 0 computes, stream 1 uploads, stream 2 downloads, stream 3 exchanges with other ranks. Events are small integers: those below
 // GPU_EVENTS are made by open(), others by make_event.
 enum {
@@ -133,6 +152,17 @@ typedef struct GpuPlugin {
   // The host calls function(user) when all that the stream had before has run, and the stream waits until it returns. It
   // runs on any thread and calls nothing of the plugin. In a recording it is called each time that this runs.
   GpuStatus (*call_host)(GpuContext*, int32_t stream, void (*function)(void* user), void* user);
+
+  // Ranks. ranks_library: its name and version, or in `detail` why there is none to use. Rank 0 makes an id, with which all ranks join,
+  // each with a device of its own, at the same time; limit_ns: how long one waits for the others. exchange: all ranks queue the same
+  // ones in the same order, whatever their streams, which have to be ordered; in a recording too. Pieces are read before it returns.
+  // ranks_state: an error of exchanges that were queued. leave_ranks: what is under way is given up; may be called in any state.
+  void (*ranks_library)(GpuImplementation* implementation);
+  GpuStatus (*make_ranks_id)(GpuContext*, uint8_t* id);
+  GpuStatus (*join_ranks)(GpuContext*, const uint8_t* id, int32_t rank, int32_t size, int64_t limit_ns);
+  GpuStatus (*exchange)(GpuContext*, int32_t stream, const GpuExchange* exchange);
+  GpuStatus (*ranks_state)(GpuContext*);
+  void (*leave_ranks)(GpuContext*);
 
   // Work. run: a kernel of kernels/launcher.h by its id; args is its struct. Pointers to lists inside args
   // are read before it returns.

@@ -4,8 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include "engine/ops/collectives/all_reduce.h"
 #include "engine/ops/collectives/exchanges.h"
 #include "engine/ops/collectives/own_world.h"
+#include "engine/ops/collectives/owned_parts.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/preparation.h"
@@ -39,6 +41,38 @@ Status run_kernel(const HostLayout& layout, std::byte* memory) {
     return failed.error;
   }
   return {};
+}
+
+// What is reduced keeps its type, what is shared is bytes.
+Result<DeviceExchange> exchange_of_parts(DeviceExchange::Kind kind, const NodeTypes& types) {
+  DeviceExchange exchange{kind, kind == DeviceExchange::Kind::share ? DType::u8 : types.inputs[0].dtype, {}};
+  const std::int64_t own = types.attrs.integer("rank", 0);
+  std::size_t results = 0;
+  for (const OwnedPart& part : TRY(owned_parts(types.attrs, types.inputs))) {
+    const auto width = static_cast<std::int64_t>(dtype_bytes(types.inputs[part.tensor].dtype));
+    DeviceExchange::Piece piece{part.tensor,        part.tensor, part.begin * width,
+                                part.begin * width, part.count,  part.owner};
+    if (kind == DeviceExchange::Kind::share) piece.count *= width;
+    if (kind == DeviceExchange::Kind::reduce) {
+      piece.has_output = part.owner == own;
+      piece.output = piece.has_output ? results++ : 0;
+      piece.output_begin = 0;
+    }
+    exchange.pieces.push_back(piece);
+  }
+  return exchange;
+}
+
+Result<DeviceExchange> device_exchange(const OpDef& op, const NodeTypes& types) {
+  if (&op == &reduce_gradients_op()) return exchange_of_parts(DeviceExchange::Kind::reduce, types);
+  if (&op == &share_parameters_op()) return exchange_of_parts(DeviceExchange::Kind::share, types);
+  DeviceExchange exchange;
+  if (&op != &all_reduce_op() && &op != &all_reduce_begin_op()) return exchange;
+  exchange.kind = DeviceExchange::Kind::mean;
+  exchange.type = types.inputs[0].dtype;
+  for (std::size_t i = 0; i < types.inputs.size(); ++i)
+    exchange.pieces.push_back({i, i, 0, 0, element_count(types.inputs[i].shape)});
+  return exchange;
 }
 
 }  // namespace
@@ -80,6 +114,7 @@ Result<std::optional<HostWork>> host_work(const OpDef& op, const NodeTypes& type
   }
   layout->workspace = take(layout->kernel.workspace_bytes);
   work.bytes = std::max(work.bytes, kBoundaryBytes);
+  work.on_device = TRY(device_exchange(op, types));
   work.run = [layout](std::byte* memory) { return run_kernel(*layout, memory); };
   return std::optional(std::move(work));
 }

@@ -13,6 +13,21 @@
 
 namespace gradloom {
 
+// The same, for a library of the device that exchanges between ranks.
+struct DeviceExchange {
+  enum class Kind : std::uint8_t { none, mean, reduce, share };  // none: no library makes it
+  struct Piece {
+    std::size_t input = 0, output = 0;
+    std::int64_t input_begin = 0, output_begin = 0;  // bytes
+    std::int64_t count = 0;                          // elements
+    int owner = 0;                                   // of reduce and share
+    bool has_output = true;                          // the mean of reduce goes to the owner alone
+  };
+  Kind kind = Kind::none;
+  DType type = DType::f32;  // u8: bytes
+  std::vector<Piece> pieces;
+};
+
 struct HostWork {
   struct Copy {
     std::size_t operand = 0;         // of the node's inputs, or of its outputs
@@ -22,6 +37,7 @@ struct HostWork {
   std::int64_t bytes = 0;      // of the host's memory, workspace with it
   bool meets_ranks = false;    // it waits for other ranks: nothing else may be exchanged meanwhile
   std::function<Status(std::byte* memory)> run;
+  DeviceExchange on_device;
 };
 
 // Nothing: kernels of the device do all of it.

@@ -161,6 +161,19 @@ GpuStatus call_host(GpuContext* context, int32_t stream, void (*function)(void*)
   return queue(context, std::move(operation));
 }
 
+// There is no library of exchanges here.
+void ranks_library(GpuImplementation* to) { *to = {}; }
+GpuStatus without_ranks(GpuContext* context) {
+  return report(context, GPU_UNSUPPORTED, "host-gpu joins no ranks");
+}
+GpuStatus make_ranks_id(GpuContext* context, std::uint8_t*) { return without_ranks(context); }
+GpuStatus join_ranks(GpuContext* context, const std::uint8_t*, int32_t, int32_t, std::int64_t) {
+  return without_ranks(context);
+}
+GpuStatus exchange(GpuContext* context, int32_t, const GpuExchange*) { return without_ranks(context); }
+GpuStatus ranks_state(GpuContext*) { return GPU_OK; }
+void leave_ranks(GpuContext*) {}
+
 // ---- work -----------------------------------------------------------------------------------------------------------------------
 
 // Null: not a product.
@@ -500,6 +513,12 @@ constexpr GpuPlugin kPlugin = {
     copy,
     fill,
     call_host,
+    ranks_library,
+    make_ranks_id,
+    join_ranks,
+    exchange,
+    ranks_state,
+    leave_ranks,
     run_kernel,
     offer,
     implementation,

@@ -10,6 +10,7 @@
 #include "engine/device/gpu/runtime/error_code.h"
 #include "engine/device/gpu/runtime/gemm_library.h"
 #include "engine/device/gpu/runtime/names.h"
+#include "engine/device/gpu/runtime/ranks_library.h"
 
 struct GpuContext {
   int device = 0;
@@ -19,6 +20,7 @@ struct GpuContext {
   gradloom::kernels::gpu::AlgorithmTable algorithms;
   gradloom::kernels::gpu::GemmLibraryPtr gemm;     // null: none found, our own kernels serve
   gradloom::kernels::gpu::DnnLibraryPtr dnn;       // likewise
+  gradloom::kernels::gpu::RanksLibraryPtr ranks;   // null: not joined
   gradloom::kernels::gpu::Answer no_gemm, no_dnn;  // why not
   std::string gemm_name, dnn_name;                 // "cublasLt 13.1.0"
   std::string used;                       // the library that was asked last; "": none has such a kernel

@@ -35,6 +35,7 @@ const char* message(const GpuContext* context) { return message_of(context); }
 // Takes down what open() made, as far as it came; quiet, because a lost device fails every call.
 void close(GpuContext* context) {
   if (context == nullptr) return;
+  context->ranks.reset();  // before who waits for the device
   (void)GPU(SetDevice)(context->device);
   (void)GPU(DeviceSynchronize)();
   if (context->range_open) pop_range();
@@ -138,6 +139,53 @@ GpuStatus call_host(GpuContext* context, int32_t stream, void (*function)(void*)
   if (!is_stream(stream)) return report(context, GPU_FAILED, "no stream " + std::to_string(stream));
   return check(context, GPU(LaunchHostFunc)(context->streams[stream], function, user), "call of the host");
 }
+
+// ---- ranks ----------------------------------------------------------------------------------------------------------------------
+
+void ranks_library(GpuImplementation* to) {
+  Answer why;
+  const std::string name = ranks_library_version(&why);
+  *to = {};
+  std::snprintf(to->library, sizeof to->library, "%s", name.c_str());
+  std::snprintf(to->detail, sizeof to->detail, "%s", name.empty() ? why.text.c_str() : "");
+  to->failed = name.empty() && why.failed ? 1 : 0;
+}
+
+GpuStatus make_ranks_id(GpuContext* context, std::uint8_t* id) {
+  const GpuStatus status = enter(context);
+  if (status != GPU_OK) return status;
+  const Answer made = new_ranks_id(id);
+  return made.taken ? GPU_OK : report(context, GPU_FAILED, made.text);
+}
+
+GpuStatus join_ranks(GpuContext* context, const std::uint8_t* id, int32_t rank, int32_t size,
+                     std::int64_t limit_ns) {
+  const GpuStatus status = enter(context);
+  if (status != GPU_OK) return status;
+  Answer why;
+  context->ranks = open_ranks(id, context->device, rank, size, limit_ns, &why);
+  return context->ranks != nullptr ? GPU_OK : report(context, GPU_FAILED, why.text);
+}
+
+GpuStatus exchange(GpuContext* context, int32_t stream, const GpuExchange* wanted) {
+  const GpuStatus status = enter(context);
+  if (status != GPU_OK) return status;
+  if (!is_stream(stream)) return report(context, GPU_FAILED, "no stream " + std::to_string(stream));
+  if (context->ranks == nullptr) return report(context, GPU_FAILED, "exchange: the ranks have not joined");
+  Answer why;
+  context->used = ranks_library_version(&why);
+  context->answer = run_exchange(*context->ranks, *wanted, context->streams[stream]);
+  return context->answer.taken ? GPU_OK
+                               : report(context, GPU_FAILED, context->used + ": " + context->answer.text);
+}
+
+GpuStatus ranks_state(GpuContext* context) {
+  if (context->ranks == nullptr) return GPU_OK;
+  const Answer state = exchanges_state(*context->ranks);
+  return state.taken ? GPU_OK : report(context, GPU_FAILED, state.text);
+}
+
+void leave_ranks(GpuContext* context) { context->ranks.reset(); }
 
 // ---- work -----------------------------------------------------------------------------------------------------------------------
 
@@ -451,6 +499,12 @@ constexpr GpuPlugin kPlugin = {
     copy,
     fill,
     call_host,
+    ranks_library,
+    make_ranks_id,
+    join_ranks,
+    exchange,
+    ranks_state,
+    leave_ranks,
     run,
     offer,
     implementation,

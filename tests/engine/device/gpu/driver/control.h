@@ -23,10 +23,15 @@ typedef void (*StrictCountsFn)(StrictCounts*);
 typedef void (*StrictFailFn)(const char* what);
 #define STRICT_FAIL "strict_fail"
 
+// Work of a library of the device: `function` touches its memory when its turn in the stream comes. Not 0: refused.
+typedef int (*StrictLibraryWorkFn)(void* stream, void (*function)(void* user), void* user);
+#define STRICT_LIBRARY_WORK "strict_library_work"
+
 const char* strict_complaints(void);
 const char* strict_left(void);
 void strict_counts(StrictCounts* counts);
 void strict_fail(const char* what);
+int strict_library_work(void* stream, void (*function)(void* user), void* user);
 
 #ifdef __cplusplus
 }

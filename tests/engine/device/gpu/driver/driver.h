@@ -6,6 +6,7 @@
 // "strict driver: .." on stderr, which tests read. At the end of the process what was not given back is one too. Environment:
 //   GRADLOOM_STRICT_COPIES=early     copies run as early as their waits let them, kernels late
 //   GRADLOOM_STRICT_MEMORY_MB=N      device memory
+//   GRADLOOM_STRICT_SAME_DEVICE=1    all processes have one device, else each its own
 //   GRADLOOM_STRICT_FAIL=KIND:N      fails on demand: the N-th call that takes memory (memory), that launches (launch), of all (lost:
 //                                    the device is lost in it), or the N-th piece of work, while it runs (fault: likewise)
 //   GRADLOOM_STRICT_COUNTS=FILE      the counts of these are written there at the end
@@ -37,7 +38,7 @@ struct GraphNodes;
 
 // A piece of work in a stream or a graph.
 struct Work {
-  enum Kind { kernel, copy, fill, host, trap, record, wait, graph } kind = kernel;
+  enum Kind { kernel, copy, fill, host, library, trap, record, wait, graph } kind = kernel;
   KernelPtr launch = nullptr;
   CUmodule module = nullptr;  // of a program
   CUevent_st* event = nullptr;

@@ -2,6 +2,7 @@
 #include "engine/device/gpu/runtime/cublas_lt_api.h"
 #include "engine/device/gpu/runtime/cudnn_api.h"
 #include "engine/device/gpu/runtime/cupti_api.h"
+#include "engine/device/gpu/runtime/nccl_api.h"
 
 #include <gtest/gtest.h>
 
@@ -17,6 +18,10 @@
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
 #define HAVE_CUDNN 1
+#endif
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#define HAVE_NCCL 1
 #endif
 #if __has_include(<cupti.h>)
 #include <cupti.h>
@@ -96,6 +101,24 @@ SAME(CudnnGetAttribute, ::cudnnBackendGetAttribute);
 SAME(CudnnExecute, ::cudnnBackendExecute);
 SAME(CudnnGetErrorString, ::cudnnGetErrorString);
 SAME(CudnnGetLastErrorString, ::cudnnGetLastErrorString);
+#endif
+
+#if HAVE_NCCL
+#define VALUE(type, name, number) static_assert(long{ours::name} == long{::name});
+#include "engine/device/gpu/runtime/nccl_values.def"
+static_assert(sizeof(ours::ncclUniqueId) == sizeof(::ncclUniqueId));
+SAME(NcclGetVersion, ::ncclGetVersion);
+SAME(NcclGetUniqueId, ::ncclGetUniqueId);
+SAME(NcclCommInitRank, ::ncclCommInitRank);
+SAME(NcclCommAbort, ::ncclCommAbort);
+SAME(NcclCommGetAsyncError, ::ncclCommGetAsyncError);
+SAME(NcclAllReduce, ::ncclAllReduce);
+SAME(NcclReduce, ::ncclReduce);
+SAME(NcclBroadcast, ::ncclBroadcast);
+SAME(NcclGroup, ::ncclGroupStart);
+SAME(NcclGroup, ::ncclGroupEnd);
+SAME(NcclGetErrorString, ::ncclGetErrorString);
+SAME(NcclGetLastError, ::ncclGetLastError);
 #endif
 
 #if HAVE_CUPTI
@@ -178,9 +201,9 @@ static_assert(Same<api::CompleteFn, std::remove_pointer_t<CUpti_BuffersCallbackC
 }  // namespace
 
 TEST(Declarations, AgreeWithTheHeadersThatAreHere) {
-#if HAVE_CUBLAS_LT && HAVE_CUDNN && HAVE_CUPTI
+#if HAVE_CUBLAS_LT && HAVE_CUDNN && HAVE_CUPTI && HAVE_NCCL
   SUCCEED();
 #else
-  GTEST_SKIP() << "a header is not installed: cuBLASLt, cuDNN or CUPTI";
+  GTEST_SKIP() << "a header is not installed: cuBLASLt, cuDNN, CUPTI or NCCL";
 #endif
 }
