@@ -18,35 +18,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 1, kShardedFormat = 2;  // what older programs know, as long as it is that
 constexpr std::int64_t kMostStateBytes = 1 << 20;
 constexpr std::string_view kChecksumBegin = ",\n  \"checksum\": \"", kChecksumEnd = "\"\n}\n";
 constexpr std::size_t kHashDigits = 32;
-constexpr const char* kFiles[] = {kModelFile, kOptimizerFile, kRecipeFile};
+constexpr std::int64_t kMostShards = 65'536;
 
-struct Written {
-  std::int64_t bytes = 0;
-  std::string hash;
-};
+using Files = std::map<std::string, WrittenFile>;
 
-// One file: what `fill` gives the sink, flushed to disk.
-template <class Fill>
-Result<Written> write_hashed(const std::string& path, const Fill& fill) {
-  AtomicFile file = TRY(AtomicFile::create(path));
-  StreamHash hash;
-  Written written;
-  TRY(fill([&](std::string_view piece) -> Status {
-    hash.add(piece);
-    written.bytes += static_cast<std::int64_t>(piece.size());
-    return file.write(piece);
-  }));
-  TRY(file.commit());
-  written.hash = hash.hex();
-  return written;
-}
-
-std::string state_text(const Checkpoint& c, const std::map<std::string, Written>& files) {
-  Json state = {{"gradloom_checkpoint", kFormat},
+std::string state_text(const Checkpoint& c, const Files& files, std::size_t shards) {
+  Json state = {{"gradloom_checkpoint", shards > 0 ? kShardedFormat : kFormat},
                 {"written_utc", utc_timestamp()},
                 {"step", c.step},
                 {"data", {{"source", c.recipe.data}, {"next_batch", c.next_batch}}},
@@ -64,8 +45,9 @@ std::string state_text(const Checkpoint& c, const std::map<std::string, Written>
     }
   }
   state["recipe_hash"] = files.at(kRecipeFile).hash;
-  for (const char* name : kFiles)
-    state["files"][name] = {{"bytes", files.at(name).bytes}, {"xxh3_128", files.at(name).hash}};
+  if (shards > 0) state["shards"] = shards;
+  for (const auto& [name, file] : files)
+    state["files"][name] = {{"bytes", file.bytes}, {"xxh3_128", file.hash}};
   std::string text = state.dump(2, ' ', false, Json::error_handler_t::replace);
   text.resize(text.size() - 2);  // "\n}"
   return text + std::string(kChecksumBegin) + hash_hex(text) + std::string(kChecksumEnd);
@@ -92,9 +74,10 @@ Result<Json> parse_state(const std::string& text) {
   const Json state = Json::parse(text, nullptr, false);
   if (!state.is_object() || !state.contains("gradloom_checkpoint"))
     return bad_input("is not of a checkpoint, or damaged");
-  if (const auto format = value_at<std::int64_t>(state, "gradloom_checkpoint"); format && *format > kFormat)
+  if (const auto format = value_at<std::int64_t>(state, "gradloom_checkpoint");
+      format && *format > kShardedFormat)
     return bad_input("was written by a newer Gradloom (checkpoint format " + std::to_string(*format) +
-                     ", this one knows " + std::to_string(kFormat) + ")");
+                     ", this one knows " + std::to_string(kShardedFormat) + ")");
   const std::string_view body = std::string_view(text).substr(0, text.size() < tail ? 0 : text.size() - tail);
   if (text.substr(body.size()) != std::string(kChecksumBegin) + hash_hex(body) + std::string(kChecksumEnd))
     return bad_input("is damaged: its checksum is wrong");
@@ -124,26 +107,27 @@ Status read_state(const Json& state, Checkpoint& c) {
 
 using SharedFile = std::shared_ptr<const InputFile>;
 
-// A file of the checkpoint, once its size and hash are those of the state.
-Result<SharedFile> open_checked(const std::string& path, const Json& files, const char* name) {
-  const auto row = value_at<Json>(files, name);
+// What the state says of a file.
+Result<WrittenFile> file_row(const Json& files, const std::string& name) {
+  const auto row = value_at<Json>(files, name.c_str());
   if (!row) return with_context(row.error(), "files");
-  const auto bytes = TRY(value_at<std::int64_t>(*row, "bytes"));
-  const auto hash = TRY(value_at<std::string>(*row, "xxh3_128"));
-  if (::access(path.c_str(), F_OK) != 0) return bad_input("is missing");
-  auto file = std::make_shared<const InputFile>(TRY(InputFile::open(path)));
-  if (file->size() != bytes)
-    return bad_input("is damaged: it has " + std::to_string(file->size()) + " bytes, the checkpoint says " +
-                     std::to_string(bytes));
-  StreamHash seen;
-  std::vector<char> block(1 << 20);
-  for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(block.size())) {
-    const std::int64_t count = std::min(bytes - at, static_cast<std::int64_t>(block.size()));
-    TRY(file->read_unchanged(at, block.data(), count));
-    seen.add({block.data(), static_cast<std::size_t>(count)});
-  }
-  if (seen.hex() != hash) return bad_input("is damaged: its checksum is wrong");
+  return WrittenFile{TRY(value_at<std::int64_t>(*row, "bytes")),
+                     TRY(value_at<std::string>(*row, "xxh3_128"))};
+}
+
+// A file of the checkpoint, once its size and hash are those of the state.
+Result<SharedFile> open_checked(const std::string& path, const WrittenFile& row) {
+  SharedFile file = TRY(open_written(path, row));
+  TRY(check_contents(*file, row));
   return file;
+}
+
+// 0: the states of the optimizer are in one file.
+Result<std::int64_t> shards_of(const Json& state) {
+  if (!state.contains("shards")) return 0;
+  const auto count = TRY(value_at<std::int64_t>(state, "shards"));
+  if (count < 1 || count > kMostShards) return bad_input("\"shards\" is no number of ranks");
+  return count;
 }
 
 Result<Recipe> read_checked_recipe(const InputFile& file) {
@@ -156,45 +140,72 @@ Result<Recipe> read_checked_recipe(const InputFile& file) {
 
 }  // namespace
 
-Status write_checkpoint(const std::string& folder, const Checkpoint& checkpoint) {
-  std::map<std::string, Written> files;
-  for (const auto& [name, contents] :
-       {std::pair(kModelFile, &checkpoint.model), std::pair(kOptimizerFile, &checkpoint.optimizer)})
-    files[name] = TRY(write_hashed(folder + "/" + name, [contents = contents](const SafetensorsSink& sink) {
-      return write_safetensors(sink, *contents);
-    }));
+Status write_checkpoint(const std::string& folder, const Checkpoint& checkpoint,
+                        const std::vector<WrittenFile>& shards) {
+  Files files;
+  const auto write = [&](const char* name, const Safetensors& contents) -> Status {
+    files[name] = TRY(write_hashed(
+        folder + "/" + name, [&](const SafetensorsSink& sink) { return write_safetensors(sink, contents); }));
+    return {};
+  };
+  TRY(write(kModelFile, checkpoint.model));
+  if (shards.empty()) TRY(write(kOptimizerFile, checkpoint.optimizer));
+  for (std::size_t rank = 0; rank < shards.size(); ++rank)
+    files[shard_name(static_cast<int>(rank), static_cast<int>(shards.size()))] = shards[rank];
   files[kRecipeFile] = TRY(write_hashed(folder + "/" + kRecipeFile, [&](const SafetensorsSink& sink) {
     return sink(recipe_json(checkpoint.recipe));
   }));
-  return atomic_write_file(folder + "/" + kStateFile, state_text(checkpoint, files));
+  return atomic_write_file(folder + "/" + kStateFile, state_text(checkpoint, files, shards.size()));
 }
 
-Result<Checkpoint> read_checkpoint(const std::string& folder) {
-  const auto path = [&](const char* name) { return folder + "/" + name; };
-  const auto in = [&](const char* name, const Error& error) {
-    return with_context(error, escaped(path(name)));
+namespace {
+
+// What the files hold that the state lists. Errors say which.
+Status read_files(const Json& state, Checkpoint& c) {
+  const std::string here = escaped(c.path + "/");
+  const auto shards = shards_of(state);
+  if (!shards) return with_context(shards.error(), here + kStateFile);
+  const auto rows = value_at<Json>(state, "files");
+  if (!rows) return with_context(rows.error(), here + kStateFile);
+  const auto open = [&](const char* name) -> Result<SharedFile> {
+    const auto row = file_row(*rows, name);
+    auto file = row ? open_checked(c.path + "/" + name, *row) : row.error();
+    if (!file) return with_context(file.error(), here + name);
+    return file;
   };
-  if (::access(path(kStateFile).c_str(), F_OK) != 0)
+  c.model = TRY(read_safetensors(TRY(open(kModelFile)), c.path + "/" + kModelFile));
+  if (*shards == 0) {
+    c.optimizer = TRY(read_safetensors(TRY(open(kOptimizerFile)), c.path + "/" + kOptimizerFile));
+  } else {
+    std::vector<WrittenFile> all;
+    for (int rank = 0; rank < static_cast<int>(*shards); ++rank) {
+      const std::string name = shard_name(rank, static_cast<int>(*shards));
+      const auto row = file_row(*rows, name);
+      if (!row) return with_context(row.error(), here + name);
+      all.push_back(*row);
+    }
+    c.shards = TRY(ShardedStates::open(c.path, all));
+    c.optimizer = {c.shards->tensors(), c.shards->metadata()};
+  }
+  auto recipe = read_checked_recipe(*TRY(open(kRecipeFile)));
+  if (!recipe) return with_context(recipe.error(), here + kRecipeFile);
+  c.recipe = std::move(recipe).value();
+  return {};
+}
+
+}  // namespace
+
+Result<Checkpoint> read_checkpoint(const std::string& folder) {
+  const std::string path = folder + "/" + kStateFile;
+  if (::access(path.c_str(), F_OK) != 0)
     return bad_input(escaped(folder) + ": no whole checkpoint: " + kStateFile + " is missing");
-  const std::string text = TRY(read_file_limited(path(kStateFile), kMostStateBytes));
+  const std::string text = TRY(read_file_limited(path, kMostStateBytes));
   const auto state = parse_state(text);
-  if (!state) return in(kStateFile, state.error());
+  if (!state) return with_context(state.error(), escaped(path));
   Checkpoint c;
   c.path = folder;
-  if (const Status read = read_state(*state, c); !read) return in(kStateFile, read.error());
-  const auto rows = value_at<Json>(*state, "files");
-  if (!rows) return in(kStateFile, rows.error());
-  std::map<std::string, SharedFile> files;
-  for (const char* name : kFiles) {
-    auto file = open_checked(path(name), *rows, name);
-    if (!file) return in(name, file.error());
-    files[name] = std::move(file).value();
-  }
-  c.model = TRY(read_safetensors(files[kModelFile], path(kModelFile)));
-  c.optimizer = TRY(read_safetensors(files[kOptimizerFile], path(kOptimizerFile)));
-  auto recipe = read_checked_recipe(*files[kRecipeFile]);
-  if (!recipe) return in(kRecipeFile, recipe.error());
-  c.recipe = std::move(recipe).value();
+  if (const Status read = read_state(*state, c); !read) return with_context(read.error(), escaped(path));
+  TRY(read_files(*state, c));
   return c;
 }
 

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "engine/base/hash.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 
@@ -40,6 +41,11 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step && *step >= 0 && name == name_of(*step) ? step : std::nullopt;
 }
 
+// Of a moment and a process.
+std::string nonce() {
+  return hash_hex(std::to_string(monotonic_ns()) + " " + std::to_string(::getpid())).substr(0, 8);
+}
+
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code failed;
@@ -50,13 +56,31 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
+bool is_whole(const std::string& checkpoint) {
+  const auto read = read_checkpoint(checkpoint);
+  return read && (!read->shards || read->shards->check_all().ok());
+}
+
 // The newest before `step` that is whole; empty: none is.
 std::string whole_before(const std::string& folder, std::int64_t step) {
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t s) { return s >= step; });
   for (auto it = steps.rbegin(); it != steps.rend(); ++it)
-    if (std::string path = checkpoint_path(folder, *it); read_checkpoint(path).ok()) return path;
+    if (std::string path = checkpoint_path(folder, *it); is_whole(path)) return path;
   return "";
+}
+
+// What is wrong with a checkpoint, and which older one beside it is not.
+Error with_newest_whole(Error error, const std::string& checkpoint) {
+  const auto step = step_of(fs::path(checkpoint).filename().string());
+  std::string folder = fs::path(checkpoint).parent_path().string();
+  if (folder.empty()) folder = ".";
+  const std::string older = step ? whole_before(folder, *step) : "";
+  if (step)
+    error.message += older.empty()
+                         ? "; no older checkpoint there is whole"
+                         : "; the newest that is whole is " + escaped(older) + " (--resume takes it)";
+  return error;
 }
 
 // The model of a checkpoint, where it is another; empty too where nothing can be read.
@@ -107,7 +131,7 @@ Result<std::unique_ptr<CheckpointFolder>> CheckpointFolder::open(const std::stri
 
 CheckpointFolder::~CheckpointFolder() { ::close(fd_); }
 
-// What a process that was killed has left.
+// What a process that was killed has left, or a checkpoint for which memory did not last.
 void CheckpointFolder::remove_unfinished() const {
   std::error_code ignored;
   for (const std::string& name : names_in(path_))
@@ -116,21 +140,25 @@ void CheckpointFolder::remove_unfinished() const {
 }
 
 Result<std::string> CheckpointFolder::write(const Checkpoint& checkpoint) {
-  const std::string path = checkpoint_path(path_, checkpoint.step),
-                    unfinished = path_ + "/" + std::string(kUnfinished) + name_of(checkpoint.step);
+  return write(checkpoint.step,
+               [&](const std::string& folder) { return write_checkpoint(folder, checkpoint); });
+}
+
+// The unfinished folder has a name that no other training has: a rank of one that has just ended may still write there.
+Result<std::string> CheckpointFolder::write(std::int64_t step, const WriteFiles& files) {
+  const std::string path = checkpoint_path(path_, step),
+                    unfinished = path_ + "/" + std::string(kUnfinished) + name_of(step) + "-" + nonce();
+  remove_unfinished();
   const auto put = [&]() -> Status {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);
     if (::mkdir(unfinished.c_str(), 0777) != 0) return io_error("cannot make", unfinished, errno);
-    TRY(write_checkpoint(unfinished, checkpoint));
+    TRY(files(unfinished));
     if (::rename(unfinished.c_str(), path.c_str()) != 0) return io_error("cannot make", path, errno);
     // The name, too, is on disk before an older one goes. Some file systems refuse it for folders.
     if (::fsync(fd_) != 0 && errno != EINVAL) return io_error("cannot flush", path_, errno);
     return {};
   };
-  if (const Status done = put(); !done) {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);
+  if (const Status done = put(); !done.ok()) {
+    remove_unfinished();
     return done.error();
   }
   remove_oldest();
@@ -155,26 +183,38 @@ Result<Checkpoint> open_checkpoint(const std::string& path) {
   if (!exists(path)) return io_error("cannot open the checkpoint", path, errno);
   std::string plain = path;
   while (plain.size() > 1 && plain.ends_with("/")) plain.pop_back();
-  const std::string name = fs::path(plain).filename().string();
-  std::string folder = plain, chosen = plain;
-  if (exists(plain + "/" + kStateFile) || step_of(name)) {
-    folder = fs::path(plain).parent_path().string();
-    if (folder.empty()) folder = ".";
-  } else {
+  std::string chosen = plain;
+  if (!exists(plain + "/" + kStateFile) && !step_of(fs::path(plain).filename().string())) {
     const std::vector<std::int64_t> steps = checkpoint_steps(plain);
     if (steps.empty()) return Error{Errc::bad_input, escaped(path) + ": no checkpoint, and none in it"};
     chosen = checkpoint_path(plain, steps.back());
   }
   auto checkpoint = read_checkpoint(chosen);
   if (checkpoint) return checkpoint;
-  const auto step = step_of(fs::path(chosen).filename().string());
-  const std::string older = step ? whole_before(folder, *step) : "";
-  Error error = checkpoint.error();
-  if (step)
-    error.message += older.empty()
-                         ? "; no older checkpoint there is whole"
-                         : "; the newest that is whole is " + escaped(older) + " (--resume takes it)";
-  return error;
+  return with_newest_whole(checkpoint.error(), chosen);
+}
+
+Error damage_or(const Error& error, const Checkpoint& checkpoint) {
+  if (!checkpoint.shards) return error;
+  const Status whole = checkpoint.shards->check_all();
+  return whole.ok() ? error : with_newest_whole(whole.error(), checkpoint.path);
+}
+
+Status join_checkpoint(const Checkpoint& from, const std::string& folder) {
+  if (from.shards) TRY(from.shards->check_all());
+  std::string plain = folder;
+  while (plain.size() > 1 && plain.ends_with("/")) plain.pop_back();
+  if (exists(plain)) return Error{Errc::usage, escaped(plain) + " is there already: name another folder"};
+  const fs::path parent = fs::path(plain).parent_path();
+  const std::string unfinished =
+      (parent / (std::string(kUnfinished) + fs::path(plain).filename().string() + "-" + nonce())).string();
+  if (::mkdir(unfinished.c_str(), 0777) != 0) return io_error("cannot make", unfinished, errno);
+  Status done = write_checkpoint(unfinished, from);
+  if (done.ok() && ::rename(unfinished.c_str(), plain.c_str()) != 0)
+    done = io_error("cannot make", plain, errno);
+  std::error_code ignored;
+  if (!done.ok()) fs::remove_all(unfinished, ignored);
+  return done;
 }
 
 }  // namespace gradloom

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,10 @@ class CheckpointFolder {
   void protect(std::int64_t step) { protected_ = step; }
   // The path of what was written; then the oldest go. After an error the folder is as it was.
   Result<std::string> write(const Checkpoint& checkpoint);
+  // The same of what `files` writes into an empty folder: a whole checkpoint after `step`.
+  using WriteFiles = std::function<Status(const std::string& folder)>;
+  Result<std::string> write(std::int64_t step, const WriteFiles& files);
+  const std::string& path() const { return path_; }
 
  private:
   CheckpointFolder(std::string path, std::int64_t keep, int fd)
@@ -51,5 +56,10 @@ std::string checkpoint_path(const std::string& folder, std::int64_t step);
 // `path`: a checkpoint, or a folder of checkpoints, whose newest it is then. Where that is not whole the error
 // names the newest that is: an older one is for the user to choose.
 Result<Checkpoint> open_checkpoint(const std::string& path);
+// An error that using the contents of a checkpoint has led to: where its shards turn out to be damaged, that, as open_checkpoint says it.
+Error damage_or(const Error& error, const Checkpoint& checkpoint);
+// One that ranks wrote together, as one rank writes it: into a folder that is not there yet. Contents go in pieces. Errors: those of the
+// contents; Errc::usage: the folder is there; Errc::io.
+Status join_checkpoint(const Checkpoint& from, const std::string& folder);
 
 }  // namespace gradloom

@@ -21,8 +21,9 @@ class CheckpointWriter {
   static Result<std::unique_ptr<CheckpointWriter>> create(const CheckpointOptions& options, const Job& job,
                                                           const Output& out);
   bool writes() const { return folder_ != nullptr; }
-  // Where ranks keep states apart, all take part in what rank 0 writes: they call what it calls.
-  void help(bool helps) { helps_ = helps; }
+  // Where ranks keep states apart, all take part in what rank 0 writes: they call what it calls, this first. Each writes a shard of its
+  // own into rank 0's folder or, where that is not there for all, sends what it has to rank 0, which writes all and says so.
+  Status meet_ranks(const Job& job);
   // After this step one is to be written, which was not yet.
   bool due(std::int64_t step) const;
   // REQUIRES nothing pending, and `step` the last that was made. Tells what it did.
@@ -42,8 +43,13 @@ class CheckpointWriter {
  private:
   CheckpointWriter(const CheckpointOptions& options, const Job& job, const Output& out)
       : options_(&options), out_(&out), finite_(job.compiled().train.graph) {}
+  Result<bool> all_reach_folder();
   Result<std::string> put(const Job& job, std::int64_t step);
-  bool helps_ = false;
+  Status write_with_ranks(const std::string& folder, const Job& job, const Checkpoint& checkpoint);
+  static Status help_rank_0(const Job& job, std::int64_t step, bool sharded);
+  bool helps_ = false, sharded_ = false;
+  Status
+      lost_;  // of an exchange for a checkpoint: the next one of the steps fails too, says so, and ends the run
   const CheckpointOptions* options_;
   const Output* out_;
   FiniteParameters finite_;

@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-#include "app/checkpoint.h"
+#include "app/checkpoint_folder.h"
 #include "app/measured_costs.h"
 #include "app/op_libraries.h"
 #include "app/parameter_file.h"
@@ -201,7 +201,8 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   auto prepared = TRY(prepare_model(recipe, from));
   prepared->compiled = TRY(compile(prepared->model.graph, prepared->options, stop));
   if (from != nullptr) {
-    TRY(set_states(optimizer_file(*from), prepared->model, prepared->compiled));
+    const Status set = set_states(optimizer_file(*from), prepared->model, prepared->compiled);
+    if (!set.ok()) return damage_or(set.error(), *from);
     prepared->steps_before = from->step;
     prepared->next_batch = from->next_batch;
   } else if (!recipe.load_optimizer.empty()) {

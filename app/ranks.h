@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/checkpoint_shards.h"
 #include "app/command.h"
 #include "app/train_flags.h"
 #include "engine/ranks/world.h"
@@ -49,14 +50,7 @@ Result<std::vector<std::byte>> bytes_of_rank(std::size_t rank, std::vector<std::
 
 // Each rank keeps the optimizer's states of some parameters alone (pass zero), and has a plan of its own for that.
 bool keeps_states_apart(const Job& job);
-// What a rank has of a state: the elements from `begin` on of a tensor of this shape; as that tensor, if it has all of them.
-struct StatePart {
-  Tensor contents;
-  Shape whole;
-  std::int64_t begin = 0;
-};
-using StateParts = std::map<std::string, StatePart>;  // by the names of a checkpoint
-// The states at rank 0, from all ranks; nothing at the others.
+// The states at rank 0, from all ranks, of which each has parts of its own; nothing at the others.
 Result<std::map<std::string, Tensor>> gather_states(StateParts mine);
 // Of one rank that has all.
 Result<std::map<std::string, Tensor>> joined(StateParts all);

@@ -87,7 +87,7 @@ Status TrainRun::begin() {
   TRY(check_same_on_all_ranks(*job_));
   TRY(job_->meet_ranks());
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
-  checkpoints_->help(keeps_states_apart(*job_) && TRY(as_rank_0(checkpoints_->writes())));
+  TRY(checkpoints_->meet_ranks(*job_));
   evaluation_ = TRY(Evaluation::create(*job_, context_.stop));
   if (evaluation_ && evaluated_before_) evaluation_->early_stop().restore(*evaluated_before_);
   checkpoints_->resumed(evaluated_before_);
@@ -292,7 +292,8 @@ Status TrainRun::finish_replayed(const Status& steps) {
 }
 
 Status TrainRun::write_checkpoint() {
-  if (options_.checkpoints.folder.empty())
+  const bool helps = keeps_states_apart(*job_) && World::current()->rank() > 0;
+  if (options_.checkpoints.folder.empty() && !helps)
     return Error{Errc::usage, "there is no folder for checkpoints (--checkpoint FOLDER)"};
   checkpoints_->write(*job_, last_step());
   return checkpoints_->status();

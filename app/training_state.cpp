@@ -11,6 +11,7 @@
 #include "app/ranks.h"
 #include "engine/base/names.h"
 #include "engine/base/text.h"
+#include "engine/ranks/world.h"
 #include "engine/train/eight_bit.h"
 #include "engine/train/state_ranges.h"
 #include "engine/train/weight_copies.h"
@@ -50,6 +51,7 @@ struct KeptState {
   ValueId id;
   const TrainState* state = nullptr;       // null: of another kind
   std::optional<ElementRange> range = {};  // of the parameter's elements, where others are on other ranks
+  bool own = false;                        // no other rank has it
 };
 
 // The states of the step that are not the model's own.
@@ -63,6 +65,7 @@ std::vector<KeptState> kept_states(const ImportedModel& model, const Compiled& c
   for (const TrainState& state : compiled.train.states) listed[state.value] = &state;
   const std::map<ValueId, ValueId> copies = weight_copies(graph);
   const std::map<ValueId, ElementRange> ranges = state_ranges(graph);
+  const std::set<ValueId> apart = own_states(graph);
   std::vector<KeptState> kept;
   for (const Update& u : graph.updates) {
     if (copies.count(u.state) != 0) continue;
@@ -72,6 +75,7 @@ std::vector<KeptState> kept_states(const ImportedModel& model, const Compiled& c
     if (own.count(name) != 0 || (state != nullptr && !state->remembered)) continue;
     const bool named = state != nullptr && !state->parameter.empty();
     kept.push_back({named ? key_of(*state) : name, u.state, state});
+    kept.back().own = apart.count(u.state) != 0;
     if (const auto range = ranges.find(u.state); range != ranges.end()) kept.back().range = range->second;
   }
   return kept;
@@ -113,28 +117,37 @@ std::string key_in(const OptimizerFile& from, const KeptState& kept, const Impor
   return kept.key;
 }
 
+// A tensor of a file, or those of its elements that this training keeps, as `whole` wants it.
+Result<Tensor> elements_in(const OptimizerFile& from, const std::string& name, const Type& whole,
+                           const std::optional<ElementRange>& range) {
+  const auto it = from.tensors.find(name);
+  if (it == from.tensors.end())
+    return Error{Errc::bad_input, from.path + ": no '" + escaped(name) + "'" + from.without + from.hint};
+  const std::string called = from.path + ": '" + escaped(name) + "'";
+  const bool cut = range && it->second.shape() == whole.shape;
+  if (from.shards)
+    TRY(from.shards->check(name, cut ? range->begin : 0, cut ? range->count : it->second.count()));
+  if (!cut) return tensor_as(it->second, whole, called);
+  return tensor_as(TRY(elements_of(it->second, *range)), {whole.dtype, {range->count}}, called);
+}
+
 // The state in the file as this training keeps it: what is of 8 bits in one of both is encoded or decoded. The names that it has
 // there are added to `known`.
 Result<Tensor> contents_of(const OptimizerFile& from, const KeptState& kept, const std::string& key,
                            const Graph& graph, std::set<std::string>& known) {
   const Type& type = graph.type(kept.id);
-  const auto read = [&](const std::string& name, const Type& expected) -> Result<Tensor> {
-    const auto it = from.tensors.find(name);
-    if (it == from.tensors.end())
-      return Error{Errc::bad_input, from.path + ": no '" + escaped(name) + "'" + from.without + from.hint};
-    known.insert(name);
-    return tensor_as(it->second, expected, from.path + ": '" + escaped(name) + "'");
-  };
   const bool encoded = kept.state != nullptr && kept.state->encoded;
   const Shape shape = encoded || kept.range ? parameter_shape(graph, *kept.state) : type.shape;
   if (kept.state != nullptr && from.tensors.count(key) == 0 && from.tensors.count(codes_of(key)) != 0) {
-    EightBitState state{TRY(read(codes_of(key), codes_type(shape))),
-                        TRY(read(scales_of(key), scales_type(shape)))};
-    if (kept.range) state = TRY(elements_of(state, *kept.range));
+    std::optional<ElementRange> scales;
+    if (kept.range) scales = scale_blocks_of(*kept.range);
+    const EightBitState state{TRY(elements_in(from, codes_of(key), codes_type(shape), kept.range)),
+                              TRY(elements_in(from, scales_of(key), scales_type(shape), scales))};
+    known.insert({codes_of(key), scales_of(key)});
     return encoded ? TRY(joined_state(state)) : TRY(decoded_state(state, kept.state->range)).cast(type.dtype);
   }
-  Tensor numbers = TRY(read(key, {encoded ? DType::f32 : type.dtype, shape}));
-  if (kept.range) numbers = TRY(elements_of(numbers, *kept.range));
+  const Tensor numbers = TRY(elements_in(from, key, {encoded ? DType::f32 : type.dtype, shape}, kept.range));
+  known.insert(key);
   return encoded ? encoded_state(numbers, kept.state->range) : numbers;
 }
 
@@ -178,8 +191,7 @@ Status read_loss_scaling(const Job& job, const std::vector<KeptState>& kept, Che
 
 }  // namespace
 
-Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
-  const Compiled& compiled = job.compiled();
+Result<Checkpoint> checkpoint_without_states(const Job& job, std::int64_t step) {
   Checkpoint c;
   c.step = c.made_steps = step;
   c.next_batch = job.first_batch(step + 1);
@@ -189,22 +201,43 @@ Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
   if (!job.algorithms().empty()) c.recipe.algorithms.clear();
   for (const auto& [problem, algorithm] : job.algorithms()) c.recipe.algorithms[problem] = algorithm.bytes;
   c.model = with_buffers(TRY(job.parameter_views()), job.model());
-  const std::vector<KeptState> all = kept_states(job.model(), compiled);
-  TRY(read_loss_scaling(job, all, c));
+  TRY(read_loss_scaling(job, kept_states(job.model(), job.compiled()), c));
+  return c;
+}
+
+// What all ranks have is rank 0's to write. The count of a parameter's updates goes with its first elements.
+Result<StateParts> states_to_write(const Job& job, std::int64_t made_steps) {
+  const Compiled& compiled = job.compiled();
+  const bool first_rank = !keeps_states_apart(job) || World::current()->rank() == 0;
   StateParts parts;
-  std::set<std::string> counted;  // parameters with states
-  for (const KeptState& kept : all) {
+  std::set<std::string> counted,
+      everywhere;  // parameters whose first elements are here; with states on every rank
+  for (const KeptState& kept : kept_states(job.model(), compiled)) {
     if (kept.state != nullptr && is_of_loss_scaling(*kept.state)) continue;
+    if (kept.state != nullptr && !kept.own) everywhere.insert(kept.state->parameter);
+    if (!kept.own && !first_rank) continue;
     add_parts(kept, TRY(job.state_view(kept.id)), compiled.train.graph, parts);
-    if (kept.state != nullptr) counted.insert(kept.state->parameter);
+    if (kept.state != nullptr && (!kept.range || kept.range->begin == 0))
+      counted.insert(kept.state->parameter);
   }
   for (const std::string& parameter : counted)
-    parts.try_emplace(parameter + std::string(kStep),
-                      StatePart{Tensor::scalar(DType::f32, static_cast<double>(c.made_steps)), {}, 0});
-  c.optimizer.tensors =
-      TRY(keeps_states_apart(job) ? gather_states(std::move(parts)) : joined(std::move(parts)));
-  c.optimizer.metadata = {
-      {"format", "pt"}, {"optimizer", c.recipe.optimizer}, {"step", std::to_string(step)}};
+    if (first_rank || everywhere.count(parameter) == 0)
+      parts.try_emplace(parameter + std::string(kStep),
+                        StatePart{Tensor::scalar(DType::f32, static_cast<double>(made_steps)), {}, 0});
+  return parts;
+}
+
+std::map<std::string, std::string> states_metadata(const Checkpoint& checkpoint) {
+  return {{"format", "pt"},
+          {"optimizer", checkpoint.recipe.optimizer},
+          {"step", std::to_string(checkpoint.step)}};
+}
+
+Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
+  Checkpoint c = TRY(checkpoint_without_states(job, step));
+  StateParts parts = TRY(states_to_write(job, c.made_steps));
+  c.optimizer = {TRY(keeps_states_apart(job) ? gather_states(std::move(parts)) : joined(std::move(parts))),
+                 states_metadata(c)};
   return c;
 }
 
@@ -215,7 +248,8 @@ OptimizerFile optimizer_file(const Checkpoint& checkpoint) {
           .hint = " (--load-params " + path + kModelFile + " begins anew with the parameters alone)",
           .tensors = checkpoint.optimizer.tensors,
           .made_steps = checkpoint.made_steps,
-          .loss_scale = checkpoint.loss_scale};
+          .loss_scale = checkpoint.loss_scale,
+          .shards = checkpoint.shards};
 }
 
 Result<OptimizerFile> read_optimizer_file(const std::string& path) {

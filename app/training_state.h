@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -13,8 +14,13 @@
 
 namespace gradloom {
 
-// The job's state after `step`, which is its last; nothing is pending. Valid until the next step is submitted.
+// The job's state after `step`, which is its last; nothing is pending. Valid until the next step is submitted. Where ranks keep states
+// apart all call it, and rank 0 gets those of all.
 Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step);
+// The same in two: without the states of the optimizer; and those that are this rank's to write, which all ranks together have once.
+Result<Checkpoint> checkpoint_without_states(const Job& job, std::int64_t step);
+Result<StateParts> states_to_write(const Job& job, std::int64_t made_steps);
+std::map<std::string, std::string> states_metadata(const Checkpoint& checkpoint);
 
 // What an optimizer has kept, in the names of a checkpoint's optimizer.safetensors.
 struct OptimizerFile {
@@ -23,7 +29,8 @@ struct OptimizerFile {
   std::map<std::string, Tensor> tensors;
   std::int64_t made_steps = 0;
   std::optional<LossScaleState> loss_scale;
-  bool foreign = false;  // no checkpoint's
+  bool foreign = false;                   // no checkpoint's
+  std::shared_ptr<ShardedStates> shards;  // Checkpoint::shards
 };
 OptimizerFile optimizer_file(const Checkpoint& checkpoint);
 // One that another program wrote, .safetensors or .npz; the updates that were made stand in "<parameter>.step" or, once for all, in

@@ -462,7 +462,7 @@ const PassDef zero_pass = {
         "Gradients are exchanged as without it. With stage=2 the rank that keeps states alone gets "
         "their gradients: the others send theirs and are done with it. The sums keep their order, the norm of all gradients "
         "is that of what each rank tells of its own, and each rank sends two thirds of what it does in stage 1. With accumulate every rank adds up the "
-        "gradients of its own micro-batches, all of them, and the sums are exchanged. Checkpoints are those of one rank.",
+        "gradients of its own micro-batches, all of them, and the sums are exchanged. In a checkpoint each rank writes its own.",
     .phase = PassPhase::post_gradient,
     .by_default = false,
     .make = [] { return std::unique_ptr<Pass>(new Zero); },

@@ -1,9 +1,10 @@
 // gradloom export: a recorded run, or a recipe, for others: as a recipe, a configuration of another program, a job of a launcher; its
-// numbers as CSV tables and for TensorBoard.
+// numbers as CSV tables and for TensorBoard. Also a checkpoint of several ranks in the form of one rank.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
 #include "app/advice/advice.h"
+#include "app/checkpoint_folder.h"
 #include "app/commands/commands.h"
 #include "app/conversion_notes.h"
 #include "app/graph_file.h"
@@ -26,7 +27,7 @@ namespace {
 struct ExportOptions {
   std::string session, run = "last", recipe, output, launch;
   std::string csv, tensorboard;  // folders
-  std::string graph;
+  std::string graph, checkpoint;
   std::int64_t ranks = 0, local = 0;
   std::size_t boxes = 60;
   bool schema = false, deepspeed = false, training_arguments = false, accelerate = false;
@@ -201,7 +202,22 @@ Status export_of_session(const ExportOptions& options, CommandContext& context) 
   return {};
 }
 
+Status export_checkpoint(const ExportOptions& options, CommandContext& context) {
+  if (options.output.empty())
+    return Error{Errc::usage, "--checkpoint needs -o FOLDER, where the checkpoint is to be"};
+  const Checkpoint from = TRY(open_checkpoint(options.checkpoint));
+  TRY(join_checkpoint(from, options.output));
+  context.out.object({{"checkpoint", options.output}, {"from", from.path}, {"step", from.step}});
+  context.out.text(
+      "wrote " + escaped(options.output) + ": " + escaped(from.path) +
+      (from.shards ? ", the states of all ranks in one file" : ", which was of one rank before"));
+  return {};
+}
+
 Status check_flags(const ExportOptions& options) {
+  if (!options.checkpoint.empty() &&
+      (options.of_session() || options.files() > 0 || !options.recipe.empty() || !options.session.empty()))
+    return Error{Errc::usage, "--checkpoint is exported alone, with -o FOLDER"};
   if (options.files() > 1)
     return Error{Errc::usage,
                  "export writes one file: --deepspeed, --training-arguments, --accelerate or --launch"};
@@ -231,6 +247,10 @@ CommandRun declare_export(CLI::App& app) {
   app.add_option("--run", options->run, "number or name of a run, or last");
   app.add_option("--recipe", options->recipe, "a recipe file instead of a session");
   app.add_option("-o,--output", options->output, "file to write (default: stdout)");
+  app.add_option(
+      "--checkpoint", options->checkpoint,
+      "a checkpoint, or the newest in a folder of them, whose states several ranks wrote: as one rank "
+      "writes it, into the new folder that -o names");
   app.add_flag("--deepspeed", options->deepspeed,
                "write DeepSpeed's ds_config.json, and list what it has no word for");
   app.add_flag("--training-arguments", options->training_arguments,
@@ -262,6 +282,7 @@ CommandRun declare_export(CLI::App& app) {
       return {};
     }
     TRY(check_flags(*options));
+    if (!options->checkpoint.empty()) return export_checkpoint(*options, context);
     if (options->of_session()) return export_of_session(*options, context);
     ExportSource source = TRY(find_source(*options, context));
     Recipe& recipe = source.recipe;

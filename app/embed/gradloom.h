@@ -311,7 +311,8 @@ int gradloom_job_value(const gradloom_job* job, int kind, int index, gradloom_va
 /* Parameters, statistics and states by name, as they are after the last step. `bytes` must be the value's. */
 int gradloom_job_read(const gradloom_job* job, const char* name, void* to, size_t bytes);
 int gradloom_job_write(gradloom_job* job, const char* name, const void* from, size_t bytes);
-/* Writes a checkpoint now; needs --checkpoint FOLDER. `--resume FOLDER` goes on from it. */
+/* Writes a checkpoint now; needs --checkpoint FOLDER. `--resume FOLDER` goes on from it. Where ranks keep states apart (pass zero)
+ * all of them call it, after the same step. */
 int gradloom_job_checkpoint(gradloom_job* job);
 
 /* ---- commands --------------------------------------------------------------------------------------------------------- */

@@ -106,8 +106,20 @@ Result<InputFile> InputFile::open_inside(const std::string& folder, const std::s
   return adopt(at, relative, true);
 }
 
+InputFile InputFile::joined(std::vector<Piece> pieces, std::string called) {
+  std::int64_t size = 0;
+  for (const Piece& piece : pieces) size += piece.bytes;
+  InputFile file(-1, size, 0, std::move(called));
+  file.pieces_ = std::move(pieces);
+  return file;
+}
+
 InputFile::InputFile(InputFile&& other) noexcept
-    : fd_(other.fd_), size_(other.size_), written_ns_(other.written_ns_), path_(std::move(other.path_)) {
+    : fd_(other.fd_),
+      size_(other.size_),
+      written_ns_(other.written_ns_),
+      path_(std::move(other.path_)),
+      pieces_(std::move(other.pieces_)) {
   other.fd_ = -1;
 }
 
@@ -116,6 +128,7 @@ InputFile& InputFile::operator=(InputFile&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(written_ns_, other.written_ns_);
   std::swap(path_, other.path_);
+  std::swap(pieces_, other.pieces_);
   return *this;
 }
 
@@ -130,6 +143,7 @@ Status InputFile::read_at(std::int64_t offset, void* to, std::int64_t bytes) con
                                       std::to_string(size_) + " bytes)"};
   }
   char* cursor = static_cast<char*>(to);
+  if (fd_ < 0) return read_pieces(offset, cursor, bytes);
   while (bytes > 0) {
     const auto chunk = static_cast<std::size_t>(std::min<std::int64_t>(bytes, std::int64_t{1} << 30));
     const ssize_t got = ::pread(fd_, cursor, chunk, offset);
@@ -143,9 +157,23 @@ Status InputFile::read_at(std::int64_t offset, void* to, std::int64_t bytes) con
   return {};
 }
 
+Status InputFile::read_pieces(std::int64_t offset, char* to, std::int64_t bytes) const {
+  for (const Piece& piece : pieces_) {
+    const std::int64_t count = std::min(bytes, piece.bytes - offset);
+    if (count > 0) {
+      TRY(piece.read(offset, to, count));
+      to += count;
+      bytes -= count;
+    }
+    offset = std::max<std::int64_t>(offset - piece.bytes, 0);
+  }
+  return {};
+}
+
 // The look at the file comes after the read: what was read is then from before any change.
 Status InputFile::read_unchanged(std::int64_t offset, void* to, std::int64_t bytes) const {
   const Status read = read_at(offset, to, bytes);
+  if (fd_ < 0) return read;
   struct stat info {};
   if (fstat(fd_, &info) != 0) return io_error(path_, "cannot read its size");
   if (info.st_size != size_ || last_written_ns(info) != written_ns_)

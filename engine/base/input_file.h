@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
 
@@ -18,6 +20,14 @@ class InputFile {
   // backslashes, NUL bytes, symbolic links at any component, hard links and anything that is not a regular
   // file are refused.
   static Result<InputFile> open_inside(const std::string& folder, const std::string& relative);
+
+  // What lies in pieces, as if it were one file: one behind the other, each read by its own means, from an offset in the piece. `called`:
+  // how errors call it.
+  struct Piece {
+    std::int64_t bytes = 0;
+    std::function<Status(std::int64_t offset, void* to, std::int64_t bytes)> read;
+  };
+  static InputFile joined(std::vector<Piece> pieces, std::string called);
 
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
@@ -36,9 +46,11 @@ class InputFile {
   InputFile(int fd, std::int64_t size, std::int64_t written_ns, std::string path)
       : fd_(fd), size_(size), written_ns_(written_ns), path_(std::move(path)) {}
   static Result<InputFile> adopt(int fd, const std::string& path, bool single_link);
-  int fd_ = -1;
+  Status read_pieces(std::int64_t offset, char* to, std::int64_t bytes) const;
+  int fd_ = -1;                             // of none, where there are pieces
   std::int64_t size_ = 0, written_ns_ = 0;  // when it was opened
   std::string path_;
+  std::vector<Piece> pieces_;
 };
 
 std::string folder_of(const std::string& path);  // "a/b" of "a/b/c", "." of "c"

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "engine/ir/graph.h"
 #include "engine/train/eight_bit.h"
@@ -16,6 +17,8 @@ struct ElementRange {
 
 // By the value of the state; those that are whole are not there.
 std::map<ValueId, ElementRange> state_ranges(const Graph& graph);
+// States that no other rank has: of parameters, or ranges of them, that this rank updates for all (ShareParameters).
+std::set<ValueId> own_states(const Graph& graph);
 // Errc::io: as Tensor::read.
 Result<Tensor> elements_of(const Tensor& tensor, const ElementRange& range);
 // REQUIRES a range that begins with a block of codes.

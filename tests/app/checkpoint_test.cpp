@@ -134,7 +134,7 @@ TEST_F(Checkpoints, StatesThatSayNonsenseAreRefused) {
   };
   write_state(whole);
   EXPECT_TRUE(read_checkpoint(folder_.path()).ok());
-  changed("\"gradloom_checkpoint\": 1", "\"gradloom_checkpoint\": 2", "written by a newer Gradloom");
+  changed("\"gradloom_checkpoint\": 1", "\"gradloom_checkpoint\": 3", "written by a newer Gradloom");
   changed("\"step\": 7", "\"step\": -7", "\"step\" is of another kind");
   changed("\"step\": 7", "\"step\": 7.5", "\"step\" is of another kind");
   changed("\"step\": 7", "\"step\": 18446744073709551615", "\"step\" does not fit in 63 bits");

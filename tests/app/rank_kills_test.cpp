@@ -15,12 +15,16 @@ unsigned long from_environment(const char* name, unsigned long otherwise) {
   return text == nullptr ? otherwise : std::strtoul(text, nullptr, 10);
 }
 
-class RankKills : public RanksFixture, public testing::WithParamInterface<const char*> {
+// Over a transport, with passes: with zero each rank writes its shard of a checkpoint.
+using KillsAt = std::pair<const char*, const char*>;
+
+class RankKills : public RanksFixture, public testing::WithParamInterface<KillsAt> {
  protected:
   static constexpr int kSteps = 2000;
 
   static Words steps(int count, const Words& more) {
-    Words words = training("mlp", with({"--ranks", "2", "--optimizer", "adamw{lr=1e-3}"}, more));
+    Words words = training(
+        "mlp", with({"--ranks", "2", "--optimizer", "adamw{lr=1e-3}", "--passes", GetParam().second}, more));
     *std::next(std::find(words.begin(), words.end(), "--steps")) = std::to_string(count);
     return words;
   }
@@ -50,14 +54,14 @@ class RankKills : public RanksFixture, public testing::WithParamInterface<const 
   int resumed_ = 0;
 
  private:
-  EnvironmentVariable transport_{"GRADLOOM_TRANSPORT", GetParam()};
+  EnvironmentVariable transport_{"GRADLOOM_TRANSPORT", GetParam().first};
 };
 
 void RankKills::kill_one(std::mt19937_64& random) {
   fs::remove_all(path("c"));
   fs::remove(path("s.db"));
   // Open MPI takes a second until its ranks have met.
-  const int most_us = std::string(GetParam()) == "mpi" ? 2'000'000 : 1'000'000;
+  const int most_us = std::string(GetParam().first) == "mpi" ? 2'000'000 : 1'000'000;
   const auto moment = std::chrono::microseconds(std::uniform_int_distribution<int>(0, most_us)(random));
   const auto victim = std::uniform_int_distribution<int>(0, 1)(random);
   SCOPED_TRACE("rank " + std::to_string(victim) + " after " + std::to_string(moment.count()) + " us");
@@ -94,11 +98,13 @@ void RankKills::expect_whole(const Words& undisturbed) {
   ASSERT_EQ(rest.code, 0) << rest.err;
   const auto from = undisturbed.begin() + newest;
   EXPECT_EQ(losses(rest), Words(from, from + kMore)) << "after step " << newest;
+  for (const auto& one : fs::directory_iterator(path("c")))
+    EXPECT_EQ(one.path().filename().string().rfind("step-", 0), 0u) << one.path() << " is left";
   ++resumed_;
 }
 
 TEST_P(RankKills, LeaveWhatWasWrittenWhole) {
-  const auto kills = from_environment("GRADLOOM_RANK_KILLS", std::string(GetParam()) == "mpi" ? 4 : 8);
+  const auto kills = from_environment("GRADLOOM_RANK_KILLS", std::string(GetParam().first) == "mpi" ? 4 : 8);
   std::mt19937_64 random(from_environment("GRADLOOM_RANK_KILLS_SEED", 20261129));
   const Outcome undisturbed = run(steps(kSteps + 3, {}));
   ASSERT_EQ(undisturbed.code, 0) << undisturbed.err;
@@ -113,8 +119,14 @@ TEST_P(RankKills, LeaveWhatWasWrittenWhole) {
   EXPECT_GT(resumed_, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transport, RankKills, testing::Values("mpi", "tcp"),
-                         [](const auto& over) { return std::string(over.param); });
+INSTANTIATE_TEST_SUITE_P(Transport, RankKills,
+                         testing::Values(KillsAt("mpi", "default"), KillsAt("tcp", "default"),
+                                         KillsAt("mpi", "default,zero"),
+                                         KillsAt("tcp", "default,zero{stage=2}")),
+                         [](const auto& at) {
+                           const bool zero = std::string(at.param.second) != "default";
+                           return std::string(at.param.first) + (zero ? "_shards" : "");
+                         });
 
 }  // namespace
 }  // namespace gradloom
