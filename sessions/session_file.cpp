@@ -1,8 +1,10 @@
 // Opening, creating and validating session files. What SQLite may do to files is in sqlite_vfs.h.
 #include "sessions/session_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -14,6 +16,8 @@
 #include <ctime>
 #include <fstream>
 #include <map>
+#include <string_view>
+#include <vector>
 
 #include "engine/base/input_file.h"
 #include "engine/base/text.h"
@@ -325,23 +329,89 @@ Result<SessionFile> open_for_writing(const std::string& file, bool create) {
   return SessionFile{std::move(database), false, {}};
 }
 
+constexpr std::string_view kNew = ".new-", kLock = "-lock";
+
+void remove_new(const std::string& aside) {
+  for (const char* end : {"", "-journal", "-wal", "-shm"}) ::unlink((aside + end).c_str());
+}
+
+// A lock on the name of a file that is being made: NAME-lock. It ends with the process, whatever ends that, so that others see which of such
+// files nobody makes any more. Not on the file itself: to close that a second time would end SQLite's own locks.
+class NameLock {
+ public:
+  NameLock() = default;
+  NameLock(const NameLock&) = delete;
+  ~NameLock() {
+    if (held_) {
+      remove_new(name_);
+      ::unlink(path().c_str());
+    }
+    if (fd_ >= 0) ::close(fd_);
+  }
+  // On a name that nobody has. False, with errno: the folder takes no file.
+  bool take_new(const std::string& file) {
+    for (int n = 0; !held_; ++n) {
+      const std::string number = n > 0 ? "-" + std::to_string(n) : "";
+      if (!take(file + std::string(kNew) + std::to_string(::getpid()) + number, O_CREAT | O_EXCL) &&
+          fd_ < 0 && errno != EEXIST)
+        return false;
+    }
+    return true;
+  }
+  // On one that is there. False: somebody has it, or it is no lock.
+  bool take_left(const std::string& name) { return take(name, O_NOFOLLOW | O_NONBLOCK); }
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string path() const { return name_ + std::string(kLock); }
+  bool take(const std::string& name, int flags) {
+    if (fd_ >= 0) ::close(fd_);
+    name_ = name;
+    fd_ = ::open(path().c_str(), O_RDWR | O_CLOEXEC | flags, 0666);
+    if (fd_ < 0) return false;
+    // A file system without locks has nobody who looks.
+    const bool locked =
+        ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || ((flags & O_EXCL) != 0 && errno != EWOULDBLOCK);
+    struct stat info {};
+    // Who looked between the two calls may have removed the file.
+    held_ = locked && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink > 0;
+    return held_;
+  }
+  std::string name_;
+  int fd_ = -1;
+  bool held_ = false;
+};
+
+// What processes left that were killed while they made this session.
+void remove_unfinished(const std::string& file) {
+  const std::size_t slash = file.rfind('/');
+  const std::string begin = file.substr(slash + 1) + std::string(kNew), folder = folder_of(file) + "/";
+  std::vector<std::string> left;
+  if (DIR* const names = ::opendir(folder.c_str())) {
+    while (const dirent* const entry = ::readdir(names))
+      if (const std::string name = entry->d_name; name.starts_with(begin) && name.ends_with(kLock))
+        left.push_back(folder + name.substr(0, name.size() - kLock.size()));
+    ::closedir(names);
+  }
+  for (const std::string& name : left) {
+    NameLock lock;
+    lock.take_left(name);  // and removes what has the name
+  }
+}
+
 // A new session is made under another name, whole, and then gets its own: whatever ends the process, no file without a schema
 // bears it. Of two processes that make one at the same time the first names its file.
 Status make_new(const std::string& file) {
-  const std::string aside = file + ".new-" + std::to_string(::getpid());
-  const auto remove = [&] {
-    for (const char* end : {"", "-journal", "-wal", "-shm"}) ::unlink((aside + end).c_str());
-  };
-  remove();  // of a process that had this number before
-  const Status made = [&]() -> Status {
-    TRY(open_for_writing(aside, true));  // closed again: all is in the file
-    if (::link(aside.c_str(), file.c_str()) == 0 || errno == EEXIST) return {};
-    // Some file systems know one name only.
-    if (::rename(aside.c_str(), file.c_str()) == 0) return {};
-    return Error{Errc::io, std::string("the new file cannot be named: ") + std::strerror(errno)};
-  }();
-  remove();
-  return made;
+  NameLock lock;
+  if (!lock.take_new(file))
+    return Error{Errc::io, std::string("a new file cannot be made: ") + std::strerror(errno)};
+  const std::string& aside = lock.name();
+  remove_new(aside);                   // of a process that had this number before, and no lock
+  TRY(open_for_writing(aside, true));  // closed again: all is in the file
+  if (::link(aside.c_str(), file.c_str()) == 0 || errno == EEXIST) return {};
+  // Some file systems know one name only.
+  if (::rename(aside.c_str(), file.c_str()) == 0) return {};
+  return Error{Errc::io, std::string("the new file cannot be named: ") + std::strerror(errno)};
 }
 
 // A rollback journal that took part in a transaction over several files ends with the name of another one,
@@ -426,7 +496,10 @@ Result<SessionFile> open_session_file(const std::string& path, StoreMode mode) {
   // is not empty has our header.
   if (!empty) TRY(check_header(path, file, info.st_size));
   TRY(check_beside(path, file, mode));
-  if (mode == StoreMode::write) TRY(check_writable(path, file, there));
+  if (mode == StoreMode::write) {
+    TRY(check_writable(path, file, there));
+    remove_unfinished(file);
+  }
   if (!there)
     if (const Status made = make_new(file); !made.ok()) return with_context(made.error(), path);
   Result<SessionFile> opened = mode == StoreMode::write

@@ -2,8 +2,10 @@
 // writing, and a session that grows or was killed is read all the same.
 #include "sessions/session_file.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -45,6 +47,14 @@ class SessionFileTest : public SessionTest {
     ::waitpid(child, &status, 0);
     ASSERT_TRUE(WIFSIGNALED(status));
     ASSERT_GT(fs::file_size(path + "-wal"), 0u);
+  }
+  // What lies beside sessions and is none.
+  std::vector<std::string> left() const {
+    std::vector<std::string> names;
+    for (const auto& one : fs::directory_iterator(file("there")))
+      if (const std::string name = one.path().filename(); name.find(".db.new-") != std::string::npos)
+        names.push_back(name);
+    return names;
   }
   std::map<std::string, std::string> everything() const {
     std::map<std::string, std::string> files;
@@ -140,6 +150,34 @@ TEST_F(SessionFileTest, ANewOneIsWholeOnceItHasItsName) {
   }
   std::printf("%d sessions, %d not there yet\n", there, missing);
   EXPECT_GT(there, 0);
+  // The next to open each for writing removes what the killed ones left.
+  for (int i = 0; i < kKills; ++i)
+    EXPECT_TRUE(Store::open(file("there/new-" + std::to_string(i) + ".db"), StoreMode::write).ok());
+  EXPECT_EQ(left(), std::vector<std::string>());
+}
+
+// Only what nobody makes any more is removed: a lock says so, whatever number its maker has.
+TEST_F(SessionFileTest, ANewOneThatIsBeingMadeIsLeftAlone) {
+  const std::string path = file("there/s.db"), stale = path + ".new-1", busy = path + ".new-2",
+                    other = file("there/other.db.new-3");
+  for (const std::string& name : {stale, busy, other}) {
+    write_all(name, "a part of a session");
+    write_all(name + "-journal", "its journal");
+    write_all(name + "-lock", "");
+  }
+  write_all(path + ".new-4", "of a program that has no locks");
+  const int lock = ::open((busy + "-lock").c_str(), O_RDWR);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  make(path);
+  for (const char* end : {"", "-journal", "-lock"}) {
+    EXPECT_FALSE(fs::exists(stale + end)) << end;
+    EXPECT_TRUE(fs::exists(busy + end)) << end;
+    EXPECT_TRUE(fs::exists(other + end)) << end;
+  }
+  EXPECT_TRUE(fs::exists(path + ".new-4"));
+  ::close(lock);
+  EXPECT_TRUE(Store::open(path, StoreMode::write).ok());
+  EXPECT_FALSE(fs::exists(busy));
 }
 
 TEST_F(SessionFileTest, LinksLeadToWhatLiesBesideTheirTarget) {
