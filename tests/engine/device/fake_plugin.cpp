@@ -147,6 +147,16 @@ GpuStatus end_capture(GpuContext*, GpuGraph** graph) {
   if (status == GPU_OK) *graph = new GpuGraph{};
   return status;
 }
+GpuStatus call_host(GpuContext*, int32_t, void (*function)(void*), void* user) {
+  function(user);  // the work is done before the call returns, as everything here
+  return outcome("call_host");
+}
+void ranks_library(GpuImplementation* implementation) { *implementation = {}; }
+GpuStatus make_ranks_id(GpuContext*, uint8_t*) { return GPU_FAILED; }
+GpuStatus join_ranks(GpuContext*, const uint8_t*, int32_t, int32_t, int64_t) { return GPU_FAILED; }
+GpuStatus exchange(GpuContext*, int32_t, const GpuExchange*) { return GPU_FAILED; }
+GpuStatus ranks_state(GpuContext*) { return GPU_OK; }
+void leave_ranks(GpuContext*) {}
 GpuStatus run_graph(GpuContext*, GpuGraph*) { return outcome("run_graph"); }
 void destroy_graph(GpuContext*, GpuGraph* graph) { delete graph; }
 GpuStatus set_trace(GpuContext*, int32_t) { return outcome("set_trace"); }
@@ -164,14 +174,51 @@ constexpr std::uint64_t kAbi = FAKE_ABI;
 constexpr std::uint64_t kAbi = gradloom::kernels::gpu::kernel_abi();
 #endif
 
-const GpuPlugin table = {FAKE_VERSION,  sizeof(GpuPlugin), kAbi,          "fake",       message,
-                         device_count,  describe,          environment,   open_context, close_context,
-                         allocate,      release,           copy,          fill,         run,
-                         offer,         implementation,    has_library,   tune,         set_algorithm,
-                         algorithms,    compile,           unload,        run_program,  mark,
-                         make_event,    record_event,      wait_event,    query_event,  synchronize_event,
-                         elapsed_ns,    synchronize,       begin_capture, end_capture,  run_graph,
-                         destroy_graph, set_trace,         read_trace};
+const GpuPlugin table = {FAKE_VERSION,
+                         sizeof(GpuPlugin),
+                         kAbi,
+                         "fake",
+                         message,
+                         device_count,
+                         describe,
+                         environment,
+                         open_context,
+                         close_context,
+                         allocate,
+                         release,
+                         copy,
+                         fill,
+                         call_host,
+                         ranks_library,
+                         make_ranks_id,
+                         join_ranks,
+                         exchange,
+                         ranks_state,
+                         leave_ranks,
+                         run,
+                         offer,
+                         implementation,
+                         has_library,
+                         tune,
+                         set_algorithm,
+                         algorithms,
+                         compile,
+                         unload,
+                         run_program,
+                         mark,
+                         make_event,
+                         record_event,
+                         wait_event,
+                         query_event,
+                         synchronize_event,
+                         elapsed_ns,
+                         synchronize,
+                         begin_capture,
+                         end_capture,
+                         run_graph,
+                         destroy_graph,
+                         set_trace,
+                         read_trace};
 
 }  // namespace
 

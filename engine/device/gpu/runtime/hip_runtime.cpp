@@ -113,6 +113,7 @@ FORWARD_CALL(hipStreamCreateWithFlags, (hipStream_t * stream, unsigned flags), (
 FORWARD_CALL(hipStreamDestroy, (hipStream_t stream), (stream))
 FORWARD_CALL(hipStreamWaitEvent, (hipStream_t stream, hipEvent_t event, unsigned flags),
              (stream, event, flags))
+FORWARD_CALL(hipLaunchHostFunc, (hipStream_t stream, hipHostFn_t call, void* user), (stream, call, user))
 FORWARD_CALL(hipStreamBeginCapture, (hipStream_t stream, hipStreamCaptureMode mode), (stream, mode))
 FORWARD_CALL(hipStreamEndCapture, (hipStream_t stream, hipGraph_t* graph), (stream, graph))
 FORWARD_CALL(hipEventCreateWithFlags, (hipEvent_t * event, unsigned flags), (event, flags))

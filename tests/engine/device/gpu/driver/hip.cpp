@@ -25,6 +25,7 @@ HIP(MemsetAsync, (void* target, int byte, std::size_t bytes, Handle stream), (ta
 HIP(StreamCreateWithFlags, (Handle * stream, unsigned flags), (stream, flags))
 HIP(StreamDestroy, (Handle stream), (stream))
 HIP(StreamWaitEvent, (Handle stream, Handle event, unsigned flags), (stream, event, flags))
+HIP(LaunchHostFunc, (Handle stream, void (*function)(void*), void* user), (stream, function, user))
 HIP(StreamBeginCapture, (Handle stream, int mode), (stream, mode))
 HIP(StreamEndCapture, (Handle stream, Handle* graph), (stream, graph))
 HIP(EventCreateWithFlags, (Handle * event, unsigned flags), (event, flags))
