@@ -102,9 +102,15 @@ TEST(CheckStreams, AWaitThatLeavesTheMicroBatch) {
   EXPECT_TRUE(check_streams(p.graph, p.plan).ok()) << "which ends when all streams have";
 }
 
+TEST(CheckStreams, ACopyAmongTheExchanges) {
+  OffloadedPlan p;
+  p.step(p.away).stream = kExchangeStream;
+  expect_found(p, "begins no exchange between ranks");
+}
+
 TEST(CheckStreams, AStreamThatDoesNotExist) {
   OffloadedPlan p;
-  p.step(p.away).stream = 3;
+  p.step(p.away).stream = kStreamCount;
   expect_found(p, "there is no such stream");
   p.step(p.away).stream = -1;
   expect_found(p, "there is no such stream");
