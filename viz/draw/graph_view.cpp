@@ -102,6 +102,10 @@ void finish_drag(GraphCanvasState& state, Actions& actions) {
 
 void move_by_minimap(GraphCanvasState& state) {
   const LayoutBox map = minimap_rect(state);
+  if (map.width <= 0) {  // another graph is here meanwhile, which needs none
+    state.drag = GraphCanvasState::Drag::kIdle;
+    return;
+  }
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   state.view.x = (mouse.x - map.x) / map.width * state.scene->layout.width;
   state.view.y = (mouse.y - map.y) / map.height * state.scene->layout.height;
