@@ -219,6 +219,13 @@ typedef struct GpuPlugin {
                           int32_t* count);
 } GpuPlugin;
 
+// The members from `allocate` on, as functions of these names where the table is made: it has an order of its own nowhere else.
+#define GRADLOOM_GPU_FUNCTIONS                                                                               \
+  allocate, release, copy, fill, call_host, ranks_library, make_ranks_id, join_ranks, exchange, ranks_state, \
+      leave_ranks, run, offer, implementation, has_dnn_library, tune, set_algorithm, algorithms, compile,    \
+      unload, run_program, mark, make_event, record_event, wait_event, query_event, synchronize_event,       \
+      elapsed_ns, synchronize, begin_capture, end_capture, run_graph, destroy_graph, set_trace, read_trace
+
 // The plugin's table, or null when it cannot serve a program of this version. The program checks version,
 // struct_bytes and kernel_abi.
 typedef const GpuPlugin* (*GpuPluginFn)(uint32_t version);

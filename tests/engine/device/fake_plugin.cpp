@@ -95,7 +95,7 @@ GpuStatus offer(GpuContext*, int32_t, uint32_t, const void*, size_t, int32_t* qu
   return outcome("offer");
 }
 void implementation(const GpuContext*, GpuImplementation* to) { *to = {}; }
-int32_t has_library() { return outcome("has_dnn_library"); }
+int32_t has_dnn_library() { return outcome("has_dnn_library"); }
 // Every kernel that is tuned counts as one problem, "kernel ID",
 // whose algorithm is one byte: what was set, else 7.
 std::map<std::string, GpuAlgorithm> given, chosen;
@@ -174,51 +174,11 @@ constexpr std::uint64_t kAbi = FAKE_ABI;
 constexpr std::uint64_t kAbi = gradloom::kernels::gpu::kernel_abi();
 #endif
 
-const GpuPlugin table = {FAKE_VERSION,
-                         sizeof(GpuPlugin),
-                         kAbi,
-                         "fake",
-                         message,
-                         device_count,
-                         describe,
-                         environment,
-                         open_context,
-                         close_context,
-                         allocate,
-                         release,
-                         copy,
-                         fill,
-                         call_host,
-                         ranks_library,
-                         make_ranks_id,
-                         join_ranks,
-                         exchange,
-                         ranks_state,
-                         leave_ranks,
-                         run,
-                         offer,
-                         implementation,
-                         has_library,
-                         tune,
-                         set_algorithm,
-                         algorithms,
-                         compile,
-                         unload,
-                         run_program,
-                         mark,
-                         make_event,
-                         record_event,
-                         wait_event,
-                         query_event,
-                         synchronize_event,
-                         elapsed_ns,
-                         synchronize,
-                         begin_capture,
-                         end_capture,
-                         run_graph,
-                         destroy_graph,
-                         set_trace,
-                         read_trace};
+const GpuPlugin table = {
+    FAKE_VERSION,           sizeof(GpuPlugin), kAbi,        "fake",       message,
+    device_count,           describe,          environment, open_context, close_context,
+    GRADLOOM_GPU_FUNCTIONS,
+};
 
 }  // namespace
 

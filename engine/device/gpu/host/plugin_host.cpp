@@ -201,8 +201,8 @@ GpuStatus launch_kernel(GpuContext* context, int32_t stream, std::uint32_t kerne
   return status;
 }
 
-GpuStatus run_kernel(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
-                     std::size_t args_bytes) {
+GpuStatus run(GpuContext* context, int32_t stream, std::uint32_t kernel_id, const void* args,
+              std::size_t args_bytes) {
   Call call(context, "run");
   if (call.status(stream) != GPU_OK) return call.status(stream);
   if (kernel_id < std::uint32_t(KernelId::count)) {
@@ -498,51 +498,9 @@ GpuStatus read_recording(GpuContext* context, HostGpuRecord* records, int32_t ca
 }
 
 constexpr GpuPlugin kPlugin = {
-    GRADLOOM_GPU_VERSION,
-    sizeof(GpuPlugin),
-    kernel_abi(),
-    "host-gpu",
-    message,
-    device_count,
-    describe,
-    environment,
-    open,
-    close,
-    allocate,
-    release,
-    copy,
-    fill,
-    call_host,
-    ranks_library,
-    make_ranks_id,
-    join_ranks,
-    exchange,
-    ranks_state,
-    leave_ranks,
-    run_kernel,
-    offer,
-    implementation,
-    has_dnn_library,
-    tune,
-    set_algorithm,
-    algorithms,
-    compile,
-    unload,
-    run_program,
-    mark,
-    make_event,
-    record_event,
-    wait_event,
-    query_event,
-    synchronize_event,
-    elapsed_ns,
-    synchronize,
-    begin_capture,
-    end_capture,
-    run_graph,
-    destroy_graph,
-    set_trace,
-    read_trace,
+    GRADLOOM_GPU_VERSION,   sizeof(GpuPlugin), kernel_abi(), "host-gpu", message,
+    device_count,           describe,          environment,  open,       close,
+    GRADLOOM_GPU_FUNCTIONS,
 };
 
 }  // namespace
