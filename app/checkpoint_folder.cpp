@@ -70,6 +70,23 @@ std::string whole_before(const std::string& folder, std::int64_t step) {
   return "";
 }
 
+std::string without_end_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with("/")) path.pop_back();
+  return path;
+}
+
+// A folder with what `files` writes into it, which has its name once it is whole. After an error there is none.
+Status make_folder(const std::string& unfinished, const std::string& path,
+                   const CheckpointFolder::WriteFiles& files) {
+  if (::mkdir(unfinished.c_str(), 0777) != 0) return io_error("cannot make", unfinished, errno);
+  Status done = files(unfinished);
+  if (done.ok() && ::rename(unfinished.c_str(), path.c_str()) != 0)
+    done = io_error("cannot make", path, errno);
+  std::error_code ignored;
+  if (!done.ok()) fs::remove_all(unfinished, ignored);
+  return done;
+}
+
 // What is wrong with a checkpoint, and which older one beside it is not.
 Error with_newest_whole(Error error, const std::string& checkpoint) {
   const auto step = step_of(fs::path(checkpoint).filename().string());
@@ -149,18 +166,9 @@ Result<std::string> CheckpointFolder::write(std::int64_t step, const WriteFiles&
   const std::string path = checkpoint_path(path_, step),
                     unfinished = path_ + "/" + std::string(kUnfinished) + name_of(step) + "-" + nonce();
   remove_unfinished();
-  const auto put = [&]() -> Status {
-    if (::mkdir(unfinished.c_str(), 0777) != 0) return io_error("cannot make", unfinished, errno);
-    TRY(files(unfinished));
-    if (::rename(unfinished.c_str(), path.c_str()) != 0) return io_error("cannot make", path, errno);
-    // The name, too, is on disk before an older one goes. Some file systems refuse it for folders.
-    if (::fsync(fd_) != 0 && errno != EINVAL) return io_error("cannot flush", path_, errno);
-    return {};
-  };
-  if (const Status done = put(); !done.ok()) {
-    remove_unfinished();
-    return done.error();
-  }
+  TRY(make_folder(unfinished, path, files));
+  // The name, too, is on disk before an older one goes. Some file systems refuse it for folders.
+  if (::fsync(fd_) != 0 && errno != EINVAL) return io_error("cannot flush", path_, errno);
   remove_oldest();
   return path;
 }
@@ -181,8 +189,7 @@ void CheckpointFolder::remove_oldest() const {
 
 Result<Checkpoint> open_checkpoint(const std::string& path) {
   if (!exists(path)) return io_error("cannot open the checkpoint", path, errno);
-  std::string plain = path;
-  while (plain.size() > 1 && plain.ends_with("/")) plain.pop_back();
+  const std::string plain = without_end_slashes(path);
   std::string chosen = plain;
   if (!exists(plain + "/" + kStateFile) && !step_of(fs::path(plain).filename().string())) {
     const std::vector<std::int64_t> steps = checkpoint_steps(plain);
@@ -202,19 +209,13 @@ Error damage_or(const Error& error, const Checkpoint& checkpoint) {
 
 Status join_checkpoint(const Checkpoint& from, const std::string& folder) {
   if (from.shards) TRY(from.shards->check_all());
-  std::string plain = folder;
-  while (plain.size() > 1 && plain.ends_with("/")) plain.pop_back();
+  const std::string plain = without_end_slashes(folder);
   if (exists(plain)) return Error{Errc::usage, escaped(plain) + " is there already: name another folder"};
   const fs::path parent = fs::path(plain).parent_path();
   const std::string unfinished =
       (parent / (std::string(kUnfinished) + fs::path(plain).filename().string() + "-" + nonce())).string();
-  if (::mkdir(unfinished.c_str(), 0777) != 0) return io_error("cannot make", unfinished, errno);
-  Status done = write_checkpoint(unfinished, from);
-  if (done.ok() && ::rename(unfinished.c_str(), plain.c_str()) != 0)
-    done = io_error("cannot make", plain, errno);
-  std::error_code ignored;
-  if (!done.ok()) fs::remove_all(unfinished, ignored);
-  return done;
+  return make_folder(unfinished, plain,
+                     [&](const std::string& into) { return write_checkpoint(into, from); });
 }
 
 }  // namespace gradloom

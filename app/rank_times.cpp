@@ -8,7 +8,7 @@
 
 #include "app/rank_message.h"
 #include "app/ranks.h"
-#include "engine/base/file.h"
+#include "engine/base/boot_id.h"
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/adasum.h"
 #include "engine/ops/collectives/all_reduce.h"
@@ -18,12 +18,6 @@
 
 namespace gradloom {
 namespace {
-
-// Processes with the same text share a monotonic clock.
-std::string machine_text() {
-  const Result<std::string> boot = read_file_limited("/proc/sys/kernel/random/boot_id", 4096);
-  return boot ? *boot : "unknown";
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -83,7 +77,7 @@ Result<std::optional<RankTimes>> RankTimes::meet(const Job& job, const Environme
   if (world == nullptr) return std::optional<RankTimes>();
   RankTimes times;
   times.job_ = &job;
-  times.machine_ = machine_text();
+  times.machine_ = boot_id();
   RankMessage mine;
   mine.add(host_name());
   const std::optional<RankPlace> place = TRY(rank_place());

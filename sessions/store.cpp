@@ -8,17 +8,13 @@
 #include <algorithm>
 #include <sstream>
 
+#include "engine/base/boot_id.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
 #include "sessions/store_impl.h"
 
 namespace gradloom {
 namespace {
-
-std::string boot_id() {
-  const Result<std::string> text = read_file_limited("/proc/sys/kernel/random/boot_id", 4096);
-  return text.ok() ? text->substr(0, text->find('\n')) : "?";
-}
 
 // Field 22 of /proc/<pid>/stat: clock ticks between boot and the start of the process.
 // Empty when there is no such process.

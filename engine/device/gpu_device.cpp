@@ -307,8 +307,8 @@ class GpuDevice final : public Device {
   }
 
   Result<std::vector<Activity>> collect_trace() override {
-    std::vector<GpuActivity> rows(4096);
     std::vector<Activity> result;
+    std::vector<GpuActivity> rows(4096);
     for (;;) {
       std::int32_t count = 0;
       TRY(check(api_.read_trace(context_, 1, rows.data(), static_cast<std::int32_t>(rows.size()), &count),

@@ -1,13 +1,12 @@
 #include "engine/device/gpu_ranks.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <thread>
 #include <vector>
 
+#include "engine/base/boot_id.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "engine/ranks/world.h"
@@ -18,14 +17,9 @@ namespace {
 // What each rank has for it.
 enum class Ready : std::int64_t { yes, no_library, library_missing };
 
-std::string machine_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 // Two ranks with one device cannot be joined; -1: there are none.
 Result<int> rank_with_the_device_of_another(World& world, const std::string& uuid) {
-  const std::string device = machine_name() + " " + uuid;
+  const std::string device = boot_id() + " " + uuid;
   const std::vector<std::int64_t> all = TRY(world.exchange(static_cast<std::int64_t>(fnv1a64(device))));
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(rank), all[rank]) !=

@@ -43,8 +43,8 @@ std::int64_t part_count(DType type, std::int64_t count, int size) {
 // What goes to owners goes in rounds of so many elements of each. Every rank has the same: of a mean, but not so many that what
 // comes from the others takes memory without end.
 std::int64_t round_count(DType type, std::int64_t count, int size) {
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 22;
-  const auto most = kMostBytes / static_cast<std::int64_t>(dtype_bytes(type));
+  constexpr std::int64_t kRoundBytes = std::int64_t{1} << 22;
+  const auto most = kRoundBytes / static_cast<std::int64_t>(dtype_bytes(type));
   return std::max<std::int64_t>(std::min(part_count(type, count, size), most), 1);
 }
 

@@ -459,8 +459,8 @@ Result<std::vector<World::Clock>> World::clocks(const std::string& machine) {
 
 Status World::leave(const Status& mine) {
   std::unique_lock of_steps(of_steps_, std::try_to_lock);
-  const bool in_the_midst =
-      !of_steps.owns_lock();  // the steps' thread exchanges: that is not why this rank ends
+  // The steps' thread exchanges: that is not why this rank ends.
+  const bool in_the_midst = !of_steps.owns_lock();
   if (in_the_midst) {
     if (!mine.ok()) abandoned_ = true;
     of_steps.lock();
@@ -482,8 +482,8 @@ Status World::leave(const Status& mine) {
   }
   status_ = {};
   requests_.clear();
-  transport_.drop(self_,
-                  kDataTag);  // what others still send of exchanges that they do not know to be given up
+  // What others still send of exchanges that they do not know to be given up.
+  transport_.drop(self_, kDataTag);
   for (int peer = 0; peer < size_; ++peer)
     if (peer != rank_) send(peer, kEndTag, &own, End::kBytes);
   const std::int64_t start_ns = kernels::now_ns(),

@@ -47,6 +47,7 @@ Status Launches::prepare(const Graph& graph, const Plan& plan, const Blocks& blo
       if (!joins_.count(step.queue)) joins_[step.queue] = TRY(device_.make_event());
       first_.emplace(std::pair(step.queue, step.micro), i);
     }
+    if (step.kernel->host_meets_ranks()) meeting_.push_back(step.kernel.get());
     steps_.push_back(std::move(step));
   }
   return {};
@@ -137,8 +138,8 @@ Status Launches::launch_range_by_events(bool micro_range, std::int32_t micro_ind
 }
 
 bool Launches::host_meets_ranks() const {
-  return std::any_of(steps_.begin(), steps_.end(),
-                     [](const Step& s) { return s.kernel->host_meets_ranks(); });
+  return std::any_of(meeting_.begin(), meeting_.end(),
+                     [](const PreparedKernel* kernel) { return kernel->host_meets_ranks(); });
 }
 
 std::vector<Implementations> Launches::implementations() const {

@@ -77,6 +77,8 @@ class Launches {
   const bool queued_;
   const kernels::RandomState* random_ = nullptr;
   std::vector<Step> steps_;
+  std::vector<const PreparedKernel*>
+      meeting_;                   // that do so until a library of the devices has joined the ranks
   std::vector<Event> clock_;      // of launch_range_by_events
   std::map<Queue, Event> joins_;  // behind the last step of each queue but the compute queue
   std::map<std::pair<Queue, bool>, std::size_t>

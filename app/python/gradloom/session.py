@@ -150,10 +150,10 @@ class Session:
 
         number = self.run(run)
         about = self.query("SELECT * FROM run WHERE id = ?", number)[0]
-        given = {"name": about["name"] or f"{os.path.basename(self.path)} run {number}", **init}
         recipe = json.loads(about["recipe"]) if about["recipe"] else {}
-        config = {**recipe, "device": about["device"], "model": about["model"], **init.get("config", {})}
-        logged = wandb.init(**{**given, "config": config})
+        init["config"] = {**recipe, "device": about["device"], "model": about["model"], **init.get("config", {})}
+        init.setdefault("name", about["name"] or f"{os.path.basename(self.path)} run {number}")
+        logged = wandb.init(**init)
         try:
             for row in self.scalars(number):
                 logged.log({name: value for name, value in row.items() if name != "step"}, step=row["step"])
