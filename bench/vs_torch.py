@@ -96,6 +96,11 @@ def make_workload(name, batch):
     return modules.GptChar(**sizes), torch.randint(vocabulary, shape), torch.randint(vocabulary, shape)
 
 
+def uses_peer(workload, options):
+    """Whether bench/peer.py is the PyTorch side; networks of the zoo have what is below."""
+    return options.peer and split_name(workload)[0] in WORKLOADS
+
+
 def input_name(name):
     return "tokens" if name in ENCODERS or name in DECODERS else "x"
 
@@ -171,8 +176,10 @@ def peer_worker(workload, options):
 def torch_worker(name, options):
     import torch
 
-    if options.peer:
+    if uses_peer(name, options):
         return peer_worker(name, options)
+    import peer
+
     cuda = options.device == "cuda"
     if not cuda and not has_fast_blas():
         sys.exit("PyTorch runs on the reference BLAS: install libopenblas0-openmp or libopenblas0-pthread")
@@ -185,7 +192,7 @@ def torch_worker(name, options):
         inputs = named.values()
     model, *inputs = (part.to(options.device) for part in (model, *inputs))
     model.train()
-    forward = torch.compile(model) if options.variant == "compile" else model
+    forward = peer.compiled(model, options.variant)
     wait = torch.cuda.synchronize if cuda else lambda: None
 
     def loss():
@@ -415,10 +422,31 @@ def run_once(command, what, environment=None):
     return done.stdout.decode()
 
 
-def our_job(options, model, batch):
-    return [options.gradloom, "train", model, "--loss", "ce:logits,labels", "--dim", f"batch={batch}", "--optimizer", "adamw{lr=1e-3}",
+def workload_job(batch):
+    return ["--loss", "ce:logits,labels", "--dim", f"batch={batch}"]
+
+
+def our_command(options, model, job):
+    return [options.gradloom, "train", model, *job, "--optimizer", "adamw{lr=1e-3}",
             "--threads", str(options.threads), "--passes", options.passes, "--json",
             "--device", "cuda:0" if options.device == "cuda" else "cpu", "--precision", options.precision]  # fmt: skip
+
+
+def time_sides(ours, theirs, environment, options):
+    """Pairs of legs of the two commands, started anew for each launch, and what PyTorch's side told of itself."""
+    our_environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
+    pairs = []
+    for launch in range(options.launches):
+        sides = []
+        try:
+            sides.append(Side("gradloom", ours + ["--steps", "100000000", "--paced"], our_environment))
+            sides.append(Side("torch", theirs, environment))
+            blocks = options.blocks * (launch + 1) // options.launches - len(pairs)
+            pairs += time_blocks(*sides, blocks, options.leg)
+        finally:
+            for side in sides:
+                side.close()
+    return pairs, sides[1].facts
 
 
 def pass_gate(workload, model, options, folder):
@@ -426,7 +454,7 @@ def pass_gate(workload, model, options, folder):
     name, batch = split_name(workload)
     theirs = run_once(worker_command(options) + ["--worker", workload, "--gate", folder], workload)
     given = ["--load-params", os.path.join(folder, "params.npz"), "--data", "npz:" + os.path.join(folder, "batch.npz"), "--steps", "1"]
-    ours = [json.loads(line) for line in run_once(our_job(options, model, batch) + given, workload).splitlines()]
+    ours = [json.loads(line) for line in run_once(our_command(options, model, workload_job(batch)) + given, workload).splitlines()]
     loss = next(row["loss"] for row in ours if "loss" in row)
     passed, why = figures.gate(loss, json.loads(theirs.splitlines()[-1])["loss"], options.precision, name in ENCODERS)
     if not passed:
@@ -437,7 +465,7 @@ def pass_gate(workload, model, options, folder):
 def planned(model, batch, options):
     """What our side plans: kernels and peak of a step, and with a card their FLOPs and the time that is expected of them there."""
     device = "cuda:0" if options.device == "cuda" or options.on else "cpu"
-    command = [options.gradloom, "plan", model, "--loss", "ce:logits,labels", "--dim", f"batch={batch}", "--optimizer", "adamw{lr=1e-3}",
+    command = [options.gradloom, "plan", model, *workload_job(batch), "--optimizer", "adamw{lr=1e-3}",
                "--device", device, "--precision", options.precision, "--passes", options.passes, "--json"]  # fmt: skip
     plan = json.loads(run_once(command, "plan"))
     return {**plan, **(json.loads(run_once(command + ["--roofline", "--on", options.on], "plan"))["roofline"] if options.on else {})}
@@ -470,22 +498,10 @@ def bench_peer(workload, variant, options, folder):
     model = twin_or_model(name, options, folder)
     gate = pass_gate(workload, model, options, folder)
     expected = planned(model, batch, options)
-    environment = torch_environment(options.threads, TORCH_SETTINGS[0])
-    our_environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
-    command = our_job(options, model, batch) + ["--data", "synthetic", "--steps", "100000000", "--paced"]
-    pairs = []
-    for launch in range(options.launches):
-        sides = []
-        try:
-            sides.append(Side("gradloom", command, our_environment))
-            sides.append(Side("torch", worker_command(options, variant) + ["--worker", workload], environment))
-            blocks = options.blocks * (launch + 1) // options.launches - len(pairs)
-            pairs += time_blocks(*sides, blocks, options.leg)
-        finally:
-            for side in sides:
-                side.close()
+    command = our_command(options, model, workload_job(batch) + ["--data", "synthetic"])
+    worker = worker_command(options, variant) + ["--worker", workload]
+    pairs, theirs = time_sides(command, worker, torch_environment(options.threads, TORCH_SETTINGS[0]), options)
     result = summarize(pairs)
-    theirs = sides[1].facts
     ours = {"peak_bytes": expected["plan_peak_bytes"], "launches": expected["kernels_per_step"]}
     peer = {key: theirs.get(key) for key in ("attention", "optimizer", "layout")}
     return {"gate": gate, "peer": peer, **result, "ours": side_figures(workload, result["ours_step_ns"], ours, expected, options),
@@ -493,7 +509,7 @@ def bench_peer(workload, variant, options, folder):
 
 
 def bench(name, variant, options, folder):
-    if options.peer and split_name(name)[0] in WORKLOADS:
+    if uses_peer(name, options):
         return bench_peer(name, variant, options, folder)
     environment = torch_environment(options.threads, PASSIVE)
     worker = worker_command(options, variant)
@@ -504,33 +520,15 @@ def bench(name, variant, options, folder):
             twins.fill(name, folder)
     elif name in EXPORTED or name not in WORKLOADS:
         model = os.path.join(folder, name + ".onnx")
-        done = subprocess.run(worker + ["--worker", name, "--export", model], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        if done.returncode:
-            raise BenchError(f"{name}: export failed: {done.stderr.decode(errors='replace').strip().splitlines()[-1:]}")
+        run_once(worker + ["--worker", name, "--export", model], f"{name}: export failed", environment)
     job = ["--loss", "loss", "--data", "npz:" + os.path.join(folder, name + ".npz")]
     if name in WORKLOADS:
-        job = ["--loss", "ce:logits,labels", "--data", "synthetic", "--dim", f"batch={WORKLOADS[name]['batch']}"]
-    command = [
-        options.gradloom, "train", model, *job, "--optimizer", "adamw{lr=1e-3}", "--threads", str(options.threads),
-        "--passes", options.passes, "--steps", "100000000", "--paced", "--json",
-        "--device", "cuda:0" if options.device == "cuda" else "cpu", "--precision", options.precision,
-    ]  # fmt: skip
+        job = workload_job(WORKLOADS[name]["batch"]) + ["--data", "synthetic"]
     settings = TORCH_SETTINGS[0]
     if options.tune:
         settings = fastest_settings(worker + ["--worker", name], options.threads)
     environment = torch_environment(options.threads, settings)
-    our_environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_"))}
-    pairs = []
-    for launch in range(options.launches):
-        sides = []
-        try:
-            sides.append(Side("gradloom", command, our_environment))
-            sides.append(Side("torch", worker + ["--worker", name], environment))
-            blocks = options.blocks * (launch + 1) // options.launches - len(pairs)
-            pairs += time_blocks(*sides, blocks, options.leg)
-        finally:
-            for side in sides:
-                side.close()
+    pairs, _ = time_sides(our_command(options, model, job), worker + ["--worker", name], environment, options)
     return {"torch_settings": settings, **summarize(pairs)}
 
 

@@ -22,6 +22,7 @@ import figures  # noqa: E402
 import modules  # noqa: E402
 import peer  # noqa: E402
 import twins  # noqa: E402
+import vs_torch  # noqa: E402
 
 
 def close(a, b, relative=1e-6):
@@ -105,6 +106,11 @@ def test_figures():
     assert figures.gate(2.0, 2.001, "bf16", False)[0] and not figures.gate(float("nan"), 2.0, "bf16", True)[0]
 
 
+def test_networks_of_the_zoo_have_no_peer():
+    for workload, asked, expected in (("gpt2-124m@64", True, True), ("gpt2-124m", False, False), ("some-network", True, False)):
+        assert vs_torch.uses_peer(workload, options(peer=asked)) is expected, workload
+
+
 def run(program, *flags):
     command = [sys.executable, os.path.join(ROOT, "bench", "vs_torch.py"), "--peer", "--gradloom", program, "--threads", "1",
                "--blocks", "1", "--launches", "1", "--leg", "0.02", "--on", "h200", *flags]  # fmt: skip
@@ -139,7 +145,7 @@ def test_gate_refuses(program):
 
 
 if __name__ == "__main__":
-    for test in (test_padding, test_attention_is_the_same_function, test_choices, test_figures):
+    for test in (test_padding, test_attention_is_the_same_function, test_choices, test_figures, test_networks_of_the_zoo_have_no_peer):
         test()
     for test in (test_rows, test_gate_refuses):
         test(os.path.abspath(sys.argv[1]))
