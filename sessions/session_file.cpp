@@ -329,10 +329,16 @@ Result<SessionFile> open_for_writing(const std::string& file, bool create) {
   return SessionFile{std::move(database), false, {}};
 }
 
-constexpr std::string_view kNew = ".new-", kLock = "-lock";
+constexpr std::string_view kNew = ".new-", kLock = "-lock", kNaming = ".new-name";
+
+// What SQLite keeps beside a database.
+void remove_beside(const std::string& file) {
+  for (const char* end : {"-journal", "-wal", "-shm"}) ::unlink((file + end).c_str());
+}
 
 void remove_new(const std::string& aside) {
-  for (const char* end : {"", "-journal", "-wal", "-shm"}) ::unlink((aside + end).c_str());
+  ::unlink(aside.c_str());
+  remove_beside(aside);
 }
 
 // A lock on the name of a file that is being made: NAME-lock. It ends with the process, whatever ends that, so that others see which of such
@@ -358,28 +364,33 @@ class NameLock {
     }
     return true;
   }
+  // On one that others may have: waits until they do not. False: it cannot be had.
+  bool take_turn(const std::string& name) {
+    while (!take(name, O_CREAT | O_NOFOLLOW, LOCK_EX))
+      if (fd_ < 0 || !locked_) return false;
+    return true;
+  }
   // On one that is there. False: somebody has it, or it is no lock.
   bool take_left(const std::string& name) { return take(name, O_NOFOLLOW | O_NONBLOCK); }
   const std::string& name() const { return name_; }
 
  private:
   std::string path() const { return name_ + std::string(kLock); }
-  bool take(const std::string& name, int flags) {
+  bool take(const std::string& name, int flags, int how = LOCK_EX | LOCK_NB) {
     if (fd_ >= 0) ::close(fd_);
     name_ = name;
     fd_ = ::open(path().c_str(), O_RDWR | O_CLOEXEC | flags, 0666);
     if (fd_ < 0) return false;
     // A file system without locks has nobody who looks.
-    const bool locked =
-        ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || ((flags & O_EXCL) != 0 && errno != EWOULDBLOCK);
+    locked_ = ::flock(fd_, how) == 0 || ((flags & O_EXCL) != 0 && errno != EWOULDBLOCK);
     struct stat info {};
     // Who looked between the two calls may have removed the file.
-    held_ = locked && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink > 0;
+    held_ = locked_ && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode) && info.st_nlink > 0;
     return held_;
   }
   std::string name_;
   int fd_ = -1;
-  bool held_ = false;
+  bool locked_ = false, held_ = false;  // held: and the name is still that file's
 };
 
 // What processes left that were killed while they made this session.
@@ -408,6 +419,9 @@ Status make_new(const std::string& file) {
   const std::string& aside = lock.name();
   remove_new(aside);                   // of a process that had this number before, and no lock
   TRY(open_for_writing(aside, true));  // closed again: all is in the file
+  // One that was deleted may have left its log, after a kill: SQLite would take that for the new one's.
+  NameLock turn;
+  if (turn.take_turn(file + std::string(kNaming)) && !exists(file)) remove_beside(file);
   if (::link(aside.c_str(), file.c_str()) == 0 || errno == EEXIST) return {};
   // Some file systems know one name only.
   if (::rename(aside.c_str(), file.c_str()) == 0) return {};

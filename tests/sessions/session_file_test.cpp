@@ -157,6 +157,23 @@ TEST_F(SessionFileTest, ANewOneIsWholeOnceItHasItsName) {
 }
 
 // Only what nobody makes any more is removed: a lock says so, whatever number its maker has.
+// Whoever deletes a session need not know of the log beside it.
+TEST_F(SessionFileTest, TheLogOfOneThatWasKilledAndDeletedIsNotTheNextOnes) {
+  const std::string path = file("there/s.db");
+  for (int i = 0; i < 3; ++i) {
+    make_killed(path);
+    fs::remove(path);
+    ASSERT_TRUE(fs::exists(path + "-wal"));
+    if (i == 1) fs::remove(path + "-shm");
+    make(path);
+    auto store = Store::open(path, StoreMode::read);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    EXPECT_EQ((*store)->list_runs()->size(), 1u) << "the run of the deleted one is not in it";
+    fs::remove(path);
+    EXPECT_EQ(left(), std::vector<std::string>());
+  }
+}
+
 TEST_F(SessionFileTest, ANewOneThatIsBeingMadeIsLeftAlone) {
   const std::string path = file("there/s.db"), stale = path + ".new-1", busy = path + ".new-2",
                     other = file("there/other.db.new-3");
