@@ -203,12 +203,12 @@ void CheckpointWriter::evaluated(const Job& job, std::int64_t step, const EarlyS
   if (folder_ != nullptr && !status_.ok()) folder_->protect(before);
 }
 
-void CheckpointWriter::finish(const Job& job, std::int64_t step) {
+void CheckpointWriter::finish(const Job& job, std::int64_t step, bool stopped) {
   const bool lacks =
       folder_ != nullptr && (step != latest_step_ || !status_.ok()) && step != job.steps_before();
   const Result<bool> due = helps_ ? as_rank_0(lacks) : Result<bool>(lacks);
   if (due && *due) write(job, step);
-  if (!lost_.ok()) status_ = lost_;  // there is no next exchange
+  if (!lost_.ok() && !stopped) status_ = lost_;  // there is no next exchange
 }
 
 }  // namespace gradloom

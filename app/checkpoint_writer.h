@@ -32,8 +32,9 @@ class CheckpointWriter {
   // better one. REQUIRES what write requires.
   void evaluated(const Job& job, std::int64_t step, const EarlyStop::State& state, bool best);
   void resumed(const std::optional<EarlyStop::State>& state);  // with which the training began
-  // The last one, unless the step has it.
-  void finish(const Job& job, std::int64_t step);
+  // The last one, unless the step has it. `stopped`: the steps did not come to their end, which is told already; that ranks are lost is
+  // no error beside it.
+  void finish(const Job& job, std::int64_t step, bool stopped);
 
   const std::string& latest() const { return latest_; }  // path of the newest that was written; empty: none
   std::int64_t latest_step() const { return latest_step_; }
@@ -48,8 +49,8 @@ class CheckpointWriter {
   Status write_with_ranks(const std::string& folder, const Job& job, const Checkpoint& checkpoint);
   static Status help_rank_0(const Job& job, std::int64_t step, bool sharded);
   bool helps_ = false, sharded_ = false;
-  Status
-      lost_;  // of an exchange for a checkpoint: the next one of the steps fails too, says so, and ends the run
+  // Of an exchange for a checkpoint: the next one of the steps fails too, says so, and ends the run.
+  Status lost_;
   const CheckpointOptions* options_;
   const Output* out_;
   FiniteParameters finite_;

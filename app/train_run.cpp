@@ -272,7 +272,7 @@ Status TrainRun::finish_replayed(const Status& steps) {
   const Overhead overhead = sampler_->overhead();
   const std::vector<SavedFile> saved = save(steps);
   // After an error it is not certain which step the states are of.
-  if (steps.ok() || is_interrupted(steps)) checkpoints_->finish(*job_, last_step());
+  if (steps.ok() || is_interrupted(steps)) checkpoints_->finish(*job_, last_step(), !steps.ok());
   if (steps.ok())
     if (const auto peaks = of_all_ranks(job_->measured_peak_bytes())) report_.rank_peaks(*peaks);
   const Status recorded = record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(),

@@ -32,11 +32,11 @@ TEST(CheckpointWriter, IsDueEverySoManySteps) {
   }
   third->write(*job, 3);
   EXPECT_FALSE(third->due(3)) << "it is written";
-  third->finish(*job, 3);
+  third->finish(*job, 3, false);
   EXPECT_EQ(third->written(), 1);
-  last->finish(*job, 4);
+  last->finish(*job, 4, false);
   EXPECT_EQ(last->latest_step(), 4);
-  nothing->finish(*job, 4);
+  nothing->finish(*job, 4, false);
   EXPECT_TRUE(nothing->latest().empty());
 }
 

@@ -134,8 +134,8 @@ TEST_F(HostPlugin, CopiesMustStayInTheirAllocation) {
   EXPECT_EQ(message(), "copy: 51 bytes at 50 of device memory of 100 bytes");
   EXPECT_EQ(gpu->fill(context, 0, device, 0, 101), GPU_LAUNCH_FAILED);
   EXPECT_EQ(gpu->copy(context, 0, device + 50, host, 50), GPU_OK);
-  EXPECT_EQ(gpu->copy(context, 3, device, host, 50), GPU_FAILED);
-  EXPECT_EQ(message(), "copy: no stream 3 or no event 0");
+  EXPECT_EQ(gpu->copy(context, GPU_STREAMS, device, host, 50), GPU_FAILED);
+  EXPECT_EQ(message(), "copy: no stream 4 or no event 0");
 }
 
 TEST_F(HostPlugin, MemoryLimitIsRecoverable) {
