@@ -45,8 +45,9 @@ class RankMessage {
 
  private:
   void append(const void* from, std::size_t size) {
-    const auto* const first = static_cast<const std::byte*>(from);
-    bytes_.insert(bytes_.end(), first, first + size);
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + size);
+    if (size > 0) std::memcpy(bytes_.data() + at, from, size);
   }
   std::vector<std::byte> bytes_;
   std::size_t read_ = 0;

@@ -101,16 +101,21 @@ std::string passes_flag(const Recipe& recipe) {
 std::string pipeline_flag(const Pipeline& pipeline, const Rules& rules) {
   const std::string whole = pipeline.text();
   std::string shorter = "default";
-  for (const PassConfig& usual : default_pipeline(rules).passes) {
+  for (const PassConfig& one : default_pipeline(rules).passes) {
     const auto kept = std::find_if(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& c) {
-      return std::string_view(c.def->name) == usual.def->name;
+      return std::string_view(c.def->name) == one.def->name;
     });
-    const std::string name = usual.def->name;
+    const std::string name = one.def->name;
     if (kept == pipeline.passes.end())
       shorter += ",-" + name;
     else if (const std::string text = Pipeline{{*kept}}.text(); text != name)
       shorter += "," + text;
   }
+  const Pipeline usual = default_pipeline(rules);
+  for (const PassConfig& more : pipeline.passes)
+    if (std::none_of(usual.passes.begin(), usual.passes.end(),
+                     [&](const PassConfig& c) { return std::string_view(c.def->name) == more.def->name; }))
+      shorter += "," + Pipeline{{more}}.text();
   const auto parsed = parse_pipeline(shorter, rules);
   const bool same = parsed && parsed->text() == whole;
   return whole.empty() ? "none" : same && shorter.size() < whole.size() ? shorter : whole;
@@ -119,7 +124,8 @@ std::string pipeline_flag(const Pipeline& pipeline, const Rules& rules) {
 void RecipeFlags::declare(CLI::App& app, bool model_positional) {
   if (model_positional)
     app.add_option("MODEL", model_, "ONNX file, or a folder that verify wrote (may come from --recipe)");
-  app.add_option("--recipe", recipe_path_, "recipe file; other flags override it");
+  app.add_option("--recipe", recipe_path_,
+                 "a recipe's file, or a run of a session as SESSION#RUN; other flags override it");
   flags_ = std::make_shared<std::vector<Flag>>(recipe_settings().size());
   for (std::size_t i = 0; i < flags_->size(); ++i) {
     Flag& flag = (*flags_)[i];
@@ -156,22 +162,31 @@ const std::vector<std::string>& RecipeFlags::named_ops() const {
       ->list;
 }
 
+std::string RecipeFlags::recipe_of_folder() const {
+  std::error_code ignored;
+  const std::string in_folder = model_ + "/recipe.json";
+  return !model_.empty() && std::filesystem::is_regular_file(in_folder, ignored) ? in_folder : "";
+}
+
+Result<std::optional<JobSource>> RecipeFlags::source() const {
+  const std::string in_folder = recipe_of_folder();
+  if (!in_folder.empty() && !recipe_path_.empty())
+    return Error{Errc::usage,
+                 "two recipes: --recipe " + escaped(recipe_path_) + " and " + escaped(in_folder)};
+  if (in_folder.empty() && recipe_path_.empty()) return std::optional<JobSource>();
+  return std::optional(TRY(read_job_source(in_folder.empty() ? recipe_path_ : in_folder)));
+}
+
 Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
   Recipe recipe;
   const std::vector<std::string> libraries = TRY(load_op_libraries(named_ops()));
-  std::error_code ignored;
-  const std::string in_folder = model_ + "/recipe.json";
-  const bool is_folder = !model_.empty() && std::filesystem::is_regular_file(in_folder, ignored);
-  if (is_folder && !recipe_path_.empty())
-    return Error{Errc::usage,
-                 "two recipes: --recipe " + escaped(recipe_path_) + " and " + escaped(in_folder)};
-  if (is_folder || !recipe_path_.empty())
-    recipe = TRY(read_recipe(is_folder ? in_folder : recipe_path_));
+  if (std::optional<JobSource> named = TRY(source()))
+    recipe = std::move(named->recipe);
   else if (base != nullptr)
     recipe = *base;
   else
     set_pipeline(recipe, default_pipeline());
-  if (!model_.empty() && !is_folder) {
+  if (!model_.empty() && recipe_of_folder().empty()) {
     recipe.model = model_;
     recipe.model_hash.clear();
   }
@@ -251,15 +266,21 @@ Result<std::map<std::string, std::int64_t>> read_import_limits(const std::vector
 }
 
 std::vector<std::string> command_words(const Recipe& recipe, const RunFlags& flags) {
-  std::vector<std::string> words{"gradloom", "train", recipe.model};
+  std::vector<std::string> words{"gradloom", "train"};
   const auto add = [&](const std::string& flag, const std::string& value) {
     words.push_back(flag);
     words.push_back(value);
   };
   const Recipe defaults;
-  const Recipe& base = flags.resumed != nullptr ? *flags.resumed : defaults;
-  const bool resumed = flags.resumed != nullptr;
-  for (const auto& [name, n] : recipe.dims) add("--dim", name + "=" + std::to_string(n));
+  const Recipe& base = flags.resumed != nullptr  ? *flags.resumed
+                       : flags.source != nullptr ? flags.source->recipe
+                                                 : defaults;
+  const bool resumed = flags.resumed != nullptr || flags.source != nullptr;
+  if (flags.source == nullptr || recipe.model != base.model) words.push_back(recipe.model);
+  if (flags.source != nullptr) add("--recipe", flags.source->name);
+  for (const auto& [name, n] : recipe.dims)
+    if (flags.source == nullptr || !base.dims.contains(name) || base.dims.at(name) != n)
+      add("--dim", name + "=" + std::to_string(n));
   for (const auto& [name, n] : recipe.import_limits) add("--import-limit", name + "=" + std::to_string(n));
   for (const RecipeSetting& setting : recipe_settings()) {
     const std::string flag = flag_of(setting);
@@ -279,7 +300,8 @@ std::vector<std::string> command_words(const Recipe& recipe, const RunFlags& fla
       for (const std::string& text : recipe.*member) add(flag, text);
       if ((recipe.*member).empty()) add(flag, "");
     } else if (setting.kind != SettingKind::part &&
-               (setting.always_told || setting_text(recipe, setting) != setting_text(base, setting))) {
+               ((setting.always_told && flags.source == nullptr) ||
+                setting_text(recipe, setting) != setting_text(base, setting))) {
       add(flag, setting_text(recipe, setting));
     }
   }

@@ -4,10 +4,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/checkpoint_folder.h"
+#include "app/job_source.h"
 #include "sessions/recipe.h"
 
 namespace CLI {
@@ -24,6 +26,8 @@ class RecipeFlags {
   void declare(CLI::App& app, bool model_positional = true);
   // Model present, options parsed. `base`: what holds where neither --recipe nor a flag says it.
   Result<Recipe> resolve(const Recipe* base = nullptr) const;
+  // What --recipe, or a folder that verify wrote, says before flags override it; none: neither was given.
+  Result<std::optional<JobSource>> source() const;
   Status load_ops() const;  // the libraries that --ops names; resolve does that too
   // "passes=none" or "passes=default,-fuse-gelu;precision=f64": changes of one side of a comparison.
   static Status override_with(Recipe& recipe, const std::string& text);
@@ -32,6 +36,7 @@ class RecipeFlags {
 
  private:
   const std::vector<std::string>& named_ops() const;
+  std::string recipe_of_folder() const;  // empty: MODEL is none that verify wrote
   struct Flag {
     const RecipeSetting* setting = nullptr;
     CLI::Option* option = nullptr;  // null: the setting has no flag, or one that is repeated
@@ -50,10 +55,11 @@ Result<std::map<std::string, std::int64_t>> read_import_limits(const std::vector
 std::string pipeline_flag(const Pipeline& pipeline, const Rules& rules = {});
 // What `train` takes beside a recipe.
 struct RunFlags {
-  std::string session;
+  std::string session{};
   CheckpointOptions checkpoints{};
-  std::string resume{};             // a checkpoint that training goes on from
-  const Recipe* resumed = nullptr;  // its recipe, which holds where no flag says otherwise; null: none
+  std::string resume{};               // a checkpoint that training goes on from
+  const Recipe* resumed = nullptr;    // its recipe, which holds where no flag says otherwise; null: none
+  const JobSource* source = nullptr;  // named by --recipe; null: none, the model is named
 };
 // The command line that runs a recipe: what the window shows and a user can paste; and its words.
 std::string command_line(const Recipe& recipe, const RunFlags& flags);

@@ -5,12 +5,10 @@
 #include <algorithm>
 
 #include "app/advice/subject.h"
-#include "app/replay.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "kernels/prepared/bf16.h"
 #include "profiler/environment.h"
-#include "sessions/find_model.h"
 #include "sessions/read_nsys.h"
 
 namespace gradloom {
@@ -161,19 +159,11 @@ std::function<Result<TimedKernels>(const Recipe&)> time_some_steps(std::stop_tok
   };
 }
 
-Result<Recipe> recorded_job(const RunRecord& run, const std::string& session, std::string* note) {
-  Recipe job = TRY(recipe_of(run));
-  job.expect.reset();
-  const FoundModel model = find_model(run, session);
-  if (model.state != FoundModel::State::none) job.model = model.path;
-  if (note != nullptr) *note = model_note(model, run);
-  return job;
-}
-
 Result<Advice> advise_run(const RunRecord& run, const std::string& session, AdviceOptions options,
                           std::stop_token stop) {
   if (run.summary.is_loop()) return advise_loop(run, session, options);
-  const Recipe job = TRY(recorded_job(run, session));
+  options.source = TRY(job_of_run(run, session));
+  const Recipe job = options.source->recipe;
   options.machine = machine_of(job);
   return advise(job, &run, options, std::move(stop), nullptr);
 }

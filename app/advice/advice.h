@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "app/advice/prediction.h"
+#include "app/job_source.h"
 #include "app/output.h"
 #include "app/timed_kernels.h"
 #include "sessions/store.h"
@@ -49,6 +50,8 @@ struct AdviceOptions {
   double least_share = 0.01;  // of a step: what promises less is left out
   double seconds = 20;        // for steps that are timed beside the job's own
   MachineFacts machine;
+  std::optional<JobSource>
+      source{};  // of the job, which commands then name; none: they name its model and settings
   // Times the kernels of a recipe; null: no step may be made.
   std::function<Result<TimedKernels>(const Recipe&)> time;
 };
@@ -73,8 +76,6 @@ Result<Advice> advise(const Recipe& job, const RunRecord* run, const AdviceOptio
                       std::stop_token stop, const TellAdvice& tell);
 // What a command is asked about: the run of a session, or none where `subject` is no session.
 Result<std::optional<RunRecord>> asked_run(const std::string& subject, const std::string& run);
-// The job of a run, whose model is where find_model finds it; `note`: what model_note tells of that. Errors: recipe_of's.
-Result<Recipe> recorded_job(const RunRecord& run, const std::string& session, std::string* note = nullptr);
 // Some steps of a job, in ten seconds at most: AdviceOptions::time where steps may be made.
 std::function<Result<TimedKernels>(const Recipe&)> time_some_steps(std::stop_token stop);
 // Of a run of a session, a recorded loop or not, on this machine; no step is made.

@@ -166,7 +166,8 @@ std::string Subject::of_a_step(double ns) const {
 }
 
 std::string Subject::job_flags() const {
-  const std::string line = command_line(job_.recipe, {});
+  const std::string line =
+      command_line(job_.recipe, {.source = options_.source ? &*options_.source : nullptr});
   return line.substr(std::string("gradloom train ").size());
 }
 

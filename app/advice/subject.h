@@ -60,7 +60,7 @@ class Subject {
   // "1.20 ms of a step, 12.0 %".
   std::string of_a_step(double ns) const;
   std::string command(const std::string& change) const;  // of `compare`
-  std::string job_flags() const;                         // MODEL and the flags that make the job
+  std::string job_flags() const;                         // of train: what makes the job
 
   // Steps of a change are made, and its kernels are known from then on. Errors: Errc::interrupted.
   Status time(const std::string& changes);

@@ -46,17 +46,16 @@ CommandRun declare_advise(CLI::App& app) {
     settings.least_share = o.all ? 0 : o.least_percent / 100;
     settings.seconds = o.seconds;
     const std::optional<RunRecord> run = TRY(asked_run(o.subject, o.run));
-    Recipe recorded;
     if (run) {
       if (run->summary.is_loop())
         return report(context, advise_loop(*run, o.subject, settings), settings.least_share);
-      std::string note;
-      recorded = TRY(recorded_job(*run, o.subject, &note));
-      if (!note.empty()) context.out.note(note);
+      settings.source = TRY(job_of_run(*run, o.subject));
     } else {
       o.recipe.set_model(o.subject);
+      settings.source = TRY(o.recipe.source());
     }
-    const Recipe job = TRY(o.recipe.resolve(run ? &recorded : nullptr));
+    if (settings.source && !settings.source->note.empty()) context.out.note(settings.source->note);
+    const Recipe job = TRY(o.recipe.resolve(run ? &settings.source->recipe : nullptr));
     settings.machine = machine_of(job);
     if (!run && job.costs.empty() && !o.no_steps) settings.time = time_some_steps(context.stop);
     const auto tell = [&](const AdviceProgress& p) {

@@ -5,10 +5,9 @@
 #include "app/commands/commands.h"
 #include "app/compare_jobs.h"
 #include "app/graph_diff_report.h"
+#include "app/job_source.h"
 #include "app/recipe_flags.h"
-#include "app/replay.h"
 #include "engine/base/text.h"
-#include "sessions/find_model.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -34,18 +33,17 @@ Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const CompareA
   if (options.sides.size() == 2 && !is_file(options.sides[0], ".onnx")) {
     std::vector<Recipe> recipes;
     for (const std::string& side : options.sides) {
-      if (is_file(side, ".json")) {
-        recipes.push_back(TRY(read_recipe(side)));
-        continue;
-      }
-      if (store == nullptr)
-        return Error{Errc::usage, "compare: '" + escaped(side) +
-                                      "' is neither a recipe (.json) nor, without --session, a run"};
-      const RunRecord run = TRY(store->load_run(TRY(store->find_run(side))));
-      recipes.push_back(TRY(recipe_of(run)));
-      const FoundModel model = find_model(run, options.session);
-      if (model.state != FoundModel::State::none) recipes.back().model = model.path;
-      if (const std::string note = model_note(model, run); !note.empty()) out.note(note);
+      JobSource source;
+      if (is_file(side, ".json") || names_run(side))
+        source = TRY(read_job_source(side));
+      else if (store == nullptr)
+        return Error{Errc::usage,
+                     "compare: '" + escaped(side) +
+                         "' is neither a recipe (.json) nor SESSION#RUN nor, without --session, a run"};
+      else
+        source = TRY(job_of_run(TRY(store->load_run(TRY(store->find_run(side)))), options.session));
+      if (!source.note.empty()) out.note(source.note);
+      recipes.push_back(std::move(source.recipe));
     }
     return std::pair{recipes[0], recipes[1]};
   }
@@ -81,7 +79,8 @@ Status report(CommandContext& context, const CompareArguments& options, const Co
 
 CommandRun declare_compare(CLI::App& app) {
   auto options = std::make_shared<CompareArguments>();
-  app.add_option("SIDES", options->sides, "MODEL, or two recipes (.json), or two runs of --session")
+  app.add_option("SIDES", options->sides,
+                 "MODEL, or two recipes (.json), or two runs, of --session or as SESSION#RUN")
       ->expected(0, 2);
   options->recipe.declare(app, false);
   app.add_option("--a", options->a, "settings of side A, e.g. 'passes=none' (separate several by ;)");
@@ -107,7 +106,8 @@ CommandRun declare_compare(CLI::App& app) {
     std::unique_ptr<Store> store;
     if (!o.session.empty()) store = TRY(Store::open(o.session, StoreMode::write));
     std::int64_t run_a = 0, run_b = 0;
-    const bool runs = store != nullptr && o.sides.size() == 2 && !is_file(o.sides[0], ".json");
+    const bool runs =
+        store != nullptr && o.sides.size() == 2 && !is_file(o.sides[0], ".json") && !names_run(o.sides[0]);
     if (runs) {
       run_a = TRY(store->find_run(o.sides[0]));
       run_b = TRY(store->find_run(o.sides[1]));

@@ -171,10 +171,9 @@ Status export_graph_file(const ExportOptions& options, const RunRecord& run, Com
   if (!is_viewers_graph(options.graph))
     return Error{Errc::usage,
                  "--graph writes .json (Model Explorer) or .svg; plan --export-graph writes .onnx"};
-  std::string note;
-  const Recipe recipe = TRY(recorded_job(run, options.session, &note));
-  if (!note.empty()) context.out.note(note);
-  const auto prepared = TRY(prepare(recipe, context.stop));
+  const JobSource source = TRY(job_of_run(run, options.session));
+  if (!source.note.empty()) context.out.note(source.note);
+  const auto prepared = TRY(prepare(source.recipe, context.stop));
   const WrittenGraph made =
       TRY(write_viewers_graph(*prepared, {options.boxes, &run}, options.graph, context.stop));
   context.out.object({{"graph", options.graph},

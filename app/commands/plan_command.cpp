@@ -231,22 +231,32 @@ void print_text(const Output& out, const Prepared& prepared, const PlanArguments
   if (options.kernels) print_kernels(out, c.train.graph, p);
 }
 
-// Peak memory against time: what recompute can do for this job.
+// Peak memory against time: what recompute can do for this job. The text leaves out points that are close to one above.
 Status print_memory_curve(const CommandContext& context, const Prepared& prepared) {
+  constexpr double kLeastStep = 0.03;  // of the whole peak
   std::vector<std::vector<std::string>> rows;
   const std::optional<MeasuredCosts> costs = measured_costs(prepared.recipe, prepared.compiled);
-  for (const RecomputeChoice& choice : TRY(memory_curve(prepared.compiled, prepared.options, context.stop))) {
+  const std::vector<RecomputeChoice> curve =
+      TRY(memory_curve(prepared.compiled, prepared.options, context.stop));
+  double shown = 0;
+  for (const RecomputeChoice& choice : curve) {
     Json row = {{"peak_bytes", choice.peak_bytes},
                 {"extra_time", choice.cost},
                 {"recomputed_nodes", choice.nodes.size()}};
     if (costs) row["kernels_ns"] = choice.step_ns;
     context.out.object(row);
+    const auto peak = static_cast<double>(choice.peak_bytes);
+    const double least = kLeastStep * static_cast<double>(curve.front().peak_bytes);
+    if (!rows.empty() && &choice != &curve.back() && shown - peak < least) continue;
+    shown = peak;
     const std::string extra = "+" + percent_text(choice.cost);
-    rows.push_back({bytes_text(static_cast<double>(choice.peak_bytes)),
-                    costs ? duration_text(choice.step_ns) + " " + extra : extra,
+    rows.push_back({bytes_text(peak), costs ? duration_text(choice.step_ns) + " " + extra : extra,
                     std::to_string(choice.nodes.size())});
   }
   context.out.text(table_text({"peak", "predicted time", "nodes that run again"}, rows));
+  if (rows.size() < curve.size())
+    context.out.text(std::to_string(rows.size()) + " of " +
+                     plural_text(static_cast<std::int64_t>(curve.size()), "point") + "; --json tells all");
   if (costs) {
     context.out.object({{"costs", costs->json()}});
     context.out.text("times: " + costs->text());

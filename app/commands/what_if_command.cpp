@@ -87,10 +87,10 @@ CommandRun declare_what_if(CLI::App& app) {
         return Error{Errc::usage, "run " + std::to_string(run->summary.id) + " is " +
                                       run->summary.kind_text() +
                                       ": what would change in it cannot be planned"};
-      std::string note;
-      recorded = TRY(recorded_job(*run, o.subject, &note));
+      JobSource source = TRY(job_of_run(*run, o.subject));
+      recorded = std::move(source.recipe);
       if (o.session.empty()) o.session = o.subject;
-      if (!note.empty()) context.out.note(note);
+      if (!source.note.empty()) context.out.note(source.note);
     } else {
       o.recipe.set_model(o.subject);
     }

@@ -116,6 +116,7 @@ class AdviceTest : public ::testing::Test {
       EXPECT_NE((first.title + " " + first.change).find(part), std::string::npos) << told(*advice);
       EXPECT_LE(first.gain.low_ns, first.gain.ns);
       EXPECT_GE(first.gain.high_ns, first.gain.ns);
+      EXPECT_LT(first.gain.high_ns, advice->step_ns) << "no step is left";
       EXPECT_NE(first.command, "");
       EXPECT_FALSE(first.numbers.empty());
     }

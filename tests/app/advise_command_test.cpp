@@ -45,6 +45,22 @@ TEST_F(AdviseCommand, OneLineForEachFindingAndASummary) {
   EXPECT_GT(told, 5u);
 }
 
+// A recorded run is named, not spelled out: what the run has is not said again.
+TEST_F(AdviseCommand, ItsCommandsNameTheRunThatWasAsked) {
+  const std::string session = recorded();
+  const Outcome o = run({"advise", session, "--json", "--all"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  int compared = 0;
+  for (const json& line : o.lines()) {
+    if (!line.value("compares", false)) continue;
+    ++compared;
+    EXPECT_EQ(
+        line["command"].get<std::string>().rfind("gradloom compare --recipe '" + session + "#1' --b ", 0), 0u)
+        << line["command"];
+  }
+  EXPECT_GT(compared, 0);
+}
+
 // What it proposes is taken by the command that it names.
 TEST_F(AdviseCommand, ItsCommandsCanBeStarted) {
   const Outcome o = run(with(job(), {"--seconds", "0", "--json", "--passes", "none"}));

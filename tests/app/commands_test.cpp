@@ -270,6 +270,36 @@ TEST_F(Commands, CompareReportsRatioAndLossDifference) {
       << verdict;
 }
 
+// A run of a session is a job for every command that takes a recipe.
+TEST_F(Commands, ARunOfASessionIsARecipe) {
+  ASSERT_EQ(run(train_mlp({"--steps", "4", "--session", path("s.db"), "--name", "first"})).code, 0);
+  ASSERT_EQ(run(train_mlp({"--steps", "4", "--session", path("s.db"), "--passes", "none"})).code, 0);
+  const auto losses = [&](const std::string& recipe) {
+    const Outcome o = run({"train", "--recipe", recipe, "--json"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    std::vector<double> found;
+    for (const json& line : o.lines())
+      if (line.contains("step")) found.push_back(line["loss"]);
+    return found;
+  };
+  const std::vector<double> first = losses(path("s.db#first"));
+  EXPECT_EQ(first.size(), 4u);
+  EXPECT_EQ(losses(path("s.db#1")), first);
+  EXPECT_EQ(losses(path("s.db")).size(), 4u) << "the last run";
+  const Outcome plan = run({"plan", "--recipe", path("s.db#2"), "--json"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out, run({"plan", "--recipe", path("s.db#1"), "--json"}).out) << "it had no passes";
+  const Outcome compared =
+      run({"compare", path("s.db#1"), path("s.db#2"), "--max-seconds", "0.2", "--min-groups", "2"});
+  EXPECT_EQ(compared.code, 0) << compared.err;
+  for (const auto& [recipe, says] :
+       {std::pair("s.db#9", "run"), std::pair("s.db#nobody", "nobody"), std::pair("t.db#1", "t.db#1")}) {
+    const Outcome o = run({"plan", "--recipe", path(recipe)});
+    EXPECT_TRUE(o.code == 2 || o.code == 3 || o.code == 5) << o.code;
+    EXPECT_NE(o.err.find(says), std::string::npos) << o.err;
+  }
+}
+
 TEST_F(Commands, MixedPrecisionIsRecordedReplayedAndCompared) {
   const std::string site = "/Relu";
   ASSERT_EQ(run(train_mlp({"--steps", "8", "--precision", "bf16", "--exclude", "mixed-precision:" + site,

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "app/job.h"
+#include "engine/base/text.h"
 #include "tests/app/command_fixture.h"
 
 namespace gradloom {
@@ -126,6 +127,13 @@ TEST_F(Commands, MemoryBudgetIsASettingOfEveryJob) {
   const Outcome curve = run(with({"--memory-curve"}));
   EXPECT_EQ(curve.code, 0) << curve.err;
   EXPECT_NE(curve.out.find("nodes that run again"), std::string::npos) << curve.out;
+  // The text keeps the ends, and of the points between those that stand apart.
+  const auto points = run(with({"--memory-curve", "--json"})).lines();
+  const auto peak = [&](const json& point) { return bytes_text(point["peak_bytes"].get<double>()) + " "; };
+  EXPECT_NE(curve.out.find("\n" + peak(points.front())), std::string::npos) << curve.out;
+  EXPECT_NE(curve.out.find("\n" + peak(points.back())), std::string::npos) << curve.out;
+  EXPECT_NE(curve.out.find(" of " + std::to_string(points.size()) + " points"), std::string::npos)
+      << curve.out;
   const Outcome fitted = run(with({"--memory-budget", "12MiB"}));
   EXPECT_EQ(fitted.code, 0) << fitted.err;
   EXPECT_NE(fitted.out.find("recompute"), std::string::npos) << fitted.out;

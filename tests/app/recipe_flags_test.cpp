@@ -132,6 +132,35 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   EXPECT_EQ(*back, recipe) << line;
 }
 
+TEST(RecipeFlags, PassesAreSaidByWhatDiffersFromTheUsualOnes) {
+  for (const char* text : {"default,drop-padding", "default,-fuse-gelu,drop-padding",
+                           "default,fuse-elementwise{except=/a},drop-padding", "none", "fuse-gelu"}) {
+    const auto pipeline = parse_pipeline(text);
+    ASSERT_TRUE(pipeline.ok()) << pipeline.error().message;
+    EXPECT_EQ(pipeline_flag(*pipeline), text);
+  }
+}
+
+// A command that names where the job is from says only what is different.
+TEST(RecipeFlags, BesideItsSourceAJobSaysWhatDiffers) {
+  JobSource source{"s.db#2", default_recipe(), ""};
+  source.recipe.dims = {{"batch", 8}};
+  source.recipe.train = {"a", "b"};
+  const auto line = [&](const Recipe& recipe) { return command_line(recipe, {.source = &source}); };
+  EXPECT_EQ(line(source.recipe), "gradloom train --recipe 's.db#2'");
+  Recipe changed = source.recipe;
+  changed.dims["batch"] = 4;
+  changed.train = {};
+  changed.steps = 7;
+  set_pipeline(changed, *parse_pipeline("default,drop-padding"));
+  EXPECT_EQ(
+      line(changed),
+      "gradloom train --recipe 's.db#2' --dim batch=4 --train '' --steps 7 --passes default,drop-padding");
+  changed = source.recipe;
+  changed.model = "other.onnx";
+  EXPECT_EQ(line(changed), "gradloom train other.onnx --recipe 's.db#2'");
+}
+
 // What the window shows when training goes on: read with the checkpoint's recipe as the base it is the form's.
 TEST(RecipeFlags, AResumedRunSaysWhatDiffersFromItsCheckpoint) {
   Recipe before = default_recipe();

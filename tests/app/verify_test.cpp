@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <sstream>
 
+#include "app/verify_measure.h"
 #include "engine/base/file.h"
 #include "engine/ir/op.h"
 #include "engine/ops/inference.h"
@@ -195,6 +197,22 @@ TEST_F(Commands, VerifyPrintsEveryTensorAsJson) {
   EXPECT_LE(summary["worst"]["error"], summary["worst"]["bound"]);
   EXPECT_FALSE(summary["worst"]["name"].get<std::string>().empty());
   EXPECT_EQ(o.out.find("\"progress\""), std::string::npos) << "only where it is asked for";
+}
+
+// The gradient of a bias that is added to all keys of an attention is zero: what rounding makes of it is no error.
+TEST(GradientError, LeavesOutWhatIsZeroButForRounding) {
+  const auto gradient = [](const std::string& name, double value) {
+    Tensor tensor(DType::f64, {2});
+    for (double& x : std::span(tensor.mutable_as<double>(), 2)) x = value;
+    return Measured{MeasuredKind::gradient, name, tensor};
+  };
+  const std::vector<Measured> exact{gradient("w", 0.5), gradient("key", 1e-17), gradient("small", 1e-6)};
+  EXPECT_NEAR(gradient_error({gradient("w", 0.5), gradient("key", 3e-9), gradient("small", 1e-6)}, exact), 0,
+              1e-12);
+  EXPECT_NEAR(gradient_error({gradient("w", 0.505), gradient("key", 0), gradient("small", 1e-6)}, exact),
+              0.01, 1e-9);
+  EXPECT_NEAR(gradient_error({gradient("w", 0.5), gradient("key", 0), gradient("small", 2e-6)}, exact), 1,
+              1e-9);
 }
 
 }  // namespace

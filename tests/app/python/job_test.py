@@ -50,6 +50,15 @@ def torch_losses(model, batches, loss_of, optimizer, steps):
     return losses
 
 
+class Globs(unittest.TestCase):
+    def test_modules_stand_for_what_is_theirs_alone(self):
+        from gradloom.torch._job import globs
+
+        self.assertEqual(globs(["a.x.w", "a.x.b", "a.y.w", "c.w"], ["a.y.b"]), ["a.x.*", "a.y.w", "c.w"])
+        self.assertEqual(globs(["0.weight", "0.bias", "10.weight", "10.bias", "w"], ["1.mean"]), ["0.*", "10.*", "w"])
+        self.assertEqual(globs(["a.w?", "a.b"], []), ["a.w?", "a.b"], "names that are patterns themselves stay")
+
+
 class Folder(unittest.TestCase):
     def setUp(self):
         self._folder = tempfile.TemporaryDirectory()

@@ -1,7 +1,7 @@
 """A whole training step as a file: the module with its loss, and a torch optimizer in a recipe's words."""
 
 import os
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.nn import functional
@@ -128,6 +128,23 @@ def export_step(source: Source, batch: Any) -> ExportedJob:
     return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
 
 
+def globs(names: Sequence[str], others: Iterable[str]) -> List[str]:
+    """`names`, with MODULE.* in place of those of a module that has none of `others`: patterns that fit them alone, as short as a person
+    would say it."""
+    if any(set("*?") & set(name) for name in names):
+        return list(names)
+    apart = set(others)
+    found: List[str] = []
+    for name in names:
+        if any(glob.endswith(".*") and name.startswith(glob[:-1]) for glob in found):
+            continue
+        parts = name.split(".")
+        modules = [".".join(parts[:depth]) + "." for depth in range(1, len(parts))]
+        whole = (m for m in modules if sum(n.startswith(m) for n in names) > 1 and not any(n.startswith(m) for n in apart))
+        found.append(next((m + "*" for m in whole), name))
+    return found
+
+
 def make_job(source: Source, batch: Any, optimizer: Any) -> Job:
     """The step on batches like `batch`."""
     step = export_step(source, batch)
@@ -143,9 +160,10 @@ def make_job(source: Source, batch: Any, optimizer: Any) -> Job:
             frozen.append(name)
     if not trained:
         raise UsageError("the loss depends on no parameter that is to be trained")
-    words["train"] = trained
+    numbers = {name for name, tensor in members.items() if tensor.is_floating_point()}  # nothing else could be trained
+    words["train"] = globs(trained, numbers - set(trained))
     if frozen:
-        words["freeze"] = frozen
+        words["freeze"] = globs(frozen, numbers - set(frozen))
     if all(t.dtype == torch.float64 for t in members.values() if t.is_floating_point()):
         words["precision"] = "f64"
     return Job(step.exported, step.inputs, members, words, step.counters)
@@ -183,7 +201,8 @@ def optimizer_words(optimizer: Any, names: Dict[int, str]) -> Dict[str, Any]:
         if any(first.get(key) != value for key, value in same.items()):
             raise UnsupportedError(f"groups of {kind} may differ in lr and weight_decay only")
         rates = f"lr={_text(group['lr'])},weight_decay={_text(group['weight_decay'])}"
-        groups += [f"{names[id(p)]}{{{rates}}}" for p in group["params"] if id(p) in names]
+        own = [names[id(p)] for p in group["params"] if id(p) in names]
+        groups += [f"{glob}{{{rates}}}" for glob in globs(own, set(names.values()) - set(own))]
     words: Dict[str, Any] = {"optimizer": f"{word}{{{','.join(text)}}}"}
     if groups:
         words["group"] = groups

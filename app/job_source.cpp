@@ -1,0 +1,41 @@
+#include "app/job_source.h"
+
+#include <filesystem>
+
+#include "app/replay.h"
+#include "engine/base/text.h"
+#include "sessions/find_model.h"
+#include "sessions/read_nsys.h"
+
+namespace gradloom {
+namespace {
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+}  // namespace
+
+bool names_run(const std::string& name) {
+  const CostsRun named = costs_run(name);
+  return !is_file(name) && !named.run.empty() && is_file(named.session);
+}
+
+Result<JobSource> job_of_run(const RunRecord& run, const std::string& session) {
+  JobSource source{session + "#" + std::to_string(run.summary.id), TRY(recipe_of(run)), ""};
+  source.recipe.expect.reset();
+  const FoundModel model = find_model(run, session);
+  if (model.state != FoundModel::State::none) source.recipe.model = model.path;
+  source.note = model_note(model, run);
+  return source;
+}
+
+Result<JobSource> read_job_source(const std::string& name) {
+  if (!names_run(name) && !is_sqlite_file(name)) return JobSource{name, TRY(read_recipe(name)), ""};
+  const CostsRun named = names_run(name) ? costs_run(name) : CostsRun{name, "last"};
+  const auto store = TRY(Store::open(named.session, StoreMode::read));
+  return job_of_run(TRY(store->load_run(TRY(store->find_run(named.run)))), named.session);
+}
+
+}  // namespace gradloom
