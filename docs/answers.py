@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""answers.py LOG: writes what the commands of docs/guide.md answered (run.sh, LOG/N.command and LOG/N.output) into the page.
+"""answers.py PAGE LOG: writes what the commands of docs/PAGE.md answered (run_page.sh, LOG/N.command and LOG/N.output) into the page.
 
 The page shows some lines of each answer, in blocks. A shown line is replaced by the first line of the answer, behind the block before,
 that differs from it in numbers and spaces alone; within a block lines take the order of the answer. Lines that have none are named: the
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "guide.md")
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), sys.argv[1] + ".md")
 NUMBER = re.compile(r"[-+]?\b\d[\d.:e+-]*Z?( (ns|us|ms|s|B|KiB|MiB|GiB|[kMG]?FLOP)\b)?|\b[0-9a-f]{12,}\b")
 STEP = re.compile(r"^step +(\d+)")  # the same step again
 VARIES = re.compile(r"^/blocks\S+|^(FASTER|SLOWER|SAME|UNSURE) .*")  # which of a kind comes first, and what is found
@@ -45,7 +45,7 @@ def renewed(shown, answer, start, lost):
 
 
 def main():
-    logs, page, lost = answers(sys.argv[1]), [], []
+    logs, page, lost = answers(sys.argv[2]), [], []
     answer, start, block, inside = [], 0, [], False
     with open(PAGE) as file:
         for line in file.read().splitlines():
@@ -63,7 +63,7 @@ def main():
     with open(PAGE, "w") as file:
         file.write("\n".join(page) + "\n")
     for line in lost:
-        print(f"docs/guide.md: no longer answered so: {line}")
+        print(f"docs/{sys.argv[1]}.md: no longer answered so: {line}")
     sys.exit(1 if lost else 0)
 
 

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# guide_test.sh GRADLOOM: every command of docs/guide.md runs, in the order of the page, on a tiny model of the same operators and names
-# (model.onnx here, which ./dev guide exports), its pictures are drawn, and each line that the page shows of an answer is
+# page_test.sh PAGE GRADLOOM: every command of docs/PAGE.md runs, in the order of the page, on a tiny model of the same operators and names
+# (the folder PAGE here, which ./dev guide makes), its pictures are drawn, and each line that the page shows of an answer is
 # of a kind that the program answers: a line with the same first word, or the whole line where it holds no number.
 set -euo pipefail
+page=$1
 root=$(dirname "$(dirname "$(dirname "$(readlink -f "$0")")")")
-fail() { echo "guide_test: $*" >&2; exit 1; }
+fail() { echo "page_test: $*" >&2; exit 1; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$root/docs/guide/run.sh" "$1" "$folder" "$root/tests/docs"
+"$root/docs/run_page.sh" "$page" "$2" "$folder" "$root/tests/docs/$page"
 
 # What the page shows, as files "command TAB shown line"; first words of verdicts are one.
 awk '/^```/ { inside = $0 == "```console"; next }
      !inside || $0 == "" || $0 == "..." { next }
      /^\$ / { command = substr($0, 3); next }
-     { print command "\t" $0 }' "$root/docs/guide.md" >"$folder/shown"
+     { print command "\t" $0 }' "$root/docs/$page.md" >"$folder/shown"
 lines=0
 while IFS=$'\t' read -r command shown; do
   case $command in python3*) continue ;; esac   # PyTorch's own words
@@ -30,8 +31,8 @@ while IFS=$'\t' read -r command shown; do
   lines=$((lines + 1))
 done <"$folder/shown"
 [ $lines -gt 40 ] || fail "the page shows only $lines lines"
-for picture in $(sed -n 's/^!\[.*(guide\/\(.*\.png\))/\1/p' "$root/docs/guide.md"); do
+for picture in $(sed -n "s/^!\[.*($page\/\(.*\.png\))/\1/p" "$root/docs/$page.md"); do
   [ -s "$folder/pictures/$picture" ] || fail "$picture was not drawn"
-  [ "$(stat -c %s "$root/docs/guide/$picture")" -lt 300000 ] || fail "docs/guide/$picture has 300 kB or more"
+  [ "$(stat -c %s "$root/docs/$page/$picture")" -lt 300000 ] || fail "docs/$page/$picture has 300 kB or more"
 done
-echo "guide_test: $(ls "$folder"/log/*.command | wc -l) commands, $lines lines"
+echo "page_test: $page: $(ls "$folder"/log/*.command | wc -l) commands, $lines lines"
