@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What padding costs a training step, and what drop-padding saves of it.
 
-    /usr/bin/python3 bench/padding.py [--layers 4] [--width 768] [--tokens 0.5,0.75,1] [--seconds 60]
+    /usr/bin/python3 bench/padding.py [--layers 4] [--width 768] [--tokens 0.5,0.75,1] [--precision bf16] [--seconds 60]
 
     50 % tokens: 1.80x [1.79, 1.85] (521 against 935 ms)
 
@@ -74,16 +74,17 @@ def main():
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--tokens", default="0.5,0.75,1", help="shares of positions with tokens")
+    parser.add_argument("--precision", default="f32")
     parser.add_argument("--seconds", default="60", help="longest time of a comparison")
     parser.add_argument("--threads", default="2")
     options = parser.parse_args()
     torch.manual_seed(1)
     model = Encoder(options.layers, options.width)
-    print(f"{options.layers} layers of width {options.width}, {TEXTS} x {POSITIONS} positions, f32, {options.threads} threads")
+    print(f"{options.layers} layers of width {options.width}, {TEXTS} x {POSITIONS} positions, {options.precision}, {options.threads} threads")
     for share in map(float, options.tokens.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             given = batch(share)
-            capture(model, given, None, torch.optim.AdamW(model.parameters(), lr=1e-5), folder, threads=options.threads)
+            capture(model, given, None, torch.optim.AdamW(model.parameters(), lr=1e-5), folder, threads=options.threads, precision=options.precision)
             answer = gradloom.compare(folder, a="passes=default", b="passes=default,drop-padding", max_seconds=options.seconds)
         print(f"{100 * given['mask'].float().mean():3.0f} % tokens: {answer.ratio:.2f}x [{answer.ratio_low:.2f}, {answer.ratio_high:.2f}] "
               f"({answer.b_step_ns / 1e6:,.0f} against {answer.a_step_ns / 1e6:,.0f} ms)", flush=True)  # fmt: skip

@@ -401,14 +401,8 @@ class DropPadding final : public Pass {
   }
   Status run(Rewriter& rw) const override { return Limiter(rw).run(); }
 
-  Status run_in(PassPhase phase, kernels::Target target, Rewriter& rw) const override {
-    if (target == kernels::Target::cpu)
-      return phase == PassPhase::pre_gradient ? Packer(rw, mask_).run() : run(rw);
-    const std::vector<NodeId> order = TRY(topological_order(rw.graph()));
-    if (phase == PassPhase::pre_gradient && !order.empty())
-      rw.reject(kMaskRule, order.front(),
-                "for the CPU: elsewhere the host does not see how many tokens there are");
-    return {};
+  Status run_in(PassPhase phase, kernels::Target, Rewriter& rw) const override {
+    return phase == PassPhase::pre_gradient ? Packer(rw, mask_).run() : run(rw);
   }
 
  private:
@@ -444,19 +438,19 @@ Result<PassExample> example() {
 extern const PassDef drop_padding_pass;
 const PassDef drop_padding_pass = {
     .name = "drop-padding",
-    .summary = "CPU: compute the tokens of a padded batch alone",
+    .summary = "compute the tokens of a padded batch alone",
     .doc =
         "A batch of texts of different lengths is filled up with padding, which a mask hides from attention. All that "
         "computes positions by themselves (products with weights, normalizations, elementwise operators) reads and writes "
         "one row per token here: a batch that is half padding takes about half the time there. The mask is found by trying "
         "which keys attention leaves out. Every batch may have another number of tokens; memory is planned for one without "
-        "padding. What the loss reads at padding is 0 then, so a model whose loss depends on padding trains differently: "
+        "padding. A GPU learns from the host how many there are, which counts them in what it sends: where the mask follows "
+        "from more than the inputs of the model, all positions are computed there. What the loss reads at padding is 0 then, so a model whose loss depends on padding trains differently: "
         "that is why nobody but the user switches it on, and `verify` tells with the job's own data. Dropout draws the same "
         "masks, at all positions.",
     .phase = PassPhase::both,
     .by_default = false,
     .bit_exact = false,
-    .target = kernels::Target::cpu,
     .make = [] { return std::unique_ptr<Pass>(new DropPadding); },
     .example = example,
 };

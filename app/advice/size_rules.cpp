@@ -216,8 +216,7 @@ std::optional<double> tokens_part(const Prepared& prepared) {
 Status find_padding(Subject& subject, Findings& found) {
   Pipeline pipeline = TRY(recipe_pipeline(subject.recipe()));
   const PassDef& def = *find_pass("drop-padding");
-  if (subject.prepared().options.target != kernels::Target::cpu || subject.recipe().data == "synthetic")
-    return {};
+  if (subject.recipe().data == "synthetic") return {};
   for (const PassConfig& pass : pipeline.passes)
     if (pass.def == &def) return {};
   pipeline.passes.insert(place_of(pipeline, def, TRY(recipe_rules(subject.recipe()))),

@@ -10,6 +10,7 @@
 #include "engine/run/device_times.h"
 #include "engine/run/input_slots.h"
 #include "engine/run/launches.h"
+#include "engine/run/row_counts.h"
 #include "engine/run/step_results.h"
 #include "engine/train/weight_copies.h"
 #include "kernels/cpu.h"
@@ -41,6 +42,7 @@ struct Executor::Impl {
   InputSlots inputs;
   StepResults results;
   Launches launches;
+  RowCounts row_counts;                // on a queued device
   std::map<ValueId, ValueId> copy_of;  // 16-bit copies of parameters
   // Shared by tensors that are views of the blocks, so that none of them takes itself for the only one.
   const std::shared_ptr<std::byte[]> viewed{new std::byte[1]};
@@ -55,6 +57,7 @@ struct Executor::Impl {
     TRY(inputs.allocate());
     TRY(results.allocate());
     TRY(launches.prepare(*graph, *plan, blocks, inputs.random()));
+    if (queued) TRY(row_counts.prepare(*graph, *plan));
     return load_initial(true);
   }
 
@@ -116,7 +119,13 @@ struct Executor::Impl {
     TRY(set_hyper(names.micro, k));
     const std::int64_t of_all =
         ((options.step - 1) * options.micro_batches + k) * options.ranks + options.rank;
-    return inputs.send({options.seed, static_cast<std::uint64_t>(of_all + 1)});
+    return send({options.seed, static_cast<std::uint64_t>(of_all + 1)});
+  }
+
+  Status send(const kernels::RandomState& random) {
+    TRY(inputs.send(random));
+    if (row_counts.any()) launches.set_rows(row_counts.rows([&](ValueId v) { return inputs.sent(v); }));
+    return {};
   }
 
   Status submit(const StepNames& names, const StepOptions& options,
@@ -126,8 +135,8 @@ struct Executor::Impl {
     outcome.step = options.step;
     if (device_times) TRY(prepare_times(outcome));
     const bool by_events = device_times && !traced(outcome);
-    if (queued && options.record && submitted > 0 && !by_events)
-      TRY(launches.record_missing(launches.recorded, one_range));
+    const bool record = queued && options.record && submitted > 0 && !by_events;
+    if (record && !row_counts.any()) TRY(launches.record_missing(launches.recorded(), one_range));
     if (options.timed && !queued)
       outcome.samples.reserve(launches.size() * static_cast<std::size_t>(options.micro_batches));
     StepOutcome* const timed = options.timed ? &outcome : nullptr;
@@ -135,13 +144,15 @@ struct Executor::Impl {
     for (std::int64_t k = 0; k < options.micro_batches; ++k) {
       if (feed_micro) TRY(feed_micro(k));
       TRY(send_micro(names, options, k));
+      if (record && row_counts.any() && launches.launched())
+        TRY(launches.record_missing(launches.recorded(), one_range));
       const auto micro = static_cast<std::int32_t>(k);
       TRY(by_events ? launches.launch_range_by_events(true, micro, outcome)
-                    : launches.run_micro(launches.recorded, one_range, micro, timed));
+                    : launches.run_micro(launches.recorded(), one_range, micro, timed));
     }
     inputs.set_random_step(static_cast<std::uint64_t>(options.step));
     TRY(by_events ? launches.launch_range_by_events(false, 0, outcome)
-                  : launches.run_once(launches.recorded, one_range, timed));
+                  : launches.run_once(launches.recorded(), one_range, timed));
     ++submitted;
     TRY(results.push(names, std::move(outcome)));
     // What else ranks exchange comes after what the step does on the host.
@@ -176,7 +187,8 @@ struct Executor::Impl {
     const bool traced = no_trace.empty() && TRY(device->trace(true));
     outcome.times_from =
         traced ? "trace" : "events: " + (no_trace.empty() ? device->why_no_trace() : no_trace);
-    if (traced && !std::exchange(was_traced, true)) launches.recorded = {};  // the trace knows none of it
+    if (traced && !std::exchange(was_traced, true))
+      launches.forget_recordings();  // the trace knows none of it
     return {};
   }
 
@@ -260,7 +272,7 @@ Status Executor::observe(const StepNames& names, const StepOptions& options,
 }
 
 Status Executor::run_forward(std::uint64_t seed, std::uint64_t step) {
-  TRY(impl_->inputs.send({seed, step}));
+  TRY(impl_->send({seed, step}));
   TRY(impl_->launches.launch_range(true, 0, nullptr));
   TRY(impl_->launches.launch_range(false, 0, nullptr));
   return impl_->device->synchronize();

@@ -88,6 +88,10 @@ Status InputSlots::send(const kernels::RandomState& random) {
   return {};
 }
 
+const void* InputSlots::sent(ValueId v) const {
+  return holds(v) ? slots_[(slot_ + kSlots - 1) % kSlots].pinned + buffer(v).offset : nullptr;
+}
+
 void InputSlots::set_random_step(std::uint64_t step) {
   if (!queued_) host_random_.step = step;
 }

@@ -28,6 +28,8 @@ class InputSlots {
   Status write(ValueId v, const void* data, std::size_t bytes);
   // What was written is on its way for the next launches; inputs that nobody fed keep what they had.
   Status send(const kernels::RandomState& random);
+  // The contents of a value that went through a slot, as they were sent last; null: it went through none.
+  const void* sent(ValueId v) const;
   // Where kernels read the random state.
   const kernels::RandomState* random() const { return random_; }
   // On the CPU: what kernels that run once per optimizer step read.

@@ -4,6 +4,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/padding/packed_rows.h"
 #include "engine/run/prepared_kernels.h"
 #include "kernels/signals.h"
 
@@ -35,6 +36,7 @@ Status Launches::prepare(const Graph& graph, const Plan& plan, const Blocks& blo
     Step step;
     step.kernel = std::move(kernels[i]);
     for (ValueId in : node.inputs) step.inputs.push_back(blocks.address(in));
+    if (queued_ && counts_rows(node)) step.inputs[0] = &rows_;
     for (ValueId out : node.outputs) step.outputs.push_back(blocks.address(out));
     if (from.workspace_bytes > 0) step.workspace = blocks.of(Place::arena) + from.workspace_offset;
     step.micro = from.micro;
@@ -107,6 +109,7 @@ Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOu
     else
       timed->samples.push_back({plan_step, micro_index, start_ns, end_ns - start_ns});
   }
+  launched_.insert(rows_);
   return join_queues(micro_range);
 }
 
@@ -127,6 +130,7 @@ Status Launches::launch_range_by_events(bool micro_range, std::int32_t micro_ind
     behind.push_back(static_cast<std::int32_t>(i));
     TRY(tick());
   }
+  launched_.insert(rows_);
   TRY(join_queues(micro_range));
   TRY(device_.synchronize());
   for (std::size_t k = 0; k < behind.size(); ++k) {

@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "engine/ir/graph.h"
 #include "engine/run/blocks.h"
 #include "engine/run/executor.h"
+#include "engine/run/row_counts.h"
 
 namespace gradloom {
 
@@ -40,15 +42,21 @@ class Launches {
   // The same with an event behind every kernel: for devices that have no trace. Waits for the end, and adds samples.
   Status launch_range_by_events(bool micro_range, std::int32_t micro_index, StepOutcome& timed);
 
+  // On a queued device: what kernels of the plan that count rows are told from here on (RowCounts::rows).
+  void set_rows(std::int64_t rows) { rows_ = rows; }
+
   // One recording for the whole step, or with accumulation one per micro-batch and one for what
   // comes after the last.
   struct Recordings {
     std::unique_ptr<Recording> whole, micro, once;
   };
-  Recordings recorded;
-  std::vector<Implementations> implementations() const;  // by plan step
+  Recordings& recorded() { return recorded_[rows_]; }  // with so many rows
+  void forget_recordings() { recorded_.clear(); }
+  bool launched() const { return launched_.count(rows_) != 0; }  // one by one, with so many rows
+  std::vector<Implementations> implementations() const;          // by plan step
 
-  // Makes what is missing. The first step is never recorded: it lets libraries choose their algorithms.
+  // Makes what is missing. The first step, and the first of so many rows (launched), is never recorded: it lets libraries
+  // choose their algorithms.
   Status record_missing(Recordings& r, bool one_range);
   // A micro-batch, and what comes after the last: as recorded, else one by one. `one_range`: both
   // are one.
@@ -77,6 +85,9 @@ class Launches {
   const bool queued_;
   const kernels::RandomState* random_ = nullptr;
   std::vector<Step> steps_;
+  std::int64_t rows_ = RowCounts::kAll;
+  std::map<std::int64_t, Recordings> recorded_;  // by rows
+  mutable std::set<std::int64_t> launched_;
   std::vector<const PreparedKernel*>
       meeting_;                   // that do so until a library of the devices has joined the ranks
   std::vector<Event> clock_;      // of launch_range_by_events

@@ -22,6 +22,7 @@
 #include "tests/environment.h"
 #include "tests/app/host_gpu_support.h"
 #include "tests/app/model_job.h"
+#include "tests/passes/padded_model.h"
 #include "tests/paths.h"
 
 namespace gradloom {
@@ -398,6 +399,41 @@ TEST(HostGpu, TheSearchedAlgorithmIsUsedAgain) {
   replayed.algorithms = {{"another library; 1 2 3", "01"}};
   EXPECT_TRUE(trained(replayed, {}, &used) == suggested);
   EXPECT_EQ(used.size(), found.size()) << "problems of others are not handed on";
+}
+
+// ---- padding --------------------------------------------------------------------------------------------------------------------
+
+// drop-padding, over batches of other lengths in turn, so that each number of rows is launched, recorded and run again.
+TEST(HostGpu, PaddingIsDroppedInAllPrecisions) {
+  REQUIRE_HOST_GPU();
+  const auto check = [](test::Form form, const std::string& precision, double tolerance) {
+    const test::Model model({.type = DType::f32, .dropout = true, .form = form});
+    const test::Training gpu{.accumulate = 1, .steps = 12, .device = "host-gpu", .precision = precision},
+        sums{.accumulate = 3, .steps = 4, .device = "host-gpu", .precision = precision},
+        cpu{.accumulate = 1, .steps = 12, .precision = precision};
+    const auto train = [&](const char* passes, const test::Training& how) {
+      return test::train_padded(model.graph, passes, test::kBatches, how);
+    };
+    const auto dropped = train("default,drop-padding", gpu);
+    test::expect_same(train("default", gpu), dropped, tolerance);
+    test::expect_same(train("default,drop-padding", cpu), dropped, tolerance);
+    test::expect_same(train("default", sums), train("default,drop-padding", sums), tolerance);
+  };
+  check(test::Form::keep, "", 1e-5);
+  check(test::Form::pad_id, "", 1e-5);
+  check(test::Form::keep, "bf16", 3e-2);
+  check(test::Form::pad_id, "f16", 4e-3);
+}
+
+// Rows of tokens from kernels that every device has are those that the CPU counts.
+TEST(HostGpu, TokensAreFoundAsOnTheCpu) {
+  REQUIRE_HOST_GPU();
+  const test::Model model({.type = DType::f64});
+  for (const test::Lengths& lengths : test::kBatches) {
+    const test::Training gpu{.device = "host-gpu"};
+    test::expect_same(test::train_padded(model.graph, "none", {lengths}),
+                      test::train_padded(model.graph, "drop-padding", {lengths}, gpu), 1e-12);
+  }
 }
 
 // ---- order ----------------------------------------------------------------------------------------------------------------------

@@ -50,30 +50,50 @@ std::vector<std::pair<int, int>> aliases(const Node& node) {
   return pairs;
 }
 
+// Kernels by size, and which of them a step takes.
+struct Prepared {
+  std::vector<Kernel> kernels;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::size_t> of_step;
+};
+
+constexpr std::int64_t kProgramSteps = 4;  // steps that share a compiled program
+
+bool programs_of_gpu(const OpDef& op, const NodeTypes& types) {
+  return types.target != kernels::Target::cpu && (op.has(kElementwise) || op.has(kPointwise));
+}
+
 Result<Kernel> prepare(const NodeTypes& given) {
   const NodeTypes all = inner_types(given);
   const OpDef& op = inner_op(all.attrs);
   const Positions inputs = all.attrs.integers(kInputs), outputs = all.attrs.integers(kOutputs);
   CHECK(!inputs.empty(), "a node without rows");
   const std::int64_t rows = all.inputs[static_cast<std::size_t>(inputs[0])].shape[0];
-  auto steps = std::make_shared<std::vector<Kernel>>();
-  std::size_t workspace = 0;
-  for (std::int64_t step = 0; step < kRowSteps; ++step) {
-    NodeTypes types = all;
-    const std::int64_t size = rows_of_step(step, rows);
-    for (const std::int64_t i : inputs) types.inputs[static_cast<std::size_t>(i)].shape[0] = size;
-    for (const std::int64_t i : outputs) types.outputs[static_cast<std::size_t>(i)].shape[0] = size;
-    steps->push_back(TRY(prepare_kernel(op, types)));
-    workspace = std::max(workspace, steps->back().workspace_bytes);
-    if (size == rows) break;
+  auto prepared = std::make_shared<Prepared>();
+  Kernel kernel;
+  std::int64_t last = 0;
+  for (std::int64_t step = 0; last < rows; ++step) {
+    last = rows_of_step(step, rows);
+    const std::int64_t size =
+        rows_of_step(programs_of_gpu(op, all) ? step | (kProgramSteps - 1) : step, rows);
+    if (prepared->sizes.empty() || size != prepared->sizes.back()) {
+      NodeTypes types = all;
+      for (const std::int64_t i : inputs) types.inputs[static_cast<std::size_t>(i)].shape[0] = size;
+      for (const std::int64_t i : outputs) types.outputs[static_cast<std::size_t>(i)].shape[0] = size;
+      const Kernel& made = prepared->kernels.emplace_back(TRY(prepare_kernel(op, types)));
+      prepared->sizes.push_back(size);
+      kernel.workspace_bytes = std::max(kernel.workspace_bytes, made.workspace_bytes);
+      kernel.programs.insert(kernel.programs.end(), made.programs.begin(), made.programs.end());
+    }
+    prepared->of_step.push_back(prepared->kernels.size() - 1);
   }
-  const std::string name = steps->back().name + ", rows of tokens";
-  return Kernel{name, workspace,
-                [rows, steps = std::shared_ptr<const std::vector<Kernel>>(steps)](const LaunchArgs& args) {
-                  const std::int64_t step = row_step(*static_cast<const std::int64_t*>(args.inputs[0]), rows);
-                  (*steps)[static_cast<std::size_t>(step)].run(
-                      {args.inputs + 1, args.outputs, args.workspace, args.random, args.on});
-                }};
+  kernel.name = prepared->kernels.back().name + ", rows of tokens";
+  kernel.run = [rows, prepared = std::shared_ptr<const Prepared>(prepared)](const LaunchArgs& args) {
+    const std::int64_t step = row_step(*static_cast<const std::int64_t*>(args.inputs[0]), rows);
+    prepared->kernels[prepared->of_step[static_cast<std::size_t>(step)]].run(
+        {args.inputs + 1, args.outputs, args.workspace, args.random, args.on});
+  };
+  return kernel;
 }
 
 constexpr OpDef row(const char* name, const char* summary, std::uint32_t traits) {
@@ -86,6 +106,7 @@ constexpr OpDef row(const char* name, const char* summary, std::uint32_t traits)
   r.infer = infer;
   r.cost = cost;
   r.cpu = prepare;
+  r.gpu = prepare;
   r.precision = Precision::full;
   return r;
 }
@@ -108,6 +129,10 @@ std::int64_t rows_of_step(std::int64_t step, std::int64_t rows) {
 std::int64_t row_step(std::int64_t count, std::int64_t rows) {
   const std::int64_t size = (rows + kRowSteps - 1) / kRowSteps;
   return std::clamp<std::int64_t>((count + size - 1) / size - 1, 0, (rows + size - 1) / size - 1);
+}
+
+bool counts_rows(const Node& node) {
+  return node.op == &packed_rows || node.op == &packed_elementwise || node.op == &packed_update;
 }
 
 PackedNode packed_node(const Node& node, ValueId count, const Positions& inputs, const Positions& outputs) {

@@ -1,11 +1,11 @@
 #include "engine/ops/padding/token_rows.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "engine/ops/inference.h"
+#include "engine/ops/kernel_sequence.h"
 #include "engine/ops/preparation.h"
-#include "kernels/threads.h"
+#include "kernels/launcher.h"
 
 namespace gradloom {
 namespace {
@@ -29,18 +29,42 @@ template <class T>
 void find_tokens(const T* mask, bool inverted, std::int64_t positions, const LaunchArgs& args) {
   auto* const rows = static_cast<std::int32_t*>(args.outputs[0]);
   auto* const places = static_cast<std::int32_t*>(args.outputs[1]);
+  const auto nowhere = static_cast<std::int32_t>(positions);
   std::int32_t count = 0;
   for (std::int64_t p = 0; p < positions; ++p) {
     const bool token = (mask[p] != T(0)) != inverted;
-    places[p] = token ? count : -1;
+    places[p] = token ? count : nowhere;
     if (token) rows[count++] = static_cast<std::int32_t>(p);
   }
-  std::fill(rows + count, rows + positions, -1);
+  std::fill(rows + count, rows + positions, nowhere);
   *static_cast<std::int64_t*>(args.outputs[2]) = count;
+}
+
+// The same of kernels that every device has: places from running sums, rows by scattering positions there.
+Result<Kernel> token_rows_sequence(const NodeTypes& types) {
+  KernelSequence k(types);
+  const std::int64_t positions = element_count(types.inputs[0].shape);
+  const auto i32 = [&](std::int64_t v) { return k.b().scalar(DType::i32, static_cast<double>(v)); };
+  const auto shaped = [&](ValueId x, const Shape& shape) { return k.op("Reshape", {x, k.b().i64s(shape)}); };
+  const auto running_sum = [&](ValueId x, std::int64_t exclusive) {
+    return k.op("CumSum", {x, k.b().scalar(DType::i64, 0)}, {{"exclusive", exclusive}});
+  };
+  ValueId token = k.cast(shaped(k.in(0), {positions}), DType::boolean);
+  if (types.attrs.integer("inverted", 0) != 0) token = k.op("Not", {token});
+  const ValueId counted = k.cast(token, DType::i32),
+                nowhere = k.op("Where", {token, i32(positions), i32(positions)}),
+                numbers = running_sum(k.op("Where", {token, i32(1), i32(1)}), 1);
+  const ValueId flat = k.op("Where", {token, running_sum(counted, 1), i32(positions)}),
+                rows = k.op("ScatterElements", {nowhere, flat, numbers}),
+                places = k.op("Where", {shaped(token, types.inputs[0].shape),
+                                        shaped(flat, types.inputs[0].shape), i32(positions)}),
+                count = k.op("ReduceSum", {k.cast(token, DType::i64), k.b().i64s({0})});
+  return k.prepare("token rows", {rows, places, count});
 }
 
 Result<Kernel> prepare_token_rows(const NodeTypes& types) {
   if (!types.wants(0) || !types.wants(1) || !types.wants(2)) return no_kernel("TokenRows has three results");
+  if (types.target != kernels::Target::cpu) return token_rows_sequence(types);
   const std::int64_t positions = element_count(types.inputs[0].shape);
   const bool inverted = types.attrs.integer("inverted", 0) != 0;
   const auto kernel = [&]<class T>() {
@@ -105,25 +129,24 @@ Status grad_unpack(GradContext& ctx) { return grad_by(ctx, pack_rows_op()); }
 // out[i] = in[index[i]], 0 where there is no such row.
 template <int kIndex>
 Result<Kernel> prepare_rows(const NodeTypes& types) {
+  const char* const name = kIndex == 1 ? "pack rows" : "unpack rows";
   const std::int64_t count = element_count(types.inputs[1].shape), all = element_count(types.inputs[0].shape);
-  const std::size_t bytes =
-      count == 0 ? 0 : static_cast<std::size_t>(all / count) * dtype_bytes(types.inputs[0].dtype);
-  if (bytes == 0) return no_work(kIndex == 1 ? "pack rows" : "unpack rows");
-  return Kernel{kIndex == 1 ? "pack rows" : "unpack rows", 0, [count, bytes](const LaunchArgs& args) {
-                  const auto* const in = static_cast<const std::byte*>(args.inputs[0]);
-                  const auto* const index = static_cast<const std::int32_t*>(args.inputs[kIndex]);
-                  auto* const out = static_cast<std::byte*>(args.outputs[0]);
-                  constexpr std::size_t kPartBytes = 1 << 16;
-                  const auto each = static_cast<std::int64_t>(std::max<std::size_t>(kPartBytes / bytes, 1));
-                  kernels::for_parts((count + each - 1) / each, [&](std::int64_t part) {
-                    for (std::int64_t i = part * each; i < std::min((part + 1) * each, count); ++i) {
-                      std::byte* const to = out + static_cast<std::size_t>(i) * bytes;
-                      if (index[i] < 0 || index[i] >= count)
-                        std::memset(to, 0, bytes);
-                      else
-                        std::memcpy(to, in + static_cast<std::size_t>(index[i]) * bytes, bytes);
-                    }
-                  });
+  if (all == 0) return no_work(name);
+  const kernels::GatherArgs args{.element_bytes = dtype_bytes(types.inputs[0].dtype),
+                                 .index_dtype = DType::i32,
+                                 .outer = 1,
+                                 .axis_size = count,
+                                 .inner = all / count,
+                                 .count = count,
+                                 .data = nullptr,
+                                 .indices = nullptr,
+                                 .out = nullptr};
+  return Kernel{name, 0, [args](const LaunchArgs& launch) {
+                  kernels::GatherArgs a = args;
+                  a.data = launch.inputs[0];
+                  a.indices = launch.inputs[kIndex];
+                  a.out = launch.outputs[0];
+                  launch.on.gather(a);
                 }};
 }
 
@@ -134,6 +157,7 @@ const OpDef token_rows{.name = "TokenRows",
                        .max_outputs = 3,
                        .infer = infer_token_rows,
                        .cpu = prepare_token_rows,
+                       .gpu = prepare_token_rows,
                        .precision = Precision::full};
 
 const OpDef pack_rows{.name = "PackRows",
@@ -143,7 +167,8 @@ const OpDef pack_rows{.name = "PackRows",
                       .max_inputs = 4,
                       .infer = infer_pack,
                       .grad = grad_pack,
-                      .cpu = prepare_rows<1>};
+                      .cpu = prepare_rows<1>,
+                      .gpu = prepare_rows<1>};
 
 const OpDef unpack_rows{.name = "UnpackRows",
                         .domain = "gradloom",
@@ -152,7 +177,8 @@ const OpDef unpack_rows{.name = "UnpackRows",
                         .max_inputs = 4,
                         .infer = infer_unpack,
                         .grad = grad_unpack,
-                        .cpu = prepare_rows<2>};
+                        .cpu = prepare_rows<2>,
+                        .gpu = prepare_rows<2>};
 
 }  // namespace
 

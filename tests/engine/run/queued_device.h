@@ -26,6 +26,7 @@ class QueuedDevice final : public Device {
   bool has_trace = true;
   std::vector<Activity> activities = {{}};  // of each traced step: a kernel of plan step -1
   std::vector<float> tuned_on;              // the first element that each kernel reads
+  std::vector<std::int64_t> rows;           // that kernels were told, which count them
 
   ~QueuedDevice() override {
     for (void* memory : live) std::free(memory);
@@ -57,7 +58,8 @@ class QueuedDevice final : public Device {
       kernels.push_back(std::make_unique<Kernel>(request.op->name));
     return kernels;
   }
-  Status launch(const PreparedKernel& kernel, const Operands&, std::int32_t plan_step) override {
+  Status launch(const PreparedKernel& kernel, const Operands& o, std::int32_t plan_step) override {
+    if (kernel.name() == "PackedRows") rows.push_back(*static_cast<const std::int64_t*>(o.inputs[0]));
     notes.push_back("launch " + kernel.name() + " " + std::to_string(plan_step));
     return {};
   }
