@@ -80,7 +80,7 @@ class Lifetimes {
       std::vector<ValueId> freed = storages_read(node);
       std::erase_if(freed, [&](ValueId v) { return --left[v] > 0 || kept_[v]; });
       for (const ValueId out : node.outputs)
-        if (out != kNone && !overwrites(node, out, freed)) live += bytes(out);
+        if (out != kNone && bytes(out) > 0 && !overwrites(node, out, freed)) live += bytes(out);
       if (live > peak.bytes) peak = {live, 0, i};
       if (live == peak.bytes) ++peak.steps;
       for (const ValueId v : freed) live -= bytes(v);

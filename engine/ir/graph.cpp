@@ -296,7 +296,79 @@ Followers overwriters(const Graph& graph, const Readers& readers) {
 
 }  // namespace
 
+namespace {
+
+// Values that are written over, and by whom.
+class Overwritten {
+ public:
+  explicit Overwritten(const Graph& graph) : graph_(graph) {
+    for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+      const Node& node = graph.nodes[id];
+      if (!node.alive() || !node.op->has(kMustAlias)) continue;
+      if (first_.empty()) first_.assign(graph.values.size(), -1);
+      for (const auto& [output, input] : node.op->aliases(node))
+        add(node.inputs[static_cast<std::size_t>(input)], id);
+    }
+  }
+
+  // REQUIRES nodes in the order in which they run, by their places there. Whether no operand of the node was written over
+  // before; its result is, where it is a view, written over with its operand.
+  bool may_follow(NodeId id, const std::vector<std::size_t>& places) {
+    if (first_.empty()) return true;
+    const Node& node = graph_.nodes[id];
+    for (const ValueId in : node.inputs)
+      if (in != kNone && first_[in] >= 0)
+        for (std::int32_t i = first_[in]; i >= 0; i = writers_[static_cast<std::size_t>(i)].next)
+          if (const NodeId by = writers_[static_cast<std::size_t>(i)].by; by != id && places[by] < places[id])
+            return false;
+    if (node.op->has(kView) && node.inputs[0] != kNone)
+      for (std::int32_t i = first_[node.inputs[0]]; i >= 0; i = writers_[static_cast<std::size_t>(i)].next)
+        add(node.outputs[0], writers_[static_cast<std::size_t>(i)].by);
+    return true;
+  }
+
+ private:
+  struct Writer {
+    NodeId by;
+    std::int32_t next;  // of the same value; -1: none
+  };
+  void add(ValueId value, NodeId by) {
+    writers_.push_back({by, first_[value]});
+    first_[value] = static_cast<std::int32_t>(writers_.size()) - 1;
+  }
+
+  const Graph& graph_;
+  std::vector<std::int32_t> first_;  // by value, of writers_; none at all where nothing is written over
+  std::vector<Writer> writers_;
+};
+
+// Nodes by rank and id, where each comes so behind all that it depends on. That is then the topological order, which takes
+// of the nodes that may come next the first by rank and id. Empty: some node comes too early.
+std::vector<NodeId> order_by_rank(const Graph& graph) {
+  std::vector<NodeId> order;
+  order.reserve(graph.nodes.size());
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (graph.nodes[id].alive()) order.push_back(id);
+  const auto before = [&](NodeId a, NodeId b) { return graph.nodes[a].rank < graph.nodes[b].rank; };
+  if (!std::is_sorted(order.begin(), order.end(), before))
+    std::stable_sort(order.begin(), order.end(), before);
+  std::vector<std::size_t> places(graph.nodes.size(), graph.nodes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) places[order[i]] = i;
+  Overwritten overwritten(graph);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    for (const ValueId in : graph.nodes[order[i]].inputs) {
+      if (in == kNone || graph.values[in].producer == kNone) continue;
+      if (places[graph.values[in].producer] >= i) return {};
+    }
+    if (!overwritten.may_follow(order[i], places)) return {};
+  }
+  return order;
+}
+
+}  // namespace
+
 Result<std::vector<NodeId>> topological_order(const Graph& graph) {
+  if (std::vector<NodeId> order = order_by_rank(graph); !order.empty()) return order;
   std::vector<int> missing(graph.nodes.size(), 0);
   const Readers readers(graph);
   const Followers followers = overwriters(graph, readers);

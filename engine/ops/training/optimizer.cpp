@@ -218,15 +218,13 @@ Status infer(InferContext& ctx) {
   return set_outputs(ctx, std::move(outputs));
 }
 
+// Results lie as operands do, but that the gradients are between parameters and states.
 std::vector<std::pair<int, int>> aliases(const Node& node) {
-  auto l = layout_of(node.attrs);
-  CHECK(l.ok(), "aliases of an invalid Optimizer");
+  const auto parameters = static_cast<int>(node.attrs.integer("n", 1));
   std::vector<std::pair<int, int>> pairs;
-  for (std::size_t i = 0; i < l->outputs(); ++i) {
-    const std::size_t input =
-        kFirst + (i < l->n ? i : i + l->n);  // the gradients lie between parameters and states
-    pairs.emplace_back(static_cast<int>(i), static_cast<int>(input));
-  }
+  pairs.reserve(node.outputs.size());
+  for (int i = 0; i < static_cast<int>(node.outputs.size()); ++i)
+    pairs.emplace_back(i, static_cast<int>(kFirst) + (i < parameters ? i : i + parameters));
   return pairs;
 }
 

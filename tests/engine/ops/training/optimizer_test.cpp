@@ -142,6 +142,7 @@ TEST(Optimizer, ClipsByValueAndScalesTheRate) {
 TEST(Optimizer, AliasesEveryOutputWithTheTensorItUpdates) {
   Node node;
   node.attrs = {{"kind", std::string("adam")}, {"n", std::int64_t{2}}};
+  node.outputs.resize(6);
   const std::vector<std::pair<int, int>> expected{{0, 4}, {1, 5}, {2, 8}, {3, 9}, {4, 10}, {5, 11}};
   EXPECT_EQ(op_by_name("Optimizer").aliases(node), expected);
 }
