@@ -151,7 +151,7 @@ def answer_of_ranks(options, *words):
 
 def answer(options, *words):
     """The JSON lines of a command of ours."""
-    environment = {**os.environ, **({"GRADLOOM_TRANSPORT": options.transport} if options.transport else {})}
+    environment = {**os.environ, **({"GRADLOOM_TRANSPORT": options.transport} if getattr(options, "transport", None) else {})}
     done = subprocess.run([options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     if done.returncode:
         sys.exit(f"{words[0]}: {done.stderr}")

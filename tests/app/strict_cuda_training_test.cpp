@@ -15,6 +15,7 @@
 #include "tests/app/model_job.h"
 #include "tests/app/strict_cuda.h"
 #include "tests/environment.h"
+#include "tests/passes/padded_model.h"
 
 namespace gradloom {
 namespace {
@@ -67,6 +68,21 @@ std::vector<double> strict_losses(const Recipe& recipe, std::int64_t steps, bool
     result.push_back(r->loss);
   }
   return result;
+}
+
+// How many tokens a batch has the host counts in its own memory, and each number of rows is launched, recorded and run again.
+TEST(StrictCudaPadding, IsDroppedAsOnTheCpu) {
+  const StrictCuda strict;
+  const test::Model model({.type = DType::f32});
+  for (const char* precision : {"", "bf16"}) {
+    const test::Training cpu{.accumulate = 1, .steps = 12, .precision = precision},
+        gpu{.accumulate = 1, .steps = 12, .device = kStrictDevice, .precision = precision};
+    test::expect_same(test::train_padded(model.graph, "default,drop-padding", test::kBatches, cpu),
+                      test::train_padded(model.graph, "default,drop-padding", test::kBatches, gpu),
+                      *precision == '\0' ? 1e-5 : 3e-2);
+    EXPECT_EQ(strict.complaints(), "");
+    EXPECT_EQ(strict.left(), "");
+  }
 }
 
 class StrictCudaModel : public ::testing::TestWithParam<const char*> {};
