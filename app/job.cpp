@@ -273,6 +273,7 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   std::unique_ptr<Job> job(new Job());
   job->recipe_ = prepared->recipe;
   job->rank_ = TRY(own_rank(prepared->recipe.ranks));
+  if (World* const world = World::current()) world->set_reduce_form(*reduce_form_of(prepared->recipe.reduce));
   TRY(check_apart(prepared->model, prepared->compiled.train.trainable));
   const Recipe& recipe = job->recipe_;
   job->optimizer_ = TRY(parse_optimizer(recipe.optimizer));

@@ -2,9 +2,11 @@
 // are, by type. What the ranks of a training reach with each other. The best of several runs, as nothing makes a kernel faster than it is.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -35,14 +37,14 @@ Result<DeviceSpeeds> measure_device(const std::string& id, std::stop_token stop,
 
 struct ExchangeSpeed {
   std::int64_t bytes = 0;
-  double ns = 0;  // of a mean of so many bytes over all ranks
+  std::array<double, std::size(kReduceForms)> ns{};  // of a mean of so many bytes over all ranks, by its form
 };
 struct LinkSpeeds {
   double latency_ns = 0;    // of a message of 8 bytes one way
   double bytes_per_ns = 0;  // one way, of 16 MiB
   std::vector<ExchangeSpeed> means;
 };
-// Between rank 0 and the last rank; of means between all. Every rank calls, and rank 0 gets the result.
+// Between rank 0 and the last rank; of means between all, the forms in turns. Every rank calls, and rank 0 gets the result.
 Result<LinkSpeeds> measure_exchanges(World& world);
 
 }  // namespace gradloom

@@ -37,18 +37,74 @@ std::optional<double> with_unit(std::string_view text, std::initializer_list<Nam
   return std::nullopt;
 }
 
-// The time of one exchange.
-double exchange_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
-  if (ranks == 1) return 0;
+double own_ranks(std::int64_t ranks, const Cluster& cluster) {
+  return static_cast<double>(cluster.ranks_per_machine > 0 ? std::min(cluster.ranks_per_machine, ranks)
+                                                           : ranks);
+}
+
+bool goes_whole(double bytes) { return bytes <= static_cast<double>(World::kSmallBytes); }
+
+// Every rank with every other.
+double ns_in_order(double bytes, std::int64_t ranks, const Cluster& cluster) {
   const auto n = static_cast<double>(ranks);
-  const double own =
-      static_cast<double>(cluster.ranks_per_machine > 0 ? std::min(cluster.ranks_per_machine, ranks) : ranks);
-  const bool whole = bytes <= static_cast<double>(World::kSmallBytes);
+  const double own = own_ranks(ranks, cluster);
+  const bool whole = goes_whole(bytes);
   const double ways = whole ? 1 : 2, share = whole ? bytes : bytes / n;
   const double out = ways * own * (n - own) * share / cluster.link.bytes_per_ns,
                inside = ways * own * (own - 1) * share / cluster.local.bytes_per_ns;
   return std::max(out, inside) + ways * (own < n ? cluster.link : cluster.local).latency_ns +
          ways * (n - 1) * kMessageNs + bytes * (whole ? n : 1) / kAddedBytesPerNs;
+}
+
+// Every rank to the next.
+double ns_in_ring(double bytes, std::int64_t ranks, const Cluster& cluster) {
+  const auto n = static_cast<double>(ranks);
+  const double own = own_ranks(ranks, cluster), share = bytes / n;
+  const bool crosses = own < n;
+  const double inside = (crosses ? own - 1 : n) * share / cluster.local.bytes_per_ns,
+               out = crosses ? share / cluster.link.bytes_per_ns : 0;
+  const double latency = (crosses ? cluster.link : cluster.local).latency_ns;
+  return 2 * (n - 1) * (std::max(out, inside) + latency + kMessageNs) + bytes / kAddedBytesPerNs;
+}
+
+// Every rank with one that is 1, 2, 4, .. away; before that those that are left over with their neighbours.
+double ns_in_tree(double bytes, std::int64_t ranks, const Cluster& cluster) {
+  const ReduceTree tree(static_cast<int>(ranks));
+  const double own = own_ranks(ranks, cluster);
+  const bool whole = goes_whole(bytes);
+  // `at_once`: ranks of a machine that send.
+  const auto turn = [&](double sent, double at_once, bool inside) {
+    const Link& link = inside ? cluster.local : cluster.link;
+    return sent * at_once / link.bytes_per_ns + link.latency_ns + kMessageNs;
+  };
+  double ns = bytes * (whole ? tree.levels() : 1) / kAddedBytesPerNs, sent = whole ? bytes : bytes / 2;
+  for (int level = 0; level < tree.levels(); ++level, sent = whole ? sent : sent / 2)
+    ns += (whole ? 1 : 2) * turn(sent, own, (1 << level) < own);
+  if (tree.paired == 0) return ns;
+  const double firsts = std::min(own / 2, static_cast<double>(tree.paired));
+  const bool inside = own > 1;
+  if (!whole) ns += turn(bytes / 2, 2 * firsts, inside) + turn(bytes / 2, firsts, inside);
+  if (whole) ns += turn(bytes, firsts, inside);
+  return ns + turn(bytes, firsts, inside) + bytes / kAddedBytesPerNs;
+}
+
+// The time of one exchange.
+double exchange_ns(ReduceForm form, double bytes, std::int64_t ranks, const Cluster& cluster) {
+  if (ranks == 1) return 0;
+  if (form == ReduceForm::tree) return ns_in_tree(bytes, ranks, cluster);
+  return form == ReduceForm::ring && !goes_whole(bytes) ? ns_in_ring(bytes, ranks, cluster)
+                                                        : ns_in_order(bytes, ranks, cluster);
+}
+
+// What a rank sends of it; what is small is counted as if it were not. In a tree the first rank of a pair sends half to the second
+// before, and the means after.
+double sent_bytes(ReduceForm form, double bytes, std::int64_t ranks) {
+  const auto share = [&](std::int64_t n) {
+    return 2 * bytes * static_cast<double>(n - 1) / static_cast<double>(n);
+  };
+  const ReduceTree tree(static_cast<int>(ranks));
+  if (form != ReduceForm::tree || tree.paired == 0) return share(ranks);
+  return share(tree.leaves) + 1.5 * bytes;
 }
 
 // All bytes go to one other rank in each of log2(ranks) rounds, the nearest first, and are combined.
@@ -67,9 +123,10 @@ double adasum_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
 // What a plan does, as far as exchanges are concerned.
 struct Moment {
   enum Kind { kernel, begin, wait, exchange, adasum } kind = kernel;
-  double ns = 0;          // kernel
-  double bytes = 0;       // begin, exchange, adasum
-  std::size_t begun = 0;  // wait: the event that it waits for
+  double ns = 0;                        // kernel
+  double bytes = 0;                     // begin, exchange, adasum
+  std::size_t begun = 0;                // wait: the event that it waits for
+  ReduceForm form = ReduceForm::order;  // begin, exchange
 };
 
 double bytes_of(const Graph& graph, const Node& node) {
@@ -86,6 +143,7 @@ std::vector<Moment> events_of(const Prepared& prepared) {
   speeds.flops_per_byte = kFlopsPerByte;
   const std::vector<double> ns = step_times(graph, c.plan, speeds);
   const auto repeats = static_cast<double>(prepared.options.train.accumulate);
+  const ReduceForm form = *reduce_form_of(prepared.recipe.reduce);
   std::vector<Moment> events;
   std::map<ValueId, std::size_t> begun;  // by workspace
   for (std::size_t i = 0; i < c.plan.steps.size(); ++i) {
@@ -93,14 +151,14 @@ std::vector<Moment> events_of(const Prepared& prepared) {
     const Node& node = graph.nodes[step.node];
     Moment event;
     if (node.op == &all_reduce_begin_op() || node.op == &reduce_gradients_op()) {
-      const int ways =
-          node.op == &all_reduce_begin_op() ? 1 : 2;  // a gradient goes to its owner, and not back
-      event = {Moment::begin, 0, bytes_of(graph, node) / ways, 0};
+      const bool mean = node.op == &all_reduce_begin_op();
+      const int ways = mean ? 1 : 2;  // a gradient goes to its owner, and not back
+      event = {Moment::begin, 0, bytes_of(graph, node) / ways, 0, mean ? form : ReduceForm::order};
       begun[node.outputs.back()] = events.size();
     } else if (node.op == &all_reduce_wait_op()) {
       event = {Moment::wait, 0, 0, begun.at(node.inputs[0])};
     } else if (node.op == &all_reduce_op()) {
-      event = {Moment::exchange, 0, bytes_of(graph, node), 0};
+      event = {Moment::exchange, 0, bytes_of(graph, node), 0, form};
     } else if (node.op == &all_reduce_adasum_op()) {
       event = {Moment::adasum, 0, bytes_of(graph, node), 0};
     } else if (node.op == &share_parameters_op()) {
@@ -131,8 +189,8 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, const C
       now = std::max(now, over[event.begun]);
     } else {
       const bool adasum = event.kind == Moment::adasum;
-      const double ns =
-          adasum ? adasum_ns(event.bytes, ranks, cluster) : exchange_ns(event.bytes, ranks, cluster);
+      const double ns = adasum ? adasum_ns(event.bytes, ranks, cluster)
+                               : exchange_ns(event.form, event.bytes, ranks, cluster);
       row.exchange_ns += ns;
       over[i] = link_free = std::max(now, link_free) + ns;
       if (event.kind != Moment::begin) now = link_free;
@@ -181,6 +239,7 @@ RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
     if (event.kind == Moment::kernel || event.kind == Moment::wait) continue;
     ++scaling.exchanges;
     scaling.bytes += event.bytes;
+    scaling.sent_bytes += sent_bytes(event.form, event.bytes, prepared.recipe.ranks);
   }
   scaling.measured = static_cast<bool>(prepared.options.kernel_ns);
   std::vector<std::int64_t> worlds;
@@ -212,6 +271,7 @@ Json scaling_json(const RankScaling& scaling) {
                     {"zero2_peak_bytes", row.peaks.zero2_bytes}});
   return {{"exchanges_per_step", scaling.exchanges},
           {"exchanged_bytes", scaling.bytes},
+          {"sent_bytes", scaling.sent_bytes},
           {"kernel_times", scaling.measured ? "measured" : "estimated"},
           {"bend", scaling.bend},
           {"rows", rows}};
@@ -224,9 +284,9 @@ void print_scaling(const Output& out, const RankScaling& scaling, const Prepared
     return bytes_text(link.bytes_per_ns * 1e9) + "/s, " + duration_text(link.latency_ns);
   };
   const std::int64_t local = cluster.ranks_per_machine;
-  out.text("ranks        " + std::to_string(recipe.ranks) + "; each sends " +
-           bytes_text(exchanged_bytes(scaling.bytes, recipe.ranks)) + " a step, in " +
-           plural_text(scaling.exchanges, "exchange") + " of " + bytes_text(scaling.bytes));
+  out.text("ranks        " + std::to_string(recipe.ranks) + "; each sends " + bytes_text(scaling.sent_bytes) +
+           " a step, in " + plural_text(scaling.exchanges, "exchange") + " of " + bytes_text(scaling.bytes) +
+           (recipe.reduce == "order" ? "" : ", added as a " + recipe.reduce));
   out.text("links        " + link_text(cluster.local) + " in a machine" +
            (local > 0 ? "; " + link_text(cluster.link) + " between machines of " + plural_text(local, "rank")
                       : "") +

@@ -3,7 +3,9 @@
 //
 // An exchange of B bytes on N ranks, L to a machine, is predicted as engine/ranks/world.h makes it: 2 L (N - L) / N B bytes leave a
 // machine over its link, 2 L (L - 1) / N B move inside, at the same time; then come two latencies, half a microsecond for each of the
-// 2 (N - 1) messages, and the sum of B bytes at 4 GB/s. What goes one way alone (zero) counts as half. Exchanges are made one after the other; those that the plan begins in the
+// 2 (N - 1) messages, and the sum of B bytes at 4 GB/s. In a ring (recipe's `reduce`) B / N bytes leave a machine, and L - 1 times as
+// many move inside, in each of 2 (N - 1) turns of a latency and a message; in a tree L times B / 2, B / 4, .. in its turns, the first
+// ones inside. What goes one way alone (zero) counts as half, and is never of a tree or ring. Exchanges are made one after the other; those that the plan begins in the
 // background cost a step only what their wait is longer than the kernels before it. Every rank has as many samples as now.
 #pragma once
 
@@ -40,6 +42,7 @@ struct ScalingRow {
 struct RankScaling {
   std::int64_t exchanges = 0;    // in a step
   double bytes = 0;              // that are exchanged
+  double sent_bytes = 0;         // by a rank in a step; in a tree by the busiest
   bool measured = false;         // the kernels' times come from a run
   std::vector<ScalingRow> rows;  // 1, 2, 4, .. 1024, and the plan's own number of ranks
   std::string bend;              // where efficiency falls below 90 %, and why; empty: it does not

@@ -159,7 +159,8 @@ Status check_same_on_all_ranks(const Job& job) {
                             " " + std::to_string(r.seed) + " " + std::to_string(job.first_batch(1));
   Recipe planned = r;  // where one device of a kind is as good as another
   planned.device.resize(std::min(r.device.find(':'), r.device.size()));
-  const std::string plan = keeps_states_apart(job) ? recipe_json(planned) : job.compiled().plan.hash;
+  const std::string plan =
+      keeps_states_apart(job) ? recipe_json(planned) : job.compiled().plan.hash + " " + r.reduce;
   for (const auto& [what, text] :
        {std::pair<const char*, std::string>{"has another model", r.model_hash},
         {"has another plan (another recipe, version or kind of processor)", plan},

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/base/text.h"
+#include "sessions/recipe.h"
 
 namespace gradloom {
 
@@ -33,6 +34,11 @@ std::string slowest_text(const std::vector<RankShares>& ranks) {
          duration_text(slowest.kernels_ns) + " a step: rank " + std::to_string(waiting.rank.rank) +
          " stands still for up to " + duration_text(lost_ns) + " of its " + duration_text(step_ns) +
          " until the last is ready";
+}
+
+std::string reduce_text(const std::string& recipe_json) {
+  const auto recipe = parse_recipe(recipe_json);
+  return recipe.ok() && recipe->reduce != "order" ? "means are added as a " + recipe->reduce : std::string();
 }
 
 }  // namespace gradloom

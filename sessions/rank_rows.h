@@ -50,5 +50,7 @@ struct RankShares {
 };
 // "rank 1 computes longest (12.1 ms of 14.0 ms): rank 0 waits 1.9 ms a step for it"; empty: no rank waits 2 % of a step.
 std::string slowest_text(const std::vector<RankShares>& ranks);
+// "means are added as a tree"; empty: in the order of the ranks, or the run has no recipe.
+std::string reduce_text(const std::string& recipe_json);
 
 }  // namespace gradloom

@@ -99,9 +99,15 @@ Status measure_ranks(const DevicesOptions& options, CommandContext& context) {
     Json means = Json::array();
     std::vector<std::vector<std::string>> rows;
     for (const ExchangeSpeed& mean : speeds.means) {
-      means.push_back({{"bytes", mean.bytes}, {"ns", mean.ns}});
-      rows.push_back({bytes_text(static_cast<double>(mean.bytes)), duration_text(mean.ns),
-                      bytes_text(static_cast<double>(mean.bytes) / mean.ns * 1e9) + "/s"});
+      Json told = {{"bytes", mean.bytes}};
+      std::vector<std::string> row{bytes_text(static_cast<double>(mean.bytes))};
+      for (std::size_t form = 0; form < mean.ns.size(); ++form) {
+        told[form == 0 ? "ns" : kReduceForms[form] + std::string("_ns")] = mean.ns[form];
+        row.push_back(duration_text(mean.ns[form]));
+        row.push_back(bytes_text(static_cast<double>(mean.bytes) / mean.ns[form] * 1e9) + "/s");
+      }
+      means.push_back(std::move(told));
+      rows.push_back(std::move(row));
     }
     context.out.object({{"ranks", world.size()},
                         {"link", link},
@@ -110,7 +116,9 @@ Status measure_ranks(const DevicesOptions& options, CommandContext& context) {
                         {"means", means}});
     context.out.text(plural_text(world.size(), "rank") + "  link " + link + " between rank 0 and rank " +
                      std::to_string(world.size() - 1) + " (plan --ranks takes it as --link or --local-link)");
-    context.out.text(table_text({"mean over all ranks of", "takes", "rate"}, rows));
+    context.out.text(table_text(
+        {"mean over all ranks of", "in their order", "rate", "as a tree", "rate", "as a ring", "rate"},
+        rows));
     return {};
   });
 }

@@ -110,7 +110,8 @@ Json ranks_json(const std::vector<RankShares>& ranks) {
 }
 
 // What each rank does in a step, and who keeps the others waiting.
-void show_ranks(const Output& out, const std::vector<RankShares>& ranks, std::int64_t limit) {
+void show_ranks(const Output& out, const RunRecord& run, std::int64_t limit) {
+  const std::vector<RankShares>& ranks = run.ranks;
   if (ranks.empty()) return;
   std::vector<std::vector<std::string>> rows;
   for (const RankShares& r : ranks) {
@@ -125,7 +126,8 @@ void show_ranks(const Output& out, const std::vector<RankShares>& ranks, std::in
   if (ranks.size() > rows.size())
     out.text("  of " + plural_text(static_cast<std::int64_t>(ranks.size()), "rank") +
              " (--limit N shows more)");
-  if (const std::string text = slowest_text(ranks); !text.empty()) out.text(text);
+  for (const std::string& text : {reduce_text(run.recipe_json), slowest_text(ranks)})
+    if (!text.empty()) out.text(text);
 }
 
 Json loop_json(const LoopShares& loop) {
@@ -337,7 +339,7 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   }
   if (!rows.empty())
     out.text("\n" + table_text({"stream", "what", "per step", "time per step", "bytes"}, rows));
-  show_ranks(out, run.ranks, options.limit);
+  show_ranks(out, run, options.limit);
   show_kernels(out, run, options);
 }
 

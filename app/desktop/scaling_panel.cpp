@@ -9,7 +9,6 @@
 #include "app/desktop/ui.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
-#include "engine/ops/collectives/all_reduce.h"
 
 namespace gradloom {
 namespace {
@@ -47,7 +46,7 @@ void draw_cluster(Ui& ui) {
 void draw_summary(const ScalingView& view) {
   const RankScaling& s = *view.scaling;
   figure("scaling.sent", fmt::format("A rank of {} sends a step", view.ranks),
-         bytes_text(exchanged_bytes(s.bytes, view.ranks)), palette().text, true);
+         bytes_text(s.sent_bytes), palette().text, true);
   figure("scaling.exchanges", "Exchanges", std::to_string(s.exchanges), palette().text, false);
   std::int64_t good = 1;
   for (const ScalingRow& row : s.rows)

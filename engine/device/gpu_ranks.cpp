@@ -58,6 +58,15 @@ Result<MetRanks> meet_ranks(const Plugin& plugin, GpuContext* context, const std
   const GpuPlugin& api = plugin.table();
   const MetRanks found = TRY(look_for_reasons(*world, api, uuid));
   if (!found.joined) return found;
+  if (world->reduce_form() != ReduceForm::order) {
+    GpuImplementation library{};
+    api.ranks_library(&library);
+    return Error{Errc::usage,
+                 std::string("--reduce ") + kReduceForms[static_cast<int>(world->reduce_form())] +
+                     ": these devices exchange by " + escaped(library.library) +
+                     ", whose sums have an order of their own (GRADLOOM_NCCL=0 exchanges through "
+                     "the host)"};
+  }
   std::array<std::uint8_t, GPU_RANKS_ID_BYTES> id{};
   const GpuStatus made = world->rank() == 0 ? api.make_ranks_id(context, id.data()) : GPU_OK;
   std::string why = made == GPU_OK ? "" : escaped(api.message(context));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "engine/base/bf16.h"
 #include "engine/base/result.h"
@@ -33,6 +34,8 @@ void with_type(DType type, const F& f) {
   }
 }
 
+// to = the mean over all parts, one of each rank, added as a tree (reduce_form.h).
+void add_tree(DType type, std::span<const void* const> parts, void* to, std::int64_t count);
 // mine = AdaSum of mine and theirs (World::adasum), of so many numbers; `lower`: mine are of the lower ranks.
 void combine_adasum(DType type, void* mine, const void* theirs, std::int64_t count, bool lower);
 

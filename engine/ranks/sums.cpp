@@ -1,4 +1,4 @@
-// The sums of World, in the order of the ranks.
+// The sums of World, in the order of the ranks, and where they take another way (forms.cpp).
 #include <array>
 #include <cstring>
 
@@ -76,6 +76,8 @@ Status World::mean_now(DType type, std::span<const Piece> pieces, void* workspac
   if (!status_.ok()) return status_;
   const std::int64_t count = count_of(pieces);
   const bool small = is_small(type, count);
+  if (form_ == ReduceForm::tree && size_ > 1) return mean_by_tree({type, pieces, workspace}, small);
+  if (form_ == ReduceForm::ring && size_ > 1 && !small) return mean_by_ring({type, pieces, workspace});
   const auto range_of = [&](int rank) { return small ? Range{0, count} : part_of(count, rank); };
   receive_parts(type, pieces, range_of(rank_), workspace);
   for (int peer = 0; peer < size_; ++peer)
@@ -107,7 +109,11 @@ void World::add_range(DType type, std::span<const Piece> pieces, Range range, co
     for (int peer = 0, place = 0; peer < size_; ++peer)
       from[static_cast<std::size_t>(peer)] =
           peer == rank_ ? at(piece.from, begin * width) : at(workspace, (length * place++ + done) * width);
-    add_means(type, from, at(piece.to, begin * width), end - begin);
+    void* const to = at(piece.to, begin * width);
+    if (form_ == ReduceForm::tree)
+      add_tree(type, from, to, end - begin);
+    else
+      add_means(type, from, to, end - begin);
     done += end - begin;
   });
 }

@@ -307,10 +307,12 @@ std::string World::silent_ranks() const {
 
 // Until all is done that was begun. A rank that computes with few processors shares them with those that it waits for: it looks
 // without a pause for a moment, then lets others run, then sleeps.
-Status World::wait() {
-  constexpr std::int64_t kLooksNs = 20'000, kYieldsNs = 2'000'000, kStragglerNs = 50'000'000;
-  const std::int64_t start_ns = kernels::now_ns(), limit_ns = std::chrono::nanoseconds(limit_).count(),
-                     patience_ns = std::chrono::nanoseconds(patience_).count();
+Status World::wait(Turn turn) {
+  constexpr std::int64_t kLooksNs = 20'000, kYieldsNs = 2'000'000, kStragglerNs = 50'000'000,
+                         kMostLaterNs = 1'000'000'000;
+  const std::int64_t later_ns = std::min(limit_ns() / 2 / turn.steps, kMostLaterNs),
+                     limit_ns = this->limit_ns() + turn.step * later_ns;
+  const std::int64_t start_ns = kernels::now_ns(), patience_ns = std::chrono::nanoseconds(patience_).count();
   std::int64_t heard_ns = start_ns, now_ns = start_ns;
   const auto open = [&] {
     return std::any_of(requests_.begin(), requests_.end(), [](const Request& r) { return !r.done; });
@@ -330,6 +332,11 @@ Status World::wait() {
       for (const Request& request : requests_)
         if (!request.done && ends_[static_cast<std::size_t>(request.peer)].heard)
           (void)give_up(error_of(request.peer));
+    if (quiet_ns > kStragglerNs && turn.steps > 1)  // those that it waits for may wait for one that has ended
+      for (int peer = 0; peer < size_; ++peer)
+        if (peer != rank_ && ends_[static_cast<std::size_t>(peer)].heard &&
+            ends_[static_cast<std::size_t>(peer)].code != 0)
+          (void)give_up(error_of(peer));
     if (quiet_ns > limit_ns)
       (void)give_up({Errc::device,
                      silent_ranks() + " said nothing for " + duration_text(static_cast<double>(limit_ns))});

@@ -1,10 +1,10 @@
 // The ranks of one training: processes that make each step together, every one on batches of its own.
 //
-// What they exchange is added in the order of the ranks, whatever arrives first: the same world gives the same bits on
-// every rank. A mean of gradients is made in two steps, as a reduce-scatter and an all-gather are: each rank sends every
+// What they exchange is added in the order of the ranks, or as a tree or a ring (reduce_form.h), whatever arrives first: the same
+// world gives the same bits on every rank. A mean of gradients is made in two steps, as a reduce-scatter and an all-gather are: each rank sends every
 // other the part that is the other's to add, adds its own part, and sends the sum to all. So N ranks carry 2 (N - 1) / N times
 // the bytes each. What is small goes to every rank whole, in one step. A gradient that only one rank needs goes to that one alone, and
-// is added there in the same order: half the bytes.
+// is added there in the same order (a tree's, or that of the ranks): half the bytes.
 //
 // A rank that cannot go on says so to all others, with its reason. One that is silent for longer than the limit is named
 // by those that wait for it. In both cases what waits gives up, with the Errc of the rank that ended or Errc::device, and no
@@ -32,6 +32,7 @@
 #include "engine/base/result.h"
 #include "engine/base/tensor.h"
 #include "engine/ranks/place.h"
+#include "engine/ranks/reduce_form.h"
 #include "engine/ranks/transport.h"
 
 namespace gradloom {
@@ -56,6 +57,9 @@ class World {
   // What a rank may be silent before those that wait for it give up.
   void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
   std::int64_t limit_ns() const;
+  // How means are added from now on, the same on all ranks. REQUIRES that nothing is under way.
+  void set_reduce_form(ReduceForm form) { form_ = form; }
+  ReduceForm reduce_form() const { return form_; }
   // Whether another rank has ended with an error or without a word, of which it has been heard so far: its error.
   Status ended_ranks();
   // A stop that is requested while this rank waits, and so long without an answer: it gives up. A launcher that ends all ranks because
@@ -71,8 +75,8 @@ class World {
     void* to = nullptr;
     std::int64_t count = 0;  // elements
   };
-  // to = sum over the ranks of from / size, in their order; 16-bit types are added in f32 and rounded once. `type`: one with
-  // which kernels compute.
+  // to = sum over the ranks of from / size, as reduce_form() says; 16-bit types are added in f32, and in the ranks' order rounded once.
+  // `type`: one with which kernels compute.
   Status mean(DType type, std::span<const Piece> pieces, void* workspace);
   // What is no longer is sent whole to every rank.
   static constexpr std::int64_t kSmallBytes = 16384;
@@ -144,6 +148,16 @@ class World {
     std::vector<int> owners;  // empty: the mean goes to all
     void* workspace;
   };
+  struct Means {
+    DType type;
+    std::span<const Piece> pieces;
+    void* workspace;
+  };
+  // Of an exchange in several steps, each of which needs those before it at other ranks: a rank may be late because it waits itself.
+  // Who waits in a later step waits longer, up to half the limit, so that the silent rank is named and not one that waits for it.
+  struct Turn {
+    int step = 0, steps = 1;
+  };
   template <class Exchanging>
   Status in_step(const Exchanging& exchanging);
   template <class Exchanging>
@@ -151,6 +165,11 @@ class World {
   Status adasum_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status mean_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status reduce_now(DType type, std::span<const Piece> pieces, std::span<const int> owners, void* workspace);
+  Status mean_by_ring(const Means& means);
+  Status mean_by_tree(const Means& means, bool whole);
+  Status add_pair_of_leaf(const Means& means, Range all, bool whole, Turn turn);
+  void receive_addends(const Means& means, Range range, int from);
+  void add_received(const Means& means, Range range, int from, bool raw, bool raw_theirs);
   void begin(Exchange exchange);
   void add_range(DType type, std::span<const Piece> pieces, Range range, const void* workspace);
   Result<Clock> ask_clock(int peer);
@@ -159,7 +178,8 @@ class World {
   void settle();
   void send(int to, int tag, const void* bytes, std::int64_t count);
   void receive(int from, int tag, void* bytes, std::int64_t count);
-  Status wait();
+  Status wait(Turn turn);
+  Status wait() { return wait(Turn()); }
   bool progress();
   void hear_ends();
   void miss(int peer);
@@ -179,6 +199,7 @@ class World {
   const int rank_, size_;
   std::chrono::milliseconds limit_{600'000}, patience_{500};
   std::stop_token stop_;
+  ReduceForm form_ = ReduceForm::order;
   Status status_;
   std::vector<Request> requests_;
   std::vector<End> ends_;  // of each rank

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <tuple>
+
 #include "tests/app/model_job.h"
 
 namespace gradloom {
@@ -22,8 +25,9 @@ TEST(RankScaling, ReadsLinks) {
 }
 
 std::unique_ptr<Prepared> plan_of(const std::string& model, std::int64_t ranks, const std::string& passes,
-                                  double clip_norm = 0) {
+                                  double clip_norm = 0, const std::string& reduce = "order") {
   Recipe recipe = model_recipe(model);
+  recipe.reduce = reduce;
   recipe.clip_norm = clip_norm;
   recipe.data = "synthetic";
   recipe.ranks = ranks;
@@ -86,6 +90,58 @@ TEST(RankScaling, ASlowLinkDecides) {
   EXPECT_NEAR(scaling.rows[2].exposed_ns, scaling.rows[2].exchange_ns, 1e-6 * scaling.rows[2].exchange_ns)
       << "without the pass nothing is hidden";
   EXPECT_NE(scaling.bend.find("from 4 ranks"), std::string::npos) << scaling.bend;
+}
+
+// The same ranks: of B bytes a ring takes 6 B / 4 over the link, a tree 2 * 2 B / 4, as the first half of all stays inside.
+TEST(RankScaling, TreesAndRingsTakeLessOfTheLink) {
+  Cluster cluster;
+  cluster.ranks_per_machine = 2;
+  cluster.link = {1e-6, 1};
+  for (const auto& [form, small, large] :
+       {std::tuple("order", 4.0, 2.0), std::tuple("tree", 2.0, 1.0), std::tuple("ring", 4.0, 1.5)}) {
+    const auto prepared = plan_of("bert-tiny", 4, "none", 0, form);
+    ASSERT_TRUE(prepared);
+    double bytes = 0;
+    for (const PlanStep& step : prepared->compiled.plan.steps) {
+      const Graph& graph = prepared->compiled.train.graph;
+      const Node& node = graph.nodes[step.node];
+      if (std::string(node.op->name) != "AllReduceMean") continue;
+      const auto own = static_cast<double>(byte_size(graph.type(node.inputs[0])));
+      bytes += own * (own <= 16384 ? small : large);
+    }
+    const RankScaling scaling = predict_scaling(*prepared, cluster);
+    EXPECT_NEAR(scaling.rows[2].exchange_ns, bytes * 1e6, 1e-3 * bytes * 1e6) << form;
+    EXPECT_NEAR(scaling.sent_bytes, 1.5 * scaling.bytes, 1) << form;
+  }
+}
+
+// Where latency is all, a tree waits 2 log2(N) times and a ring 2 (N - 1) times.
+TEST(RankScaling, LatencyOfTreesGrowsWithTheLogarithm) {
+  Cluster cluster;
+  cluster.ranks_per_machine = 1;
+  cluster.link = {1e9, 1e9};
+  std::map<std::string, double> ns;
+  double means = 0;
+  for (const char* form : {"order", "tree", "ring"}) {
+    const auto prepared = plan_of("mlp", 64, "default,data-parallel{overlap=false}", 0, form);
+    ASSERT_TRUE(prepared);
+    const RankScaling scaling = predict_scaling(*prepared, cluster);
+    for (const ScalingRow& row : scaling.rows)
+      if (row.ranks == 64) ns[form] = row.exchange_ns / 1e9;
+    means = 0;
+    for (const PlanStep& step : prepared->compiled.plan.steps) {
+      const Graph& graph = prepared->compiled.train.graph;
+      const Node& node = graph.nodes[step.node];
+      if (std::string(node.op->name) != "AllReduceMean") continue;
+      double bytes = 0;
+      for (const ValueId in : node.inputs) bytes += static_cast<double>(byte_size(graph.type(in)));
+      means += bytes > 16384 ? 1 : 0;
+    }
+    ASSERT_EQ(means, 1) << "the gradients, and what is small with them";
+  }
+  EXPECT_NEAR(ns["order"], 2, 0.01);
+  EXPECT_NEAR(ns["tree"], 12, 0.01);
+  EXPECT_NEAR(ns["ring"], 126, 0.01);
 }
 
 TEST(RankScaling, TheBackwardPassHidesWhatIsBegunEarly) {

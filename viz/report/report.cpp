@@ -141,7 +141,8 @@ std::string loop_table(const LoopShares& loop) {
          html::table({{"part of a step"}, {"time per step", true}, {"share", true}}, rows);
 }
 
-std::string ranks_table(const std::vector<RankShares>& ranks) {
+std::string ranks_table(const RunRecord& run) {
+  const std::vector<RankShares>& ranks = run.ranks;
   constexpr std::size_t kMostRanks = 64;
   if (ranks.empty()) return {};
   std::vector<std::vector<std::string>> rows;
@@ -149,8 +150,10 @@ std::string ranks_table(const std::vector<RankShares>& ranks) {
     rows.push_back({std::to_string(r.rank.rank), text(r.rank.host), std::to_string(r.rank.threads),
                     duration(r.kernels_ns), duration(r.exposed_ns), duration(r.wait_ns),
                     duration(r.transfer_ns()), bytes_text(r.sent_bytes)});
-  const std::string slowest = slowest_text(ranks);
-  return (slowest.empty() ? "" : element("p", "", text(slowest))) +
+  std::string said;
+  for (const std::string& one : {reduce_text(run.recipe_json), slowest_text(ranks)})
+    if (!one.empty()) said += element("p", "", text(one));
+  return said +
          html::table({{"rank", true},
                       {"machine"},
                       {"threads", true},
@@ -438,7 +441,7 @@ std::string report_html(const Report& report) {
     page +=
         section(run.summary.is_loop() ? "Where a step of the loop goes" : "Where a step of the program goes",
                 loop_table(*run.loop));
-  page += section("What each rank does in a step", ranks_table(run.ranks));
+  page += section("What each rank does in a step", ranks_table(run));
   page += section("Where the time goes", times(run));
   page += section("Under the roofs", roofline(report));
   page += section("Where the memory goes", memory(run));

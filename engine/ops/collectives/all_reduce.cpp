@@ -210,8 +210,4 @@ const OpDef& all_reduce_begin_op() { return begin_row; }
 const OpDef& all_reduce_wait_op() { return wait_row; }
 const OpDef& all_reduce_result_op() { return result_row; }
 
-double exchanged_bytes(double bytes, std::int64_t ranks) {
-  return 2 * bytes * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-}
-
 }  // namespace gradloom

@@ -1,5 +1,6 @@
 // What the ranks of a training (engine/ranks/world.h) compute apart becomes the same on all of them.
-//   AllReduceMean(x0, x1, ..) -> (y0, y1, ..), of one floating-point type; yi: the mean of the ranks' xi, added in their order
+//   AllReduceMean(x0, x1, ..) -> (y0, y1, ..), of one floating-point type; yi: the mean of the ranks' xi, added as the
+//   world is told (engine/ranks/reduce_form.h)
 //   attributes: ranks, how many there are
 // The same in the background, while other nodes run:
 //   AllReduceBegin(x0, x1, ..) -> (y0, y1, .., workspace u8[]); the yi are not there yet
@@ -18,7 +19,5 @@ const OpDef& all_reduce_op();
 const OpDef& all_reduce_begin_op();
 const OpDef& all_reduce_wait_op();
 const OpDef& all_reduce_result_op();
-// What each of `ranks` ranks sends of tensors of so many bytes.
-double exchanged_bytes(double bytes, std::int64_t ranks);
 
 }  // namespace gradloom

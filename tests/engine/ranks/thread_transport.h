@@ -86,9 +86,11 @@ constexpr GradloomTransport transport_of() {
           [](void*, int) { return "a message of another length"; }};
 }
 inline constexpr std::array kTransports = {transport_of<0>(), transport_of<1>(), transport_of<2>(),
-                                           transport_of<3>(), transport_of<4>()};
+                                           transport_of<3>(), transport_of<4>(), transport_of<5>(),
+                                           transport_of<6>(), transport_of<7>()};
+static_assert(kTransports.size() == requests.size());
 
-// Calls f(world) on a thread for each of `size` ranks.
+// Calls f(world) on a thread for each of `size` ranks, 8 at most.
 inline void on_ranks(int size, const std::function<void(World&)>& f) {
   messages.clear();
   for (std::vector<Pending>& of_rank : requests) of_rank.clear();
