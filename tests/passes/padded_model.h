@@ -140,23 +140,30 @@ using Numbers = std::map<std::string, Tensor>;
 struct Training {
   std::int64_t accumulate = 0, steps = 2;
   std::string device = "cpu", precision{};  // "": that of the model
+  std::int64_t memory_budget_bytes = 0;
 };
+
+inline Result<CompileOptions> padded_options(const std::string& passes, const Training& how) {
+  CompileOptions options;
+  options.target = TRY(device_target(how.device));
+  options.gradients_only = how.accumulate == 0;
+  options.train.loss = "loss";
+  options.train.optimizer = TRY(parse_optimizer("sgd{lr=0.1}"));
+  options.train.accumulate = std::max<std::int64_t>(how.accumulate, 1);
+  options.pipeline = TRY(parse_pipeline(passes));
+  options.memory_budget_bytes = how.memory_budget_bytes;
+  if (!how.precision.empty()) {
+    PassConfig low = TRY(configure_pass(*find_pass("mixed-precision"), {{"type", how.precision}}));
+    options.pipeline.passes.insert(place_of(options.pipeline, *low.def, {}), std::move(low));
+  }
+  return options;
+}
 
 // Loss and gradients, or with `accumulate` parameters after some steps, each batch of other lengths than the last.
 inline Result<Numbers> train_padded(const Graph& model, const std::string& passes,
                                     const std::vector<Lengths>& batches, const Training& how = {}) {
   const std::int64_t accumulate = how.accumulate;
-  CompileOptions options;
-  options.target = TRY(device_target(how.device));
-  options.gradients_only = accumulate == 0;
-  options.train.loss = "loss";
-  options.train.optimizer = TRY(parse_optimizer("sgd{lr=0.1}"));
-  options.train.accumulate = std::max<std::int64_t>(accumulate, 1);
-  options.pipeline = TRY(parse_pipeline(passes));
-  if (!how.precision.empty()) {
-    PassConfig low = TRY(configure_pass(*find_pass("mixed-precision"), {{"type", how.precision}}));
-    options.pipeline.passes.insert(place_of(options.pipeline, *low.def, {}), std::move(low));
-  }
+  const CompileOptions options = TRY(padded_options(passes, how));
   const Compiled compiled = TRY(compile(model, options));
   const Graph& graph = compiled.train.graph;
   TRY(check_plan(graph, compiled.plan));

@@ -79,7 +79,11 @@ Result<Kernel> prepare(const NodeTypes& given) {
     if (prepared->sizes.empty() || size != prepared->sizes.back()) {
       NodeTypes types = all;
       for (const std::int64_t i : inputs) types.inputs[static_cast<std::size_t>(i)].shape[0] = size;
-      for (const std::int64_t i : outputs) types.outputs[static_cast<std::size_t>(i)].shape[0] = size;
+      for (const std::int64_t i : outputs) {
+        Shape& shape = types.outputs[static_cast<std::size_t>(i)].shape;
+        if (!shape.empty())
+          shape[0] = size;  // empty: nobody reads it, as in a node that runs again for another result
+      }
       const Kernel& made = prepared->kernels.emplace_back(TRY(prepare_kernel(op, types)));
       prepared->sizes.push_back(size);
       kernel.workspace_bytes = std::max(kernel.workspace_bytes, made.workspace_bytes);
