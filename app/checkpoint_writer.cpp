@@ -77,9 +77,9 @@ bool CheckpointWriter::due(std::int64_t step) const {
 }
 
 Status CheckpointWriter::meet_ranks(const Job& job) {
-  if (!keeps_states_apart(job)) return {};
+  if (!needs_all_ranks(job)) return {};
   helps_ = TRY(as_rank_0(writes()));
-  if (!helps_) return {};
+  if (!helps_ || has_parts(job)) return {};  // parts are made whole, at rank 0
   sharded_ = TRY(all_reach_folder());
   if (!sharded_ && writes())
     out_->note("rank 0 gathers and writes the states of all ranks: the folder " + escaped(options_->folder) +

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "app/ranks.h"
 #include "engine/base/text.h"
 #include "engine/run/blocks.h"
 
@@ -80,7 +81,8 @@ Result<EvaluationRow> Evaluation::run(std::int64_t step) {
   EvaluationRow row{step, 0, batch_count_, 0};
   double sum = 0;
   for (std::int64_t i = 0; i < batch_count_; ++i) {
-    if (stop_.stop_requested()) return Error{Errc::interrupted, "interrupted"};
+    if (has_parts(job_) ? TRY(on_any_rank(stop_.stop_requested())) : stop_.stop_requested())
+      return Error{Errc::interrupted, "interrupted"};
     const std::map<std::string, Tensor> batch = TRY(batches_->batch(i));
     for (const auto& [id, name] : fed_) TRY(executor_->feed(id, batch.at(name)));
     TRY(executor_->run_forward(job_.recipe().seed, static_cast<std::uint64_t>(i + 1)));

@@ -8,6 +8,7 @@
 #include "engine/base/text.h"
 #include "engine/ops/collectives/adasum.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/parameter_part.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "engine/plan/streams.h"
@@ -123,9 +124,11 @@ double adasum_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
 // What a plan does, as far as exchanges are concerned.
 struct Moment {
   enum Kind { kernel, begin, wait, exchange, adasum } kind = kernel;
-  double ns = 0;                        // kernel
-  double bytes = 0;                     // begin, exchange, adasum
-  std::size_t begun = 0;                // wait: the event that it waits for
+  double ns = 0;     // kernel
+  double bytes = 0;  // begin, exchange, adasum
+  std::int64_t sharing =
+      0;                  // of ranks that share parameters; 0: of all, or of those that have the same parts
+  std::size_t begun = 0;  // wait: the event that it waits for
   ReduceForm form = ReduceForm::order;  // begin, exchange
 };
 
@@ -150,21 +153,25 @@ std::vector<Moment> events_of(const Prepared& prepared) {
     const PlanStep& step = c.plan.steps[i];
     const Node& node = graph.nodes[step.node];
     Moment event;
-    if (node.op == &all_reduce_begin_op() || node.op == &reduce_gradients_op()) {
+    if (node.op == &all_reduce_sum_op()) {  // added in the order of the ranks
+      event = {Moment::exchange, 0, bytes_of(graph, node), node.attrs.integer("ranks")};
+      if (step.micro)  // one after the other
+        for (std::int64_t k = 1; k < prepared.options.train.accumulate; ++k) events.push_back(event);
+    } else if (node.op == &all_reduce_begin_op() || node.op == &reduce_gradients_op()) {
       const bool mean = node.op == &all_reduce_begin_op();
       const int ways = mean ? 1 : 2;  // a gradient goes to its owner, and not back
-      event = {Moment::begin, 0, bytes_of(graph, node) / ways, 0, mean ? form : ReduceForm::order};
+      event = {Moment::begin, 0, bytes_of(graph, node) / ways, 0, 0, mean ? form : ReduceForm::order};
       begun[node.outputs.back()] = events.size();
     } else if (node.op == &all_reduce_wait_op()) {
-      event = {Moment::wait, 0, 0, begun.at(node.inputs[0])};
+      event = {Moment::wait, 0, 0, 0, begun.at(node.inputs[0])};
     } else if (node.op == &all_reduce_op()) {
-      event = {Moment::exchange, 0, bytes_of(graph, node), 0, form};
+      event = {Moment::exchange, 0, bytes_of(graph, node), 0, 0, form};
     } else if (node.op == &all_reduce_adasum_op()) {
-      event = {Moment::adasum, 0, bytes_of(graph, node), 0};
+      event = {Moment::adasum, 0, bytes_of(graph, node)};
     } else if (node.op == &share_parameters_op()) {
       double bytes = 0;
       for (const ValueId out : node.outputs) bytes += static_cast<double>(byte_size(graph.type(out)));
-      event = {Moment::exchange, 0, bytes / 2, 0};  // each goes one way
+      event = {Moment::exchange, 0, bytes / 2};  // each goes one way
     } else {
       event.ns = ns[i];
       if (step.micro) event.ns *= repeats;
@@ -174,8 +181,18 @@ std::vector<Moment> events_of(const Prepared& prepared) {
   return events;
 }
 
-ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, const Cluster& cluster) {
+// Ranks that share parameters are neighbours: of those that have the same parts a machine has as many as it has such groups.
+Cluster of_groups(Cluster cluster, std::int64_t sharing) {
+  if (cluster.ranks_per_machine > 0)
+    cluster.ranks_per_machine = std::max<std::int64_t>(cluster.ranks_per_machine / sharing, 1);
+  return cluster;
+}
+
+// `sharing`: ranks that share parameters (parameter_part.h).
+ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::int64_t sharing,
+                  const Cluster& cluster) {
   ScalingRow row{.ranks = ranks};
+  const Cluster among_groups = of_groups(cluster, sharing);
   double now = 0, link_free = 0;
   std::vector<double> over(events.size(), 0);
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -190,7 +207,9 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, const C
     } else {
       const bool adasum = event.kind == Moment::adasum;
       const double ns = adasum ? adasum_ns(event.bytes, ranks, cluster)
-                               : exchange_ns(event.form, event.bytes, ranks, cluster);
+                        : event.sharing > 0
+                            ? exchange_ns(event.form, event.bytes, event.sharing, cluster)
+                            : exchange_ns(event.form, event.bytes, ranks / sharing, among_groups);
       row.exchange_ns += ns;
       over[i] = link_free = std::max(now, link_free) + ns;
       if (event.kind != Moment::begin) now = link_free;
@@ -229,37 +248,43 @@ Result<Link> parse_link(const std::string& text) {
 }
 
 double predict_exposed_ns(const Prepared& prepared, const Cluster& cluster) {
-  return row_of(events_of(prepared), prepared.recipe.ranks, cluster).exposed_ns;
+  return row_of(events_of(prepared), prepared.recipe.ranks, tensor_ranks(prepared.compiled.train.graph),
+                cluster)
+      .exposed_ns;
 }
 
 RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
   RankScaling scaling;
   const std::vector<Moment> events = events_of(prepared);
+  const std::int64_t sharing = tensor_ranks(prepared.compiled.train.graph);
   for (const Moment& event : events) {
     if (event.kind == Moment::kernel || event.kind == Moment::wait) continue;
     ++scaling.exchanges;
     scaling.bytes += event.bytes;
-    scaling.sent_bytes += sent_bytes(event.form, event.bytes, prepared.recipe.ranks);
+    scaling.sent_bytes += sent_bytes(event.form, event.bytes,
+                                     event.sharing > 0 ? event.sharing : prepared.recipe.ranks / sharing);
   }
   scaling.measured = static_cast<bool>(prepared.options.kernel_ns);
   std::vector<std::int64_t> worlds;
-  for (std::int64_t n = 1; n <= 1024; n *= 2) worlds.push_back(n);
+  for (std::int64_t n = sharing; n <= 1024; n *= 2) worlds.push_back(n);
   worlds.push_back(prepared.recipe.ranks);
   std::sort(worlds.begin(), worlds.end());
   worlds.erase(std::unique(worlds.begin(), worlds.end()), worlds.end());
   for (const std::int64_t n : worlds) {
-    scaling.rows.push_back(row_of(events, n, cluster));
+    scaling.rows.push_back(row_of(events, n, sharing, cluster));
     ScalingRow& row = scaling.rows.back();
     row.efficiency = row.step_ns > 0 ? scaling.rows.front().step_ns / row.step_ns : 1;
   }
   scaling.bend = bend_text(scaling.rows);
   const PeakPrediction peaks(prepared);
-  for (ScalingRow& row : scaling.rows) row.peaks = peaks.of(row.ranks);
+  for (ScalingRow& row : scaling.rows) row.peaks = peaks.of(row.ranks / sharing);
+  scaling.sharing = sharing;
   return scaling;
 }
 
 Json scaling_json(const RankScaling& scaling) {
   Json rows = Json::array();
+  const auto with_zero = [&](std::int64_t bytes) { return scaling.sharing > 1 ? Json() : Json(bytes); };
   for (const ScalingRow& row : scaling.rows)
     rows.push_back({{"ranks", row.ranks},
                     {"predicted_step_ns", row.step_ns},
@@ -267,9 +292,10 @@ Json scaling_json(const RankScaling& scaling) {
                     {"exposed_ns", row.exposed_ns},
                     {"efficiency", row.efficiency},
                     {"peak_bytes", row.peaks.whole_bytes},
-                    {"zero_peak_bytes", row.peaks.zero_bytes},
-                    {"zero2_peak_bytes", row.peaks.zero2_bytes}});
+                    {"zero_peak_bytes", with_zero(row.peaks.zero_bytes)},
+                    {"zero2_peak_bytes", with_zero(row.peaks.zero2_bytes)}});
   return {{"exchanges_per_step", scaling.exchanges},
+          {"sharing_ranks", scaling.sharing},
           {"exchanged_bytes", scaling.bytes},
           {"sent_bytes", scaling.sent_bytes},
           {"kernel_times", scaling.measured ? "measured" : "estimated"},
@@ -284,21 +310,25 @@ void print_scaling(const Output& out, const RankScaling& scaling, const Prepared
     return bytes_text(link.bytes_per_ns * 1e9) + "/s, " + duration_text(link.latency_ns);
   };
   const std::int64_t local = cluster.ranks_per_machine;
-  out.text("ranks        " + std::to_string(recipe.ranks) + "; each sends " + bytes_text(scaling.sent_bytes) +
-           " a step, in " + plural_text(scaling.exchanges, "exchange") + " of " + bytes_text(scaling.bytes) +
+  out.text("ranks        " + std::to_string(recipe.ranks) +
+           (scaling.sharing > 1 ? ", each " + std::to_string(scaling.sharing) + " share parameters" : "") +
+           "; each sends " + bytes_text(scaling.sent_bytes) + " a step, in " +
+           plural_text(scaling.exchanges, "exchange") + " of " + bytes_text(scaling.bytes) +
            (recipe.reduce == "order" ? "" : ", added as a " + recipe.reduce));
   out.text("links        " + link_text(cluster.local) + " in a machine" +
            (local > 0 ? "; " + link_text(cluster.link) + " between machines of " + plural_text(local, "rank")
                       : "") +
            (scaling.measured ? "" : "; kernel times are estimates (--costs takes measured ones)"));
   const auto time_text = [](double ns) { return ns > 0 ? duration_text(ns) : std::string("-"); };
+  const auto with_zero = [&](std::int64_t bytes) {  // not of ranks that share parameters
+    return scaling.sharing > 1 ? std::string("-") : bytes_text(static_cast<double>(bytes));
+  };
   std::vector<std::vector<std::string>> rows;
   for (const ScalingRow& row : scaling.rows)
     rows.push_back({row.ranks == recipe.ranks ? "*" : "", std::to_string(row.ranks),
                     duration_text(row.step_ns), time_text(row.exchange_ns), time_text(row.exposed_ns),
                     percent_text(row.efficiency), bytes_text(static_cast<double>(row.peaks.whole_bytes)),
-                    bytes_text(static_cast<double>(row.peaks.zero_bytes)),
-                    bytes_text(static_cast<double>(row.peaks.zero2_bytes))});
+                    with_zero(row.peaks.zero_bytes), with_zero(row.peaks.zero2_bytes)});
   out.text("");
   out.text(table_text({"", "ranks", "predicted step", "exchanges", "not hidden", "efficiency",
                        "peak of a rank", "with zero", "zero{stage=2}"},

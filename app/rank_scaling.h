@@ -40,7 +40,9 @@ struct ScalingRow {
   RankPeaks peaks;
 };
 struct RankScaling {
-  std::int64_t exchanges = 0;    // in a step
+  std::int64_t exchanges = 0;  // in a step
+  std::int64_t sharing =
+      1;  // ranks that share parameters (pass tensor-parallel): rows are of multiples of them, against one such group
   double bytes = 0;              // that are exchanged
   double sent_bytes = 0;         // by a rank in a step; in a tree by the busiest
   bool measured = false;         // the kernels' times come from a run

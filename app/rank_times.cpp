@@ -123,9 +123,9 @@ std::vector<ExchangeRow> RankTimes::own_exchanges(const StepResult& result) cons
   std::vector<ExchangeRow> rows;
   for (const bool background : {false, true}) {
     const auto exchanges = [&](const OpDef* op) {
-      return background
-                 ? op == &all_reduce_begin_op() || op == &reduce_gradients_op()
-                 : op == &all_reduce_op() || op == &all_reduce_adasum_op() || op == &share_parameters_op();
+      return background ? op == &all_reduce_begin_op() || op == &reduce_gradients_op()
+                        : op == &all_reduce_op() || op == &all_reduce_sum_op() ||
+                              op == &all_reduce_adasum_op() || op == &share_parameters_op();
     };
     auto next = made.begin();
     for (const KernelSample& s : result.samples) {

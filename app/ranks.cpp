@@ -213,6 +213,51 @@ bool keeps_states_apart(const Job& job) {
          });
 }
 
+bool has_parts(const Job& job) { return tensor_ranks(job.compiled().train.graph) > 1; }
+
+bool needs_all_ranks(const Job& job) { return keeps_states_apart(job) || has_parts(job); }
+
+// Ranks of the first group have what rank 0 lacks.
+Result<std::map<std::string, Tensor>> with_whole(std::map<std::string, Tensor> tensors,
+                                                 const std::map<std::string, ParameterPart>& parts) {
+  World* const world = World::current();
+  if (world == nullptr || parts.empty()) return tensors;
+  const std::int64_t count = parts.begin()->second.parts;
+  RankMessage message;
+  if (world->rank() > 0 && world->rank() < count)
+    for (const auto& [name, part] : parts) {
+      const Tensor& own = tensors.at(name);
+      message.add_bytes(own.data(), own.bytes());
+    }
+  std::vector<World::Bytes> all = TRY(world->gather(message.bytes()));
+  if (world->rank() != 0) return tensors;
+  std::map<std::string, Tensor> own;
+  for (const auto& [name, part] : parts) {
+    Tensor& tensor = tensors.at(name);
+    own[name] = std::exchange(tensor, Tensor(tensor.dtype(), part.whole(tensor.shape())));
+    put_part(tensor, own[name], part, 0);
+  }
+  for (std::int64_t rank = 1; rank < count; ++rank) {
+    RankMessage theirs(std::move(all[static_cast<std::size_t>(rank)]));
+    for (const auto& [name, part] : parts) {
+      Tensor contents(own[name].dtype(), own[name].shape());
+      const std::span<const std::byte> bytes = theirs.bytes_next();
+      CHECK(bytes.size() == contents.bytes(), "a part of another rank is not whole");
+      std::memcpy(contents.mutable_data(), bytes.data(), bytes.size());
+      put_part(tensors.at(name), contents, part, rank);
+    }
+  }
+  return tensors;
+}
+
+Result<std::map<std::string, Tensor>> with_whole_parameters(const Job& job,
+                                                            std::map<std::string, Tensor> parameters) {
+  const Graph& graph = job.compiled().train.graph;
+  std::map<std::string, ParameterPart> named;
+  for (const auto& [id, part] : parameter_parts(graph)) named[graph.values[id].name] = part;
+  return with_whole(std::move(parameters), named);
+}
+
 Result<std::map<std::string, Tensor>> joined(StateParts all) {
   std::map<std::string, Tensor> states;
   for (auto& [name, part] : all) states.emplace(name, std::move(part.contents));

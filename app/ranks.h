@@ -10,6 +10,7 @@
 #include "app/checkpoint_shards.h"
 #include "app/command.h"
 #include "app/train_flags.h"
+#include "engine/ops/collectives/parameter_part.h"
 #include "engine/ranks/world.h"
 
 namespace gradloom {
@@ -50,6 +51,16 @@ Result<std::vector<std::byte>> bytes_of_rank(std::size_t rank, std::vector<std::
 
 // Each rank keeps the optimizer's states of some parameters alone (pass zero), and has a plan of its own for that.
 bool keeps_states_apart(const Job& job);
+// Ranks share parameters (pass tensor-parallel): each has parts of some.
+bool has_parts(const Job& job);
+// What is written of the job takes all ranks: all call what reads it.
+bool needs_all_ranks(const Job& job);
+// Tensors of which ranks have the parts that are named, whole at rank 0; elsewhere as they are.
+Result<std::map<std::string, Tensor>> with_whole(std::map<std::string, Tensor> tensors,
+                                                 const std::map<std::string, ParameterPart>& parts);
+// The same of parameters and of what has their names.
+Result<std::map<std::string, Tensor>> with_whole_parameters(const Job& job,
+                                                            std::map<std::string, Tensor> parameters);
 // The states at rank 0, from all ranks, of which each has parts of its own; nothing at the others.
 Result<std::map<std::string, Tensor>> gather_states(StateParts mine);
 // Of one rank that has all.

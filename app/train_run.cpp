@@ -161,7 +161,7 @@ Status TrainRun::evaluate(std::int64_t step) {
   record_.add_evaluation(*row);
   report_.evaluation(*row, best);
   checkpoints_->evaluated(*job_, step, early_stop.state(), best && stops);
-  if (best && stops && options_.files.wanted())
+  if (best && stops && (options_.files.wanted() || has_parts(*job_)))
     best_ = LastGood::Found{step, copied(TRY(job_->result_views()))};
   return {};
 }
@@ -292,7 +292,7 @@ Status TrainRun::finish_replayed(const Status& steps) {
 }
 
 Status TrainRun::write_checkpoint() {
-  const bool helps = keeps_states_apart(*job_) && World::current()->rank() > 0;
+  const bool helps = needs_all_ranks(*job_) && World::current()->rank() > 0;
   if (options_.checkpoints.folder.empty() && !helps)
     return Error{Errc::usage, "there is no folder for checkpoints (--checkpoint FOLDER)"};
   checkpoints_->write(*job_, last_step());
@@ -301,8 +301,9 @@ Status TrainRun::write_checkpoint() {
 
 std::vector<SavedFile> TrainRun::save(const Status& steps) {
   const TrainedFiles& files = options_.files;
-  if (!files.wanted() || (history_.losses.empty() && !steps.ok() && !is_interrupted(steps))) return {};
-  const auto found = trained();
+  if (history_.losses.empty() && !steps.ok() && !is_interrupted(steps)) return {};
+  const auto found = has_parts(*job_) ? trained_parts(steps) : files.wanted() ? trained() : LastGood::Found();
+  if (!files.wanted()) return {};
   if (!found) {
     const std::string why = "the parameters cannot be read: " + found.error().message;
     return {{files.params.empty() ? files.onnx : files.params, "", why}};
@@ -314,6 +315,19 @@ std::vector<SavedFile> TrainRun::save(const Status& steps) {
                         " of " + std::to_string(not_finite_step_) +
                         ", the last that are finite and before the loss was not");
   return saved;
+}
+
+// Of ranks that share parameters: all bring their parts, whole at rank 0. After an error it is not certain that all come.
+Result<LastGood::Found> TrainRun::trained_parts(const Status& steps) {
+  if (!steps.ok() && !is_interrupted(steps) && not_finite_step_ == 0)
+    return Error{Errc::device, "ranks have parts of them, and not all go on"};
+  if (!TRY(as_rank_0(options_.files.wanted()))) return LastGood::Found();
+  Result<LastGood::Found> found = trained();
+  const bool all_found = TRY(on_all_ranks(found.ok()));
+  if (found.ok() && !all_found) return Error{Errc::device, "another rank has lost its part"};
+  if (!found.ok()) return found;
+  found->parameters = TRY(with_whole_parameters(*job_, std::move(found->parameters)));
+  return found;
 }
 
 Result<LastGood::Found> TrainRun::trained() {

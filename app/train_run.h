@@ -74,6 +74,7 @@ class TrainRun {
   Status finish_replayed(const Status& steps);
   std::vector<SavedFile> save(const Status& steps);
   Result<LastGood::Found> trained();
+  Result<LastGood::Found> trained_parts(const Status& steps);
   Status replayed(const Status& steps);  // with the operator that made the first number that is not finite
   Result<std::string> find_operator();
   ReplayResult replay_result() const;

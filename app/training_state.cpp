@@ -11,6 +11,7 @@
 #include "app/ranks.h"
 #include "engine/base/names.h"
 #include "engine/base/text.h"
+#include "engine/ops/collectives/parameter_part.h"
 #include "engine/ranks/world.h"
 #include "engine/train/eight_bit.h"
 #include "engine/train/state_ranges.h"
@@ -52,6 +53,7 @@ struct KeptState {
   const TrainState* state = nullptr;       // null: of another kind
   std::optional<ElementRange> range = {};  // of the parameter's elements, where others are on other ranks
   bool own = false;                        // no other rank has it
+  std::optional<ParameterPart> part = {};  // that ranks share
 };
 
 // The states of the step that are not the model's own.
@@ -66,6 +68,7 @@ std::vector<KeptState> kept_states(const ImportedModel& model, const Compiled& c
   const std::map<ValueId, ValueId> copies = weight_copies(graph);
   const std::map<ValueId, ElementRange> ranges = state_ranges(graph);
   const std::set<ValueId> apart = own_states(graph);
+  const std::map<ValueId, ParameterPart> parts = parameter_parts(graph);
   std::vector<KeptState> kept;
   for (const Update& u : graph.updates) {
     if (copies.count(u.state) != 0) continue;
@@ -76,6 +79,10 @@ std::vector<KeptState> kept_states(const ImportedModel& model, const Compiled& c
     const bool named = state != nullptr && !state->parameter.empty();
     kept.push_back({named ? key_of(*state) : name, u.state, state});
     kept.back().own = apart.count(u.state) != 0;
+    const ValueId parameter = named ? find_value(graph, state->parameter) : kNone;
+    if (const auto part = parts.find(parameter);
+        part != parts.end() && graph.type(u.state).shape == graph.type(parameter).shape)
+      kept.back().part = part->second;
     if (const auto range = ranges.find(u.state); range != ranges.end()) kept.back().range = range->second;
   }
   return kept;
@@ -137,18 +144,24 @@ Result<Tensor> contents_of(const OptimizerFile& from, const KeptState& kept, con
                            const Graph& graph, std::set<std::string>& known) {
   const Type& type = graph.type(kept.id);
   const bool encoded = kept.state != nullptr && kept.state->encoded;
-  const Shape shape = encoded || kept.range ? parameter_shape(graph, *kept.state) : type.shape;
+  const Shape shape = encoded || kept.range ? parameter_shape(graph, *kept.state)
+                      : kept.part           ? kept.part->whole(type.shape)
+                                            : type.shape;
+  const auto own = [&](Tensor whole) -> Result<Tensor> {
+    return kept.part ? cut_part(whole, *kept.part, own_part(kept.part->parts)) : whole;
+  };
   if (kept.state != nullptr && from.tensors.count(key) == 0 && from.tensors.count(codes_of(key)) != 0) {
     std::optional<ElementRange> scales;
     if (kept.range) scales = scale_blocks_of(*kept.range);
     const EightBitState state{TRY(elements_in(from, codes_of(key), codes_type(shape), kept.range)),
                               TRY(elements_in(from, scales_of(key), scales_type(shape), scales))};
     known.insert({codes_of(key), scales_of(key)});
-    return encoded ? TRY(joined_state(state)) : TRY(decoded_state(state, kept.state->range)).cast(type.dtype);
+    if (encoded) return joined_state(state);
+    return own(TRY(decoded_state(state, kept.state->range)).cast(type.dtype));
   }
   const Tensor numbers = TRY(elements_in(from, key, {encoded ? DType::f32 : type.dtype, shape}, kept.range));
   known.insert(key);
-  return encoded ? encoded_state(numbers, kept.state->range) : numbers;
+  return encoded ? encoded_state(numbers, kept.state->range) : own(numbers);
 }
 
 // How many updates a tensor of one number says were made; -1: it is no such count.
@@ -200,7 +213,7 @@ Result<Checkpoint> checkpoint_without_states(const Job& job, std::int64_t step) 
   c.recipe.expect.reset();
   if (!job.algorithms().empty()) c.recipe.algorithms.clear();
   for (const auto& [problem, algorithm] : job.algorithms()) c.recipe.algorithms[problem] = algorithm.bytes;
-  c.model = with_buffers(TRY(job.parameter_views()), job.model());
+  c.model = with_buffers(TRY(with_whole_parameters(job, TRY(job.parameter_views()))), job.model());
   TRY(read_loss_scaling(job, kept_states(job.model(), job.compiled()), c));
   return c;
 }
@@ -233,9 +246,17 @@ std::map<std::string, std::string> states_metadata(const Checkpoint& checkpoint)
           {"step", std::to_string(checkpoint.step)}};
 }
 
+// States are whole then where their parameters are.
 Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step) {
   Checkpoint c = TRY(checkpoint_without_states(job, step));
   StateParts parts = TRY(states_to_write(job, c.made_steps));
+  if (has_parts(job)) {
+    std::map<std::string, ParameterPart> shared;
+    for (const KeptState& kept : kept_states(job.model(), job.compiled()))
+      if (kept.part) shared[kept.key] = *kept.part;
+    c.optimizer = {TRY(with_whole(TRY(joined(std::move(parts))), shared)), states_metadata(c)};
+    return c;
+  }
   c.optimizer = {TRY(keeps_states_apart(job) ? gather_states(std::move(parts)) : joined(std::move(parts))),
                  states_metadata(c)};
   return c;

@@ -8,9 +8,11 @@
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/parameter_part.h"
 #include "engine/plan/known_kernels.h"
 #include "engine/train/inference_form.h"
 #include "passes/planners.h"
+#include "passes/tensor_parallel.h"
 
 namespace gradloom {
 namespace {
@@ -314,8 +316,11 @@ Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const Co
   Graph& graph = evaluation.graph;
   TRY(make_inference_form(graph));
   std::vector<PassReport> reports;
+  const Pipeline pipeline =
+      pipeline_as_split(TRY(pipeline_for_ranks(options.pipeline, options.train.ranks)), compiled.reports);
   for (const PassPhase phase : {PassPhase::pre_gradient, PassPhase::post_gradient}) {
-    TRY(run_passes(graph, options.pipeline, phase, reports, options.target, {}, stop));
+    TRY(run_passes(graph, pipeline, phase, reports, options.target, {}, stop));
+    TRY(keep_parts(graph, own_part(tensor_ranks(graph))));
   }
   evaluation.plan = TRY(make_plan(graph, plan_options(options, *planner)));
   return evaluation;
@@ -328,16 +333,15 @@ Result<CompiledModule> compile_module(const Graph& imported, const CompileOption
     return Error{
         Errc::usage,
         "offload: a module's forward and backward pass run apart, on the CPU; nothing of it leaves a GPU's memory"};
+  const Pipeline pipeline = TRY(pipeline_for_ranks(options.pipeline, 1));
   CompiledModule compiled{imported, {}, {}, {}, {}};
   Graph& graph = compiled.graph;
   TRY(check_named(graph, options.train));
   TRY(make_module_forward(graph, spec, options.train));
-  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target, {},
-                 stop));
+  TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, compiled.reports, options.target, {}, stop));
   const std::size_t outputs = graph.outputs.size();
   if (spec.gradients) compiled.gradients = TRY(add_module_gradients(graph, spec));
-  TRY(run_passes(graph, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target, {},
-                 stop));
+  TRY(run_passes(graph, pipeline, PassPhase::post_gradient, compiled.reports, options.target, {}, stop));
   note_missing_sites(options, compiled);
   const PlanOptions how = plan_options(options, *planner, outputs);
   if (compiled.gradients.made.empty())  // no backward pass, in which something could run again
@@ -370,8 +374,12 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   if (!options.gradients_only) removed = TRY(keep_trained(graph));
   const std::size_t trained_on = live_node_count(graph);
   if (options.watch) options.watch(graph, kStartStage, PassPhase::pre_gradient, nullptr);
-  TRY(run_passes(graph, options.pipeline, PassPhase::pre_gradient, compiled.reports, options.target,
-                 options.watch, stop));
+  const Pipeline pipeline =
+      TRY(pipeline_for_ranks(options.pipeline, options.gradients_only ? 1 : options.train.ranks));
+  TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, compiled.reports, options.target, options.watch,
+                 stop));
+  TRY(check_shared_parameters(graph, options.train, pipeline));
+  TRY(keep_parts(graph, own_part(tensor_ranks(graph))));
   TRY(check_stop(stop));
 
   const std::size_t forward_nodes = live_node_count(graph);
@@ -393,8 +401,8 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   TRY(check_stop(stop));
   if (options.watch) options.watch(whole, kAutodiffStage, PassPhase::post_gradient, nullptr);
 
-  TRY(run_passes(whole, options.pipeline, PassPhase::post_gradient, compiled.reports, options.target,
-                 options.watch, stop));
+  TRY(run_passes(whole, pipeline, PassPhase::post_gradient, compiled.reports, options.target, options.watch,
+                 stop));
   const std::size_t passes_run = compiled.reports.size();
   if (!options.gradients_only) TRY(check_sites(imported, options, compiled));
   for (const auto& [value, index] : reported) *value = whole.outputs[index];

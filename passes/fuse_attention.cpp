@@ -9,6 +9,7 @@
 #include "passes/pass.h"
 #include "passes/pattern.h"
 #include "passes/product.h"
+#include "passes/trained.h"
 
 namespace gradloom {
 namespace {
@@ -250,21 +251,6 @@ class FuseAttention final : public Pass {
     const Operand behind = operand_of(graph, at, true);
     const Node* node = maker(graph, behind.value);
     return node != nullptr && is_op(*node, "MatMul") && is_identity(behind.perm);
-  }
-
-  static bool depends_on_trained(const Graph& graph, ValueId id) {
-    std::vector<bool> seen(graph.values.size(), false);
-    std::vector<ValueId> open = {id};
-    while (!open.empty()) {
-      const ValueId at = open.back();
-      open.pop_back();
-      if (at == kNone || seen[at]) continue;
-      seen[at] = true;
-      if (is_trained(graph, at)) return true;
-      if (const Node* node = maker(graph, at))
-        open.insert(open.end(), node->inputs.begin(), node->inputs.end());
-    }
-    return false;
   }
 
   std::int64_t min_keys_ = 256;

@@ -8,13 +8,13 @@
 namespace gradloom {
 namespace {
 
-// `parts`: where each rank's elements are.
+// `parts`: where each rank's elements are. `divisor`: their number, or 1 for the sum.
 template <class T>
-void add_means(std::span<const void* const> parts, void* to, std::int64_t count) {
+void add_means(std::span<const void* const> parts, std::size_t divisor, void* to, std::int64_t count) {
   using Wide = decltype(widened(T{}));
   constexpr std::int64_t kBlock = 1024;  // of sums, in the first cache
   std::array<Wide, kBlock> sums;
-  const auto ranks = static_cast<Wide>(parts.size());
+  const auto ranks = static_cast<Wide>(divisor);
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const std::int64_t n = std::min(kBlock, count - begin);
     std::fill_n(sums.begin(), n, Wide{0});
@@ -27,8 +27,9 @@ void add_means(std::span<const void* const> parts, void* to, std::int64_t count)
   }
 }
 
-void add_means(DType type, std::span<const void* const> parts, void* to, std::int64_t count) {
-  with_type(type, [&]<class T>(T) { add_means<T>(parts, to, count); });
+void add_means(DType type, std::span<const void* const> parts, std::size_t divisor, void* to,
+               std::int64_t count) {
+  with_type(type, [&]<class T>(T) { add_means<T>(parts, divisor, to, count); });
 }
 
 bool is_small(DType type, std::int64_t count) {
@@ -76,8 +77,9 @@ Status World::mean_now(DType type, std::span<const Piece> pieces, void* workspac
   if (!status_.ok()) return status_;
   const std::int64_t count = count_of(pieces);
   const bool small = is_small(type, count);
-  if (form_ == ReduceForm::tree && size_ > 1) return mean_by_tree({type, pieces, workspace}, small);
-  if (form_ == ReduceForm::ring && size_ > 1 && !small) return mean_by_ring({type, pieces, workspace});
+  if (form_ == ReduceForm::tree && size_ > 1 && !sums_) return mean_by_tree({type, pieces, workspace}, small);
+  if (form_ == ReduceForm::ring && size_ > 1 && !sums_ && !small)
+    return mean_by_ring({type, pieces, workspace});
   const auto range_of = [&](int rank) { return small ? Range{0, count} : part_of(count, rank); };
   receive_parts(type, pieces, range_of(rank_), workspace);
   for (int peer = 0; peer < size_; ++peer)
@@ -110,10 +112,10 @@ void World::add_range(DType type, std::span<const Piece> pieces, Range range, co
       from[static_cast<std::size_t>(peer)] =
           peer == rank_ ? at(piece.from, begin * width) : at(workspace, (length * place++ + done) * width);
     void* const to = at(piece.to, begin * width);
-    if (form_ == ReduceForm::tree)
+    if (form_ == ReduceForm::tree && !sums_)
       add_tree(type, from, to, end - begin);
     else
-      add_means(type, from, to, end - begin);
+      add_means(type, from, sums_ ? 1 : from.size(), to, end - begin);
     done += end - begin;
   });
 }

@@ -98,29 +98,52 @@ World* World::current() { return own_world().get(); }
 
 // In place, by the thread of the steps.
 template <class Exchanging>
-Status World::in_step(const Exchanging& exchanging) {
+Status World::in_step(RankGroup group, const Exchanging& exchanging) {
   const std::lock_guard lock(of_steps_);
   if (left_) return Error{Errc::interrupted, "this rank has ended"};
   settle();
   const std::int64_t start_ns = kernels::now_ns();
-  Status made = recorded(false, exchanging);
+  Status made = recorded(false, group, exchanging);
   waited_ns_ += kernels::now_ns() - start_ns;
   return made;
 }
 
 template <class Exchanging>
-Status World::recorded(bool background, const Exchanging& exchanging) {
+Status World::recorded(bool background, RankGroup group, const Exchanging& exchanging) {
   const std::int64_t start_ns = kernels::now_ns(), sent_before = sent_bytes_;
-  TRY(exchanging());
+  enter(group);
+  Status made = exchanging();
+  enter({});
+  TRY(std::move(made));
   if (recording_) recorded_.push_back({start_ns, kernels::now_ns(), sent_bytes_ - sent_before, background});
   return {};
 }
 
+// What follows is exchanged in this rank's group.
+void World::enter(RankGroup group) {
+  CHECK(group.ranks >= 0 && group.stride > 0, "a group of ranks has members");
+  group_ = group;
+  const int block = group.ranks * group.stride;
+  CHECK(block == 0 || world_size_ % block == 0, "groups of ranks are as large as each other");
+  first_ = block == 0 ? 0 : world_rank_ / block * block + world_rank_ % group.stride;
+  rank_ = block == 0 ? world_rank_ : world_rank_ % block / group.stride;
+  size_ = block == 0 ? world_size_ : group.ranks;
+}
+
+int World::rank_at(int place) const { return first_ + place * group_.stride; }
+
 World::World(const GradloomTransport& transport, void* self, int rank, int size)
-    : transport_(transport), self_(self), rank_(rank), size_(size), ends_(static_cast<std::size_t>(size)) {
-  for (int peer = 0; peer < size_; ++peer) {
+    : transport_(transport),
+      self_(self),
+      world_rank_(rank),
+      world_size_(size),
+      rank_(rank),
+      size_(size),
+      ends_(static_cast<std::size_t>(size)) {
+  for (int peer = 0; peer < world_size_; ++peer) {
     End& end = ends_[static_cast<std::size_t>(peer)];
-    if (peer != rank_) (void)check(transport_.receive(self_, &end, End::kBytes, peer, kEndTag, &end.request));
+    if (peer != world_rank_)
+      (void)check(transport_.receive(self_, &end, End::kBytes, peer, kEndTag, &end.request));
   }
 }
 
@@ -135,12 +158,12 @@ World::~World() {
   transport_.close(self_);
 }
 
-void World::begin_mean(DType type, std::vector<Piece> pieces, void* workspace) {
-  begin({type, std::move(pieces), {}, workspace});
+void World::begin_mean(DType type, std::vector<Piece> pieces, void* workspace, RankGroup group) {
+  begin({type, std::move(pieces), {}, workspace, group});
 }
 
 void World::begin_reduce(DType type, std::vector<Piece> pieces, std::vector<int> owners, void* workspace) {
-  begin({type, std::move(pieces), std::move(owners), workspace});
+  begin({type, std::move(pieces), std::move(owners), workspace, {}});
 }
 
 void World::begin(Exchange exchange) {
@@ -162,7 +185,7 @@ void World::work() {
     if (begun_.empty()) return;
     const Exchange& next = begun_.front();  // stays where it is: others are added behind it
     lock.unlock();
-    Status made = recorded(true, [&] {
+    Status made = recorded(true, next.group, [&] {
       return next.owners.empty() ? mean_now(next.type, next.pieces, next.workspace)
                                  : reduce_now(next.type, next.pieces, next.owners, next.workspace);
     });
@@ -190,8 +213,17 @@ void World::settle() {
   changed_.wait(lock, [&] { return begun_.empty(); });
 }
 
-Status World::mean(DType type, std::span<const Piece> pieces, void* workspace) {
-  return in_step([&] { return mean_now(type, pieces, workspace); });
+Status World::mean(DType type, std::span<const Piece> pieces, void* workspace, RankGroup group) {
+  return in_step(group, [&] { return mean_now(type, pieces, workspace); });
+}
+
+Status World::sum(DType type, std::span<const Piece> pieces, void* workspace, RankGroup group) {
+  return in_step(group, [&] {
+    sums_ = true;
+    Status made = mean_now(type, pieces, workspace);
+    sums_ = false;
+    return made;
+  });
 }
 
 std::vector<World::Exchanged> World::take_recorded() { return std::exchange(recorded_, {}); }
@@ -210,9 +242,9 @@ Status World::give_up(Error error) {
 
 void World::send(int to, int tag, const void* bytes, std::int64_t count) {
   for (std::int64_t begin = 0; begin < count && status_.ok(); begin += kMostMessageBytes) {
-    Request request{.peer = to};
+    Request request{.peer = rank_at(to)};
     const std::int64_t length = std::min(kMostMessageBytes, count - begin);
-    if (check(transport_.send(self_, at(bytes, begin), length, to, tag, &request.handle)).ok())
+    if (check(transport_.send(self_, at(bytes, begin), length, request.peer, tag, &request.handle)).ok())
       requests_.push_back(request);
     sent_bytes_ += length;
   }
@@ -220,9 +252,9 @@ void World::send(int to, int tag, const void* bytes, std::int64_t count) {
 
 void World::receive(int from, int tag, void* bytes, std::int64_t count) {
   for (std::int64_t begin = 0; begin < count && status_.ok(); begin += kMostMessageBytes) {
-    Request request{.peer = from, .receives = true};
+    Request request{.peer = rank_at(from), .receives = true};
     const std::int64_t length = std::min(kMostMessageBytes, count - begin);
-    if (check(transport_.receive(self_, at(bytes, begin), length, from, tag, &request.handle)).ok())
+    if (check(transport_.receive(self_, at(bytes, begin), length, request.peer, tag, &request.handle)).ok())
       requests_.push_back(request);
   }
 }
@@ -256,9 +288,9 @@ void World::miss(int peer) {
 }
 
 void World::hear_ends() {
-  for (int peer = 0; peer < size_; ++peer) {
+  for (int peer = 0; peer < world_size_; ++peer) {
     End& end = ends_[static_cast<std::size_t>(peer)];
-    if (peer == rank_ || end.heard || end.gone || end.request < 0) continue;
+    if (peer == world_rank_ || end.heard || end.gone || end.request < 0) continue;
     int done = 0;
     const int code = transport_.test(self_, end.request, &done);
     end.gone = code == GRADLOOM_TRANSPORT_GONE;
@@ -275,9 +307,9 @@ Status World::ended_ranks() {
   const std::lock_guard lock(of_steps_);
   if (left_) return status_;
   hear_ends();
-  for (int peer = 0; peer < size_; ++peer) {
+  for (int peer = 0; peer < world_size_; ++peer) {
     const End& end = ends_[static_cast<std::size_t>(peer)];
-    if (peer == rank_ || (end.heard ? end.code == 0 : !end.gone)) continue;
+    if (peer == world_rank_ || (end.heard ? end.code == 0 : !end.gone)) continue;
     return give_up(end.heard
                        ? error_of(peer)
                        : Error{Errc::device, "rank " + std::to_string(peer) + " has ended without a word"});
@@ -370,19 +402,19 @@ void World::receive_range(int from, DType type, std::span<const Piece> pieces, R
 
 Status World::reduce(DType type, std::span<const Piece> pieces, std::span<const int> owners,
                      void* workspace) {
-  return in_step([&] { return reduce_now(type, pieces, owners, workspace); });
+  return in_step({}, [&] { return reduce_now(type, pieces, owners, workspace); });
 }
 
 Status World::adasum(DType type, std::span<const Piece> pieces, void* workspace) {
-  return in_step([&] { return adasum_now(type, pieces, workspace); });
+  return in_step({}, [&] { return adasum_now(type, pieces, workspace); });
 }
 
 Status World::share(std::span<const Block> blocks) {
-  return in_step([&] {
+  return in_step({}, [&] {
     for (const Block& block : blocks)
-      for (int peer = 0; peer < size_; ++peer) {
-        if (peer == rank_) continue;
-        if (block.owner == rank_) send(peer, kDataTag, block.at, block.bytes);
+      for (int peer = 0; peer < world_size_; ++peer) {
+        if (peer == world_rank_) continue;
+        if (block.owner == world_rank_) send(peer, kDataTag, block.at, block.bytes);
         if (block.owner == peer) receive(peer, kDataTag, block.at, block.bytes);
       }
     return wait();
@@ -391,16 +423,16 @@ Status World::share(std::span<const Block> blocks) {
 
 Status World::share_between(const Block& block, int with) {
   settle();
-  if (block.owner == rank_) send(with, kDataTag, block.at, block.bytes);
-  if (with == rank_) receive(block.owner, kDataTag, block.at, block.bytes);
+  if (block.owner == world_rank_) send(with, kDataTag, block.at, block.bytes);
+  if (with == world_rank_) receive(block.owner, kDataTag, block.at, block.bytes);
   return wait();
 }
 
 Result<std::vector<std::int64_t>> World::exchange(std::int64_t mine) {
   settle();
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size_), mine);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world_size_), mine);
+  for (int peer = 0; peer < world_size_; ++peer) {
+    if (peer == world_rank_) continue;
     receive(peer, kDataTag, &all[static_cast<std::size_t>(peer)], sizeof mine);
     send(peer, kDataTag, &mine, sizeof mine);
   }
@@ -410,13 +442,13 @@ Result<std::vector<std::int64_t>> World::exchange(std::int64_t mine) {
 
 Result<std::vector<World::Bytes>> World::gather(const Bytes& mine) {
   const std::vector<std::int64_t> sizes = TRY(exchange(static_cast<std::int64_t>(mine.size())));
-  if (rank_ != 0) {
+  if (world_rank_ != 0) {
     send(0, kDataTag, mine.data(), static_cast<std::int64_t>(mine.size()));
     TRY(wait());
     return std::vector<Bytes>();
   }
   std::vector<Bytes> all{mine};
-  for (int peer = 1; peer < size_; ++peer) {
+  for (int peer = 1; peer < world_size_; ++peer) {
     const std::int64_t size = sizes[static_cast<std::size_t>(peer)];
     receive(peer, kDataTag, all.emplace_back(static_cast<std::size_t>(size)).data(), size);
   }
@@ -454,8 +486,8 @@ Status World::answer_clock() {
 
 Result<std::vector<World::Clock>> World::clocks(const std::string& machine) {
   const std::vector<std::int64_t> machines = TRY(exchange(static_cast<std::int64_t>(fnv1a64(machine))));
-  if (rank_ != 0) {
-    if (machines[static_cast<std::size_t>(rank_)] != machines[0]) TRY(answer_clock());
+  if (world_rank_ != 0) {
+    if (machines[static_cast<std::size_t>(world_rank_)] != machines[0]) TRY(answer_clock());
     return std::vector<Clock>();
   }
   std::vector<Clock> clocks(machines.size());
@@ -480,7 +512,7 @@ Status World::leave(const Status& mine) {
   }
   if (!mine.ok()) abandoned_ = true;
   settle();
-  End& own = ends_[static_cast<std::size_t>(rank_)];
+  End& own = ends_[static_cast<std::size_t>(world_rank_)];
   own.heard = true;
   own.of_another = failed_before ? 1 : 0;
   if (!mine.ok()) {
@@ -491,8 +523,8 @@ Status World::leave(const Status& mine) {
   requests_.clear();
   // What others still send of exchanges that they do not know to be given up.
   transport_.drop(self_, kDataTag);
-  for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_) send(peer, kEndTag, &own, End::kBytes);
+  for (int peer = 0; peer < world_size_; ++peer)
+    if (peer != world_rank_) send(peer, kEndTag, &own, End::kBytes);
   const std::int64_t start_ns = kernels::now_ns(),
                      limit_ns = mine.ok() ? std::chrono::nanoseconds(limit_).count() : 5'000'000'000;
   const auto all_heard = [&] {
@@ -516,7 +548,7 @@ Status World::common_end(const Status& mine) const {
   int rank = 0;
   bool same = true;
   for (const bool of_another : {false, true}) {
-    for (int peer = 0; peer < size_ && first == nullptr; ++peer) {
+    for (int peer = 0; peer < world_size_ && first == nullptr; ++peer) {
       const End& end = ends_[static_cast<std::size_t>(peer)];
       if (!end.heard || end.code == 0 || (end.of_another != 0) != of_another) continue;
       first = &end;

@@ -37,6 +37,14 @@
 
 namespace gradloom {
 
+// Ranks that exchange apart from the others: `ranks` of them, `stride` from each to the next. Every rank is in one such group: ranks 0 to 3 as
+// {2, 1} are 0 1 and 2 3, as {2, 2} they are 0 2 and 1 3.
+struct RankGroup {
+  int ranks = 0;  // 0: all
+  int stride = 1;
+  bool operator==(const RankGroup&) const = default;
+};
+
 class World {
  public:
   // Connects this process with the other ranks, by the plugin of TCP where they have a place to meet, else by that of Open MPI. Once in
@@ -51,8 +59,8 @@ class World {
   World& operator=(const World&) = delete;
   ~World();
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return world_rank_; }
+  int size() const { return world_size_; }
   int local_rank() const { return local_rank_; }  // among the ranks of this machine; of what join() has made
   // What a rank may be silent before those that wait for it give up.
   void set_limit(std::chrono::milliseconds limit) { limit_ = limit; }
@@ -76,13 +84,15 @@ class World {
     std::int64_t count = 0;  // elements
   };
   // to = sum over the ranks of from / size, as reduce_form() says; 16-bit types are added in f32, and in the ranks' order rounded once.
-  // `type`: one with which kernels compute.
-  Status mean(DType type, std::span<const Piece> pieces, void* workspace);
+  // `type`: one with which kernels compute. `group`: the ranks that are meant, of which size() is a multiple of ranks x stride.
+  Status mean(DType type, std::span<const Piece> pieces, void* workspace, RankGroup group = {});
+  // to = the sum of from, always in the order of the ranks, and as much workspace.
+  Status sum(DType type, std::span<const Piece> pieces, void* workspace, RankGroup group);
   // What is no longer is sent whole to every rank.
   static constexpr std::int64_t kSmallBytes = 16384;
   static std::int64_t mean_workspace_bytes(DType type, std::int64_t count, int size);
   // The same in the background: pieces and workspace stay as they are until wait_for(workspace).
-  void begin_mean(DType type, std::vector<Piece> pieces, void* workspace);
+  void begin_mean(DType type, std::vector<Piece> pieces, void* workspace, RankGroup group = {});
   // The same sums, of each piece at the rank that owns it alone: `owners`, one for each piece. `to` is read at that rank only.
   Status reduce(DType type, std::span<const Piece> pieces, std::span<const int> owners, void* workspace);
   // At `rank`; no more than of the mean of as many elements. `counts`: of each piece.
@@ -147,6 +157,7 @@ class World {
     std::vector<Piece> pieces;
     std::vector<int> owners;  // empty: the mean goes to all
     void* workspace;
+    RankGroup group;
   };
   struct Means {
     DType type;
@@ -159,9 +170,11 @@ class World {
     int step = 0, steps = 1;
   };
   template <class Exchanging>
-  Status in_step(const Exchanging& exchanging);
+  Status in_step(RankGroup group, const Exchanging& exchanging);
   template <class Exchanging>
-  Status recorded(bool background, const Exchanging& exchanging);
+  Status recorded(bool background, RankGroup group, const Exchanging& exchanging);
+  void enter(RankGroup group);
+  int rank_at(int place) const;  // of the group
   Status adasum_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status mean_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status reduce_now(DType type, std::span<const Piece> pieces, std::span<const int> owners, void* workspace);
@@ -196,7 +209,11 @@ class World {
 
   const GradloomTransport& transport_;
   void* const self_;
-  const int rank_, size_;
+  const int world_rank_, world_size_;
+  // Of the group that exchanges now: this rank's place in it, how many there are, its first rank. Between exchanges all ranks.
+  int rank_, size_, first_ = 0;
+  RankGroup group_;
+  bool sums_ = false;  // the exchange is a sum, no mean
   std::chrono::milliseconds limit_{600'000}, patience_{500};
   std::stop_token stop_;
   ReduceForm form_ = ReduceForm::order;

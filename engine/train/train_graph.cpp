@@ -9,6 +9,8 @@
 #include "engine/ir/op.h"
 #include "engine/ir/views.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/parameter_part.h"
+#include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/train/eight_bit.h"
 
 namespace gradloom {
@@ -38,17 +40,54 @@ struct Scaling {
   ValueId factor = kNone, apply = kNone, step = kNone;
 };
 
+// A parameter and what the loss says of it.
+struct Trained {
+  ValueId parameter, gradient;
+};
+
+// The norm of all gradients, where ranks have parts of some: their squares are added over these ranks. With the bits of GlobalNorm of as
+// many pieces (reduce_gradients.h).
+ValueId norm_over_parts(GraphBuilder& b, const TrainSpec& spec, const std::vector<Trained>& trained) {
+  const Graph& graph = b.graph();
+  const std::map<ValueId, ParameterPart> parts = parameter_parts(graph);
+  std::vector<ValueId> gradients[2];  // of whole parameters, and of parts
+  std::vector<std::int64_t> from, pieces;
+  for (const bool of_parts : {false, true})
+    for (const Trained& t : trained) {
+      if ((parts.count(t.parameter) != 0) != of_parts) continue;
+      gradients[of_parts ? 1 : 0].push_back(t.gradient);
+      pieces.push_back(square_pieces(element_count(graph.type(t.gradient).shape)));
+      from.push_back(of_parts && !gradients[0].empty() ? 1 : 0);
+    }
+  std::vector<ValueId> squares;
+  for (const std::vector<ValueId>& some : gradients)
+    if (!some.empty()) squares.push_back(b.ops(gradient_squares_op(), some, {}, 1)[0]);
+  if (!gradients[1].empty())
+    squares.back() = b.ops(all_reduce_sum_op(), {squares.back()},
+                           exchange_attrs(tensor_ranks(graph), 1, spec.ranks), 1)[0];
+  const bool wide = graph.type(trained[0].gradient).dtype == DType::f64;
+  const std::int64_t type = onnx_from_dtype(wide ? DType::f64 : DType::f32);
+  return b.op(norm_of_squares_op(), squares, {{"type", type}, {"from", from}, {"pieces", pieces}});
+}
+
+ValueId global_norm(GraphBuilder& b, const TrainSpec& spec, const std::vector<Trained>& trained) {
+  if (tensor_ranks(b.graph()) > 1) return norm_over_parts(b, spec, trained);
+  std::vector<ValueId> gradients;
+  for (const Trained& t : trained) gradients.push_back(t.gradient);
+  Attrs norm;
+  if (spec.low_weights) norm.set("full", std::int64_t{1});
+  return b.op("GlobalNorm", gradients, std::move(norm));
+}
+
 // The norm of the gradients, clipping by it, and what loss scaling makes of it. `loss_scale`: the state that
 // the gradients are multiplied by, or kNone.
-Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<ValueId>& gradients,
+Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<Trained>& trained,
                     ValueId loss_scale, TrainGraph& out) {
   StepNames& names = out.names;
   Scaling scaling{.step = names.step};
   if (spec.clip_norm <= 0 && !spec.loss_scale) return scaling;
   const BuildScope names_of_scaling(b, b.context().named(spec.loss_scale ? "scale/" : "clip/"));
-  Attrs norm;
-  if (spec.low_weights) norm.set("full", std::int64_t{1});
-  names.grad_norm = b.op("GlobalNorm", gradients, std::move(norm));
+  names.grad_norm = global_norm(b, spec, trained);
   if (!spec.loss_scale) {
     scaling.factor = b.op("ClipScale", {names.grad_norm}, {{"max_norm", spec.clip_norm}});
     return scaling;
@@ -73,11 +112,6 @@ Scaling add_scaling(GraphBuilder& b, const TrainSpec& spec, const std::vector<Va
   names.skipped = next[5];
   return {.factor = next[1], .apply = next[0], .step = next[6]};  // bias corrections count the steps made
 }
-
-// A parameter and what the loss says of it.
-struct Trained {
-  ValueId parameter, gradient;
-};
 
 Result<std::vector<ValueId>> trainable_parameters(const Graph& graph) {
   std::vector<ValueId> trainable;
@@ -125,12 +159,16 @@ void accumulate(GraphBuilder& b, const TrainSpec& spec, std::vector<Trained>& tr
 }
 
 // Gradients, the loss and running statistics become their means over the ranks: once per step, after accumulation. Running
-// statistics, which every micro-batch changes, after each.
+// statistics, which every micro-batch changes, after each. Ranks that share parameters have the same batches: the means are over those that have the
+// same parts.
 void exchange(GraphBuilder& b, const TrainSpec& spec, std::vector<Trained>& trained, TrainGraph& out) {
   Graph& graph = out.graph;
+  const std::int64_t sharing = tensor_ranks(graph);
+  if (spec.ranks == sharing) return;
+  const Attrs attrs = exchange_attrs(spec.ranks / sharing, sharing, spec.ranks);
   const auto mean = [&](ValueId value, const std::string& owner) {
     const BuildScope before_updates(b, {b.context().origin, kOptimizerRank - 1, owner + "/"});
-    return b.ops(all_reduce_op(), {value}, {{"ranks", spec.ranks}}, 1)[0];
+    return b.ops(all_reduce_op(), {value}, attrs, 1)[0];
   };
   for (Trained& t : trained) t.gradient = mean(t.gradient, graph.values[t.parameter].name);
   out.names.loss = mean(out.names.loss, "loss");
@@ -202,6 +240,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   out.graph = std::move(forward);
   Graph& graph = out.graph;
   CHECK(graph.loss != kNone, "add_loss comes first");
+  CHECK(spec.ranks % tensor_ranks(graph) == 0, "ranks that share parameters are groups of all");
   if (spec.accumulate < 1) return Error{Errc::usage, "--accumulate must be at least 1"};
   TRY(check_groups(spec.groups, spec.optimizer.lr));
   if (spec.low_weights && spec.ema > 0)
@@ -229,9 +268,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
 
   if (spec.accumulate > 1) accumulate(b, spec, trained, out);
   if (spec.ranks > 1) exchange(b, spec, trained, out);
-  std::vector<ValueId> gradients;
-  for (const Trained& t : trained) gradients.push_back(t.gradient);
-  const Scaling scaling = add_scaling(b, spec, gradients, loss_scale, out);
+  const Scaling scaling = add_scaling(b, spec, trained, loss_scale, out);
   add_updates(b, spec, trained, scaling, out);
   graph.outputs.clear();
   for (ValueId StepNames::*value : StepNames::kReported)

@@ -16,7 +16,10 @@ namespace {
 
 // The means, and then what else the node makes.
 Status infer_means(InferContext& ctx, std::size_t others) {
-  if (ctx.attrs.integer("ranks", 0) < 1) return infer_error("ranks must be positive");
+  const std::int64_t ranks = ctx.attrs.integer("ranks", 0), stride = ctx.attrs.integer("stride", 1);
+  if (ranks < 1 || stride < 1) return infer_error("ranks must be positive");
+  if (ctx.attrs.integer("world", ranks) % (ranks * stride) != 0)
+    return infer_error("ranks must be in groups as large as each other");
   if (ctx.outputs.size() != ctx.inputs.size() + others)
     return infer_error("there is an output for each input");
   for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
@@ -65,6 +68,7 @@ Cost cost(const NodeTypes& types) {
 struct Prepared {
   DType type;
   int ranks;
+  ExchangeRanks of;
   std::vector<std::int64_t> counts;
 };
 
@@ -87,6 +91,7 @@ std::shared_ptr<const Prepared> prepared_of(const NodeTypes& types) {
   auto prepared = std::make_shared<Prepared>();
   prepared->type = types.inputs[0].dtype;
   prepared->ranks = static_cast<int>(types.attrs.integer("ranks"));
+  prepared->of = exchange_ranks(types.attrs);
   for (const Type& type : types.inputs) prepared->counts.push_back(element_count(type.shape));
   return prepared;
 }
@@ -99,8 +104,39 @@ Result<Kernel> prepare(const NodeTypes& types) {
       "all_reduce mean", static_cast<std::size_t>(workspace), [prepared](const LaunchArgs& args) {
         if (prepared->ranks == 1) return copy(*prepared, args);
         const kernels::NoSignals::Pause handlers_run;  // it may wait long, and calls no library of products
-        demand(own_world(prepared->ranks).mean(prepared->type, pieces_of(*prepared, args), args.workspace));
+        demand(own_world(prepared->of.world)
+                   .mean(prepared->type, pieces_of(*prepared, args), args.workspace, prepared->of.group));
       }};
+}
+
+Result<Kernel> prepare_sum(const NodeTypes& types) {
+  const auto prepared = prepared_of(types);
+  const std::int64_t workspace =
+      World::mean_workspace_bytes(prepared->type, count_of(types), prepared->ranks);
+  return Kernel{
+      "all_reduce sum", static_cast<std::size_t>(workspace), [prepared](const LaunchArgs& args) {
+        if (prepared->ranks == 1) return copy(*prepared, args);
+        const kernels::NoSignals::Pause handlers_run;
+        demand(own_world(prepared->of.world)
+                   .sum(prepared->type, pieces_of(*prepared, args), args.workspace, prepared->of.group));
+      }};
+}
+
+Status grad_sum(GradContext& ctx) {
+  for (std::size_t i = 0; i < ctx.in_grads.size(); ++i)
+    if (ctx.wants(i)) ctx.set(i, ctx.grad(i));
+  return {};
+}
+
+Status infer_gradient(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  return infer_means(ctx, 0);
+}
+
+Status grad_gradient(GradContext& ctx) {
+  if (ctx.wants(0) && ctx.grad() != kNone)
+    ctx.set(0, ctx.b.ops(all_reduce_sum_op(), {ctx.grad()}, ctx.node.attrs, 1)[0]);
+  return {};
 }
 
 std::int64_t bytes_of(const NodeTypes& types) {
@@ -128,9 +164,9 @@ Result<Kernel> prepare_begin(const NodeTypes& types) {
   const auto prepared = prepared_of(types);
   return Kernel{"all_reduce begin", 0, [prepared](const LaunchArgs& args) {
                   if (prepared->ranks == 1) return copy(*prepared, args);
-                  own_world(prepared->ranks)
+                  own_world(prepared->of.world)
                       .begin_mean(prepared->type, pieces_of(*prepared, args),
-                                  args.outputs[prepared->counts.size()]);
+                                  args.outputs[prepared->counts.size()], prepared->of.group);
                 }};
 }
 
@@ -142,6 +178,7 @@ Result<Kernel> prepare_wait(const NodeTypes&) {
 }
 
 Result<Kernel> prepare_on_gpu(const NodeTypes& types) { return made_by_device(prepare(types)); }
+Result<Kernel> prepare_sum_on_gpu(const NodeTypes& types) { return made_by_device(prepare_sum(types)); }
 Result<Kernel> prepare_adasum_on_gpu(const NodeTypes& types) { return made_by_device(prepare_adasum(types)); }
 Result<Kernel> prepare_begin_on_gpu(const NodeTypes& types) { return made_by_device(prepare_begin(types)); }
 // Its stream has waited (engine/plan/streams.h).
@@ -177,6 +214,21 @@ const OpDef row = [] {
   r.aliases = aliases;
   return r;
 }();
+const OpDef sum_row = [] {
+  OpDef r = exchange("AllReduceSum", "The sum of tensors over ranks of a training", infer, prepare_sum,
+                     prepare_sum_on_gpu);
+  r.traits &= ~static_cast<std::uint32_t>(kNoGradient);
+  r.grad = grad_sum;
+  r.inplace_input = 0;
+  r.precision = Precision::follow;
+  return r;
+}();
+const OpDef gradient_row{.name = "AllReduceGradient",
+                         .domain = "gradloom",
+                         .summary = "A tensor whose gradient is the sum of those of ranks of a training",
+                         .traits = kView,
+                         .infer = infer_gradient,
+                         .grad = grad_gradient};
 const OpDef adasum_row = [] {
   OpDef r = exchange("AllReduceAdasum", "AdaSum of gradients over the ranks of a training", infer_adasum,
                      prepare_adasum, prepare_adasum_on_gpu);
@@ -205,9 +257,19 @@ const OpDef result_row{.name = "AllReduceResult",
 }  // namespace
 
 const OpDef& all_reduce_op() { return row; }
+const OpDef& all_reduce_sum_op() { return sum_row; }
+const OpDef& all_reduce_gradient_op() { return gradient_row; }
 const OpDef& all_reduce_adasum_op() { return adasum_row; }
 const OpDef& all_reduce_begin_op() { return begin_row; }
 const OpDef& all_reduce_wait_op() { return wait_row; }
 const OpDef& all_reduce_result_op() { return result_row; }
+
+Attrs exchange_attrs(std::int64_t ranks, std::int64_t stride, std::int64_t world) {
+  Attrs attrs{{"ranks", ranks}};
+  if (ranks == world) return attrs;
+  attrs.set("world", world);
+  if (stride != 1) attrs.set("stride", stride);
+  return attrs;
+}
 
 }  // namespace gradloom

@@ -9,7 +9,7 @@ namespace gradloom {
 
 bool is_exchange(const OpDef& op) {
   return &op == &all_reduce_op() || &op == &all_reduce_begin_op() || &op == &all_reduce_adasum_op() ||
-         &op == &reduce_gradients_op() || &op == &share_parameters_op();
+         &op == &all_reduce_sum_op() || &op == &reduce_gradients_op() || &op == &share_parameters_op();
 }
 
 bool begins_exchange(const OpDef& op) {

@@ -67,7 +67,8 @@ Result<DeviceExchange> device_exchange(const OpDef& op, const NodeTypes& types) 
   if (&op == &reduce_gradients_op()) return exchange_of_parts(DeviceExchange::Kind::reduce, types);
   if (&op == &share_parameters_op()) return exchange_of_parts(DeviceExchange::Kind::share, types);
   DeviceExchange exchange;
-  if (&op != &all_reduce_op() && &op != &all_reduce_begin_op()) return exchange;
+  const bool of_all = !types.attrs.has("world");  // the library's ranks are all of them
+  if ((&op != &all_reduce_op() && &op != &all_reduce_begin_op()) || !of_all) return exchange;
   exchange.kind = DeviceExchange::Kind::mean;
   exchange.type = types.inputs[0].dtype;
   for (std::size_t i = 0; i < types.inputs.size(); ++i)

@@ -7,6 +7,18 @@
 
 namespace gradloom {
 
+// The ranks that make an exchange, as its node says it (all_reduce.h), and how many there are of all.
+struct ExchangeRanks {
+  RankGroup group;
+  int world = 1;
+};
+inline ExchangeRanks exchange_ranks(const Attrs& attrs) {
+  const auto ranks = static_cast<int>(attrs.integer("ranks")),
+             world = static_cast<int>(attrs.integer("world", ranks));
+  if (world == ranks) return {{}, world};
+  return {{ranks, static_cast<int>(attrs.integer("stride", 1))}, world};
+}
+
 // Throws KernelFailed: the process is not one of so many.
 inline World& own_world(int ranks) {
   World* const world = World::current();

@@ -90,6 +90,50 @@ TEST_P(Worlds, MeansHaveTheBitsOfASumInOrder) {
         for (const bool in_place : {false, true}) expect_means(type, ranks, counts, in_place);
 }
 
+// Of neighbours, and of those at the same place among neighbours: in their order, apart from the others, at the same time.
+TEST_P(Worlds, GroupsExchangeApartFromEachOther) {
+  for (const std::int64_t n : {std::int64_t{7}, std::int64_t{30000}})
+    on_ranks(6, [&](World& world) {
+      const int rank = world.rank();
+      const auto members = [&](RankGroup group) {
+        std::vector<int> ranks;
+        const int block = group.ranks * group.stride, first = rank / block * block + rank % group.stride;
+        for (int i = 0; i < group.ranks; ++i) ranks.push_back(first + i * group.stride);
+        return ranks;
+      };
+      const auto expect = [&](const Tensor& found, RankGroup group, int tensor, bool mean) {
+        std::vector<float> sums(static_cast<std::size_t>(n), 0.0F);
+        for (const int member : members(group)) {
+          const Tensor x = numbers(DType::f32, n, member, tensor);
+          const float divisor = mean ? static_cast<float>(group.ranks) : 1.0F;
+          for (std::int64_t i = 0; i < n; ++i)
+            sums[static_cast<std::size_t>(i)] += x.as<float>()[i] / divisor;
+        }
+        EXPECT_EQ(std::memcmp(found.data(), sums.data(), found.bytes()), 0)
+            << group.ranks << " " << group.stride;
+      };
+      for (const RankGroup group : {RankGroup{2, 1}, RankGroup{3, 1}, RankGroup{2, 3}, RankGroup{3, 2}}) {
+        std::vector<char> workspace(
+            static_cast<std::size_t>(World::mean_workspace_bytes(DType::f32, n, group.ranks)));
+        Tensor x = numbers(DType::f32, n, rank, 0), y = numbers(DType::f32, n, rank, 1),
+               z = numbers(DType::f32, n, rank, 2);
+        world.begin_mean(DType::f32, {{x.data(), x.mutable_data(), n}}, workspace.data(), group);
+        EXPECT_TRUE(world.wait_for(workspace.data()).ok());
+        const std::vector<World::Piece> of_y{{y.data(), y.mutable_data(), n}},
+            of_z{{z.data(), z.mutable_data(), n}};
+        EXPECT_TRUE(world.sum(DType::f32, of_y, workspace.data(), group).ok());
+        EXPECT_TRUE(world.mean(DType::f32, of_z, workspace.data(), group).ok());
+        expect(x, group, 0, true);
+        expect(y, group, 1, false);
+        expect(z, group, 2, true);
+      }
+      const auto all = world.exchange(rank);
+      ASSERT_TRUE(all.ok());
+      EXPECT_EQ(*all, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5})) << "then all are meant again";
+      EXPECT_TRUE(world.leave(Status()).ok());
+    });
+}
+
 TEST_P(Worlds, MeansAreMadeInTheBackgroundInTheirOrder) {
   on_ranks(3, [](World& world) {
     constexpr std::int64_t n = 30000;

@@ -1,0 +1,162 @@
+#include "engine/ops/collectives/parameter_part.h"
+
+#include <cstring>
+
+#include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/costs.h"
+#include "engine/ops/inference.h"
+#include "engine/ops/preparation.h"
+#include "engine/ranks/world.h"
+
+namespace gradloom {
+namespace {
+
+constexpr const char *kParameters = "parameters", *kAxes = "axes", *kGroups = "groups";
+
+// Calls f(byte in the whole, byte in the part, bytes) for each run of elements that lie in a row in both.
+template <class F>
+void for_runs(const Type& whole, const ParameterPart& part, std::int64_t number, const F& f) {
+  const auto axis = static_cast<std::size_t>(part.axis);
+  std::int64_t outer = part.groups, inner = static_cast<std::int64_t>(dtype_bytes(whole.dtype));
+  for (std::size_t i = 0; i < axis; ++i) outer *= whole.shape[i];
+  for (std::size_t i = axis + 1; i < whole.shape.size(); ++i) inner *= whole.shape[i];
+  const std::int64_t run = whole.shape[axis] / (part.groups * part.parts) * inner;
+  for (std::int64_t i = 0; i < outer; ++i)
+    f(static_cast<std::size_t>((i * part.parts + number) * run), static_cast<std::size_t>(i * run),
+      static_cast<std::size_t>(run));
+}
+
+ParameterPart part_of(const Attrs& attrs) {
+  return {attrs.integer("axis"), attrs.integer("groups", 1), attrs.integer("parts", 1)};
+}
+
+void copy_part(const void* whole, void* contents, const Type& type, const ParameterPart& part,
+               std::int64_t number) {
+  for_runs(type, part, number, [&](std::size_t there, std::size_t here, std::size_t bytes) {
+    std::memcpy(static_cast<std::byte*>(contents) + here, static_cast<const std::byte*>(whole) + there,
+                bytes);
+  });
+}
+
+Status infer(InferContext& ctx) {
+  TRY(require_inputs(ctx, 1));
+  const ParameterPart part = part_of(ctx.attrs);
+  Type type = ctx.in(0);
+  if (part.parts < 1 || part.groups < 1) return infer_error("parts and groups must be positive");
+  if (part.axis < 0 || part.axis >= static_cast<std::int64_t>(type.shape.size()))
+    return infer_error("there is no axis " + std::to_string(part.axis));
+  std::int64_t& dim = type.shape[static_cast<std::size_t>(part.axis)];
+  if (dim % (part.groups * part.parts) != 0)
+    return infer_error(std::to_string(dim) + " is no multiple of groups and parts");
+  dim /= part.parts;
+  return set_outputs(ctx, {type});
+}
+
+Result<Kernel> prepare(const NodeTypes& types) {
+  const Type type = types.inputs[0];
+  const ParameterPart part = part_of(types.attrs);
+  return Kernel{"parameter part", 0, [type, part](const LaunchArgs& args) {
+                  copy_part(args.inputs[0], args.outputs[0], type, part, own_part(part.parts));
+                }};
+}
+
+const OpDef row{.name = "ParameterPart",
+                .domain = "gradloom",
+                .summary = "The part of a parameter that this rank has",
+                .traits = kNoGradient | kRandom,
+                .infer = infer,
+                .cost = [](const NodeTypes& types) { return cost_of(types, 0); },
+                .cpu = prepare,
+                .precision = Precision::full};
+
+}  // namespace
+
+const OpDef& parameter_part_op() { return row; }
+
+Shape ParameterPart::whole(Shape part) const {
+  part[static_cast<std::size_t>(axis)] *= parts;
+  return part;
+}
+
+Attrs part_attrs(const ParameterPart& part) {
+  return {{"axis", part.axis}, {"groups", part.groups}, {"parts", part.parts}};
+}
+
+void say_parts(Attrs& attrs, const std::map<ValueId, ParameterPart>& parts) {
+  std::vector<std::int64_t> parameters, axes, groups;
+  for (const auto& [parameter, part] : parts) {
+    parameters.push_back(parameter);
+    axes.push_back(part.axis);
+    groups.push_back(part.groups);
+  }
+  attrs.set(kParameters, std::move(parameters));
+  attrs.set(kAxes, std::move(axes));
+  attrs.set(kGroups, std::move(groups));
+}
+
+std::map<ValueId, ParameterPart> parameter_parts(const Graph& graph) {
+  std::map<ValueId, ParameterPart> parts;
+  for (const Node& node : graph.nodes) {
+    if (node.op != &all_reduce_sum_op() || !node.attrs.has(kParameters)) continue;
+    const std::vector<std::int64_t> parameters = node.attrs.integers(kParameters),
+                                    axes = node.attrs.integers(kAxes), groups = node.attrs.integers(kGroups);
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      parts[static_cast<ValueId>(parameters[i])] = {axes[i], groups[i], node.attrs.integer("ranks")};
+  }
+  return parts;
+}
+
+std::int64_t tensor_ranks(const Graph& graph) {
+  const auto parts = parameter_parts(graph);
+  return parts.empty() ? 1 : parts.begin()->second.parts;
+}
+
+std::int64_t own_part(std::int64_t parts) {
+  const World* const world = World::current();
+  return world == nullptr ? 0 : world->rank() % parts;
+}
+
+Result<Tensor> cut_part(const Tensor& whole, const ParameterPart& part, std::int64_t number) {
+  const Tensor from = TRY(whole.loaded());
+  Shape shape = whole.shape();
+  std::int64_t& dim = shape[static_cast<std::size_t>(part.axis)];
+  CHECK(dim % (part.groups * part.parts) == 0, "parts of a parameter are as large as each other");
+  dim /= part.parts;
+  Tensor contents(whole.dtype(), shape);
+  copy_part(from.data(), contents.mutable_data(), whole.type(), part, number);
+  return contents;
+}
+
+void put_part(Tensor& whole, const Tensor& contents, const ParameterPart& part, std::int64_t number) {
+  CHECK(whole.dtype() == contents.dtype() && whole.shape() == part.whole(contents.shape()),
+        "a part of another tensor");
+  const auto* const in = static_cast<const std::byte*>(contents.data());
+  auto* const out = static_cast<std::byte*>(whole.mutable_data());
+  for_runs(whole.type(), part, number, [&](std::size_t there, std::size_t here, std::size_t bytes) {
+    std::memcpy(out + there, in + here, bytes);
+  });
+}
+
+Status keep_parts(Graph& graph, std::int64_t number) {
+  std::map<ValueId, ValueId> parameters;  // by their parts
+  for (Node& node : graph.nodes) {
+    if (node.op != &parameter_part_op()) continue;
+    const ValueId whole = node.inputs[0], part = node.outputs[0];
+    parameters[part] = whole;
+    Value& parameter = graph.values[whole];
+    CHECK(parameter.role == Role::parameter, "parts are of parameters");
+    if (parameter.type != graph.values[part].type) {  // else another node had the same part
+      parameter.data = TRY(cut_part(parameter.data, part_of(node.attrs), number));
+      parameter.type = parameter.data.type();
+    }
+    node.op = nullptr;
+    node.inputs.clear();
+  }
+  if (parameters.empty()) return {};
+  for (Node& node : graph.nodes)
+    for (ValueId& in : node.inputs)
+      if (const auto found = parameters.find(in); found != parameters.end()) in = found->second;
+  return {};
+}
+
+}  // namespace gradloom

@@ -1,0 +1,86 @@
+#include "passes/tensor_splits.h"
+
+#include <algorithm>
+
+#include "engine/base/text.h"
+#include "engine/ir/op.h"
+
+namespace gradloom {
+namespace {
+
+bool same_for_all(const Tensor& constant, const ParameterPart& part) {
+  const Result<Tensor> first = cut_part(constant, part, 0);
+  for (std::int64_t number = 1; number < part.parts && first.ok(); ++number) {
+    const Result<Tensor> other = cut_part(constant, part, number);
+    if (!other.ok() || !bit_equal(*first, *other)) return false;
+  }
+  return first.ok();
+}
+
+}  // namespace
+
+const TensorSplit* TensorRegion::split(ValueId id) const {
+  const auto found = splits_.find(id);
+  return found == splits_.end() ? nullptr : &found->second;
+}
+
+Shape TensorRegion::part_shape(ValueId id) const {
+  Shape shape = graph().type(id).shape;
+  if (const TensorSplit* const s = split(id)) shape[static_cast<std::size_t>(s->axis)] /= ranks_;
+  return shape;
+}
+
+std::string TensorRegion::keep_whole(ValueId id) {
+  if (id == kNone) return "";
+  whole_.insert(id);
+  if (splits_.count(id) == 0) return "";
+  return "'" + graph().values[id].name + "' would be split and is needed whole";
+}
+
+std::string TensorRegion::set(ValueId id, TensorSplit split) {
+  const Value& value = graph().values[id];
+  const std::string called = "'" + value.name + "'";
+  if (const TensorSplit* const known = this->split(id))
+    return *known == split ? "" : called + " would be split in two ways";
+  if (whole_.count(id) != 0) return called + " would be split and is needed whole";
+  const std::int64_t dim = value.type.shape[static_cast<std::size_t>(split.axis)];
+  if (dim % (split.groups * ranks_) != 0)
+    return "dim " + std::to_string(split.axis) + " of " + called + ", " + std::to_string(dim / split.groups) +
+           ", is no multiple of " + std::to_string(ranks_);
+  if (parts_.count(id) != 0) return called + " is split already";
+  const bool leaves = value.role == Role::parameter
+                          ? std::any_of(graph().outputs.begin(), graph().outputs.end(),
+                                        [&](ValueId out) { return out == id; })
+                          : rw_.is_output(id);
+  if (leaves) return called + " leaves the graph";
+  if (value.producer == kNone && value.role != Role::parameter && value.role != Role::constant)
+    return called + " is no result of the model";
+  if (value.role == Role::constant && !same_for_all(value.data, {split.axis, split.groups, ranks_}))
+    return called + " is a constant of which ranks would need different parts";
+  splits_.emplace(id, split);
+  if (value.producer != kNone) open_.push_back(value.producer);
+  for (const Use& use : rw_.uses(id)) open_.push_back(use.node);
+  return "";
+}
+
+std::string TensorRegion::grow(NodeId product, std::int64_t groups) {
+  const Node& first = graph().nodes[product];
+  const auto last = static_cast<std::int64_t>(graph().type(first.outputs[0]).shape.size()) - 1;
+  if (std::string why = set(first.outputs[0], {last, groups}); !why.empty()) return why;
+  while (!open_.empty()) {
+    const NodeId id = open_.back();
+    open_.pop_back();
+    const Node& node = graph().nodes[id];
+    const bool known = std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId out) {
+      return out == kNone || (graph().values[out].data.defined() && split(out) == nullptr);
+    });
+    (known ? known_ : nodes_).insert(id);
+    if (known) continue;
+    if (!shapes_known(graph(), node)) return "sizes of '" + node.name + "' are not known";
+    if (std::string why = spread_split(*this, id); !why.empty())
+      return why + " (" + node.op->name + " '" + node.name + "')";
+  }
+  return ends_.empty() ? "no product with a weight adds the parts up" : "";
+}
+
+}  // namespace gradloom

@@ -1,0 +1,72 @@
+// How tensors of a forward graph are shared out to ranks of which each computes with its part, and what that asks of their neighbours.
+//
+// A split is an axis of groups x ranks x rest elements, of which each rank has its `rest` in every group: columns of a weight, heads, or
+// with three groups the heads of Q, K and V that one product makes. From one product with a weight it spreads to all that reads or makes what is
+// split, until products over the split axis end it: their results are sums over the ranks (Shoeybi et al. 2019, Megatron-LM). Operators that are
+// not known to compute each part by itself, and what leaves the graph, are reasons to split nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/ir/rewriter.h"
+#include "engine/ops/collectives/parameter_part.h"
+
+namespace gradloom {
+
+struct TensorSplit {
+  std::int64_t axis = 0, groups = 1;
+  bool operator==(const TensorSplit&) const = default;
+};
+
+class TensorRegion {
+ public:
+  TensorRegion(const Rewriter& rw, std::int64_t ranks)
+      : rw_(rw), ranks_(ranks), parts_(parameter_parts(rw.graph())) {}
+
+  // Splits the columns of a product with a weight and all that follows from it. Why not; empty: each node of `nodes` computes with parts, those
+  // of `ends` give sums over the ranks.
+  std::string grow(NodeId product, std::int64_t groups);
+
+  const Graph& graph() const { return rw_.graph(); }
+  std::int64_t ranks() const { return ranks_; }
+  const std::map<ValueId, TensorSplit>& splits() const { return splits_; }
+  const TensorSplit* split(ValueId id) const;  // null: it is whole
+  Shape part_shape(ValueId id) const;          // its own, where it is whole
+  // Nodes that read or make what is split. Results of those in `known` are known contents, whatever their inputs hold.
+  const std::set<NodeId>& nodes() const { return nodes_; }
+  const std::set<NodeId>& ends() const { return ends_; }
+  const std::set<NodeId>& known() const { return known_; }
+
+  // What rules say (tensor_split_rules.cpp). Why not; empty: it fits what was said before.
+  std::string set(ValueId id, TensorSplit split);
+  std::string keep_whole(ValueId id);
+  void end_at(NodeId node) { ends_.insert(node); }
+
+ private:
+  const Rewriter& rw_;
+  std::int64_t ranks_;
+  std::map<ValueId, ParameterPart> parts_;  // that there are already
+  std::map<ValueId, TensorSplit> splits_;
+  std::set<ValueId> whole_;
+  std::set<NodeId> nodes_, ends_, known_;
+  std::vector<NodeId> open_;
+};
+
+// Whether the node multiplies with a weight, a parameter behind views and transposes, from the right; of two dims.
+bool multiplies_with_weight(const Graph& graph, NodeId id);
+
+// Sets the splits of what a node reads and makes from those that are known. Why not; empty: done.
+std::string spread_split(TensorRegion& region, NodeId id);
+
+// What a node takes where it computes with parts: inputs that tell sizes, in the place of its own, and attributes.
+struct PartArguments {
+  std::map<std::size_t, std::vector<std::int64_t>> inputs;
+  Attrs attrs;
+};
+PartArguments part_arguments(const TensorRegion& region, NodeId id);
+
+}  // namespace gradloom

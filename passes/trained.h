@@ -1,0 +1,25 @@
+// What is computed from parameters that are trained.
+#pragma once
+
+#include <vector>
+
+#include "engine/ir/graph.h"
+
+namespace gradloom {
+
+inline bool depends_on_trained(const Graph& graph, ValueId id) {
+  std::vector<bool> seen(graph.values.size(), false);
+  std::vector<ValueId> open = {id};
+  while (!open.empty()) {
+    const ValueId at = open.back();
+    open.pop_back();
+    if (at == kNone || seen[at]) continue;
+    seen[at] = true;
+    if (is_trained(graph, at)) return true;
+    if (const NodeId maker = graph.values[at].producer; maker != kNone)
+      open.insert(open.end(), graph.nodes[maker].inputs.begin(), graph.nodes[maker].inputs.end());
+  }
+  return false;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,304 @@
+// What pass tensor-parallel splits, what it leaves whole and why, and what is refused. That trainings stay equal: tests/app/tensor_parallel_test.cpp.
+#include "passes/tensor_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/onnx/import.h"
+#include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/parameter_part.h"
+#include "passes/compile.h"
+#include "tests/passes/support.h"
+#include "tests/paths.h"
+
+namespace gradloom {
+namespace {
+
+using test::why_nots;
+
+constexpr std::int64_t kWide = 8;
+
+// Two products with weights of [6, 8] and [8, 6], and what `between` makes of the first; the loss is the mean of squares.
+template <class Between>
+Graph pair(const Between& between) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {4, 6}});
+  const auto weight = [&](const char* name, Shape shape) {
+    std::vector<double> numbers(static_cast<std::size_t>(element_count(shape)));
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<double>(i);
+    return b.parameter(name, Tensor::from_f64(DType::f32, std::move(shape), numbers));
+  };
+  const ValueId first = b.op("MatMul", {x, weight("first", {6, kWide})});
+  const ValueId y = b.op("MatMul", {between(b, first), weight("second", {kWide, 6})});
+  const ValueId loss = b.op("ReduceMean", {b.op("Mul", {y, y})}, {{"keepdims", std::int64_t{0}}});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  return graph;
+}
+ValueId relu(GraphBuilder& b, ValueId x) { return b.op("Relu", {x}); }
+
+CompileOptions options_of(const std::string& passes, std::int64_t ranks, const char* optimizer = "adamw") {
+  CompileOptions options;
+  options.train.loss = "loss";
+  options.train.optimizer = *parse_optimizer(optimizer);
+  options.train.ranks = ranks;
+  options.pipeline = *parse_pipeline(passes);
+  return options;
+}
+
+Result<Compiled> compiled(const Graph& graph, const std::string& passes, std::int64_t ranks,
+                          const char* optimizer = "adamw") {
+  return compile(graph, options_of(passes, ranks, optimizer));
+}
+
+const PassReport& report_of(const Compiled& compiled) {
+  for (const PassReport& report : compiled.reports)
+    if (report.name == "tensor-parallel") return report;
+  static const PassReport none;
+  return none;
+}
+
+std::string refused(const Graph& graph, const std::string& passes, std::int64_t ranks,
+                    const char* optimizer = "adamw") {
+  const auto result = compiled(graph, passes, ranks, optimizer);
+  if (result.ok()) return "";
+  EXPECT_EQ(result.error().code, Errc::usage);
+  return result.error().message;
+}
+
+Shape shape_of(const Compiled& compiled, const std::string& name) {
+  return compiled.train.graph.type(find_value(compiled.train.graph, name)).shape;
+}
+
+TEST(TensorParallel, RanksHaveColumnsOfTheFirstAndRowsOfTheSecond) {
+  const Graph graph = pair(relu);
+  for (const std::int64_t ranks : {2, 4}) {
+    const auto made = compiled(graph, "default,tensor-parallel", ranks);
+    ASSERT_OK(made);
+    EXPECT_EQ(report_of(*made).matched, 1);
+    EXPECT_EQ(shape_of(*made, "first"), (Shape{6, kWide / ranks}));
+    EXPECT_EQ(shape_of(*made, "second"), (Shape{kWide / ranks, 6}));
+    EXPECT_EQ(shape_of(*made, "second/m"), (Shape{kWide / ranks, 6})) << "its moments too";
+    EXPECT_EQ(tensor_ranks(made->train.graph), ranks);
+    EXPECT_EQ(test::op_counts(made->train.graph)["AllReduceSum"], 1) << "the input's gradient is not wanted";
+    EXPECT_EQ(test::op_counts(made->train.graph)["AllReduceMean"], 0) << "all have the same batch";
+    EXPECT_TRUE(check_plan(made->train.graph, made->plan).ok());
+    const Tensor& first = made->train.graph.values[find_value(made->train.graph, "first")].data;
+    EXPECT_EQ(first.at(kWide / ranks), kWide) << "rank 0 begins with column 0 of each row";
+  }
+}
+
+TEST(TensorParallel, GroupsExchangeGradientsWithEachOther) {
+  const auto made = compiled(pair(relu), "tensor-parallel{size=2}", 6);
+  ASSERT_OK(made);
+  int means = 0;
+  for (const Node& node : made->train.graph.nodes) {
+    if (node.op != &all_reduce_op()) continue;
+    ++means;
+    EXPECT_EQ(node.attrs.integer("ranks"), 3);
+    EXPECT_EQ(node.attrs.integer("stride"), 2);
+    EXPECT_EQ(node.attrs.integer("world"), 6);
+  }
+  EXPECT_EQ(means, 3) << "of two gradients and the loss";
+}
+
+TEST(TensorParallel, OneRankIsLeftAsItIs) {
+  const Graph graph = pair(relu);
+  const auto with = compiled(graph, "default,tensor-parallel", 1), without = compiled(graph, "default", 1);
+  ASSERT_OK(with);
+  ASSERT_OK(without);
+  EXPECT_EQ(with->plan.hash, without->plan.hash);
+}
+
+TEST(TensorParallel, PartsAreOfEachPieceOfAnAxis) {
+  std::vector<double> numbers(24);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<double>(i);
+  const Tensor whole = Tensor::from_f64(DType::f32, {2, 12}, numbers);
+  const ParameterPart part{1, 3, 2};
+  Tensor again(DType::f32, {2, 12});
+  for (const std::int64_t number : {0, 1}) {
+    const auto mine = cut_part(whole, part, number);
+    ASSERT_OK(mine);
+    ASSERT_EQ(mine->shape(), (Shape{2, 6}));
+    for (std::int64_t i = 0; i < 12; ++i)
+      EXPECT_EQ(mine->at(i), static_cast<double>(i / 2 * 4 + number * 2 + i % 2)) << i;
+    put_part(again, *mine, part, number);
+  }
+  EXPECT_TRUE(bit_equal(whole, again));
+}
+
+// The reason why nothing is split.
+std::string why_whole(const Graph& graph, const std::string& passes = "tensor-parallel",
+                      std::int64_t ranks = 2) {
+  const auto made = compiled(graph, passes, ranks);
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  if (!made.ok()) return "";
+  EXPECT_EQ(report_of(*made).matched, 0);
+  EXPECT_EQ(tensor_ranks(made->train.graph), 1);
+  return why_nots(report_of(*made));
+}
+
+TEST(TensorParallel, WhatMixesColumnsLeavesLayersWhole) {
+  const auto softmax = [](GraphBuilder& b, ValueId x) { return b.op("Softmax", {x}); };
+  EXPECT_NE(why_whole(pair(softmax)).find("mixes what different ranks have (Softmax"), std::string::npos);
+  const auto cut = [&](GraphBuilder& b,
+                       ValueId x) {  // in pieces of four columns, of which each of four ranks has two
+    const ValueId pieces = b.op("Reshape", {x, b.i64s({4, 2, 4})});
+    return b.op("Reshape", {b.op("Relu", {pieces}), b.i64s({4, kWide})});
+  };
+  EXPECT_NE(why_whole(pair(cut), "tensor-parallel", 4).find("are not those of the parts (Reshape"),
+            std::string::npos);
+  const auto dropout = [](GraphBuilder& b, ValueId x) {
+    const ValueId on = b.constant(Tensor::from_f64(DType::boolean, {}, {1}));
+    return b.op("Dropout", {x, b.scalar(DType::f32, 0.5), on});
+  };
+  EXPECT_NE(why_whole(pair(dropout)).find("random numbers would not be those of one rank"),
+            std::string::npos);
+  const auto sum = [](GraphBuilder& b, ValueId x) {
+    return b.op("CumSum", {x, b.constant(Tensor::from_i64({1}).reshaped({}))});
+  };
+  EXPECT_NE(why_whole(pair(sum)).find("not known to compute parts by themselves (CumSum"), std::string::npos);
+}
+
+TEST(TensorParallel, NumbersThatDoNotDivideLeaveLayersWhole) {
+  EXPECT_NE(why_whole(pair(relu), "tensor-parallel{size=3}", 3).find("is no multiple of 3"),
+            std::string::npos);
+}
+
+TEST(TensorParallel, WhatLeavesTheModelOrHasOtherReadersIsWhole) {
+  Graph graph = pair(relu);  // columns that nothing adds up
+  GraphBuilder b(graph);
+  const ValueId first = find_value(graph, "first");
+  const ValueId other = b.op("ReduceMean", {b.op("Mul", {first, first})}, {{"keepdims", std::int64_t{0}}});
+  const ValueId loss = b.op("Add", {find_value(graph, "loss"), other});
+  graph.values[find_value(graph, "loss")].name = "before";
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  EXPECT_NE(why_whole(graph).find("mixes what different ranks have (ReduceMean"), std::string::npos);
+}
+
+TEST(TensorParallel, ConstantsThatDifferLeaveLayersWhole) {
+  const auto scaled = [](const std::vector<double>& numbers) {
+    return [numbers](GraphBuilder& b, ValueId x) {
+      return b.op("Mul", {x, b.constant(Tensor::from_f64(DType::f32, {kWide}, numbers))});
+    };
+  };
+  EXPECT_NE(why_whole(pair(scaled({1, 2, 3, 4, 5, 6, 7, 8}))).find("ranks would need different parts"),
+            std::string::npos);
+  const auto made = compiled(pair(scaled({1, 2, 3, 4, 1, 2, 3, 4})), "tensor-parallel", 2);
+  ASSERT_OK(made);
+  EXPECT_EQ(report_of(*made).matched, 1);
+}
+
+TEST(TensorParallel, InstancesAreSwitchedOff) {
+  Graph graph = pair(relu);
+  const std::string site = graph.nodes[0].name;
+  const auto made = compiled(graph, "tensor-parallel{except=" + site + "}", 2);
+  ASSERT_OK(made);
+  EXPECT_EQ(report_of(*made).matched, 0);
+}
+
+TEST(TensorParallel, WhatNeedsWholeParametersIsRefused) {
+  const Graph graph = pair(relu);
+  const auto has = [](const std::string& text, const char* words) {
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+  };
+  has(refused(graph, "tensor-parallel{size=2}", 3), "3 ranks are no groups of 2");
+  has(refused(graph, "tensor-parallel,zero", 2), "pass zero exchanges with all ranks");
+  has(refused(graph, "tensor-parallel,adasum", 2), "pass adasum exchanges with all ranks");
+  has(refused(graph, "tensor-parallel,sync-batchnorm", 2), "pass sync-batchnorm exchanges with all ranks");
+  has(refused(graph, "tensor-parallel", 2, "lamb"), "lamb needs norms and means of whole parameters");
+  has(refused(graph, "tensor-parallel", 2, "adafactor"),
+      "adafactor needs norms and means of whole parameters");
+  has(refused(graph, "tensor-parallel", 2, "adamw{eight_bit_states=1}"), "states of 8 bits");
+  EXPECT_EQ(refused(graph, "tensor-parallel", 1, "lamb"), "");
+}
+
+TEST(TensorParallel, NormsAreOfAllParts) {
+  CompileOptions options = options_of("tensor-parallel", 2);
+  options.train.clip_norm = 1;
+  const auto made = compile(pair(relu), options);
+  ASSERT_OK(made);
+  auto counts = test::op_counts(made->train.graph);
+  EXPECT_EQ(counts["GlobalNorm"], 0);
+  EXPECT_EQ(counts["NormOfSquares"], 1);
+  EXPECT_EQ(counts["AllReduceSum"], 2) << "of the result and of the squares";
+}
+
+TEST(TensorParallel, EvaluationSplitsWhatTheTrainingSplits) {
+  // Dropout, which is none there, keeps a pair whole in the training.
+  const auto dropout = [](GraphBuilder& b, ValueId x) {
+    const ValueId on = b.constant(Tensor::from_f64(DType::boolean, {}, {1}));
+    return b.op("Dropout", {x, b.scalar(DType::f32, 0.5), on});
+  };
+  for (const bool random : {false, true}) {
+    const Graph graph = random ? pair(dropout) : pair(relu);
+    const CompileOptions options = options_of("default,tensor-parallel", 2);
+    const auto made = compile(graph, options);
+    ASSERT_OK(made);
+    const auto evaluation = compile_evaluation(*made, options);
+    ASSERT_OK(evaluation);
+    EXPECT_EQ(tensor_ranks(evaluation->graph), random ? 1 : 2);
+    for (const char* const name : {"first", "second"})
+      EXPECT_EQ(evaluation->graph.type(find_value(evaluation->graph, name)).shape, shape_of(*made, name));
+  }
+}
+
+struct ModelCase {
+  const char* folder;
+  std::map<std::string, std::int64_t> dims;
+  int matched;                          // regions
+  std::map<std::string, Shape> shapes;  // of parameters on two ranks
+};
+
+// Attention of GPT (Q, K and V in one product), BERT (three) and LLaMA (fewer keys than queries, rotary positions, gated units).
+TEST(TensorParallel, ModelsAreSplitByHeadsAndColumns) {
+  const std::vector<ModelCase> cases{
+      {"models/mlp",
+       {{"batch", 4}},
+       1,
+       {{"layers.0.weight", {48, 64}},
+        {"layers.0.bias", {48}},
+        {"layers.1.weight", {64, 48}},
+        {"layers.1.bias", {64}},
+        {"layers.2.weight", {10, 64}}}},
+      {"models/gpt-char",
+       {{"batch", 2}},
+       8,
+       {{"blocks.0.attn.qkv.weight", {192, 128}},
+        {"blocks.0.attn.qkv.bias", {192}},
+        {"blocks.0.attn.proj.weight", {128, 64}},
+        {"blocks.1.fc.weight", {256, 128}},
+        {"blocks.1.proj.weight", {128, 256}},
+        {"blocks.1.proj.bias", {128}}}},
+      {"modules/bert",
+       {},
+       5,
+       {{"body.layers.0.attention.key.weight", {8, 16}},
+        {"body.layers.0.attention.out.weight", {16, 8}},
+        {"body.layers.1.mlp.up.bias", {16}},
+        {"body.pooler.weight", {8, 16}},
+        {"body.transform.weight", {16, 16}}}},
+      {"modules/llama",
+       {},
+       4,
+       {{"body.layers.0.wk.weight", {4, 16}},
+        {"body.layers.0.wo.weight", {16, 8}},
+        {"body.layers.1.w3.weight", {12, 16}}}},
+  };
+  for (const ModelCase& c : cases) {
+    SCOPED_TRACE(c.folder);
+    ImportOptions import;
+    import.dims = c.dims;
+    const auto model =
+        import_onnx(std::string(GRADLOOM_SOURCE_DIR) + "/tests/" + c.folder + "/model.onnx", import);
+    ASSERT_OK(model);
+    const auto made = compiled(model->graph, "default,tensor-parallel", 2);
+    ASSERT_OK(made);
+    EXPECT_EQ(report_of(*made).matched, c.matched) << why_nots(report_of(*made));
+    for (const auto& [name, shape] : c.shapes) EXPECT_EQ(shape_of(*made, name), shape) << name;
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
