@@ -1,5 +1,6 @@
 // gradloom_job_*: trainings behind C. What runs is TrainRun, as in `gradloom train`.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <mutex>
 #include <stop_token>
 
@@ -93,6 +94,9 @@ Status open_job(const std::vector<std::string>& words, const gradloom_callbacks*
   TRY(embed::has_not_left());
   if (const auto place = embed::joined_place()) become_rank(*place, job->request, job->context);
   Recipe& recipe = job->request.recipe;
+  if (recipe.ranks > 1 && std::any_of(recipe.passes.begin(), recipe.passes.end(),
+                                      [](const RecipePass& pass) { return pass.name == "tensor-parallel"; }))
+    return Error{Errc::usage, "tensor-parallel: callers read whole parameters, of which ranks have parts"};
   std::unique_ptr<CallerBatches> batches;
   if (recipe.data == kCallerData) {
     if (recipe.epochs > 0 || recipe.shuffle)

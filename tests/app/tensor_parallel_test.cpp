@@ -149,7 +149,8 @@ TEST_F(TensorParallel, WritesCheckpointsFromWhichAnySizeGoesOn) {
 TEST_F(TensorParallel, EvaluatesAsOneRank) {
   const Words how{"--optimizer",  "adamw{lr=1e-3}",
                   "--eval-data",  "npz:" + model("bert-tiny") + "/batches.npz",
-                  "--eval-every", "1"};
+                  "--eval-every", "1",
+                  "--dim",        "batch=8"};
   const auto evaluations = [&](const Words& ranks) {
     const Outcome o = run(training("bert-tiny", with(how, ranks)));
     EXPECT_EQ(o.code, 0) << o.err;

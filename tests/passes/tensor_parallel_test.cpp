@@ -142,8 +142,8 @@ TEST(TensorParallel, WhatMixesColumnsLeavesLayersWhole) {
   const auto softmax = [](GraphBuilder& b, ValueId x) { return b.op("Softmax", {x}); };
   EXPECT_NE(why_whole(pair(softmax)).find("mixes what different ranks have (Softmax"), std::string::npos);
   const auto cut = [&](GraphBuilder& b,
-                       ValueId x) {  // in pieces of four columns, of which each of four ranks has two
-    const ValueId pieces = b.op("Reshape", {x, b.i64s({4, 2, 4})});
+                       ValueId x) {  // of which no axis has a part for each of four ranks
+    const ValueId pieces = b.op("Reshape", {x, b.i64s({4, 2, 2, 2})});
     return b.op("Reshape", {b.op("Relu", {pieces}), b.i64s({4, kWide})});
   };
   EXPECT_NE(why_whole(pair(cut), "tensor-parallel", 4).find("are not those of the parts (Reshape"),
