@@ -225,7 +225,8 @@ std::string bend_text(const std::vector<ScalingRow>& rows) {
     if (row.efficiency < kGoodEfficiency)
       return "below " + percent_text(kGoodEfficiency) + " from " + std::to_string(row.ranks) +
              " ranks: exchanges take " + duration_text(row.exchange_ns) +
-             ", of which the backward pass hides " + duration_text(row.exchange_ns - row.exposed_ns);
+             ", of which the backward pass hides " +
+             duration_text(std::max(row.exchange_ns - row.exposed_ns, 0.0));
   return "";
 }
 

@@ -319,14 +319,18 @@ std::vector<SavedFile> TrainRun::save(const Status& steps) {
 
 // Of ranks that share parameters: all bring their parts, whole at rank 0. After an error it is not certain that all come.
 Result<LastGood::Found> TrainRun::trained_parts(const Status& steps) {
-  if (!steps.ok() && !is_interrupted(steps) && not_finite_step_ == 0)
-    return Error{Errc::device, "ranks have parts of them, and not all go on"};
-  if (!TRY(as_rank_0(options_.files.wanted()))) return LastGood::Found();
+  const Error gone{Errc::device, "ranks have parts of them, and not all ranks are there any more"};
+  if (!steps.ok() && !is_interrupted(steps) && not_finite_step_ == 0) return gone;
+  const Result<bool> wanted = as_rank_0(options_.files.wanted());
+  if (!wanted) return gone;
+  if (!*wanted) return LastGood::Found();
   Result<LastGood::Found> found = trained();
-  const bool all_found = TRY(on_all_ranks(found.ok()));
-  if (found.ok() && !all_found) return Error{Errc::device, "another rank has lost its part"};
+  const Result<bool> all_found = on_all_ranks(found.ok());
+  if (!all_found || (found.ok() && !*all_found)) return gone;
   if (!found.ok()) return found;
-  found->parameters = TRY(with_whole_parameters(*job_, std::move(found->parameters)));
+  auto whole = with_whole_parameters(*job_, std::move(found->parameters));
+  if (!whole) return gone;
+  found->parameters = std::move(whole).value();
   return found;
 }
 
