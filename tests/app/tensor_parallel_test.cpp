@@ -24,11 +24,6 @@ class TensorParallel : public RanksFixture {
       largest = std::max(largest, std::abs(a.at(i) - b.at(i)) / std::max(1.0, std::abs(a.at(i))));
     return largest;
   }
-  static std::int64_t matched(const Outcome& plan) {
-    for (const json& pass : plan.lines().back()["passes"])
-      if (pass["name"] == "tensor-parallel") return pass["matched"];
-    return -1;
-  }
   void expect_close(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b,
                     double largest) {
     ASSERT_EQ(a.size(), b.size());
