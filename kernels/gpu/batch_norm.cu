@@ -8,7 +8,8 @@
 // squared differences of 16 elements at a time, and joins them with its own as Chan, Golub, LeVeque 1979 do;
 // all numbers are relative to the slot's first element, so that a large mean costs no digits. y may be x, dx
 // may be dy. T: of x, y and their gradients; P: of scale, bias, their gradients and the running statistics;
-// the statistics of the batch are in Accum<T>.
+// the statistics of the batch are in Accum<T>. Without y: no more than mean and variance of the batch, as saved_mean and
+// saved_inv_std; scale, bias and running ones are not read. Without dx: the sums alone, and scale is not read.
 #include "kernels/gpu/batch_norm.h"
 
 #include "kernels/gpu/kernels.h"
@@ -225,11 +226,13 @@ GRADLOOM_DEVICE double sum_of_slots(const Layout& l, const F& f) {
   return block_reduce(sum, Sum(), 0.0);
 }
 
-// Statistics, and for the formula: mean, inv_std * scale. Without slots: those of the running statistics.
+// Statistics, and for the formula: mean, inv_std * scale. Without slots: those of the running statistics. Without y there is no formula.
 template <class T, class P>
 __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNormArgs args, Layout l) {
   const i64 c = blockIdx.x;
-  double mean = get<P>(args.running_mean, c), var = get<P>(args.running_var, c);
+  const bool moments_alone = args.y == nullptr;
+  double mean = moments_alone ? 0.0 : get<P>(args.running_mean, c),
+         var = moments_alone ? 0.0 : get<P>(args.running_var, c);
   double running_mean = mean, running_var = var;
   if (l.cut.slots > 0) {
     const double count = double(l.n * l.spatial);
@@ -244,6 +247,11 @@ __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNorm
     running_var = running_var * args.momentum + var * args.unbias * (1.0 - args.momentum);
   }
   if (threadIdx.x > 0) return;
+  if (moments_alone) {
+    put<Accum<T>>(args.saved_mean, c, mean);
+    put<Accum<T>>(args.saved_inv_std, c, var);
+    return;
+  }
   const double inv_std = 1.0 / sqrt(var + args.epsilon);
   put<P>(args.running_mean_out, c, running_mean);
   put<P>(args.running_var_out, c, running_var);
@@ -366,7 +374,7 @@ void batch_norm_typed(const BatchNormArgs& args, Stream stream) {
                 batch_norm_moments<T, ColumnWalk>, packs, l, static_cast<const T*>(args.x));
   }
   launch(stream, batch_norm_channels<T, P>, unsigned(args.c), kChannelThreads, 0, args, statistics);
-  if (empty) return;
+  if (empty || args.y == nullptr) return;
   launch_walk(stream, batch_norm_elements<T, P, PlaneWalk<V>>, batch_norm_elements<T, P, PlaneWalk<1>>,
               batch_norm_elements<T, P, ColumnWalk>, packs, l, args);
 }

@@ -74,6 +74,8 @@ TEST_F(GpuRanks, TrainAsOnTheCpu) {
   expect_as_on_cpu("bert-tiny", {"--optimizer", kSgd, "--passes", "default,data-parallel{overlap=false}"});
   expect_as_on_cpu("mlp", {"--optimizer", kSgd, "--passes", "default,adasum"});
   expect_as_on_cpu("gpt-char", {"--optimizer", kSgd, "--clip-norm", "1", "--passes", "default,tensor-parallel"});
+  expect_as_on_cpu("bert-tiny", {"--optimizer", kSgd, "--ranks", "3", "--reduce", "tree"});
+  expect_as_on_cpu("bert-tiny", {"--optimizer", kSgd, "--ranks", "3", "--reduce", "ring"});
 }
 
 TEST_F(GpuRanks, KeepStatesAndGradientsApartAsOnTheCpu) {
@@ -84,6 +86,13 @@ TEST_F(GpuRanks, KeepStatesAndGradientsApartAsOnTheCpu) {
     expect_as_on_cpu("bert-tiny",
                      {"--optimizer", kSgd, "--clip-norm", "0.3", "--accumulate", "2", "--passes", passes});
   }
+}
+
+TEST_F(GpuRanks, NormalizeByTheBatchOfAllAsOnTheCpu) {
+  REQUIRE_HOST_GPU();
+  for (const char* passes :
+       {"sync-batchnorm", "default,sync-batchnorm", "default,zero{stage=2},sync-batchnorm"})
+    expect_as_on_cpu("cnn-digits", {"--optimizer", kSgd, "--passes", passes});
 }
 
 // The order in which the ranks' numbers are added is that of the CPU, whatever runs when.

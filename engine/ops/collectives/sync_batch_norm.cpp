@@ -23,11 +23,12 @@ Result<Images> images_of(const Attrs& attrs, const Shape& shape) {
   return images;
 }
 
-// Of both kernels, without what they read and write. The CPU's take as it is: bf16 only in blocks.
+// Of both kernels, without what they read and write. The CPU's take bf16 only in blocks, those of GPUs no blocks.
 template <class Args>
 Result<Args> layout_of(const NodeTypes& types, const Type& x) {
   const Images images = TRY(images_of(types.attrs, x.shape));
   TRY(require_kernel_type(types.target, types.inputs[0].dtype, images.block > 1));
+  TRY(require_layout(types.target, images.block));
   Args layout{};
   layout.block = images.block;
   layout.dtype = x.dtype;
@@ -99,6 +100,7 @@ const OpDef moments_row{.name = "BatchMoments",
                         .infer = infer_moments,
                         .cost = cost_pass,
                         .cpu = prepare_moments,
+                        .gpu = prepare_moments,
                         .precision = Precision::full};
 const OpDef sums_row{
     .name = "BatchGradSums",
@@ -111,6 +113,7 @@ const OpDef sums_row{
     .infer = infer_sums,
     .cost = cost_pass,
     .cpu = prepare_sums,
+    .gpu = prepare_sums,
     .precision = Precision::full};
 
 }  // namespace

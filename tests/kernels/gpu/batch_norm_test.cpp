@@ -103,6 +103,58 @@ void check_gradient(const Case& s) {
   expect_close(gpu.get<P>("dbias"), widen(dbias), sums, "dbias");
 }
 
+// Mean and variance alone, and the sums of the gradient alone, from nothing but what they need.
+template <class T>
+void check_sums(const Case& s) {
+  SCOPED_TRACE(testing::Message() << "[" << s.n << ", " << s.c << ", " << s.spatial << "]");
+  using H = Host<T>;
+  const std::size_t c = std::size_t(s.c);
+  const auto dy = numbers<T>(s.n * s.c * s.spatial, 6),
+             x = numbers<T>(s.n * s.c * s.spatial, 7, s.low, s.high);
+  const auto center = numbers<Accum<T>>(s.c, 9, -0.5, 0.5), inv_std = numbers<Accum<T>>(s.c, 10, 0.5, 1.5);
+  std::vector<H> mean(c), var(c), dscale(c), dbias(c);
+  BatchNormArgs moments{cpu_dtype<T>(), true, s.n, s.c, s.spatial};
+  moments.x = x.data();
+  moments.saved_mean = mean.data();
+  moments.saved_inv_std = var.data();
+  cpu().batch_norm(moments);
+  BatchNormGradArgs sums{cpu_dtype<T>(), true, s.n, s.c, s.spatial};
+  sums.dy = dy.data();
+  sums.x = x.data();
+  sums.saved_mean = center.data();
+  sums.saved_inv_std = inv_std.data();
+  sums.dscale = dscale.data();
+  sums.dbias = dbias.data();
+  cpu().batch_norm_grad(sums);
+  const Results gpu = on_device([&](Device& device) {
+    BatchNormArgs a = moments;
+    a.dtype = gpu_dtype<T>();
+    a.parameters = gpu_dtype<Accum<T>>();
+    a.x = device.in<T>(x, s.offset);
+    a.saved_mean = device.out<Accum<T>>("mean", c);
+    a.saved_inv_std = device.out<Accum<T>>("var", c);
+    a.workspace = device.workspace(workspace_bytes(Target::gpu, a));
+    device.run(batch_norm, a);
+    BatchNormGradArgs g = sums;
+    g.dtype = gpu_dtype<T>();
+    g.parameters = gpu_dtype<Accum<T>>();
+    g.dy = device.in<T>(dy);
+    g.x = device.in<T>(x);
+    g.saved_mean = device.in<Accum<T>>(center);
+    g.saved_inv_std = device.in<Accum<T>>(inv_std);
+    g.dscale = device.out<Accum<T>>("dscale", c);
+    g.dbias = device.out<Accum<T>>("dbias", c);
+    g.workspace = device.workspace(workspace_bytes(Target::gpu, g));
+    device.run(batch_norm_grad, g);
+  });
+  const Tolerance statistics = tolerance<Accum<T>>({1e-5, 1e-6});
+  const Tolerance close = tolerance<Accum<T>>({2e-5, 3e-6 * std::sqrt(double(s.n * s.spatial))});
+  expect_close(gpu.get<Accum<T>>("mean"), widen(mean), statistics, "mean");
+  expect_close(gpu.get<Accum<T>>("var"), widen(var), statistics, "variance");
+  expect_close(gpu.get<Accum<T>>("dscale"), widen(dscale), close, "dscale");
+  expect_close(gpu.get<Accum<T>>("dbias"), widen(dbias), close, "dbias");
+}
+
 template <class T, class P = T>
 void check(Case s) {
   for (const bool training : {true, false}) {
@@ -135,6 +187,14 @@ TYPED_TEST(BatchNormOnGpu, ShortPlanes) {
   check<TypeParam>({33, 300, 1});
   check<TypeParam>({100, 6, 9});
   check<TypeParam>({3000, 2, 1});
+}
+
+TYPED_TEST(BatchNormOnGpu, MomentsAndSumsAlone) {
+  check_sums<TypeParam>({2, 4, 64});
+  check_sums<TypeParam>({3, 5, 49});
+  check_sums<TypeParam>({1, 2, 20000});
+  check_sums<TypeParam>({33, 300, 1});
+  check_sums<TypeParam>({2, 3, 64, true, 1});
 }
 
 template <class T>

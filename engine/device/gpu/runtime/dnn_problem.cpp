@@ -232,10 +232,11 @@ DnnCalls dnn_calls(const AveragePoolGradArgs& args) {
                     writable(args.dy));
 }
 
-// Within the workspace of our own kernel. Not in place: that the library could is written nowhere.
+// Within the workspace of our own kernel. Not in place: that the library could is written nowhere. Nor the moments
+// or sums alone.
 DnnCalls dnn_calls(const BatchNormArgs& args) {
   auto p = batch_norm_problem(args);
-  if (!p || args.x == args.y) return {};
+  if (!p || args.y == nullptr || args.x == args.y) return {};
   p->epsilon = args.epsilon;
   return {{std::move(*p),
            {{'x', writable(args.x)},
@@ -249,7 +250,7 @@ DnnCalls dnn_calls(const BatchNormArgs& args) {
 }
 DnnCalls dnn_calls(const BatchNormGradArgs& args) {
   auto p = batch_norm_problem(args);
-  if (!p || args.dx == args.dy || args.dx == args.x) return {};
+  if (!p || args.dx == nullptr || args.dx == args.dy || args.dx == args.x) return {};
   p->backward = true;
   return {{std::move(*p),
            {{'x', writable(args.x)},

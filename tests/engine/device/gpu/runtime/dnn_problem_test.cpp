@@ -230,6 +230,7 @@ TEST(DnnProblem, BatchNormalizationOfRows) {
   EXPECT_TRUE(stays_ours([](BatchNormArgs& a) { a.spatial = 4; }));
   EXPECT_TRUE(stays_ours([](BatchNormArgs& a) { a.parameters = DType::bf16; }));
   EXPECT_TRUE(stays_ours([](BatchNormArgs& a) { a.y = memory; })) << "in place";
+  EXPECT_TRUE(stays_ours([](BatchNormArgs& a) { a.y = nullptr; })) << "mean and variance alone";
   BatchNormGradArgs grad{};
   grad.dtype = grad.parameters = DType::f32;
   grad.training = true;
@@ -242,8 +243,10 @@ TEST(DnnProblem, BatchNormalizationOfRows) {
   EXPECT_TRUE(problem<BatchNormProblem>(grad).backward);
   EXPECT_EQ(place(only(grad), 'y'), memory);
   EXPECT_EQ(place(only(grad), 'd'), memory + 32);
-  grad.dx = memory;
-  EXPECT_TRUE(dnn_calls(grad).empty());
+  for (void* const elsewhere : {static_cast<void*>(memory), static_cast<void*>(nullptr)}) {
+    grad.dx = elsewhere;
+    EXPECT_TRUE(dnn_calls(grad).empty()) << "in place, and the sums alone";
+  }
 }
 
 // ---- attention --------------------------------------------------------------------------------------------------------------------
