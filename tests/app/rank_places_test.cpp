@@ -24,13 +24,14 @@ class RankPlaces : public RanksFixture {
     EXPECT_EQ(getsockname(socket_, at(), &bytes), 0);
   }
   ~RankPlaces() override { close(socket_); }
-  // As one of two; what it says is in files that begin with its number.
-  pid_t start_rank(int rank, Words words, const Words& variables = {}) {
+  // As one of two; what it says is in files that begin with its number. `first`: what a shell does in its process before it.
+  pid_t start_rank(int rank, Words words, const Words& variables = {}, const std::string& first = "") {
     const auto file = [&](const char* name) {
       return open(path(std::to_string(rank) + name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     };
     const int out = file("-stdout"), err = file("-stderr");
     words.insert(words.begin(), GRADLOOM_COMMAND);
+    if (!first.empty()) words = with({"/bin/sh", "-c", first + "; exec \"$0\" \"$@\""}, words);
     pid_t process = -1;
     const Words place{"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
                       "MASTER_PORT=" + std::to_string(port() - 1)};
@@ -136,6 +137,65 @@ TEST_F(RankPlaces, RanksOfAnotherTrainingAreSentAway) {
   EXPECT_EQ(o.code, 6);
   EXPECT_NE(o.err.find("belongs to another training"), std::string::npos) << o.err;
   EXPECT_EQ(end_of(0, first).code, 6);
+}
+
+TEST_F(RankPlaces, ARankThatAddsInAnotherWayIsNamed) {
+  const pid_t first = start_rank(0, training("mlp", {"--reduce", "tree"})),
+              second = start_rank(1, training("mlp", {"--reduce", "ring"}));
+  const Outcome told = end_of(0, first), quiet = end_of(1, second);
+  EXPECT_EQ(told.code, 3) << told.err;
+  EXPECT_EQ(quiet.code, 3) << quiet.err;
+  EXPECT_EQ(told.err,
+            "gradloom: rank 1 has another plan (another recipe, version or kind of processor) than rank 0\n");
+}
+
+// A folder that is another one for each rank, as on machines that share none.
+TEST_F(RankPlaces, RankZeroGathersWhatOthersCannotWriteIntoItsFolder) {
+  const Words how{"--optimizer", "adamw{lr=1e-3}", "--checkpoint-every", "1"};
+  const Words apart = with(how, {"--passes", "default,zero{stage=2}", "--checkpoint", "/proc/self/cwd/c"});
+  for (const char* own : {"0", "1"}) fs::create_directory(path(own));
+  const pid_t second = start_rank(1, training("bert-tiny", apart), {}, "cd " + path("1")),
+              first = start_rank(0, training("bert-tiny", apart), {}, "cd " + path("0"));
+  const Outcome quiet = end_of(1, second), told = end_of(0, first);
+  ASSERT_EQ(told.code, 0) << told.err;
+  ASSERT_EQ(quiet.code, 0) << quiet.err;
+  EXPECT_NE(told.err.find("note: rank 0 gathers and writes the states of all ranks: the folder "
+                          "/proc/self/cwd/c is not there for each of them\n"),
+            std::string::npos)
+      << told.err;
+  EXPECT_FALSE(fs::exists(path("1/c")));
+  const Outcome whole = run(training("bert-tiny", with(how, {"--ranks", "2", "--checkpoint", path("a")})));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_EQ(losses(told), losses(whole));
+  for (const std::string step : {"/step-00000002", "/step-00000003"})
+    for (const char* file : {"/model.safetensors", "/optimizer.safetensors"})
+      EXPECT_EQ(read_file(path("0/c") + step + file), read_file(path("a") + step + file)) << step << file;
+  const auto go_on = [&](const std::string& from) {
+    return run({"train", "--resume", from, "--ranks", "2", "--steps", "5", "--json"});
+  };
+  const Outcome rest = go_on(path("0/c"));
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(losses(rest).size(), 2u);
+  EXPECT_EQ(losses(rest), losses(go_on(path("a"))));
+}
+
+// Its shard cannot be written: the checkpoint is none, rank 0 says whose it was, and the steps go on. The limit is of a process, so that what
+// fails is a write in the midst of the file, as on a full disk.
+TEST_F(RankPlaces, ARankWhoseDiskIsFullLeavesNoCheckpoint) {
+  const Words words = training("bert-tiny", {"--optimizer", "adamw{lr=1e-3}", "--passes", "default,zero",
+                                             "--checkpoint", path("c"), "--checkpoint-every", "1"});
+  const pid_t second = start_rank(1, words, {}, "trap '' XFSZ; ulimit -f 16"), first = start_rank(0, words);
+  const Outcome quiet = end_of(1, second), told = end_of(0, first);
+  EXPECT_EQ(told.code, 5) << told.err;
+  EXPECT_EQ(quiet.code, 5) << quiet.err;
+  EXPECT_EQ(losses(told).size(), 3u) << "the steps go on";
+  EXPECT_NE(told.err.find("gradloom: rank 1: "), std::string::npos) << told.err;
+  EXPECT_NE(told.err.find("File too large"), std::string::npos) << told.err;
+  EXPECT_TRUE(fs::is_empty(path("c"))) << "nothing is left";
+  const pid_t roomy = start_rank(1, words), again = start_rank(0, words);
+  EXPECT_EQ(end_of(0, again).code, 0);
+  EXPECT_EQ(end_of(1, roomy).code, 0);
+  EXPECT_EQ(run({"train", "--resume", path("c"), "--ranks", "2", "--steps", "4", "--json"}).code, 0);
 }
 
 }  // namespace

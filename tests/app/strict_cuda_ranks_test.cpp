@@ -67,19 +67,39 @@ TEST_F(StrictCudaRanks, WithOneDeviceForBothTheHostExchangesAndSaysWhy) {
 
 // Each call of the library that fails ends both ranks, or leaves it to the host; nobody hangs.
 TEST_F(StrictCudaRanks, ALibraryThatFailsEndsAllRanksOrIsNotUsed) {
-  for (const char* call :
-       {"ncclGetUniqueId", "ncclCommInitRank", "ncclGroupStart", "ncclGroupEnd", "ncclAllReduce"}) {
+  enum class Then { the_host_exchanges, all_end, nothing };
+  struct Failing {
+    const char* call;
+    Then then;
+    const char* passes = "default";
+  };
+  for (const auto& [call, then, passes] :
+       {Failing{"ncclGetVersion", Then::the_host_exchanges},
+        Failing{"ncclGetUniqueId", Then::the_host_exchanges},
+        Failing{"ncclCommInitRank", Then::the_host_exchanges}, Failing{"ncclGroupStart", Then::all_end},
+        Failing{"ncclGroupEnd", Then::all_end}, Failing{"ncclAllReduce", Then::all_end},
+        Failing{"ncclReduce", Then::all_end, "default,zero{stage=2}"},
+        Failing{"ncclBroadcast", Then::all_end, "default,zero"},
+        Failing{"ncclCommGetAsyncError", Then::all_end}, Failing{"ncclCommAbort", Then::nothing}}) {
     SCOPED_TRACE(call);
     const EnvironmentVariable fails("GRADLOOM_FAKE_NCCL_FAIL", call);
-    const bool joins = std::string(call) == "ncclGetUniqueId" || std::string(call) == "ncclCommInitRank";
-    const Outcome o = train({"--rank-timeout", "20"});
-    EXPECT_EQ(o.code, joins ? 0 : 6) << o.err;
+    fs::remove(path("s.db"));
+    const Outcome o = train({"--rank-timeout", "20", "--passes", passes, "--session", path("s.db")});
+    EXPECT_EQ(o.code, then == Then::all_end ? 6 : 0) << o.err;
     EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << o.err;
-    if (!joins) {
+    if (then == Then::all_end) {
       EXPECT_NE(o.err.find("fake error"), std::string::npos) << o.err;
+      continue;
     }
-    const Outcome strict = train({"--rank-timeout", "20", "--strict-libraries", "on"});
-    EXPECT_EQ(strict.code, 6) << strict.err;
+    EXPECT_EQ(losses(o).size(), 3u);
+    const bool by_host = then == Then::the_host_exchanges;
+    const Outcome shown = run({"show", path("s.db"), "--group", "implementation"});
+    EXPECT_EQ(shown.out.find("nccl 2.99.1") == std::string::npos, by_host) << shown.out;
+    if (!by_host) continue;
+    const bool version = std::string(call) == "ncclGetVersion";
+    const std::string why =
+        version ? "nccl is too old or lacks functions" : call + std::string(": fake error");
+    EXPECT_NE(shown.out.find(why), std::string::npos) << shown.out;
   }
 }
 
@@ -90,6 +110,19 @@ TEST_F(StrictCudaRanks, CallsThatDoNotAgreeAreNamed) {
   const Outcome o = train({"--rank-timeout", "20"});
   EXPECT_EQ(o.code, 6) << o.err;
   EXPECT_NE(o.err.find("invalid usage"), std::string::npos) << o.err;
+}
+
+// The library's order is its own: where another one is asked for, the host exchanges, or nobody does.
+TEST_F(StrictCudaRanks, ATreeIsNotLeftToTheLibrary) {
+  const Outcome refused = train({"--reduce", "tree"});
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  EXPECT_NE(refused.err.find("--reduce tree: these devices exchange by nccl 2.99.1"), std::string::npos)
+      << refused.err;
+  const EnvironmentVariable off("GRADLOOM_NCCL", "0");
+  const Outcome through_host = train({"--reduce", "tree"}), in_order = train({});
+  ASSERT_EQ(through_host.code, 0) << through_host.err;
+  EXPECT_EQ(losses(through_host), losses(in_order)) << "a sum of two has one order";
 }
 
 }  // namespace
