@@ -148,7 +148,7 @@ class Tuner {
     tell(row.trial.changes);
     CompareOptions settings;
     settings.max_seconds = std::max(kLeastSeconds, std::min(seconds, seconds_left()));
-    settings.min_groups = 4;
+    settings.min_groups = kTrialGroups;
     settings.timed_steps = 0;
     const auto compared = compare_recipes(space_.job().recipe, row.candidate.recipe, "the job",
                                           row.trial.changes, settings, stop_);
@@ -160,7 +160,7 @@ class Tuner {
     }
     ++row.trial.round;
     const double samples = row.candidate.samples;
-    const Interval& ratio = compared->ratio;
+    const Interval ratio = trial_ratio(*compared);
     row.trial.ratio = {ratio.value * samples, ratio.low * samples, ratio.high * samples};
     row.trial.step_ns = compared->b_step_ns;
     job_step_ns_ = compared->a_step_ns;
@@ -367,6 +367,14 @@ class Tuner {
 };
 
 }  // namespace
+
+Interval trial_ratio(const Comparison& compared) {
+  Interval ratio = compared.ratio;
+  if (compared.groups >= kTrialGroups) return ratio;
+  ratio.low /= 1 + compared.noise;
+  ratio.high *= 1 + compared.noise;
+  return ratio;
+}
 
 std::string job_text(const Recipe& job) {
   Recipe plain = with_absolute_paths(job);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "app/tune_space.h"
+#include "sessions/compare.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -62,6 +63,11 @@ struct TuneProgress {
 // The job without what says nothing of its step: what it promises of its replay, how many steps there are. Of two
 // recipes with one text the measurements can be compared.
 std::string job_text(const Recipe& job);
+
+// The ratio of a trial with its interval. Fewer groups (ABBA) than kTrialGroups, where time was up before, spread by chance less
+// than the machine does: what a side shows against itself is added.
+constexpr std::int64_t kTrialGroups = 4;
+Interval trial_ratio(const Comparison& compared);
 
 // Errors: what makes the job impossible, and what the session refuses. A stop is none: what was found is told.
 Result<Tuned> tune(const Recipe& job, const TuneOptions& options, Store& store, std::stop_token stop,

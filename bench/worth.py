@@ -3,14 +3,14 @@
 
     ./dev bench worth [--batch 1] [--tokens 256] [--precision f32] [--seconds 900] [--threads 2] [-o worth.md]
 
-    | pass | left out: time | peak | alone: time | peak |
-    | fuse-optimizer | 1.082x [1.071, 1.094] | +0 | 1.091x [1.080, 1.101] | -475 MiB |
+    | pass | among the others | peak | alone against none | peak |
 
 `gradloom tune --worth` measures: the job with AdamW and all passes against itself without each of them, then the job without passes
 against each pass alone. The two sides of a measurement take steps in turns in one process, so a busy machine hits both and widens
-the interval. The ratio is the slower side's time over the faster's as the pass would have it (above 1: the pass makes the step faster),
-with its 95 % interval; the peak is the plan's, without the pass less with it. A pass whose interval holds 1 and which saves no memory is
-told as such, and so are passes with which the step does the same work as without them.
+the interval. The ratio is the time without the pass over the time with it (above 1: the pass makes the step faster), with its 95 %
+interval, to which the machine's own noise is added where time was up after less than four groups of blocks; the peak is the plan's, with
+the pass less without it. A pass whose interval holds 1 and which changes no peak is told as such, and so are passes with which the step
+does the same work as without them.
 
 With --tokens 1024 the model is the one of bench/twins, and PyTorch is not needed; for other lengths it exports one. --folder FOLDER keeps
 the model and the measurements: another call goes on from them.

@@ -35,6 +35,20 @@ class Tune : public Commands {
   }
 };
 
+TEST(TrialRatio, FewGroupsAreNoSurerThanTheMachine) {
+  Comparison compared;
+  compared.ratio = {1.2, 1.2, 1.2};
+  compared.noise = 0.25;
+  compared.groups = 1;
+  const Interval few = trial_ratio(compared);
+  EXPECT_EQ(few.value, 1.2);
+  EXPECT_DOUBLE_EQ(few.low, 0.96);
+  EXPECT_DOUBLE_EQ(few.high, 1.5);
+  compared.groups = kTrialGroups;
+  EXPECT_EQ(trial_ratio(compared).low, 1.2);
+  EXPECT_EQ(trial_ratio(compared).high, 1.2);
+}
+
 TEST_F(Tune, EveryTrialIsKeptAndTheBestIsBeyondDoubt) {
   std::vector<Trial> told;
   const Tuned tuned = search(job(), 4, &told);
