@@ -231,6 +231,7 @@ TEST(PackedRows, StepsHoldTheTokens) {
       before = size;
     }
     EXPECT_EQ(before, rows);
+    EXPECT_EQ(rows_of_step(row_step(INT64_MAX, rows), rows), rows);
   }
 }
 

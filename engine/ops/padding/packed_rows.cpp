@@ -132,7 +132,7 @@ std::int64_t rows_of_step(std::int64_t step, std::int64_t rows) {
 
 std::int64_t row_step(std::int64_t count, std::int64_t rows) {
   const std::int64_t size = (rows + kRowSteps - 1) / kRowSteps;
-  return std::clamp<std::int64_t>((count + size - 1) / size - 1, 0, (rows + size - 1) / size - 1);
+  return std::max<std::int64_t>((std::min(count, rows) + size - 1) / size - 1, 0);
 }
 
 bool counts_rows(const Node& node) {

@@ -21,7 +21,7 @@ namespace gradloom {
 
 constexpr std::int64_t kRowSteps = 16;  // numbers of rows that kernels are prepared for
 
-// For `count` of `rows` rows: which of the prepared numbers, from 0, and that number.
+// For `count` of `rows` rows, more than all standing for all: which of the prepared numbers, from 0, and that number.
 std::int64_t row_step(std::int64_t count, std::int64_t rows);
 std::int64_t rows_of_step(std::int64_t step, std::int64_t rows);
 

@@ -79,6 +79,11 @@ TEST(RowCounts, WhatFollowsFromMoreThanInputsIsNotCounted) {
   RowCounts counts;
   ASSERT_TRUE(counts.prepare(rows.graph, rows.plan).ok());
   EXPECT_FALSE(counts.any());
+  QueuedDevice device;
+  const auto executor = Executor::create(rows.graph, rows.plan, device);
+  ASSERT_TRUE(executor.ok()) << executor.error().message;
+  ASSERT_TRUE((*executor)->run_forward().ok());
+  EXPECT_EQ(device.rows, std::vector<std::int64_t>{RowCounts::kAll}) << "all are computed";
 }
 
 TEST(RowCounts, PlansWithoutPaddingHaveNone) {
