@@ -267,7 +267,9 @@ RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
   }
   scaling.measured = static_cast<bool>(prepared.options.kernel_ns);
   std::vector<std::int64_t> worlds;
-  for (std::int64_t n = sharing; n <= 1024; n *= 2) worlds.push_back(n);
+  // A plan of one group that shares parameters has no exchanges of gradients, from which more groups would be predicted.
+  if (prepared.recipe.ranks > sharing)
+    for (std::int64_t n = sharing; n <= 1024; n *= 2) worlds.push_back(n);
   worlds.push_back(prepared.recipe.ranks);
   std::sort(worlds.begin(), worlds.end());
   worlds.erase(std::unique(worlds.begin(), worlds.end()), worlds.end());

@@ -379,6 +379,9 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, compiled.reports, options.target, options.watch,
                  stop));
   TRY(check_shared_parameters(graph, options.train, pipeline));
+  if (const std::string note = note_of_whole(graph, options.train, pipeline);
+      !note.empty() && !options.gradients_only)
+    compiled.notes.push_back(note);
   TRY(keep_parts(graph, own_part(tensor_ranks(graph))));
   TRY(check_stop(stop));
 

@@ -256,6 +256,12 @@ Pipeline pipeline_as_split(const Pipeline& pipeline, const std::vector<PassRepor
   return same;
 }
 
+std::string note_of_whole(const Graph& graph, const TrainSpec& spec, const Pipeline& pipeline) {
+  if (spec.ranks == 1 || config_of(pipeline, kName) == nullptr || tensor_ranks(graph) > 1) return "";
+  return std::string(kName) + " splits nothing of this model: each of " + plural_text(spec.ranks, "rank") +
+         " has all parameters and batches of its own";
+}
+
 Status check_shared_parameters(const Graph& graph, const TrainSpec& spec, const Pipeline& pipeline) {
   if (tensor_ranks(graph) == 1) return {};
   const auto refuse = [](const std::string& why) {

@@ -45,8 +45,8 @@ void draw_cluster(Ui& ui) {
 
 void draw_summary(const ScalingView& view) {
   const RankScaling& s = *view.scaling;
-  figure("scaling.sent", fmt::format("A rank of {} sends a step", view.ranks),
-         bytes_text(s.sent_bytes), palette().text, true);
+  figure("scaling.sent", fmt::format("A rank of {} sends a step", view.ranks), bytes_text(s.sent_bytes),
+         palette().text, true);
   figure("scaling.exchanges", "Exchanges", std::to_string(s.exchanges), palette().text, false);
   std::int64_t good = 1;
   for (const ScalingRow& row : s.rows)

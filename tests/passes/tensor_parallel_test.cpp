@@ -135,6 +135,7 @@ std::string why_whole(const Graph& graph, const std::string& passes = "tensor-pa
   if (!made.ok()) return "";
   EXPECT_EQ(report_of(*made).matched, 0);
   EXPECT_EQ(tensor_ranks(made->train.graph), 1);
+  EXPECT_EQ(made->notes.size(), 1u) << "that ranks have batches of their own then";
   return why_nots(report_of(*made));
 }
 
