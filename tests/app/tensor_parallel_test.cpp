@@ -163,6 +163,28 @@ TEST_F(TensorParallel, EvaluatesAsOneRank) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(two[i], one[i], 1e-10 * std::abs(one[i]));
 }
 
+TEST_F(TensorParallel, KeepsTheLastFiniteParametersWhole) {
+  const Words wild{"--optimizer", "sgd{lr=1e18}", "--precision", "f32", "--steps", "30"};
+  const Outcome one = run(training("gpt-char", with(wild, {"--ranks", "1", "--save-params", path("a.npz")}))),
+                two = run(training("gpt-char",
+                                   with(wild, with(shared("2", "2"), {"--save-params", path("b.npz")}))));
+  EXPECT_EQ(one.code, 7) << one.err;
+  EXPECT_EQ(two.code, 7) << two.err;
+  const auto a = parameters("a.npz"), b = parameters("b.npz");
+  ASSERT_GT(a.size(), 0u);
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, x] : a) EXPECT_EQ(x.type(), b.at(name).type()) << name;
+}
+
+TEST_F(TensorParallel, SaysThatPartsOfADeadRankAreGone) {
+  std::set<pid_t> ranks;
+  const Outcome o =
+      signalled(SIGKILL, ranks, {"--passes", "default,tensor-parallel", "--save-params", path("k.npz")});
+  EXPECT_EQ(o.code, 6) << o.err;
+  EXPECT_NE(o.err.find("not all ranks are there any more"), std::string::npos) << o.err;
+  EXPECT_FALSE(fs::exists(path("k.npz")));
+}
+
 TEST_F(TensorParallel, GoesOverTcpToo) {
   const EnvironmentVariable tcp("GRADLOOM_TRANSPORT", "tcp");
   expect_equal(training("mlp", {"--optimizer", "adamw{lr=1e-3}"}), 4, 2, 1e-10);
