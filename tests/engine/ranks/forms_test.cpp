@@ -8,6 +8,7 @@
 #include <latch>
 #include <random>
 
+#include "engine/base/bf16.h"
 #include "engine/ranks/world.h"
 #include "tests/engine/ranks/tcp_worlds.h"
 #include "tests/engine/ranks/thread_transport.h"
@@ -55,7 +56,14 @@ Tensor own_numbers(DType type, std::int64_t count, int rank, std::size_t tensor)
   return Tensor::from_f64(type, {count}, values);
 }
 
-double rounded_to(DType type, double x) { return Tensor::from_f64(type, {1}, std::vector<double>{x}).at(0); }
+double rounded_to(DType type, double x) {
+  switch (type) {
+    case DType::f64: return x;
+    case DType::f16: return static_cast<double>(static_cast<_Float16>(static_cast<float>(x)));
+    case DType::bf16: return bf16_to_f32(f32_to_bf16(static_cast<float>(x)));
+    default: return static_cast<float>(x);
+  }
+}
 DType wide(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
 
 // One element's mean, of each rank's x, as the form says. `part`: in which part of all elements it is.
@@ -157,11 +165,10 @@ void ReduceForms::expect_means(DType type, int ranks, const std::vector<std::int
 }
 
 TEST_P(ReduceForms, MeansHaveTheBitsThatTheFormSays) {
-  const std::vector<std::vector<std::int64_t>> all{{1}, {0, 3, 0}, {70000}, {5, 4096, 1, 9001}, {2048, 2048}};
+  const std::vector<std::vector<std::int64_t>> all{{1}, {0, 3, 0}, {5, 4096, 1, 9001}, {2048, 2048}};
   for (const DType type : {DType::f32, DType::f64, DType::f16, DType::bf16})
     for (const int ranks : {2, 3, 4, 5, 7, 8})
       for (const auto& counts : all) {
-        if (ranks > 5 && counts.size() == 3) continue;
         expect_means(type, ranks, counts, ranks % 2 == 0);
         if (HasFatalFailure()) return;
       }
@@ -225,7 +232,7 @@ void ReduceForms::expect_reduced(DType type, int ranks, const std::vector<std::i
 TEST_P(ReduceForms, GradientsAtTheirOwnersHaveTheSameBits) {
   for (const DType type : {DType::f32, DType::f64, DType::f16, DType::bf16})
     for (const int ranks : {2, 3, 4, 5}) {
-      expect_reduced(type, ranks, {5, 40960, 1, 9001}, {1, 0, 0, ranks - 1});
+      expect_reduced(type, ranks, {5, 9000, 1, 2001}, {1, 0, 0, ranks - 1});
       if (HasFatalFailure()) return;
     }
 }
@@ -243,22 +250,26 @@ TEST_P(ReduceForms, SendTheirShareOfTheBytes) {
 }
 
 TEST_P(ReduceForms, TheSilentRankIsNamedAndNotOneThatWaitsForIt) {
-  for (const int silent : {0, 2, 4}) {
-    std::latch over(4);
-    on_ranks(5, [&](World& world) {
-      world.set_limit(std::chrono::milliseconds(600));
-      if (world.rank() == silent) return over.wait();
-      std::vector<float> x(100000), workspace(100000);
-      const World::Piece piece{x.data(), x.data(), 100000};
-      const Status waited = world.mean(DType::f32, {&piece, 1}, workspace.data());
-      EXPECT_FALSE(waited.ok());
-      const Status end = world.leave(waited);
-      EXPECT_NE(end.error().message.find("rank " + std::to_string(silent) + " said nothing for"),
-                std::string::npos)
-          << end.error().message;
-      over.arrive_and_wait();
-    });
-  }
+  if (form() == ReduceForm::order) GTEST_SKIP() << "all wait for all at once (Worlds.ASilentRankIsNamed)";
+  constexpr int kSilent = 2;
+  std::latch given_up(4);
+  on_ranks(5, [&](World& world) {
+    world.set_limit(std::chrono::seconds(3));
+    if (world.rank() == kSilent) {
+      given_up.wait();
+      (void)world.leave({});
+      return;
+    }
+    std::vector<float> x(100000), workspace(100000);
+    const World::Piece piece{x.data(), x.data(), 100000};
+    const Status waited = world.mean(DType::f32, {&piece, 1}, workspace.data());
+    given_up.count_down();
+    const Status end = world.leave(waited);
+    for (const Status& told : {waited, end}) {
+      ASSERT_FALSE(told.ok());
+      EXPECT_EQ(told.error().message.rfind("rank 2 said nothing for 3", 0), 0u) << told.error().message;
+    }
+  });
 }
 
 TEST_P(ReduceForms, ARankThatFailsIsHeardByAll) {
