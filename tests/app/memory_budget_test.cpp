@@ -13,14 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Steps {
+struct ThreeSteps {
   std::vector<double> losses;
   std::map<std::string, Tensor> parameters;
   std::int64_t peak_bytes = 0;
 };
 
-Result<Steps> run_steps(const Recipe& recipe) {
-  Steps steps;
+Result<ThreeSteps> run_three_steps(const Recipe& recipe) {
+  ThreeSteps steps;
   const std::shared_ptr<const Prepared> prepared(TRY(prepare(recipe)));
   steps.peak_bytes = prepared->compiled.plan.peak_bytes();
   TRY(check_plan(prepared->compiled.train.graph, prepared->compiled.plan));
@@ -43,13 +43,13 @@ bool stays_equal(Recipe recipe) {
     return false;
   }
   if (curve->size() < 2) return false;
-  const auto whole = run_steps(recipe);
+  const auto whole = run_three_steps(recipe);
   if (!whole) return false;
   bool tried = false;
   for (const std::size_t i : {curve->size() / 2, curve->size() - 1}) {
     // The planner may need a little more than its lower bound.
     recipe.memory_budget = std::to_string((*curve)[i].peak_bytes + (*curve)[i].peak_bytes / 20);
-    const auto fitted = run_steps(recipe);
+    const auto fitted = run_three_steps(recipe);
     if (!fitted) {
       EXPECT_EQ(fitted.error().code, Errc::device) << recipe.model << ": " << fitted.error().message;
       continue;
@@ -73,10 +73,10 @@ TEST(MemoryBudget, EveryModuleComputesTheSameWithAllOfItNamed) {
     recipe.model = entry.path() / "model.onnx";
     recipe.threads = 2;
     set_pipeline(recipe, default_pipeline());
-    const auto whole = run_steps(recipe);
+    const auto whole = run_three_steps(recipe);
     if (!whole) continue;  // it does not train
     recipe.recompute = {"*"};
-    const auto again = run_steps(recipe);
+    const auto again = run_three_steps(recipe);
     if (!again) {
       ADD_FAILURE() << recipe.model << ": " << again.error().message;
       continue;
