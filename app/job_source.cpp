@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-bool is_file(const std::string& path) {
+bool is_regular(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored);
 }
@@ -19,7 +19,7 @@ bool is_file(const std::string& path) {
 
 bool names_run(const std::string& name) {
   const CostsRun named = costs_run(name);
-  return !is_file(name) && !named.run.empty() && is_file(named.session);
+  return !is_regular(name) && !named.run.empty() && is_regular(named.session);
 }
 
 Result<JobSource> job_of_run(const RunRecord& run, const std::string& session) {

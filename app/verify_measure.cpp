@@ -124,7 +124,8 @@ double distance(const Tensor& got, const Tensor& reference) {
 }
 
 double gradient_error(const std::vector<Measured>& got, const std::vector<Measured>& reference) {
-  // What is so much smaller than the others is zero but for the rounding of f64, as the gradient of what is added to all keys of an attention.
+  // What is so much smaller than the others is zero but for the rounding of f64, as the gradient of what is added to all keys of an
+  // attention: what it is in place of that counts beside the largest.
   constexpr double kZero = 1e-9;
   double size_of_largest = 0, error = 0;
   for (const Measured& r : reference)
@@ -133,8 +134,9 @@ double gradient_error(const std::vector<Measured>& got, const std::vector<Measur
   for (const Measured& r : reference)
     for (const Measured& g : got)
       if (r.kind == MeasuredKind::gradient && g.kind == r.kind && g.name == r.name)
-        if (const double size = root_mean_square(r.tensor); size > kZero * size_of_largest)
-          error = std::max(error, distance(g.tensor, r.tensor) / size);
+        if (const double size = root_mean_square(r.tensor); size_of_largest > 0)
+          error = std::max(error, distance(g.tensor, r.tensor) /
+                                      (size > kZero * size_of_largest ? size : size_of_largest));
   return error;
 }
 

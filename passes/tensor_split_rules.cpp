@@ -181,7 +181,8 @@ void spread_transpose(Rule& rule) {
 std::optional<TensorSplit> split_as(const Shape& from, const TensorSplit& s, const Shape& to,
                                     std::int64_t ranks) {
   const std::int64_t before = product_of(from, 0, static_cast<std::size_t>(s.axis)) * s.groups;
-  std::int64_t leading = 1;  // elements of the axes before
+  if (before == 0) return std::nullopt;  // nothing is there
+  std::int64_t leading = 1;              // elements of the axes before
   for (std::size_t axis = 0; axis < to.size(); leading *= to[axis++]) {
     if (leading * to[axis] <= before) continue;
     if (before % leading != 0) return std::nullopt;
@@ -210,6 +211,7 @@ void spread_split_op(Rule& rule) {
   const ValueId in = node.inputs[0];
   const std::int64_t given = node.attrs.integer("axis", 0), axis = given < 0 ? given + rule.rank(in) : given;
   const auto pieces = static_cast<std::int64_t>(node.outputs.size());
+  if (std::count(node.outputs.begin(), node.outputs.end(), kNone) > 0) return rule.fail(kUnknown);
   std::optional<TensorSplit> wanted;  // of the input
   if (rule.split(in) != nullptr) wanted = *rule.split(in);
   for (const ValueId out : node.outputs) {
@@ -245,6 +247,7 @@ void spread_slice(Rule& rule) {
     const std::int64_t dim = rule.shape(in)[axis];
     TensorSplit other = *s;
     if (range.count != dim || range.step != 1) {
+      if (range.count == 0) return rule.fail(kMixed);
       const std::int64_t unit = (forward ? dim : range.count) / s->groups;
       if (range.step != 1 || range.start % unit != 0 || range.count % unit != 0 || dim % unit != 0)
         return rule.fail(kMixed);

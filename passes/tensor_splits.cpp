@@ -44,6 +44,7 @@ std::string TensorRegion::set(ValueId id, TensorSplit split) {
     return *known == split ? "" : called + " would be split in two ways";
   if (whole_.count(id) != 0) return called + " would be split and is needed whole";
   const std::int64_t dim = value.type.shape[static_cast<std::size_t>(split.axis)];
+  if (dim == 0) return called + " is empty";
   if (dim % (split.groups * ranks_) != 0)
     return "dim " + std::to_string(split.axis) + " of " + called + ", " + std::to_string(dim / split.groups) +
            ", is no multiple of " + std::to_string(ranks_);

@@ -1,5 +1,6 @@
 // gradloom compare: two configurations run interleaved in one process, or two recorded runs of a session.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <optional>
 
 #include "app/commands/commands.h"
@@ -22,19 +23,23 @@ struct CompareArguments {
   std::int64_t min_groups = 12;
 };
 
-bool is_file(const std::string& text, const char* suffix) {
-  const std::size_t n = std::string(suffix).size();
-  return text.size() > n && text.compare(text.size() - n, n, suffix) == 0;
+bool is_recipe_file(const std::string& side) { return side.ends_with(".json"); }
+
+// Two runs of --session; else each side says itself where it is.
+bool are_stored_runs(const std::vector<std::string>& sides) {
+  return sides.size() == 2 && std::none_of(sides.begin(), sides.end(), [](const std::string& side) {
+           return is_recipe_file(side) || names_run(side);
+         });
 }
 
 // The two sides as recipes: recipe files, runs of the session, or one configuration with two sets of changes.
 Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const CompareArguments& options,
                                                Store* store) {
-  if (options.sides.size() == 2 && !is_file(options.sides[0], ".onnx")) {
+  if (options.sides.size() == 2 && !options.sides[0].ends_with(".onnx")) {
     std::vector<Recipe> recipes;
     for (const std::string& side : options.sides) {
       JobSource source;
-      if (is_file(side, ".json") || names_run(side))
+      if (is_recipe_file(side) || names_run(side))
         source = TRY(read_job_source(side));
       else if (store == nullptr)
         return Error{Errc::usage,
@@ -106,8 +111,7 @@ CommandRun declare_compare(CLI::App& app) {
     std::unique_ptr<Store> store;
     if (!o.session.empty()) store = TRY(Store::open(o.session, StoreMode::write));
     std::int64_t run_a = 0, run_b = 0;
-    const bool runs =
-        store != nullptr && o.sides.size() == 2 && !is_file(o.sides[0], ".json") && !names_run(o.sides[0]);
+    const bool runs = store != nullptr && are_stored_runs(o.sides);
     if (runs) {
       run_a = TRY(store->find_run(o.sides[0]));
       run_b = TRY(store->find_run(o.sides[1]));

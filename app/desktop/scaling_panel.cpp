@@ -81,6 +81,8 @@ std::vector<Line> lines_of(const RankScaling& s, int curve) {
     return {line("Step", palette().accent, [](const ScalingRow& r) { return r.step_ns; }),
             line("Exchanges", palette().text_dim, [](const ScalingRow& r) { return r.exchange_ns; }),
             line("Not hidden", palette().bad, [](const ScalingRow& r) { return r.exposed_ns; })};
+  if (s.sharing > 1)
+    return {line("Peak", palette().accent, [](const ScalingRow& r) { return r.peaks.whole_bytes; })};
   return {line("Without zero", palette().accent, [](const ScalingRow& r) { return r.peaks.whole_bytes; }),
           line("zero", category_color(1), [](const ScalingRow& r) { return r.peaks.zero_bytes; }),
           line("zero{stage=2}", category_color(2), [](const ScalingRow& r) { return r.peaks.zero2_bytes; })};
@@ -146,14 +148,17 @@ void draw_rows(Ui& ui, const ScalingView& view) {
     if (c == 3) time_cell(row.exposed_ns);
     if (c == 4)
       cell_bar(std::min(1.0, row.efficiency), efficiency_color(row.efficiency), percent_text(row.efficiency));
-    if (c >= 5) number_cell(bytes_text(static_cast<double>(peaks[c - 5])));
+    if (c > 5 && view.scaling->sharing > 1)
+      number_cell("\u2013");  // refused together
+    else if (c >= 5)
+      number_cell(bytes_text(static_cast<double>(peaks[c - 5])));
   };
   draw_table("scaling.rows",
              {{"Ranks", 70, true},
               {"Step", 100, true},
               {"Exchanges", 100, true},
               {"Not hidden", 100, true, false, "what kernels wait for exchanges"},
-              {"Efficiency", 0, false, false, "samples per second against as many single ranks"},
+              {"Efficiency", 0, false, false, "samples per second against the first row's, as often"},
               {"Peak of a rank", 110, true, false, "memory of the rank that has most"},
               {"with zero", 100, true, false, "optimizer states shared out", 1},
               {"stage 2", 100, true, false, "and gradients", 1}},

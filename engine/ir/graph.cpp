@@ -294,10 +294,6 @@ Followers overwriters(const Graph& graph, const Readers& readers) {
   return followers;
 }
 
-}  // namespace
-
-namespace {
-
 // Values that are written over, and by whom.
 class Overwritten {
  public:

@@ -365,8 +365,8 @@ Status World::wait(Turn turn) {
         if (!request.done && ends_[static_cast<std::size_t>(request.peer)].heard)
           (void)give_up(error_of(request.peer));
     if (quiet_ns > kStragglerNs && turn.steps > 1)  // those that it waits for may wait for one that has ended
-      for (int peer = 0; peer < size_; ++peer)
-        if (peer != rank_ && ends_[static_cast<std::size_t>(peer)].heard &&
+      for (int peer = 0; peer < world_size_; ++peer)
+        if (peer != world_rank_ && ends_[static_cast<std::size_t>(peer)].heard &&
             ends_[static_cast<std::size_t>(peer)].code != 0)
           (void)give_up(error_of(peer));
     if (quiet_ns > limit_ns)

@@ -72,6 +72,12 @@ TEST_F(TensorParallel, GroupsTrainAsRanksWithTheirBatches) {
   expect_equal(training("gpt-char", adamw), 4, 2, 1e-10, 2);
 }
 
+// Ranks with the same parts add their means in any form; what a group adds up has the order of its ranks.
+TEST_F(TensorParallel, TrainsWithEveryFormOfReduction) {
+  for (const char* form : {"tree", "ring"})
+    expect_equal(training("gpt-char", {"--optimizer", "sgd{lr=0.05}", "--reduce", form}), 4, 2, 1e-10);
+}
+
 TEST_F(TensorParallel, TrainsInEveryPrecision) {
   const Words sgd{"--optimizer", "sgd{lr=0.05}"};
   expect_equal(training("mlp", with(sgd, {"--precision", "f32", "--accumulate", "2"})), 2, 2, 1e-5, 2);

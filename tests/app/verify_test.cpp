@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -200,7 +201,7 @@ TEST_F(Commands, VerifyPrintsEveryTensorAsJson) {
 }
 
 // The gradient of a bias that is added to all keys of an attention is zero: what rounding makes of it is no error.
-TEST(GradientError, LeavesOutWhatIsZeroButForRounding) {
+TEST(GradientError, IsThatOfTheLargestWhereItIsZeroButForRounding) {
   const auto gradient = [](const std::string& name, double value) {
     Tensor tensor(DType::f64, {2});
     for (double& x : std::span(tensor.mutable_as<double>(), 2)) x = value;

@@ -161,6 +161,21 @@ TEST(TensorParallel, WhatMixesColumnsLeavesLayersWhole) {
   EXPECT_NE(why_whole(pair(sum)).find("not known to compute parts by themselves (CumSum"), std::string::npos);
 }
 
+TEST(TensorParallel, WhatIsEmptyOrLeftOutLeavesLayersWhole) {
+  const auto nothing = [](GraphBuilder& b, ValueId x) {
+    const ValueId none = b.op("Slice", {x, b.i64s({0}), b.i64s({0}), b.i64s({1})});
+    return b.op("Concat", {none, x}, {{"axis", std::int64_t{1}}});
+  };
+  EXPECT_NE(why_whole(pair(nothing)), "");
+  const auto half = [](GraphBuilder& b, ValueId x) {
+    const auto pieces = b.add(op_by_name("Split"), {x, b.i64s({kWide / 2, kWide / 2})},
+                              {{"axis", std::int64_t{1}}}, 2, {"half", ""});
+    EXPECT_TRUE(pieces.ok());
+    return b.op("Concat", {(*pieces)[0], (*pieces)[0]}, {{"axis", std::int64_t{1}}});
+  };
+  EXPECT_NE(why_whole(pair(half)), "");
+}
+
 TEST(TensorParallel, NumbersThatDoNotDivideLeaveLayersWhole) {
   EXPECT_NE(why_whole(pair(relu), "tensor-parallel{size=3}", 3).find("is no multiple of 3"),
             std::string::npos);

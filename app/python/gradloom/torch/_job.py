@@ -1,7 +1,8 @@
 """A whole training step as a file: the module with its loss, and a torch optimizer in a recipe's words."""
 
 import os
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from collections import Counter
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 from torch.nn import functional
@@ -133,16 +134,25 @@ def globs(names: Sequence[str], others: Iterable[str]) -> List[str]:
     would say it."""
     if any(set("*?") & set(name) for name in names):
         return list(names)
-    apart = set(others)
+    own = Counter(module for name in names for module in _modules(name))
+    shared = {module for name in set(others) for module in _modules(name)}
     found: List[str] = []
+    covered: Set[str] = set()
     for name in names:
-        if any(glob.endswith(".*") and name.startswith(glob[:-1]) for glob in found):
+        modules = _modules(name)
+        if covered.intersection(modules):
             continue
-        parts = name.split(".")
-        modules = [".".join(parts[:depth]) + "." for depth in range(1, len(parts))]
-        whole = (m for m in modules if sum(n.startswith(m) for n in names) > 1 and not any(n.startswith(m) for n in apart))
-        found.append(next((m + "*" for m in whole), name))
+        whole = next((m for m in modules if own[m] > 1 and m not in shared), None)
+        if whole is not None:
+            covered.add(whole)
+        found.append(name if whole is None else whole + "*")
     return found
+
+
+def _modules(name: str) -> List[str]:
+    """The modules that a name lies in, the outermost first: "a.", "a.b." of "a.b.weight"."""
+    parts = name.split(".")
+    return [".".join(parts[:depth]) + "." for depth in range(1, len(parts))]
 
 
 def make_job(source: Source, batch: Any, optimizer: Any) -> Job:
