@@ -23,6 +23,15 @@ bool forbidden(const std::string& id, const Item& item) {
          item.label == "Save recipe";
 }
 
+// Where the mouse is lies what is forbidden, as "Quit" in an open menu.
+bool forbidden_at(ImVec2 at) {
+  for (const auto& [id, item] : items().all())
+    if (at.x >= item.min.x && at.y >= item.min.y && at.x <= item.max.x && at.y <= item.max.y &&
+        forbidden(std::string(id), item))
+      return true;
+  return false;
+}
+
 // What starts a process is done more rarely: it takes the time of many other actions.
 bool heavy(const std::string& id) {
   for (const char* part :
@@ -177,7 +186,7 @@ ScriptCommand RandomUser::of_window() {
 ScriptCommand RandomUser::next() {
   const Item* const stop = items().find("run.stop");
   if (stop != nullptr && one_in(8)) return command_of(ScriptVerb::kClick, {"run.stop"});
-  if (std::exchange(click_next_, false))
+  if (std::exchange(click_next_, false) && !forbidden_at(ImGui::GetIO().MousePos))
     return command_of(one_in(4) ? ScriptVerb::kDoubleClick : ScriptVerb::kClick, {"mouse"});
   const std::uint64_t roll = below(100);
   const ImVec2 display = ImGui::GetIO().DisplaySize;
