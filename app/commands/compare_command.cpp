@@ -110,12 +110,9 @@ CommandRun declare_compare(CLI::App& app) {
     if (o.sides.size() == 1) o.recipe.set_model(o.sides[0]);
     std::unique_ptr<Store> store;
     if (!o.session.empty()) store = TRY(Store::open(o.session, StoreMode::write));
-    std::int64_t run_a = 0, run_b = 0;
     const bool runs = store != nullptr && are_stored_runs(o.sides);
-    if (runs) {
-      run_a = TRY(store->find_run(o.sides[0]));
-      run_b = TRY(store->find_run(o.sides[1]));
-    }
+    const std::int64_t run_a = runs ? TRY(store->find_run(o.sides[0])) : 0;
+    const std::int64_t run_b = runs ? TRY(store->find_run(o.sides[1])) : 0;
     if (o.stored) {
       if (!runs) return Error{Errc::usage, "--stored needs --session FILE and two runs"};
       const RunRecord a = TRY(store->load_run(run_a)), b = TRY(store->load_run(run_b));
