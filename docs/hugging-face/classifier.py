@@ -77,7 +77,7 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(2)
-    width, length, words, count = (16, 12, 50, 2) if options.tiny else (256, 128, 8192, 40)
+    width, length, words, count = (32, 128, 50, 2) if options.tiny else (256, 128, 8192, 40)
     config = BertConfig(
         hidden_size=width, intermediate_size=4 * width, num_hidden_layers=4, num_attention_heads=4, vocab_size=words,
         max_position_embeddings=length, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,

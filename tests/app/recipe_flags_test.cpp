@@ -93,6 +93,7 @@ TEST(RecipeFlags, EverySettingGoesThroughTheCommandLine) {
   recipe.clip_norm = 0.1;
   recipe.accumulate = 4;
   recipe.ranks = 3;
+  recipe.reduce = "ring";
   recipe.memory_budget = "2GiB";
   recipe.recompute = {"Softmax", "/blocks.?/*"};
   recipe.offload = {"auto", "/blocks.0/*"};

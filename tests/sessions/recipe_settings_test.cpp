@@ -65,6 +65,7 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
                                                      {"clip_norm", "0.5"},
                                                      {"accumulate", "2"},
                                                      {"ranks", "2"},
+                                                     {"reduce", "ring"},
                                                      {"precision", "bf16{full=Softmax}"},
                                                      {"loss_scale", "dynamic{initial=8}"},
                                                      {"data", "npz:f"},

@@ -46,6 +46,7 @@ Recipe full_recipe() {
   recipe.clip_norm = 0.1;
   recipe.accumulate = 4;
   recipe.ranks = 2;
+  recipe.reduce = "tree";
   recipe.data = "tokens:README.md";
   recipe.seed = 18446744073709551615u;
   recipe.steps = 200;
