@@ -188,6 +188,7 @@ void Window::answer_asks() {
   if (!asks.note_node.empty()) ui_.note_on_node(asks.note_node);
   if (asks.show_node_panel) ui_.panes.show("Node");
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
+  if (asks.no_path) app_.notice(NoticeKind::info, "Neither of the two nodes leads to the other");
   if (asks.verify) app_.start_verify();
   if (asks.pipeline) app_.set_passes(*asks.pipeline);
   if (asks.rules == Actions::RulesAsk::choose)

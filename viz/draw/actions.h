@@ -24,6 +24,7 @@ struct Actions {
   RulesAsk rules = RulesAsk::none;  // the file of the user's rules
   bool verify = false;              // prove the passes that stand
   std::string copied;               // was put on the clipboard: worth a toast
+  bool no_path = false;             // between two nodes of the graph, as was asked
   std::string show_operator;        // open the page of this operator
   bool show_node_panel = false;
 };

@@ -15,6 +15,7 @@
 #include "viz/draw/keys.h"
 #include "viz/draw/widgets.h"
 #include "viz/model/axis.h"
+#include "viz/model/graph_paths.h"
 
 namespace gradloom {
 namespace {
@@ -143,6 +144,14 @@ void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
     const int32_t partner = b.partner >= 0 ? b.partner : b.related.empty() ? -1 : b.related.front();
     if (partner >= 0 && selectable_row("graph.menu.partner", "Go to partner", false))
       graph_go_to(state, state.model->boxes[partner].name);
+    if (selectable_row("graph.menu.neighbours", "Select with its neighbours", false)) {
+      graph_select(state, {box});
+      graph_select_neighbours(state);
+    }
+    const int32_t from = state.selected();
+    if (from >= 0 && from != box &&
+        selectable_row("graph.menu.path", "Select the path to the selected node", false))
+      actions.no_path = !graph_select(state, graph_path(*state.model, from, box));
     if (selectable_row("graph.menu.kernel", "Show in kernel table", false)) actions.go_to_kernel = b.name;
     if (selectable_row("graph.menu.filter", "Filter kernels by " + b.op, false))
       actions.filter_kernels = "op:" + b.op;

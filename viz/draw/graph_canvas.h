@@ -116,6 +116,9 @@ void graph_start_again(GraphCanvasState& state);
 bool graph_go_to(GraphCanvasState& state, const std::string& node);
 // The same with several nodes, which fill the view. The scopes of very many stay closed; false: none exists.
 bool graph_go_to(GraphCanvasState& state, const std::vector<std::string>& nodes);
+// The same by the model's boxes.
+bool graph_select(GraphCanvasState& state, const std::vector<int32_t>& boxes);
+void graph_select_neighbours(GraphCanvasState& state);  // beside what is selected
 void graph_set_all_expanded(GraphCanvasState& state, bool expanded);
 void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree);
 void graph_set_query(GraphCanvasState& state, const std::string& text);

@@ -10,6 +10,7 @@
 #include "viz/draw/keys.h"
 #include "viz/draw/table.h"
 #include "viz/draw/widgets.h"
+#include "viz/model/graph_paths.h"
 
 namespace gradloom {
 namespace {
@@ -332,6 +333,20 @@ bool graph_go_to(GraphCanvasState& state, const std::vector<std::string>& nodes)
   return true;
 }
 
+bool graph_select(GraphCanvasState& state, const std::vector<int32_t>& boxes) {
+  std::vector<std::string> names;
+  for (const int32_t box : boxes) names.push_back(state.model->boxes[box].name);
+  return graph_go_to(state, names);
+}
+
+void graph_select_neighbours(GraphCanvasState& state) {
+  if (!state.model || state.selection.empty()) return;
+  std::vector<int32_t> boxes = graph_neighbours(*state.model, state.selection);
+  boxes.insert(boxes.end(), state.selection.begin(),
+               state.selection.end());  // the one that was shown stays shown
+  graph_select(state, boxes);
+}
+
 void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered, bool active) {
   using Drag = GraphCanvasState::Drag;
   const ImGuiIO& io = ImGui::GetIO();
@@ -401,6 +416,7 @@ void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
     state.view = state.forward.back();
     state.forward.pop_back();
   }
+  if (key_pressed("graph.neighbours")) graph_select_neighbours(state);
   if (key_pressed("graph.clear")) {
     state.selection.clear();
     state.selected_scope = -1;

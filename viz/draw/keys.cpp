@@ -155,6 +155,7 @@ constexpr KeyBinding kKeyMap[] = {
     {"graph.next", ".", ". (period)", "Graph", "Next node in schedule order"},
     {"graph.previous", ",", ", (comma)", "Graph", "Previous node in schedule order"},
     {"graph.partner", "g", nullptr, "Graph", "Go to the partner (forward / backward)"},
+    {"graph.neighbours", "n", nullptr, "Graph", "Select the neighbours of the selection too"},
     {"graph.clear", "escape", nullptr, "Graph", "Clear the selection"},
     {"graph.diff", "ctrl+d", nullptr, "Graph", "Mark what the last change added and removed"},
     {"view.by_pass", "ctrl+h", nullptr, "Graph",
