@@ -1,6 +1,7 @@
 #include "app/job_source.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "app/replay.h"
 #include "engine/base/text.h"
@@ -23,8 +24,9 @@ bool names_run(const std::string& name) {
 }
 
 Result<JobSource> job_of_run(const RunRecord& run, const std::string& session) {
-  JobSource source{session + "#" + std::to_string(run.summary.id), TRY(recipe_of(run)), ""};
-  source.recipe.expect.reset();
+  Recipe recipe = TRY(recipe_of(run));
+  recipe.expect.reset();
+  JobSource source{session + "#" + std::to_string(run.summary.id), std::move(recipe), ""};
   const FoundModel model = find_model(run, session);
   if (model.state != FoundModel::State::none) source.recipe.model = model.path;
   source.note = model_note(model, run);
@@ -32,7 +34,10 @@ Result<JobSource> job_of_run(const RunRecord& run, const std::string& session) {
 }
 
 Result<JobSource> read_job_source(const std::string& name) {
-  if (!names_run(name) && !is_sqlite_file(name)) return JobSource{name, TRY(read_recipe(name)), ""};
+  if (!names_run(name) && !is_sqlite_file(name)) {
+    Recipe recipe = TRY(read_recipe(name));
+    return JobSource{name, std::move(recipe), ""};
+  }
   const CostsRun named = names_run(name) ? costs_run(name) : CostsRun{name, "last"};
   const auto store = TRY(Store::open(named.session, StoreMode::read));
   return job_of_run(TRY(store->load_run(TRY(store->find_run(named.run)))), named.session);

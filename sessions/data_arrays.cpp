@@ -205,7 +205,8 @@ class Npy : public BatchSource {
  public:
   Npy(std::uint64_t seed, DataOrder order) : seed_(seed), order_(order) {}
   Status add(const InputSpec& input, const std::string& file) {
-    Array array{input, file, TRY(open_npy_file(file))};
+    auto contents = TRY(open_npy_file(file));  // before what it lies with: an error leaves no half of that
+    Array array{input, file, std::move(contents)};
     const Type& type = array.contents.type();
     const auto in_file = [&](const Error& error) { return with_context(error, escaped(file)); };
     if (const Status status = accept_dtype(type, input); !status) return in_file(status.error());

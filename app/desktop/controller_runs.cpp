@@ -189,7 +189,8 @@ void Controller::show_beside(std::int64_t id) {
       [this, path = state_.session_path, id, shown = state_.run](std::stop_token) -> Worker::Publish {
         auto made = [&]() -> Result<RunBeside> {
           auto run = TRY(load_run_snapshot(path, id));
-          return RunBeside{shown->record.summary.id, run, TRY(pair_runs(shown->record, run->record))};
+          auto pair = TRY(pair_runs(shown->record, run->record));
+          return RunBeside{shown->record.summary.id, run, std::move(pair)};
         }();
         if (!made) return [this, error = made.error()] { notice(NoticeKind::error, error.message); };
         auto beside = std::make_shared<const RunBeside>(std::move(made).value());
