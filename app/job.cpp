@@ -195,11 +195,6 @@ std::int64_t data_ranks(const Prepared& prepared) {
   return prepared.options.train.ranks / tensor_ranks(prepared.compiled.train.graph);
 }
 
-// Those of all ranks.
-std::int64_t batches_per_step(const Prepared& prepared) {
-  return prepared.options.train.accumulate * data_ranks(prepared);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token stop,
@@ -215,7 +210,7 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
     const OptimizerFile file = TRY(read_optimizer_file(recipe.load_optimizer));
     TRY(set_states(file, prepared->model, prepared->compiled));
     prepared->steps_before = file.made_steps;
-    prepared->next_batch = file.made_steps * batches_per_step(*prepared);
+    prepared->next_batch = file.made_steps * prepared->options.train.accumulate * data_ranks(*prepared);
   }
   std::vector<std::string>& notes = prepared->model.notes;
   notes.insert(notes.end(), prepared->compiled.notes.begin(), prepared->compiled.notes.end());
@@ -279,6 +274,7 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   std::unique_ptr<Job> job(new Job());
   job->recipe_ = prepared->recipe;
   job->rank_ = TRY(own_rank(prepared->recipe.ranks)) / tensor_ranks(prepared->compiled.train.graph);
+  job->data_ranks_ = data_ranks(*prepared);
   if (World* const world = World::current()) world->set_reduce_form(*reduce_form_of(prepared->recipe.reduce));
   TRY(check_apart(prepared->model, prepared->compiled.train.trainable));
   const Recipe& recipe = job->recipe_;
@@ -333,24 +329,24 @@ Status Job::choose_algorithms(Algorithms known) {
 }
 
 std::int64_t Job::first_batch(std::int64_t step) const {
-  return own_->prepared->next_batch + (step - 1 - steps_before()) * batches_per_step(*own_->prepared);
+  return own_->prepared->next_batch + (step - 1 - steps_before()) * batches_per_step();
 }
 
 // Rank r of N takes batches r, r + N, .. of a step, where r and N count groups that share parameters.
 std::int64_t Job::own_batch(std::int64_t step, std::int64_t k) const {
-  return first_batch(step) + k * data_ranks(*own_->prepared) + rank_;
+  return first_batch(step) + k * data_ranks_ + rank_;
 }
 
 // The batches of the epochs that no step before this job has read, K for each step.
 void Job::count_steps() {
   if (recipe_.epochs == 0) return;
   const std::int64_t left = recipe_.epochs * batches_->count() - own_->prepared->next_batch,
-                     steps = std::max<std::int64_t>(left, 0) / batches_per_step(*own_->prepared);
+                     steps = std::max<std::int64_t>(left, 0) / batches_per_step();
   recipe_.steps = std::min(recipe_.steps, std::max<std::int64_t>(1, steps_before() + steps));
 }
 
 Job::Items Job::items_per_step() const {
-  const std::int64_t micro_batches = batches_per_step(*own_->prepared);
+  const std::int64_t micro_batches = batches_per_step();
   if (batches_->tokens() > 0) return {batches_->tokens() * micro_batches, "tokens"};
   for (const InputSpec& input : inputs())
     if (!input.type.shape.empty()) return {input.type.shape[0] * micro_batches, "samples"};
@@ -368,7 +364,7 @@ StepOptions Job::step_options(std::int64_t step) const {
   options.seed = recipe_.seed;
   options.micro_batches = this->options().train.accumulate;
   options.rank = rank_;
-  options.ranks = data_ranks(*own_->prepared);
+  options.ranks = data_ranks_;
   options.record = recipe_.record;
   return options;
 }

@@ -129,7 +129,10 @@ class Job {
   void count_steps();
   std::int64_t own_batch(std::int64_t step, std::int64_t k) const;
   Recipe recipe_;
-  std::int64_t rank_ = 0;
+  std::int64_t batches_per_step() const {  // of all ranks
+    return options().train.accumulate * data_ranks_;
+  }
+  std::int64_t rank_ = 0, data_ranks_ = 1;  // among those that have batches of their own
   std::unique_ptr<Device> device_;
   std::shared_ptr<const JobPlan> own_, used_;
   std::unique_ptr<BatchSource> batches_;

@@ -96,31 +96,28 @@ std::shared_ptr<const Prepared> prepared_of(const NodeTypes& types) {
   return prepared;
 }
 
-Result<Kernel> prepare(const NodeTypes& types) {
+using Exchange = Status (World::*)(DType, std::span<const World::Piece>, void*, RankGroup);
+
+template <Exchange make>
+Result<Kernel> prepare(const char* name, const NodeTypes& types) {
   const auto prepared = prepared_of(types);
   const std::int64_t workspace =
       World::mean_workspace_bytes(prepared->type, count_of(types), prepared->ranks);
   return Kernel{
-      "all_reduce mean", static_cast<std::size_t>(workspace), [prepared](const LaunchArgs& args) {
+      name, static_cast<std::size_t>(workspace), [prepared](const LaunchArgs& args) {
         if (prepared->ranks == 1) return copy(*prepared, args);
-        const kernels::NoSignals::Pause handlers_run;  // it may wait long, and calls no library of products
-        demand(own_world(prepared->of.world)
-                   .mean(prepared->type, pieces_of(*prepared, args), args.workspace, prepared->of.group));
+        // It may wait long, and calls no library of products.
+        const kernels::NoSignals::Pause handlers_run;
+        World& world = own_world(prepared->of.world);
+        demand((world.*make)(prepared->type, pieces_of(*prepared, args), args.workspace, prepared->of.group));
       }};
 }
 
-Result<Kernel> prepare_sum(const NodeTypes& types) {
-  const auto prepared = prepared_of(types);
-  const std::int64_t workspace =
-      World::mean_workspace_bytes(prepared->type, count_of(types), prepared->ranks);
-  return Kernel{
-      "all_reduce sum", static_cast<std::size_t>(workspace), [prepared](const LaunchArgs& args) {
-        if (prepared->ranks == 1) return copy(*prepared, args);
-        const kernels::NoSignals::Pause handlers_run;
-        demand(own_world(prepared->of.world)
-                   .sum(prepared->type, pieces_of(*prepared, args), args.workspace, prepared->of.group));
-      }};
+Result<Kernel> prepare_mean(const NodeTypes& types) {
+  return prepare<&World::mean>("all_reduce mean", types);
 }
+
+Result<Kernel> prepare_sum(const NodeTypes& types) { return prepare<&World::sum>("all_reduce sum", types); }
 
 Status grad_sum(GradContext& ctx) {
   for (std::size_t i = 0; i < ctx.in_grads.size(); ++i)
@@ -177,7 +174,7 @@ Result<Kernel> prepare_wait(const NodeTypes&) {
                 }};
 }
 
-Result<Kernel> prepare_on_gpu(const NodeTypes& types) { return made_by_device(prepare(types)); }
+Result<Kernel> prepare_on_gpu(const NodeTypes& types) { return made_by_device(prepare_mean(types)); }
 Result<Kernel> prepare_sum_on_gpu(const NodeTypes& types) { return made_by_device(prepare_sum(types)); }
 Result<Kernel> prepare_adasum_on_gpu(const NodeTypes& types) { return made_by_device(prepare_adasum(types)); }
 Result<Kernel> prepare_begin_on_gpu(const NodeTypes& types) { return made_by_device(prepare_begin(types)); }
@@ -208,7 +205,7 @@ constexpr OpDef exchange(const char* name, const char* summary, InferFn infer_ty
 }
 
 const OpDef row = [] {
-  OpDef r = exchange("AllReduceMean", "The mean of tensors over the ranks of a training", infer, prepare,
+  OpDef r = exchange("AllReduceMean", "The mean of tensors over the ranks of a training", infer, prepare_mean,
                      prepare_on_gpu);
   r.inplace_input = 0;
   r.aliases = aliases;
