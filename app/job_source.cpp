@@ -18,9 +18,13 @@ bool is_regular(const std::string& path) {
 
 }  // namespace
 
+CostsRun named_run(const std::string& name) {
+  return is_regular(name) ? CostsRun{name, ""} : costs_run(name);
+}
+
 bool names_run(const std::string& name) {
-  const CostsRun named = costs_run(name);
-  return !is_regular(name) && !named.run.empty() && is_regular(named.session);
+  const CostsRun named = named_run(name);
+  return !named.run.empty() && is_regular(named.session);
 }
 
 Result<JobSource> job_of_run(const RunRecord& run, const std::string& session) {
@@ -38,7 +42,7 @@ Result<JobSource> read_job_source(const std::string& name) {
     Recipe recipe = TRY(read_recipe(name));
     return JobSource{name, std::move(recipe), ""};
   }
-  const CostsRun named = names_run(name) ? costs_run(name) : CostsRun{name, "last"};
+  const CostsRun named = names_run(name) ? named_run(name) : CostsRun{name, "last"};
   const auto store = TRY(Store::open(named.session, StoreMode::read));
   return job_of_run(TRY(store->load_run(TRY(store->find_run(named.run)))), named.session);
 }

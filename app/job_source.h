@@ -14,7 +14,9 @@ struct JobSource {
   std::string note;  // of a run whose model is not where it was, or another; empty: nothing is to be told
 };
 
-bool names_run(const std::string& name);  // SESSION#RUN, of a session that is there
+// SESSION#RUN, where no file has that name; `run` empty: it is not of that form.
+CostsRun named_run(const std::string& name);
+bool names_run(const std::string& name);  // of a session that is there
 // FILE; SESSION#RUN (a number, a name or "last"), where no file has that name; SESSION, of which it is the last run.
 // Errors: those of read_recipe and of the session, and that the run has no recipe.
 Result<JobSource> read_job_source(const std::string& name);

@@ -100,22 +100,18 @@ std::string passes_flag(const Recipe& recipe) {
 
 std::string pipeline_flag(const Pipeline& pipeline, const Rules& rules) {
   const std::string whole = pipeline.text();
+  const Pipeline usual = default_pipeline(rules);
   std::string shorter = "default";
-  for (const PassConfig& one : default_pipeline(rules).passes) {
-    const auto kept = std::find_if(pipeline.passes.begin(), pipeline.passes.end(), [&](const PassConfig& c) {
-      return std::string_view(c.def->name) == one.def->name;
-    });
+  for (const PassConfig& one : usual.passes) {
     const std::string name = one.def->name;
-    if (kept == pipeline.passes.end())
+    const PassConfig* const kept = pipeline.find(name);
+    if (kept == nullptr)
       shorter += ",-" + name;
     else if (const std::string text = Pipeline{{*kept}}.text(); text != name)
       shorter += "," + text;
   }
-  const Pipeline usual = default_pipeline(rules);
   for (const PassConfig& more : pipeline.passes)
-    if (std::none_of(usual.passes.begin(), usual.passes.end(),
-                     [&](const PassConfig& c) { return std::string_view(c.def->name) == more.def->name; }))
-      shorter += "," + Pipeline{{more}}.text();
+    if (usual.find(more.def->name) == nullptr) shorter += "," + Pipeline{{more}}.text();
   const auto parsed = parse_pipeline(shorter, rules);
   const bool same = parsed && parsed->text() == whole;
   return whole.empty() ? "none" : same && shorter.size() < whole.size() ? shorter : whole;
@@ -178,14 +174,15 @@ Result<std::optional<JobSource>> RecipeFlags::source() const {
 }
 
 Result<Recipe> RecipeFlags::resolve(const Recipe* base) const {
+  if (std::optional<JobSource> named = TRY(source())) return over(std::move(named->recipe));
+  if (base != nullptr) return over(*base);
   Recipe recipe;
+  set_pipeline(recipe, default_pipeline());
+  return over(std::move(recipe));
+}
+
+Result<Recipe> RecipeFlags::over(Recipe recipe) const {
   const std::vector<std::string> libraries = TRY(load_op_libraries(named_ops()));
-  if (std::optional<JobSource> named = TRY(source()))
-    recipe = std::move(named->recipe);
-  else if (base != nullptr)
-    recipe = *base;
-  else
-    set_pipeline(recipe, default_pipeline());
   if (!model_.empty() && recipe_of_folder().empty()) {
     recipe.model = model_;
     recipe.model_hash.clear();

@@ -26,6 +26,7 @@ class RecipeFlags {
   void declare(CLI::App& app, bool model_positional = true);
   // Model present, options parsed. `base`: what holds where neither --recipe nor a flag says it.
   Result<Recipe> resolve(const Recipe* base = nullptr) const;
+  Result<Recipe> over(Recipe recipe) const;  // what the flags make of it, whatever --recipe names
   // What --recipe, or a folder that verify wrote, says before flags override it; none: neither was given.
   Result<std::optional<JobSource>> source() const;
   Status load_ops() const;  // the libraries that --ops names; resolve does that too

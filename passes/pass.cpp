@@ -173,6 +173,12 @@ Result<PassConfig> configure_rule(std::shared_ptr<const PassDef> rule, InstanceC
   return config;
 }
 
+const PassConfig* Pipeline::find(std::string_view name) const {
+  const auto found = std::find_if(passes.begin(), passes.end(),
+                                  [&](const PassConfig& config) { return name == config.def->name; });
+  return found == passes.end() ? nullptr : &*found;
+}
+
 std::string Pipeline::text() const {
   std::string text;
   for (const PassConfig& config : passes) {

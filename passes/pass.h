@@ -79,7 +79,8 @@ Result<PassConfig> configure_rule(std::shared_ptr<const PassDef> rule, InstanceC
 
 struct Pipeline {
   std::vector<PassConfig> passes;
-  std::string text() const;  // round-trips through parse_pipeline
+  std::string text() const;                             // round-trips through parse_pipeline
+  const PassConfig* find(std::string_view name) const;  // null: the pass or rule is off
 };
 Pipeline default_pipeline(const Rules& rules = {});
 // Where a pass or rule goes that is switched on among others: before the first that comes later in the order of all.

@@ -222,12 +222,6 @@ Result<PassExample> example() {
   return e;
 }
 
-const PassConfig* config_of(const Pipeline& pipeline, const char* name) {
-  const auto found = std::find_if(pipeline.passes.begin(), pipeline.passes.end(),
-                                  [&](const PassConfig& config) { return config.def == find_pass(name); });
-  return found == pipeline.passes.end() ? nullptr : &*found;
-}
-
 }  // namespace
 
 Result<Pipeline> pipeline_for_ranks(const Pipeline& pipeline, std::int64_t ranks) {
@@ -257,7 +251,7 @@ Pipeline pipeline_as_split(const Pipeline& pipeline, const std::vector<PassRepor
 }
 
 std::string note_of_whole(const Graph& graph, const TrainSpec& spec, const Pipeline& pipeline) {
-  if (spec.ranks == 1 || config_of(pipeline, kName) == nullptr || tensor_ranks(graph) > 1) return "";
+  if (spec.ranks == 1 || pipeline.find(kName) == nullptr || tensor_ranks(graph) > 1) return "";
   return std::string(kName) + " splits nothing of this model: each of " + plural_text(spec.ranks, "rank") +
          " has all parameters and batches of its own";
 }
@@ -268,7 +262,7 @@ Status check_shared_parameters(const Graph& graph, const TrainSpec& spec, const 
     return Error{Errc::usage, std::string(kName) + ": " + why};
   };
   for (const char* const other : {"zero", "adasum", "sync-batchnorm"})
-    if (config_of(pipeline, other) != nullptr)
+    if (pipeline.find(other) != nullptr)
       return refuse(std::string("pass ") + other +
                     " exchanges with all ranks, not with those that have the same part: "
                     "switch one of the two off");

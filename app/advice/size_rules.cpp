@@ -217,8 +217,7 @@ Status find_padding(Subject& subject, Findings& found) {
   Pipeline pipeline = TRY(recipe_pipeline(subject.recipe()));
   const PassDef& def = *find_pass("drop-padding");
   if (subject.recipe().data == "synthetic") return {};
-  for (const PassConfig& pass : pipeline.passes)
-    if (pass.def == &def) return {};
+  if (pipeline.find(def.name) != nullptr) return {};
   pipeline.passes.insert(place_of(pipeline, def, TRY(recipe_rules(subject.recipe()))),
                          TRY(configure_pass(def)));
   const std::string change = TRY(pipeline_change(subject.recipe(), pipeline));

@@ -46,16 +46,14 @@ CommandRun declare_advise(CLI::App& app) {
     settings.least_share = o.all ? 0 : o.least_percent / 100;
     settings.seconds = o.seconds;
     const std::optional<RunRecord> run = TRY(asked_run(o.subject, o.run));
-    if (run) {
-      if (run->summary.is_loop())
-        return report(context, advise_loop(*run, o.subject, settings), settings.least_share);
-      settings.source = TRY(job_of_run(*run, o.subject));
-    } else {
-      o.recipe.set_model(o.subject);
-      settings.source = TRY(o.recipe.source());
-    }
+    if (run && run->summary.is_loop())
+      return report(context, advise_loop(*run, o.subject, settings), settings.least_share);
+    if (!run) o.recipe.set_model(o.subject);
+    settings.source = TRY(o.recipe.source());
+    if (run && !settings.source) settings.source = TRY(job_of_run(*run, o.subject));
     if (settings.source && !settings.source->note.empty()) context.out.note(settings.source->note);
-    const Recipe job = TRY(o.recipe.resolve(run ? &settings.source->recipe : nullptr));
+    const Recipe job =
+        settings.source ? TRY(o.recipe.over(settings.source->recipe)) : TRY(o.recipe.resolve());
     settings.machine = machine_of(job);
     if (!run && job.costs.empty() && !o.no_steps) settings.time = time_some_steps(context.stop);
     const auto tell = [&](const AdviceProgress& p) {

@@ -2,11 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "app/commands/commands.h"
 #include "app/commands/show_timeline.h"
 #include "app/commands/show_tree.h"
+#include "app/job_source.h"
 #include "app/roofline.h"
 #include "app/run_summary.h"
 #include "engine/base/text.h"
@@ -33,11 +33,9 @@ Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
   return Store::open(options.session, StoreMode::read);
 }
 
-// SESSION#RUN, unless that is the name of a file.
 Result<SessionOptions> with_named_run(SessionOptions options) {
-  const CostsRun named = costs_run(options.session);
-  std::error_code ignored;
-  if (named.run.empty() || std::filesystem::exists(options.session, ignored)) return options;
+  const CostsRun named = named_run(options.session);
+  if (named.run.empty()) return options;
   if (options.run != "last" && options.run != named.run)
     return Error{Errc::usage, options.session + " names a run, and --run another"};
   options.session = named.session;

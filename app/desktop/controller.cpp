@@ -21,18 +21,12 @@ bool same_import(const Recipe& a, const Recipe& b) {
   return a.model == b.model && a.dims == b.dims && a.precision == b.precision;
 }
 
-const PassConfig* config_of(const Pipeline& pipeline, const std::string& name) {
-  for (const PassConfig& c : pipeline.passes)
-    if (name == c.def->name) return &c;
-  return nullptr;
-}
-
 // "fuse-gelu off", "fuse-elementwise options": what to call the change in history and reports.
 std::string pipeline_change(const Pipeline& before, const Pipeline& after) {
   std::vector<std::string> changes;
   for (const PassConfig& a : before.passes) {
     const std::string name = a.def->name;
-    const PassConfig* const b = config_of(after, name);
+    const PassConfig* const b = after.find(name);
     if (b == nullptr)
       changes.push_back(name + " off");
     else if (a.options != b->options)
@@ -41,7 +35,7 @@ std::string pipeline_change(const Pipeline& before, const Pipeline& after) {
       changes.push_back(name + " at one place");
   }
   for (const PassConfig& b : after.passes)
-    if (config_of(before, b.def->name) == nullptr) changes.push_back(std::string(b.def->name) + " on");
+    if (before.find(b.def->name) == nullptr) changes.push_back(std::string(b.def->name) + " on");
   if (changes.size() == 1) return changes[0];
   return std::to_string(changes.size()) + " passes";
 }
