@@ -132,7 +132,9 @@ TEST(DropPadding, AllRowsArePackedAndNoneIsComputedWhole) {
         products += node.attrs.text("packed_op").find("MatMul") != std::string::npos ? 1 : 0;
     EXPECT_EQ(products, 21);
     for (const PassReport& report : compiled->reports)
-      if (report.name == kPass && report.at == PassPhase::post_gradient) EXPECT_EQ(why_nots(report), "");
+      if (report.name == kPass && report.at == PassPhase::post_gradient) {
+        EXPECT_EQ(why_nots(report), "");
+      }
   }
 }
 
@@ -164,7 +166,9 @@ TEST(DropPadding, WhatIsReadWholeIsComputedWhole) {
   EXPECT_NE(why_nots(report).find("ReduceMax"), std::string::npos) << why_nots(report);
   EXPECT_NE(why_nots(report).find("reads all rows"), std::string::npos) << why_nots(report);
   for (const Node& node : graph.nodes)
-    if (node.alive() && is_op(node, "Gelu")) EXPECT_EQ(node.outputs[0], rows);
+    if (node.alive() && is_op(node, "Gelu")) {
+      EXPECT_EQ(node.outputs[0], rows);
+    }
 }
 
 // ---- why not ----
