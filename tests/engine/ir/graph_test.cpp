@@ -155,8 +155,8 @@ TEST(Graph, OrderIsTheOneThatIsDefined) {
     if (!order.ok()) continue;
     EXPECT_EQ(*order, expected) << "seed " << seed;
     (std::is_sorted(order->begin(), order->end(),
-                    [&](NodeId a, NodeId b) {
-                      return std::pair(graph.nodes[a].rank, a) < std::pair(graph.nodes[b].rank, b);
+                    [&](NodeId one, NodeId next) {
+                      return std::pair(graph.nodes[one].rank, one) < std::pair(graph.nodes[next].rank, next);
                     })
          ? by_rank
          : other)++;
