@@ -222,6 +222,7 @@ class Library:
             function.argtypes, function.restype = arguments, ctypes.c_int
         self._dll.gradloom_module_close.argtypes, self._dll.gradloom_module_close.restype = (ctypes.c_void_p,), None
         self.close_module = self._dll.gradloom_module_close
+        self.module_forward, self.module_backward = self._dll.gradloom_module_forward, self._dll.gradloom_module_backward
         self.calls = _Calls()
 
     @property
@@ -240,9 +241,14 @@ class Library:
 
     def compute(self, name: str, *arguments: Any) -> None:
         """A call that computes, and may be running in a thread when the interpreter ends."""
-        with self.calls.one():
-            code = getattr(self._dll, "gradloom_" + name)(*arguments)
-        self.check(code)
+        self.run(getattr(self._dll, "gradloom_" + name), *arguments)
+
+    def run(self, function: Any, *arguments: Any) -> None:
+        """compute() of a function of the library."""
+        with _Call(self.calls):
+            code = function(*arguments)
+        if code != 0:
+            self.check(code)
 
     def open_module(self, model: bytes, words: Sequence[str]) -> int:
         handle = ctypes.c_void_p()

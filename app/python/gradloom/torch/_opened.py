@@ -38,6 +38,7 @@ class Opened:
         self.types, self.extents = first.results, first.extents
         self.takes = tuple(first.takes)  # all results with gradients
         self.silent = [index for index in range(self.results) if index not in self.takes]
+        self.follows = bool(exported.counters or exported.written or exported.moved)  # buffers, after a call
         self.expected = self.takes
         self._plans[self.takes] = first
         self.lock = threading.Lock()
@@ -73,26 +74,30 @@ class _Run:
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         outputs, self.arena = self.plan.forward([t.data_ptr() for t in tensors], self.seed)
-        follow(self.opened.exported, outputs)
+        if self.opened.follows:
+            follow(self.opened.exported, outputs)
         if self.plan.no_grad:
             self.arena = None
-        return outputs[: self.opened.results]
+        return outputs if len(outputs) == self.opened.results else outputs[: self.opened.results]
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[Optional[torch.Tensor]]) -> List[Optional[torch.Tensor]]:
-        given = {index: gradient.to(self.plan.results[index][1]).contiguous()
-                 for index, gradient in enumerate(gradients) if gradient is not None and index in self.opened.takes}  # fmt: skip
+        types, takes_any = self.plan.results, self.opened.takes
+        given = {}
+        for index, gradient in enumerate(gradients):  # in the order of the results
+            if gradient is not None and index in takes_any:
+                given[index] = gradient.to(types[index][1]).contiguous()
         if not given:
             return [None] * len(tensors)
-        takes = tuple(sorted(given))
+        takes = tuple(given)
         addresses = [t.data_ptr() for t in tensors]
         if takes != self.opened.expected:
             self.opened.expected = takes
         arena, self.arena = self.arena, None
-        if arena is None or not set(takes) <= set(self.plan.takes):  # a second backward, or one by other results than foreseen
+        if arena is None or (takes != tuple(self.plan.takes) and not set(takes) <= set(self.plan.takes)):
+            # A second backward, or one by other results than foreseen.
             self.plan = self.opened.plan(takes)
             _, arena = self.plan.forward(addresses, self.seed)
-        shapes = [(tuple(t.shape), t.dtype) for t in tensors]
-        return self.plan.backward(addresses, arena, self.seed, given, shapes)
+        return self.plan.backward(addresses, arena, self.seed, given)
 
 
 def follow(exported: Exported, outputs: Sequence[torch.Tensor]) -> None:
@@ -129,20 +134,23 @@ class _Function(torch.autograd.Function):
         ctx.run = run
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
-        ctx.mark_non_differentiable(*[outputs[index] for index in run.opened.silent])
+        if run.opened.silent:
+            ctx.mark_non_differentiable(*[outputs[index] for index in run.opened.silent])
         return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Optional[torch.Tensor]) -> Any:
         tensors = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return (None, *ctx.run.backward(tensors, gradients))
         with torch.no_grad():
             found: Sequence[Any] = ctx.run.backward(tensors, gradients)
-        if torch.is_grad_enabled():  # create_graph
-            present = [index for index, gradient in enumerate(found) if gradient is not None]
-            leaves = [found[index].requires_grad_() for index in present]
-            late = torch._C._functions.DelayedError(_TWICE.encode(), len(leaves))(*leaves)
-            late = late if isinstance(late, tuple) else (late,)
-            found = [None] * len(found)
-            for index, gradient in zip(present, late):
-                found[index] = gradient
+        # create_graph
+        present = [index for index, gradient in enumerate(found) if gradient is not None]
+        leaves = [found[index].requires_grad_() for index in present]
+        late = torch._C._functions.DelayedError(_TWICE.encode(), len(leaves))(*leaves)
+        late = late if isinstance(late, tuple) else (late,)
+        found = [None] * len(found)
+        for index, gradient in zip(present, late):
+            found[index] = gradient
         return (None, *found)

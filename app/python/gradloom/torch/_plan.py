@@ -8,13 +8,14 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from .._library import INPUT, NO_GRAD, OUTPUT, PARAMETER, STATISTIC, Error, ModuleCall, library, pointers
+from .._library import INPUT, NO_GRAD, OUTPUT, PARAMETER, STATISTIC, Error, ModuleCall, library
 from ._export import Exported
 
 # ONNX's numbers of element types.
 DTYPES: Dict[int, torch.dtype] = {1: torch.float32, 2: torch.uint8, 3: torch.int8, 5: torch.int16, 6: torch.int32, 7: torch.int64,
                                   9: torch.bool, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}  # fmt: skip
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+_CALL_SIZE = ctypes.sizeof(ModuleCall)
 
 
 def _references(tensors: Sequence[object], index: int) -> int:
@@ -72,10 +73,11 @@ class Plan:
             raise Error("the exported file has parameters of its own")
         places = {name: index for index, name in enumerate(exported.inputs)}
         self.order = [places[value.name] for value in inputs]
-        self.gives = [place if value.gradient else None for place, value in zip(self.order, inputs)]
+        self.gives = [(place, value.shape, DTYPES[value.dtype]) if value.gradient else None for place, value in zip(self.order, inputs)]
         self.takes = [index for index, value in enumerate(outputs) if value.gradient]
         self.reads = {place for place, value in zip(self.order, inputs) if value.used}
         self.results = [(value.shape, DTYPES[value.dtype]) for value in outputs]
+        self._inputs, self._outputs = ctypes.c_void_p * len(inputs), ctypes.c_void_p * len(outputs)  # arrays
         self.no_grad = not self.takes
         self.flags = NO_GRAD if self.no_grad else 0
         size, alignment = self._library.arena(self._handle, self.flags)
@@ -93,37 +95,39 @@ class Plan:
     def notes(self) -> List[str]:
         return self._library.notes(self._handle)
 
-    def _call(self, addresses: Sequence[int], arena: torch.Tensor, seed: int) -> Tuple[ModuleCall, Any]:
+    def _call(self, addresses: Sequence[int], arena: torch.Tensor, seed: int) -> ModuleCall:
         call = ModuleCall()
-        call.size, call.flags, call.seed = ctypes.sizeof(ModuleCall), self.flags, seed
-        call.inputs = inputs = pointers([addresses[place] for place in self.order])
+        call.size, call.flags, call.seed = _CALL_SIZE, self.flags, seed
+        call.inputs = self._inputs(*[addresses[place] for place in self.order])
         call.arena = -(-arena.data_ptr() // self._alignment) * self._alignment
-        return call, inputs
+        return call
 
     def forward(self, addresses: Sequence[int], seed: int) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """addresses: of the file's inputs, contiguous. All outputs, and the memory that the backward needs."""
         arena = self._arenas.take(self.bytes)
         outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self.results]
-        call, _inputs = self._call(addresses, arena, seed)
-        call.outputs = pointers([output.data_ptr() for output in outputs])
-        self._library.compute("module_forward", self._handle, ctypes.byref(call))
+        call = self._call(addresses, arena, seed)
+        call.outputs = self._outputs(*[output.data_ptr() for output in outputs])
+        self._library.run(self._library.module_forward, self._handle, ctypes.byref(call))
         return outputs, arena
 
-    def backward(self, addresses: Sequence[int], arena: torch.Tensor, seed: int, given: Dict[int, torch.Tensor],
-                 shapes: Sequence[Tuple[Tuple[int, ...], torch.dtype]]) -> List[Optional[torch.Tensor]]:  # fmt: skip
-        """given: gradients of outputs, contiguous and of their dtype; shapes: of the inputs. The gradients of the inputs."""
-        zeros = {index: torch.zeros(self.results[index][0], dtype=self.results[index][1]) for index in self.takes if index not in given}
-        call, _inputs = self._call(addresses, arena, seed)
-        all_given = {**given, **zeros}
-        call.output_gradients = pointers([all_given[i].data_ptr() if i in self.takes else None for i in range(len(self.results))])
-        gradients: List[Optional[torch.Tensor]] = [None] * len(shapes)
-        for place in self.gives:
-            if place is not None:
-                gradients[place] = torch.empty(shapes[place][0], dtype=shapes[place][1])
-        call.input_gradients = pointers([None if place is None else _address(gradients[place]) for place in self.gives])
-        self._library.compute("module_backward", self._handle, ctypes.byref(call))
+    def backward(self, addresses: Sequence[int], arena: torch.Tensor, seed: int, given: Dict[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:
+        """given: gradients of outputs, contiguous and of their dtype. The gradients of the file's inputs."""
+        absent = [index for index in self.takes if index not in given]
+        if absent:
+            given = {**given, **{index: torch.zeros(self.results[index][0], dtype=self.results[index][1]) for index in absent}}
+        call = self._call(addresses, arena, seed)
+        taken: List[Optional[int]] = [None] * len(self.results)
+        for index in self.takes:
+            taken[index] = given[index].data_ptr()
+        call.output_gradients = self._outputs(*taken)
+        gradients: List[Optional[torch.Tensor]] = [None] * len(addresses)
+        written: List[Optional[int]] = [None] * len(self.gives)
+        for index, gives in enumerate(self.gives):
+            if gives is not None:
+                place, shape, dtype = gives
+                gradients[place] = gradient = torch.empty(shape, dtype=dtype)
+                written[index] = gradient.data_ptr()
+        call.input_gradients = self._inputs(*written)
+        self._library.run(self._library.module_backward, self._handle, ctypes.byref(call))
         return gradients
-
-
-def _address(tensor: Optional[torch.Tensor]) -> Optional[int]:
-    return None if tensor is None else tensor.data_ptr()
