@@ -1,6 +1,5 @@
 #include "viz/draw/platform.h"
 
-#define GL_GLEXT_PROTOTYPES
 #include <GL/gl.h>
 #include <GL/glext.h>
 

@@ -1,5 +1,4 @@
 // The window back end: GLFW with an OpenGL 3.3 core context.
-#define GL_GLEXT_PROTOTYPES
 #include <GL/gl.h>
 #include <GL/glext.h>
 
