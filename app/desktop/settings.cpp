@@ -42,6 +42,18 @@ void take_layouts(const Json& root, std::vector<NamedLayout>& layouts) {
   }
 }
 
+void take_filters(const Json& root, std::vector<SavedFilter>& filters) {
+  const auto list = root.find("filters");
+  if (list == root.end() || !list->is_array()) return;
+  for (const Json& item : *list) {
+    SavedFilter filter;
+    if (!item.is_object()) continue;
+    take(item, "name", filter.name);
+    take(item, "query", filter.query);
+    keep_filter(filters, filter.name, filter.query);
+  }
+}
+
 }  // namespace
 
 std::string settings_path() {
@@ -64,6 +76,7 @@ Settings parse_settings(const std::string& json) {
   take(root, "keys", settings.keys);
   take(root, "layout", settings.layout);
   take_layouts(root, settings.layouts);
+  take_filters(root, settings.filters);
   take(root, "last_folder", settings.last_folder);
   take(root, "tour_seen", settings.tour_seen);
   take(root, "follow_run", settings.follow_run);
@@ -83,6 +96,9 @@ std::string settings_json(const Settings& settings) {
   Json layouts = Json::array();
   for (const NamedLayout& layout : settings.layouts)
     layouts.push_back({{"name", layout.name}, {"panes", layout.panes}});
+  Json filters = Json::array();
+  for (const SavedFilter& filter : settings.filters)
+    filters.push_back({{"name", filter.name}, {"query", filter.query}});
   const Json root = {{"theme", theme_name(settings.theme)},
                      {"scale", settings.scale},
                      {"follow_run", settings.follow_run},
@@ -92,6 +108,7 @@ std::string settings_json(const Settings& settings) {
                      {"keys", settings.keys},
                      {"layout", settings.layout},
                      {"layouts", layouts},
+                     {"filters", filters},
                      {"recents", settings.recents}};
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -1,4 +1,4 @@
-// What the window remembers between runs: theme, scale, keys, layouts, recent files. One small JSON file,
+// What the window remembers between runs: theme, scale, keys, layouts, kept searches, recent files. One small JSON file,
 // $XDG_CONFIG_HOME/gradloom/settings.json (~/.config without the variable), written atomically and read
 // tolerantly: what cannot be read keeps its default, so a damaged file never keeps the window from opening.
 #pragma once
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "viz/model/search.h"
 #include "viz/model/theme_kind.h"
 
 namespace gradloom {
@@ -27,6 +28,8 @@ struct Settings {
   std::string keys;                  // other keys than the usual ones, as viz/draw/keys.h reads them
   std::string layout;                // PaneTree text; empty: the default layout
   std::vector<NamedLayout> layouts;  // the user's, in the order in which they were kept
+  std::vector<SavedFilter>
+      filters;  // searches of the graph and of the table of kernels, in the order in which they were kept
   std::string last_folder;
   std::vector<std::string> recents;  // newest first, absolute paths
   bool tour_seen = false;            // it is not offered by itself again

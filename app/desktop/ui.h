@@ -175,7 +175,9 @@ constexpr int kCanvases = 4;
 
 struct Ui {
   Ui(Controller& controller, Host& window)
-      : app(controller), host(window), graph([&window] { window.wake(); }) {}
+      : app(controller), host(window), graph([&window] { window.wake(); }) {
+    graph.filters.filters = kernel_table.filters.filters = &controller.edit_state().settings.filters;
+  }
   Controller& app;
   Host& host;
   PaneTree panes;

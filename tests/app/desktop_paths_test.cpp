@@ -40,5 +40,22 @@ TEST_F(DesktopPaths, OneNodeLeadsToAnother) {
   EXPECT_GT(std::filesystem::file_size(picture), 20'000u);
 }
 
+TEST_F(DesktopPaths, SearchesAreKeptUnderNames) {
+  EXPECT_EQ(
+      open(
+          "click graph.search\nkey ctrl+a\ntype \"op:FusedMatMul or ~gelu\"\nwait 3\n"
+          "click graph.filters\nwait 3\nclick graph.filters.name\ntype products\nkey enter\nwait 3\nkey escape\nwait 3\n"
+          "click graph.search\nkey ctrl+a\ntype x\nwait 3\nexpect graph.search x\n"
+          "click graph.filters\nwait 3\nclick graph.filters.use.products\nwait 3\n"
+          "expect graph.search \"op:FusedMatMul or ~gelu\"\n"
+          // The table of kernels has the same.
+          "click tab.Kernels\nwait 3\nclick kernels.filters\nwait 3\nclick kernels.filters.use.products\nwait 3\n"
+          "expect kernels.search \"op:FusedMatMul or ~gelu\"\n"
+          "click kernels.filters\nwait 3\nclick kernels.filters.forget.products\nwait 3\n"
+          "absent kernels.filters.use.products\n"),
+      0)
+      << error_;
+}
+
 }  // namespace
 }  // namespace gradloom

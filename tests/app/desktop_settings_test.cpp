@@ -20,6 +20,7 @@ TEST(Settings, SurviveARoundTrip) {
   s.keys = "graph.fit=ctrl+home; run.stop=";
   s.layouts = {{"Mine \"1\"", "h0.5(A*,B*)"}, {"\u03b1", "A*"}};
   s.layout = "h0.5(A*,B*)";
+  s.filters = {{"slow", "time>1ms or ~\"a\\\\.b\""}, {"op:Conv", "op:Conv"}};
   s.last_folder = "/models";
   s.recents = {"/a.onnx", "/b \"quoted\".db"};
   EXPECT_EQ(parse_settings(settings_json(s)), s);
@@ -42,6 +43,11 @@ TEST(Settings, WhatCannotBeReadKeepsItsDefault) {
           R"({"layouts": [1, {"name": "A"}, {"name": "B", "panes": "X*"}, {"name": "B", "panes": "Y*"}]})")
           .layouts;
   EXPECT_EQ(layouts, (std::vector<NamedLayout>{{"B", "X*"}}));
+  const auto filters =
+      parse_settings(
+          R"({"filters": [1, {"name": "A"}, {"name": "B", "query": "tme>1"}, {"query": "op:Conv"}]})")
+          .filters;
+  EXPECT_EQ(filters, (std::vector<SavedFilter>{{"op:Conv", "op:Conv"}})) << "no query, and one that is none";
 }
 
 TEST(Settings, RecentsAreNewestFirstWithoutRepeats) {

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 namespace gradloom {
 namespace {
 
@@ -55,6 +60,77 @@ TEST(Search, TermsAreJoinedAndNegated) {
                          "pass:gelu", "pass:cse*matmul", "time<1.5ms"}) {
     EXPECT_FALSE(matches(no, matmul())) << no;
   }
+}
+
+TEST(Search, AlternativesGroupsAndRegexes) {
+  for (const char* yes :
+       {"embed or attn", "attn or embed", "op:Conv or op:Fused phase:bwd", "op:Conv phase:bwd or op:Fused",
+        "attn (op:Conv or op:Fused)", "(op:Conv OR time>1ms) and attn", "-(op:Conv or time>2ms)",
+        "-(op:Conv) -(-op:Fused)", "((attn))", "(embed or (attn and (time<1ms or bytes>2MiB)))",
+        "name~^/layers\\.[0-3]/.*_3$", "~\"MatMul_(3|4)\"", "op~^fused", "-name~embed",
+        "pass~^fuse-.*matmul$", "(name~a(t+)n or embed)", "scope:\"layers.0/attn\" | embed",
+        "\"or\" or attn"})
+    EXPECT_TRUE(matches(yes, matmul())) << yes;
+  for (const char* no :
+       {"embed or op:Conv", "attn (op:Conv or embed)", "-(attn or embed)", "op:Conv or op:Fused embed",
+        "name~^MatMul", "op~^MatMul", "-~attn", "\"or\"", "(attn) (embed)", "phase~bwd"})
+    EXPECT_FALSE(matches(no, matmul())) << no;
+}
+
+TEST(Search, WrongAlternativesGroupsAndRegexesSayWhy) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"or attn", "a term is missing before or"},
+      {"attn or", "a term is missing behind or"},
+      {"attn or or embed", "a term is missing before or"},
+      {"()", "a term is missing between parentheses"},
+      {"(attn or )", "a term is missing behind or"},
+      {"(attn", "a parenthesis is not closed"},
+      {"(attn))", "a parenthesis is closed that none opened"},
+      {"~[a", "'[a' is no regex: "},
+      {"name~a{1,30000}", "counted repetition is not taken"},
+      {"~(a)\\1", "back references are not taken"},
+      {"~", "'~' needs a text"},
+      {"time~3", "time, bytes and flops take < or >"}};
+  for (const auto& [text, why] : cases) {
+    const auto query = Query::parse(text);
+    ASSERT_FALSE(query.ok()) << text;
+    EXPECT_NE(query.error().message.find(why), std::string::npos) << text << ": " << query.error().message;
+  }
+  const std::string deep = std::string(300, '(') + "a" + std::string(300, ')');
+  EXPECT_EQ(Query::parse(deep).error().message, "too many parentheses");
+  EXPECT_FALSE(Query::parse("~" + std::string(300, 'a')).ok());
+}
+
+// Every search of the language against a reading of its own: terms a, b, c over all eight texts that hold some of them.
+TEST(Search, AgreesWithALogicOfItsOwn) {
+  const std::tuple<const char*, bool (*)(bool, bool, bool)> cases[] = {
+      {"a b or c", [](bool a, bool b, bool c) { return (a && b) || c; }},
+      {"a (b or c)", [](bool a, bool b, bool c) { return a && (b || c); }},
+      {"a or b c", [](bool a, bool b, bool c) { return a || (b && c); }},
+      {"-a or -(b c)", [](bool a, bool b, bool c) { return !a || !(b && c); }},
+      {"-(a or b) or c a", [](bool a, bool b, bool c) { return !(a || b) || (c && a); }},
+      {"(a or b) (b or c) (a or c)", [](bool a, bool b, bool c) { return int{a} + b + c >= 2; }},
+      {"((a or b) -c or (c -(a or b)))", [](bool a, bool b, bool c) { return (a || b) != c; }}};
+  for (const auto& [text, logic] : cases)
+    for (int bits = 0; bits < 8; ++bits) {
+      const bool a = (bits & 1) != 0, b = (bits & 2) != 0, c = (bits & 4) != 0;
+      const std::string name = std::string(a ? "a" : "") + (b ? "b" : "") + (c ? "c" : "");
+      SearchFields fields;
+      fields.name = name;
+      EXPECT_EQ(matches(text, fields), logic(a, b, c)) << text << " on '" << name << "'";
+    }
+}
+
+TEST(Search, FiltersAreKeptByName) {
+  std::vector<SavedFilter> filters;
+  EXPECT_EQ(keep_filter(filters, "slow", "time>1ms"), "");
+  EXPECT_EQ(keep_filter(filters, "", "op:Conv"), "");
+  EXPECT_EQ(keep_filter(filters, "slow", "time>2ms"), "");
+  EXPECT_EQ(filters, (std::vector<SavedFilter>{{"slow", "time>2ms"}, {"op:Conv", "op:Conv"}}));
+  EXPECT_EQ(keep_filter(filters, "x", "  "), "There is no search to keep");
+  EXPECT_NE(keep_filter(filters, "x", "tme>1ms").find("unknown key"), std::string::npos);
+  for (int i = 0; filters.size() < kMostFilters; ++i) keep_filter(filters, std::to_string(i), "a");
+  EXPECT_EQ(keep_filter(filters, "one more", "a"), "There are too many filters");
 }
 
 TEST(Search, NotMeasuredMatchesNoNumber) {

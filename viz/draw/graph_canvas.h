@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "viz/draw/actions.h"
+#include "viz/draw/saved_filters.h"
 #include "viz/model/graph_marks.h"
 #include "viz/model/scene.h"
 #include "viz/model/stage_model.h"
@@ -50,6 +51,7 @@ struct GraphCanvasState {
 
   ColorBy color_by = ColorBy::kPhase;
   std::string query_text, query_error;
+  SavedFiltersState filters;
   std::string example;  // a query for the empty field, of `example_of`
   std::shared_ptr<const GraphModel> example_of;
   std::vector<int32_t> hits;

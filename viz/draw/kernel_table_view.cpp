@@ -66,9 +66,12 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
 
 void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions) {
   std::string query = state.query_text;
-  const float width = std::clamp(ImGui::GetContentRegionAvail().x - px(640), px(110), px(340));
+  const float width = std::clamp(
+      ImGui::GetContentRegionAvail().x - px(640) - saved_filters_width(state.filters), px(110), px(340));
   if (input_text("kernels.search", fit_hint("Filter", model.example(), width), &query, width))
     kernel_table_set_query(model, state, query);
+  if (const auto chosen = draw_saved_filters("kernels.filters", state.query_text, state.filters))
+    kernel_table_set_query(model, state, *chosen);
   ImGui::SameLine();
   int group = static_cast<int>(model.group());
   if (segmented("kernels.group", &group, {"Kernels", "Operator", "Scope", "Phase", "Pass", "Type"})) {

@@ -188,7 +188,8 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
   const float room = ImGui::GetContentRegionAvail().x;
   const bool narrow = room < px(440);
   const float buttons = narrow ? px(112) : px(190);
-  const float search = std::clamp(room - buttons - count_width - px(14), px(60), px(420));
+  const float search =
+      std::clamp(room - buttons - count_width - saved_filters_width(state.filters) - px(14), px(60), px(420));
   std::string query = state.query_text;
   if (state.model && state.example_of != state.model) {
     state.example = state.model->example();
@@ -204,6 +205,8 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
     next_hit(state, ImGui::GetIO().KeyShift ? -1 : 1);
     state.focus_search = true;
   }
+  if (const auto chosen = draw_saved_filters("graph.filters", state.query_text, state.filters))
+    graph_set_query(state, *chosen);
   if (!state.query_text.empty()) {
     ImGui::SameLine();
     const bool bad = !state.query_error.empty();

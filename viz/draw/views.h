@@ -16,6 +16,7 @@
 #include "viz/draw/actions.h"
 #include "viz/draw/plots.h"
 #include "viz/draw/small_graph.h"
+#include "viz/draw/saved_filters.h"
 #include "viz/draw/table.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/memory_model.h"
@@ -31,6 +32,7 @@ struct KernelTableState {
   TableState table;
   std::string query_text, query_error;
   std::string selected;  // node
+  SavedFiltersState filters;
   std::string wanted;    // node to bring into view
   bool started = false;
 };

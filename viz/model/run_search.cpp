@@ -89,15 +89,14 @@ bool term_matches(const SearchTerm& term, const RunSummary& r) {
 
 Result<RunQuery> RunQuery::parse(std::string_view text) {
   RunQuery query;
-  query.terms_ = TRY(parse_terms(text, kKeys));
-  for (const SearchTerm& term : query.terms_)
+  query.terms_ = TRY(SearchTerms::parse(text, kKeys));
+  for (const SearchTerm& term : query.terms_.terms())
     if (term.field == kIs && term.text != "pinned") return Error{Errc::usage, "is: takes pinned"};
   return query;
 }
 
 bool RunQuery::matches(const RunSummary& run) const {
-  return std::all_of(terms_.begin(), terms_.end(),
-                     [&](const SearchTerm& term) { return term_matches(term, run) != term.negated; });
+  return terms_.match([&](const SearchTerm& term) { return term_matches(term, run); });
 }
 
 std::vector<std::string_view> run_query_keys() {

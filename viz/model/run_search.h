@@ -21,7 +21,7 @@ class RunQuery {
   bool matches(const RunSummary& run) const;
 
  private:
-  std::vector<SearchTerm> terms_;
+  SearchTerms terms_;
 };
 
 // The keys of the language, for completion and help: "tag", "loss", ..

@@ -62,10 +62,28 @@ bool term_matches(const SearchTerm& term, const SearchFields& f) {
 
 Result<Query> Query::parse(std::string_view text) {
   Query query;
-  query.terms_ = TRY(parse_terms(text, kKeys));
-  for (SearchTerm& term : query.terms_)
-    if (term.field == kPhase) term.text = phase_name_of(term.text);
+  query.terms_ = TRY(SearchTerms::parse(text, kKeys));
+  for (SearchTerm& term : query.terms_.terms())
+    if (term.field == kPhase && !term.regex) term.text = phase_name_of(term.text);
   return query;
+}
+
+std::string keep_filter(std::vector<SavedFilter>& filters, const std::string& name,
+                        const std::string& query) {
+  const auto blank = [](const std::string& s) { return s.find_first_not_of(' ') == std::string::npos; };
+  if (blank(query)) return "There is no search to keep";
+  if (const auto parsed = Query::parse(query); !parsed) return parsed.error().message;
+  const std::string& called = blank(name) ? query : name;
+  if (called.size() > kMostFilterBytes || query.size() > kMostFilterBytes) return "That is too long to keep";
+  const auto known = std::find_if(filters.begin(), filters.end(),
+                                  [&](const SavedFilter& other) { return other.name == called; });
+  if (known != filters.end()) {
+    known->query = query;
+    return {};
+  }
+  if (filters.size() >= kMostFilters) return "There are too many filters";
+  filters.push_back({called, query});
+  return {};
 }
 
 std::string example_query(const std::vector<SearchFields>& rows) {
@@ -99,8 +117,7 @@ std::string example_query(const std::vector<SearchFields>& rows) {
 }
 
 bool Query::matches(const SearchFields& fields) const {
-  return std::all_of(terms_.begin(), terms_.end(),
-                     [&](const SearchTerm& term) { return term_matches(term, fields) != term.negated; });
+  return terms_.match([&](const SearchTerm& term) { return term_matches(term, fields); });
 }
 
 }  // namespace gradloom

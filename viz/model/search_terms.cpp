@@ -1,5 +1,7 @@
 #include "viz/model/search_terms.h"
 
+#include <regex.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +13,23 @@
 #include "engine/base/text.h"
 
 namespace gradloom {
+
+struct CompiledRegex {
+  regex_t regex{};
+  bool good = false;
+  CompiledRegex() = default;
+  CompiledRegex(const CompiledRegex&) = delete;
+  CompiledRegex& operator=(const CompiledRegex&) = delete;
+  ~CompiledRegex() {
+    if (good) regfree(&regex);
+  }
+};
+
 namespace {
+
+constexpr std::size_t kMostRegex = 200;     // characters
+constexpr std::size_t kMostMatched = 4096;  // of a text
+constexpr int kMostDepth = 20;              // of parentheses
 
 std::string lower(std::string_view s) {
   std::string out(s);
@@ -81,6 +99,31 @@ Status take_number(SearchTerm& term, const std::string& value) {
   return {};
 }
 
+Status take_regex(SearchTerm& term, const std::string& pattern) {
+  const auto refused = [&](const std::string& why) {
+    return Error{Errc::usage, fmt::format("'{}' is no regex: {}", escaped(pattern), why)};
+  };
+  if (pattern.size() > kMostRegex) return refused(fmt::format("more than {} characters", kMostRegex));
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '\\' && i + 1 < pattern.size()) {
+      if (std::isdigit(static_cast<unsigned char>(pattern[++i])) != 0)
+        return refused("back references are not taken");
+    } else if (pattern[i] == '{') {
+      return refused("counted repetition is not taken; \\{ is the character");
+    }
+  }
+  auto compiled = std::make_shared<CompiledRegex>();
+  const int code = regcomp(&compiled->regex, pattern.c_str(), REG_EXTENDED | REG_ICASE | REG_NOSUB);
+  if (code != 0) {
+    char why[128];
+    regerror(code, &compiled->regex, why, sizeof why);
+    return refused(why);
+  }
+  compiled->good = true;
+  term.regex = std::move(compiled);
+  return {};
+}
+
 Result<SearchTerm> parse_term(std::string_view word, std::span<const SearchKey> keys) {
   using Compare = SearchTerm::Compare;
   SearchTerm term;
@@ -88,18 +131,23 @@ Result<SearchTerm> parse_term(std::string_view word, std::span<const SearchKey> 
     term.negated = true;
     word.remove_prefix(1);
   }
-  const size_t at = word.front() == '"' ? std::string_view::npos : word.find_first_of(":<>");
+  const size_t at = word.front() == '"' ? std::string_view::npos : word.find_first_of(":<>~");
   std::string value(word);
-  if (at != std::string_view::npos && at > 0) {
+  if (at == 0 && word[0] == '~') {
+    term.compare = Compare::regex;
+    value.erase(0, 1);
+  } else if (at != std::string_view::npos && at > 0) {
     const std::string name = lower(word.substr(0, at));
     value = word.substr(at + 1);
-    if (word[at] != ':') {
+    if (word[at] == '~') {
+      term.compare = Compare::regex;
+    } else if (word[at] != ':') {
       const bool equal = !value.empty() && value.front() == '=';
       if (equal) value.erase(0, 1);
       term.compare = word[at] == '<' ? (equal ? Compare::less_equal : Compare::less)
                                      : (equal ? Compare::greater_equal : Compare::greater);
     }
-    const bool numeric = term.compare != Compare::text;
+    const bool numeric = term.compare != Compare::text && term.compare != Compare::regex;
     const SearchKey* found = nullptr;
     for (const SearchKey& key : keys)
       if (key.name == name && (found == nullptr || is_number(key.kind) == numeric)) found = &key;
@@ -115,8 +163,10 @@ Result<SearchTerm> parse_term(std::string_view word, std::span<const SearchKey> 
     term.kind = found->kind;
   }
   value.erase(std::remove(value.begin(), value.end(), '"'), value.end());
-  term.text = lower(value);
-  if (is_number(term.kind)) {
+  term.text = term.compare == Compare::regex ? value : lower(value);
+  if (term.compare == Compare::regex && !value.empty()) {
+    TRY(take_regex(term, value));
+  } else if (is_number(term.kind)) {
     TRY(take_number(term, value));
   } else if (term.text.empty()) {
     return Error{Errc::usage, fmt::format("'{}' needs a text", escaped(word))};
@@ -127,6 +177,8 @@ Result<SearchTerm> parse_term(std::string_view word, std::span<const SearchKey> 
 }  // namespace
 
 bool SearchTerm::matches(std::string_view value) const {
+  if (regex)
+    return regexec(&regex->regex, std::string(value.substr(0, kMostMatched)).c_str(), 0, nullptr, 0) == 0;
   const std::string low = lower(value);
   if (text.find_first_of("*?") != std::string::npos) return glob_match(text, low);
   return kind == SearchKind::whole   ? low == text
@@ -140,26 +192,96 @@ bool SearchTerm::matches(double value) const {
     case Compare::less_equal: return value <= number;
     case Compare::greater: return value > number;
     case Compare::greater_equal: return value >= number;
-    case Compare::text: break;
+    case Compare::text:
+    case Compare::regex: break;
   }
   return false;
 }
 
-Result<std::vector<SearchTerm>> parse_terms(std::string_view text, std::span<const SearchKey> keys) {
-  std::vector<SearchTerm> terms;
-  while (!text.empty()) {
-    if (text.front() == ' ') {
-      text.remove_prefix(1);
-      continue;
-    }
-    size_t end = 0;
-    bool quoted = false;
-    while (end < text.size() && (quoted || text[end] != ' ')) quoted ^= text[end++] == '"';
-    if (quoted) return Error{Errc::usage, "a quote is not closed"};
-    terms.push_back(TRY(parse_term(text.substr(0, end), keys)));
-    text.remove_prefix(end);
+// Words by spaces; what stands in quotes is one.
+class SearchParser {
+ public:
+  SearchParser(std::string_view text, std::span<const SearchKey> keys) : text_(text), keys_(keys) {}
+
+  Result<SearchTerms> run() {
+    TRY(group(0, 0));
+    if (!text_.empty()) return Error{Errc::usage, "a parenthesis is closed that none opened"};
+    if (made_.terms_.empty()) return SearchTerms();
+    return std::move(made_);
   }
-  return terms;
+
+ private:
+  // Alternatives up to the end or the parenthesis that closes.
+  Status group(std::size_t number, int depth) {
+    if (depth > kMostDepth) return Error{Errc::usage, "too many parentheses"};
+    SearchTerms::Alternative current{number, {}};
+    for (bool after_or = false;;) {
+      while (!text_.empty() && text_.front() == ' ') text_.remove_prefix(1);
+      const bool over = text_.empty() || text_.front() == ')';
+      const std::string_view word = over ? std::string_view() : TRY(next_word(depth));
+      const std::string joint = lower(word);
+      if (over || joint == "or" || joint == "|") {
+        if (current.members.empty()) {
+          if (!over) return Error{Errc::usage, "a term is missing before or"};
+          if (after_or) return Error{Errc::usage, "a term is missing behind or"};
+          if (number > 0) return Error{Errc::usage, "a term is missing between parentheses"};
+        }
+        if (!current.members.empty()) made_.alternatives_.push_back(std::move(current));
+        current = {number, {}};
+        if (over) return {};
+        after_or = true;
+        text_.remove_prefix(word.size());
+        continue;
+      }
+      if (joint == "and") {
+        text_.remove_prefix(word.size());
+        continue;
+      }
+      TRY(member(word, current, depth));
+    }
+  }
+
+  Status member(std::string_view word, SearchTerms::Alternative& current, int depth) {
+    const bool negated = word.starts_with("-(");
+    if (!negated && word.front() != '(') {
+      current.members.push_back({made_.terms_.size(), false, false});
+      made_.terms_.push_back(TRY(parse_term(word, keys_)));
+      text_.remove_prefix(word.size());
+      return {};
+    }
+    text_.remove_prefix(negated ? 2 : 1);
+    const std::size_t number = ++groups_;
+    TRY(group(number, depth + 1));
+    if (text_.empty()) return Error{Errc::usage, "a parenthesis is not closed"};
+    text_.remove_prefix(1);
+    current.members.push_back({number, true, negated});
+    return {};
+  }
+
+  // Up to the next space, or, inside parentheses, the one that closes: the first that the word did not open itself.
+  Result<std::string_view> next_word(int depth) const {
+    std::size_t end = 0;
+    bool quoted = false;
+    int open = 0;
+    for (; end < text_.size() && (quoted || text_[end] != ' '); ++end) {
+      const char c = text_[end];
+      if (c == '"') quoted = !quoted;
+      if (quoted || end == 0) continue;
+      if (c == '(') ++open;
+      if (c == ')' && depth > 0 && open-- == 0) break;
+    }
+    if (quoted) return Error{Errc::usage, "a quote is not closed"};
+    return text_.substr(0, end);
+  }
+
+  std::string_view text_;  // what is left
+  std::span<const SearchKey> keys_;
+  std::size_t groups_ = 0;
+  SearchTerms made_;
+};
+
+Result<SearchTerms> SearchTerms::parse(std::string_view text, std::span<const SearchKey> keys) {
+  return SearchParser(text, keys).run();
 }
 
 std::string round_below(double value, SearchKind kind, std::string_view unit) {
