@@ -68,7 +68,8 @@ namespace {
 
 // The plain keys follow those of panes to a canvas, and Tab into the pane.
 void follow_focus(Ui& ui) {
-  if (const Item* pane = items().find("pane." + ui.pane_focus.has)) focus_from(pane->min, pane->max);
+  if (const Item* pane = items().find("pane." + ui.pane_focus.has))
+    focus_from({pane->min.x, pane->min.y + pane_strip()}, pane->max);
   static constexpr std::pair<std::string_view, Canvas> kCanvasOf[] = {{"Graph", Canvas::graph},
                                                                       {"Timeline", Canvas::timeline},
                                                                       {"Icicle", Canvas::icicle},

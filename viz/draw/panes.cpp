@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "viz/draw/key_focus.h"
 #include "viz/draw/widgets.h"
 
 namespace gradloom {
@@ -82,7 +83,7 @@ struct Painter {
   void leaf(Pane& p, Rect r) {
     const Palette& colors = palette();
     ImDrawList* list = ImGui::GetWindowDrawList();
-    const float strip = std::round(px(34)), rounding = px(8);
+    const float strip = pane_strip(), rounding = px(8);
     list->AddRectFilled(r.min, r.max, colors.panel, rounding);
     list->AddRect(r.min, r.max, colors.border, rounding);
     const std::string shown =
@@ -162,6 +163,8 @@ struct Painter {
     ImGui::SetCursorScreenPos(r.min);
     if (ImGui::InvisibleButton("tab", {r.width(), r.height()})) p.active = index;
     if (ImGui::IsItemClicked(0)) p.active = index;
+    // One stop for Tab in each strip: the keys of pane.next_tab go on from it, and the menu has them all.
+    if (index == p.active) focus_stop("tab." + name);
     const bool hovered = ImGui::IsItemHovered(), active = index == p.active;
     if (ImGui::BeginDragDropSource(ImGuiDragDropFlags_SourceNoPreviewTooltip)) {
       ImGui::SetDragDropPayload("gradloom-tab", name.c_str(), name.size() + 1);
@@ -187,6 +190,7 @@ struct Painter {
     ImGui::PushID(p.tabs.front().c_str());
     ImGui::SetCursorScreenPos(r.min);
     if (ImGui::InvisibleButton("tabs", {r.width(), r.height()})) ImGui::OpenPopup("tabs-menu");
+    focus_stop("tabs." + p.tabs.front());
     const ImVec2 at{(r.min.x + r.max.x) / 2, (r.min.y + r.max.y) / 2};
     ImGui::GetWindowDrawList()->AddTriangleFilled({at.x - px(4.5f), at.y - px(2)},
                                                   {at.x + px(4.5f), at.y - px(2)}, {at.x, at.y + px(3)},
@@ -250,6 +254,8 @@ void tab_step(PaneTree& tree, PaneFocus& focus, int by) {
   focus.has = focus.wanted = pane->tabs[static_cast<size_t>(pane->active)];
   focus.by_keys = true;
 }
+
+float pane_strip() { return std::round(px(34)); }
 
 void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
                 const std::function<void(std::string_view tab)>& draw_tab, PaneFocus* focus) {

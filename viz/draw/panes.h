@@ -18,6 +18,7 @@ struct PaneFocus {
   std::string has, wanted;         // by its tab in front; wanted: from the next frame on
   bool by_keys = false;            // it is marked until the mouse is used
 };
+float pane_strip();  // height of the line of tabs above what a pane shows
 // The pane, or the tab in the pane that has the keys, `by` places on.
 void pane_step(PaneFocus& focus, int by);
 void tab_step(PaneTree& tree, PaneFocus& focus, int by);
