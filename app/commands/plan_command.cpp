@@ -8,6 +8,7 @@
 #include "app/graph_file.h"
 #include "app/job.h"
 #include "app/measured_costs.h"
+#include "app/memory_report.h"
 #include "app/rank_scaling.h"
 #include "app/recipe_flags.h"
 #include "app/roofline.h"
@@ -22,7 +23,7 @@ namespace {
 
 struct PlanArguments {
   RecipeFlags recipe;
-  bool log = false, kernels = false, dump = false, memory_curve = false, roofline = false;
+  bool log = false, kernels = false, dump = false, memory = false, memory_curve = false, roofline = false;
   std::string on, roofline_by = "kernel";
   std::vector<std::string> inside;  // areas of the roofline
   std::int64_t limit = 30;
@@ -231,6 +232,17 @@ void print_text(const Output& out, const Prepared& prepared, const PlanArguments
   if (options.kernels) print_kernels(out, c.train.graph, p);
 }
 
+Status print_memory(const Output& out, const Prepared& prepared) {
+  constexpr std::size_t kRows = 15;
+  const Compiled& c = prepared.compiled;
+  std::vector<double> step_ns;
+  if (prepared.options.kernel_ns) step_ns = prepared.options.kernel_ns(c.train.graph, c.plan);
+  const MemoryModel memory = build_memory_model(c.train.graph, c.plan, step_ns);
+  out.object({{"memory", memory_json(memory)}});
+  out.text(memory_report_text(memory, kRows));
+  return {};
+}
+
 // Peak memory against time: what recompute can do for this job. The text leaves out points that are close to one above.
 Status print_memory_curve(const CommandContext& context, const Prepared& prepared) {
   constexpr double kLeastStep = 0.03;  // of the whole peak
@@ -369,7 +381,8 @@ std::string stage_text(const StagedGraph& at) {
 // --at: the graph as it was on its way. Before autodiff it is the forward graph.
 Status print_stage(const CommandContext& context, const Prepared& prepared, const PlanArguments& options) {
   const Output& out = context.out;
-  if (options.log || options.memory_curve || !options.explain.empty() || !options.diff.empty())
+  if (options.log || options.memory || options.memory_curve || !options.explain.empty() ||
+      !options.diff.empty())
     return Error{Errc::usage, "--at goes with --dump, --export-graph or --kernels"};
   if (is_viewers_graph(options.export_graph))
     return Error{Errc::usage, "--at exports an .onnx file, not " + escaped(options.export_graph)};
@@ -441,6 +454,8 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_flag("--log", options->log, "list every match of every pass, and why a pass did not match");
   app.add_flag("--kernels", options->kernels, "list the kernels in order");
   app.add_flag("--dump", options->dump, "print the final graph as text");
+  app.add_flag("--memory", options->memory,
+               "who holds memory at the peak, until when and for whom, and what could leave it");
   app.add_flag("--memory-curve", options->memory_curve,
                "peak memory against predicted time for what --memory-budget can choose");
   declare_roofline(app, options);
@@ -492,6 +507,7 @@ CommandRun declare_plan(CLI::App& app) {
     if (!options->export_graph.empty())
       return write_graph(context.out, prepared->compiled.train.graph, *options,
                          options->part.empty() ? "step" : options->part);
+    if (options->memory) return print_memory(context.out, *prepared);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
     if (options->roofline) return print_roofline(context.out, *prepared, *options);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);

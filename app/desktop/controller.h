@@ -89,6 +89,11 @@ class Controller {
   // plan and a shown run.
   std::string scaling_command(const ScalingQuestion& question) const;
   void find_scaling(const ScalingQuestion& question);
+  // "gradloom plan .. --memory-curve", and what it says in state().budget: made in the background, once for a recipe and a
+  // shown run. A point of it as the recipe's budget; the first one: none.
+  std::string budget_command() const;
+  void find_budget();
+  void choose_budget(std::size_t point);
   // Of the open session and those that were added: reads them in the background where they changed.
   void read_trends();
   void add_trend_session(const std::string& path);

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
+#include <functional>
+#include <utility>
+
 #include "app/desktop/ui.h"
 #include "viz/draw/keys.h"
 #include "engine/base/text.h"
@@ -38,6 +41,25 @@ void draw_filter_chips(Ui& ui, const std::string& id) {
   filter_chips(ui, id);
 }
 
+// Peak against time of what recompute can do, and the choice of it.
+void draw_budget_part(Ui& ui, float height) {
+  const AppState& s = ui.state();
+  ui.app.find_budget();
+  const BudgetView& view = s.budget;
+  if (!view.problem.empty()) return wrapped(view.problem, palette().bad);
+  if (view.points.empty()) {
+    muted("Looking what could be computed again\u2026");
+    return ui.host.animate();
+  }
+  if (view.points.size() == 1)
+    return muted("Nothing in this step can be computed again so that its peak is lower.");
+  draw_budget(view.points, s.plan->totals.peak_bytes, ui.budget,
+              height - ImGui::GetTextLineHeightWithSpacing());
+  muted("Times are " + view.times +
+        (s.recipe.memory_budget.empty() ? "." : ". Budget: " + s.recipe.memory_budget + "."));
+  if (ui.budget.chosen) ui.app.choose_budget(*std::exchange(ui.budget.chosen, {}));
+}
+
 }  // namespace
 
 void draw_kernel_panel(Ui& ui) {
@@ -67,7 +89,16 @@ void draw_memory_panel(Ui& ui) {
   if (recorded && s.run->record.summary.is_import())
     return empty_state("No memory plan", "The trace of another profiler has none.");
   if (ui.memory.first_step >= 0) draw_filter_chips(ui, "memory");
-  draw_memory_view(recorded ? s.run->memory : s.plan->memory, ui.memory, ui.asks);
+  // A run of the plan as it stands has its measured peak, the plan knows more of its buffers.
+  const bool of_plan = s.plan && (!recorded || run_fits_plan(s));
+  ui.memory.measured_peak_bytes = recorded ? s.run->memory.measured_peak_bytes : 0;
+  const std::function<void(float)> budget = [&](float height) { draw_budget_part(ui, height); };
+  draw_memory_view(of_plan ? s.plan->memory : s.run->memory, ui.memory, ui.asks,
+                   of_plan ? budget : std::function<void(float)>());
+  if (!ui.memory.again.empty()) {
+    const std::string node = std::exchange(ui.memory.again, {});
+    ui.app.edit("make " + node + " again", [&](Recipe& recipe) { recipe.recompute.push_back(node); });
+  }
   if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));
 }
 

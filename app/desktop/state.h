@@ -21,6 +21,7 @@
 #include "sessions/compare.h"
 #include "viz/model/graph_diff.h"
 #include "viz/model/graph_model.h"
+#include "viz/model/memory_model.h"
 #include "viz/model/pass_model.h"
 #include "viz/model/stage_model.h"
 #include "viz/model/trend.h"
@@ -119,6 +120,14 @@ struct WhatIfView {
 };
 
 // What more ranks are predicted to do for the step as it stands.
+// What recompute can do for the step as it stands, whatever its memory budget.
+struct BudgetView {
+  std::string
+      key;  // what it is of: the recipe without its budget, and the run whose times it has; empty: nothing was asked
+  std::vector<BudgetPoint> points;  // from the largest peak on; none: being made, or `problem`
+  std::string problem, times;       // times: where they come from
+};
+
 struct ScalingQuestion {
   std::string link = kUsualLink, local_link = kUsualLocalLink;  // as --link and --local-link take them
   std::int64_t ranks_per_machine = 8;                           // 0: all are on one
@@ -243,6 +252,7 @@ struct AppState {
   WhatIfView what_if;
   ScalingView scaling;
   TuneView tune;
+  BudgetView budget;
   TrendsView trends;
   std::shared_ptr<const std::vector<PredictionScore>> scores;  // null: not read yet
   std::map<std::string, RecentFile> recents;                   // by path; none: not looked for yet

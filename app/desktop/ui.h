@@ -14,6 +14,7 @@
 #include "app/desktop/controller.h"
 #include "app/desktop/preferences.h"
 #include "app/desktop/timeline.h"
+#include "viz/draw/budget_view.h"
 #include "viz/draw/file_dialog.h"
 #include "viz/draw/graph_canvas.h"
 #include "viz/draw/icicle_view.h"
@@ -211,6 +212,7 @@ struct Ui {
   const void* kernel_source = nullptr;  // snapshot the rows came from
   bool show_recorded = false;           // the run's kernels and memory instead of the plan's
   MemoryViewState memory;
+  BudgetViewState budget;
   RooflineState roofline;
   WhatIfForm what_if;
   ScalingForm scaling;

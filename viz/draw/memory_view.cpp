@@ -7,6 +7,7 @@
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 
@@ -14,16 +15,15 @@ namespace gradloom {
 namespace {
 
 // Planned, measured and lower bound side by side, on as few lines as have room for them.
-void summary(const MemoryModel& m) {
+void summary(const MemoryModel& m, int64_t measured) {
   bool first = true;
   const auto number = [&](const char* id, const char* label, const std::string& value, ImU32 color) {
     figure(id, label, value, color, std::exchange(first, false));
   };
   auto bytes = [](int64_t b) { return format_value(static_cast<double>(b), Unit::kBytes); };
   number("memory.peak", "Planned peak", bytes(m.total_bytes()), palette().text);
-  number("memory.measured", "Measured peak",
-         m.measured_peak_bytes > 0 ? bytes(m.measured_peak_bytes) : "not measured",
-         m.measured_peak_bytes > 0 ? palette().text : palette().text_faint);
+  number("memory.measured", "Measured peak", measured > 0 ? bytes(measured) : "not measured",
+         measured > 0 ? palette().text : palette().text_faint);
   number("memory.arena", "Arena", bytes(m.arena_bytes), palette().accent);
   number("memory.bound", "Lower bound", bytes(m.lower_bound_bytes), palette().warn);
   number("memory.waste", "Above the bound", percent_text(m.waste()),
@@ -211,22 +211,106 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
   }
 }
 
+// What making it again takes, to be pressed.
+bool again_link(const MemoryFinding& f) {
+  const std::string id = "memory.again." + f.node, label = "+" + percent_text(f.again);
+  const ImVec2 size = ImGui::CalcTextSize(label.c_str()), at = ImGui::GetCursorScreenPos();
+  const float left = std::max(0.f, ImGui::GetContentRegionAvail().x - size.x);
+  ImGui::SetCursorScreenPos({at.x + left, at.y});
+  const bool pressed =
+      ImGui::InvisibleButton(id.c_str(), {std::max(size.x, 1.f), ImGui::GetTextLineHeight()});
+  register_item(id, label, label);
+  focus_stop(id);
+  const bool hovered = ImGui::IsItemHovered();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddText({at.x + left, at.y}, hovered ? palette().accent : palette().good, label.c_str());
+  const float under = at.y + size.y;
+  list->AddLine({at.x + left, under}, {at.x + left + size.x, under},
+                with_alpha(hovered ? palette().accent : palette().good, 0.7f));
+  if (hovered) ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
+  tip("Make it again for this reader instead of keeping it: adds " + escaped(f.node) + " to Recompute");
+  return pressed;
+}
+
+void findings_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) {
+  if (m.findings.empty())
+    return muted("All that is live at the peak is used there, or read by several steps behind it.");
+  const auto largest = static_cast<double>(std::max<int64_t>(1, m.findings.front().bytes));
+  TableRows rows;
+  rows.sortable = false;
+  rows.count = static_cast<int>(m.findings.size());
+  rows.id = [&](int r) { return m.findings[static_cast<size_t>(r)].value; };
+  rows.value = [&](int r) { return memory_finding_text(m.findings[static_cast<size_t>(r)]); };
+  rows.cell = [&](int r, int c) {
+    const MemoryFinding& f = m.findings[static_cast<size_t>(r)];
+    const auto bytes = static_cast<double>(f.bytes);
+    if (c == 0) name_cell(f.value);
+    if (c == 1)
+      badge(f.kind == MemoryFinding::freed_late ? "freed late" : "one reader",
+            f.kind == MemoryFinding::freed_late ? palette().warn : palette().accent);
+    if (c == 2) cell_bar(bytes / largest, palette().accent, format_value(bytes, Unit::kBytes));
+    if (c == 3) name_cell(f.reader);
+    if (c == 4) number_cell(fmt::format("{} \u2013 {}", f.last_use, f.read_step));
+    if (c == 5 && f.can_run_again && again_link(f)) state.again = f.node;
+  };
+  const TableEvents events =
+      draw_table("memory.findings",
+                 {{"Could leave the peak"},
+                  {"Why", 90, false, false, "", 2},
+                  {"Size", 90, true},
+                  {"Last read by", 180, false, false, "", 4},
+                  {"Unused", 84, true, false, "Steps in which nobody uses it", 3},
+                  {"Again", 76, true, false, "What making it again for its reader takes, of a step", 1}},
+                 rows, state.findings);
+  const int at = events.hovered >= 0 ? events.hovered : events.clicked;
+  if (at < 0) return;
+  const MemoryFinding& f = m.findings[static_cast<size_t>(at)];
+  actions.hover_node = f.node;
+  if (events.clicked < 0) return;
+  state.selected = m.find(f.value);
+  actions.go_to_node = f.node;
+}
+
+// What is drawn below the arena; a choice only where there is one.
+void lower_part(const MemoryModel& m, MemoryViewState& state, Actions& actions,
+                const std::function<void(float)>& budget) {
+  std::vector<std::string> parts{"Live", "Could leave"};
+  if (budget) parts.emplace_back("Budget");
+  state.part = std::min(state.part, static_cast<int>(parts.size()) - 1);
+  segmented("memory.part", &state.part, parts);
+  if (state.part == kMemoryFindings) return findings_table(m, state, actions);
+  if (state.part == kMemoryBudget) return budget(ImGui::GetContentRegionAvail().y);
+  ImGui::SameLine(0, px(12));
+  ImGui::AlignTextToFramePadding();
+  live_table(m, state, actions);
+}
+
 }  // namespace
 
-void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions& actions) {
+void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions& actions,
+                      const std::function<void(float height)>& budget) {
   if (model.blocks.empty())
     return empty_state("No memory plan yet",
                        "Open a model and choose a loss; the plan places every value of the step.");
   state.selected = std::min(state.selected, static_cast<int>(model.blocks.size()) - 1);
-  summary(model);
+  summary(model, state.measured_peak_bytes > 0 ? state.measured_peak_bytes : model.measured_peak_bytes);
   spacer(4);
   const ImVec2 space = ImGui::GetContentRegionAvail();
+  const bool choices = budget || !model.findings.empty();
+  if (budget && state.part == kMemoryBudget) {
+    // The curve takes the place of the live bytes, too.
+    const float part = std::clamp(space.y * 0.5f, px(190), px(420));
+    arena(model, state, {space.x, std::max(px(100), space.y - part - ImGui::GetStyle().ItemSpacing.y)},
+          actions);
+    return lower_part(model, state, actions, budget);
+  }
   const float live = std::clamp(space.y * 0.2f, px(64), px(130)),
-              table = std::clamp(space.y * 0.3f, px(110), px(260));
+              table = std::clamp(space.y * (choices ? 0.36f : 0.3f), px(choices ? 140 : 110), px(290));
   arena(model, state,
         {space.x, std::max(px(100), space.y - live - table - 2 * ImGui::GetStyle().ItemSpacing.y)}, actions);
   live_curve(model, state, {space.x, live});
-  live_table(model, state, actions);
+  if (!choices) return live_table(model, state, actions);
+  lower_part(model, state, actions, budget);
 }
 
 }  // namespace gradloom

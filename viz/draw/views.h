@@ -44,9 +44,16 @@ struct MemoryViewState {
   int selected = -1;                    // block
   int step = -1;                        // clicked step; -1 = the peak
   int first_step = -1, last_step = -1;  // of the marked time range: the rest is dimmed; -1: none
-  TableState table;
+  TableState table, findings;
+  int part = 0;                     // below the arena: MemoryPart
+  int64_t measured_peak_bytes = 0;  // of a run of it; 0: the model's own
+  std::string
+      again;  // asked for: this node's result is made again in the backward pass instead of being kept
 };
-void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions& actions);
+enum MemoryPart : int { kMemoryLive, kMemoryFindings, kMemoryBudget };
+// `budget` draws what is below the arena where the budget is chosen, in this height; none: it cannot be chosen.
+void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions& actions,
+                      const std::function<void(float height)>& budget = {});
 
 struct PassPreview {  // the example of a pass, drawn
   SmallGraph before, after;

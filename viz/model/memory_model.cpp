@@ -63,7 +63,7 @@ int32_t MemoryModel::find(const std::string& value) const {
   return -1;
 }
 
-MemoryModel build_memory_model(const Graph& graph, const Plan& plan) {
+MemoryModel build_memory_model(const Graph& graph, const Plan& plan, const std::vector<double>& step_ns) {
   MemoryModel model;
   model.arena_bytes = plan.arena_bytes;
   model.state_bytes = plan.state_bytes;
@@ -115,6 +115,7 @@ MemoryModel build_memory_model(const Graph& graph, const Plan& plan) {
     model.blocks.push_back(std::move(block));
   }
   finish(model, static_cast<int32_t>(plan.steps.size()));
+  model.findings = find_memory(graph, plan, step_ns);
   return model;
 }
 

@@ -9,6 +9,7 @@
 #include "engine/ir/graph.h"
 #include "engine/plan/plan.h"
 #include "sessions/store.h"
+#include "viz/model/memory_findings.h"
 
 namespace gradloom {
 
@@ -29,6 +30,7 @@ struct MemoryModel {
   std::vector<std::string> step_names;  // node per step; may be empty
   std::vector<int32_t> live_at_peak;    // indices in blocks, largest first
   int32_t peak_step = 0;
+  std::vector<MemoryFinding> findings;  // of a plan: what could leave the peak; largest first
   int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0, lower_bound_bytes = 0;
   int64_t host_bytes = 0;           // pinned, for what waits outside the device: no part of the total
   int64_t measured_peak_bytes = 0;  // 0: not measured
@@ -42,7 +44,16 @@ struct MemoryModel {
   int32_t find(const std::string& value) const;      // block that holds a value, -1
 };
 
-MemoryModel build_memory_model(const Graph& graph, const Plan& plan);
+// `step_ns`: as find_memory takes it.
+MemoryModel build_memory_model(const Graph& graph, const Plan& plan, const std::vector<double>& step_ns = {});
 MemoryModel build_memory_model(const RunRecord& run);
+
+// One of the choices that a memory budget has: what recompute can do for a step.
+struct BudgetPoint {
+  int64_t peak_bytes = 0;
+  double extra = 0;    // time of what runs again, as a part of a step's
+  double step_ns = 0;  // of a step's kernels; 0: no times are known
+  size_t again = 0;    // nodes that run again
+};
 
 }  // namespace gradloom
