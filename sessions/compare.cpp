@@ -350,6 +350,7 @@ Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOp
 
   std::vector<double> ratios, own_ratios;
   std::int64_t next_look = std::max<std::int64_t>(2, options.min_groups);
+  bool looked = false;
   for (bool decided = false; !decided;) {
     const std::vector<int> order =
         result.groups % 2 == 0 ? std::vector<int>{0, 1, 1, 0} : std::vector<int>{1, 0, 0, 1};
@@ -359,7 +360,9 @@ Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOp
       times[which].push_back(TRY(sides[which].measure(block_steps)));
     }
     ++result.groups;
-    ratios.push_back((times[0][0] + times[0][1]) / (times[1][0] + times[1][1]));
+    const ComparedGroup group{seconds(), {times[0][0], times[0][1]}, {times[1][0], times[1][1]}};
+    result.measured.push_back(group);
+    ratios.push_back(group.ratio());
     // One side first to second, the other second to first: steady drift of the machine cancels here too.
     own_ratios.push_back(times[0][0] / times[0][1]);
     own_ratios.push_back(times[1][1] / times[1][0]);
@@ -369,6 +372,7 @@ Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOp
     if (time_up || (result.groups >= next_look && enough)) {
       result.noise = noise_of(own_ratios);
       result.ratio = bootstrap_median(ratios);
+      looked = true;
       const bool certain =
           decide(bootstrap_median(ratios, kEarlyConfidence), result.noise) != Verdict::unsure;
       decided = time_up || certain;
@@ -379,7 +383,10 @@ Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOp
         result.note = "stopped by the time limit after few blocks";
       next_look = result.groups + std::max<std::int64_t>(2, result.groups / 4);
     }
-    if (progress) progress({seconds(), std::min(1.0, seconds() / options.max_seconds), result.ratio});
+    if (!progress) continue;
+    CompareProgress now{seconds(), std::min(1.0, seconds() / options.max_seconds), group, {}};
+    if (looked) now.ratio = result.ratio;
+    progress(now);
   }
 
   const std::int64_t half = std::max<std::int64_t>(1, options.timed_steps / 2);

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -27,6 +28,13 @@
 namespace gradloom {
 
 struct RunRecord;
+
+// One group of four blocks: the median step of each block, the blocks of a side in the order in which they ran.
+struct ComparedGroup {
+  double at_s = 0;  // seconds since the comparison began, at the end of the group
+  double a_ns[2] = {0, 0}, b_ns[2] = {0, 0};
+  double ratio() const { return (a_ns[0] + a_ns[1]) / (b_ns[0] + b_ns[1]); }
+};
 
 // What one block of steps measured. `samples` only when timed kernel by kernel: all steps of the block, one
 // after the other.
@@ -72,7 +80,8 @@ struct Comparison {
   double a_step_ns = 0, b_step_ns = 0;                  // medians
   std::int64_t groups = 0, block_steps = 0, steps = 0;  // steps: compared per side
   double seconds = 0;
-  bool by_scope = false;  // kernel rows are modules, not ONNX nodes
+  std::vector<ComparedGroup> measured;  // each group; empty: stored runs, or a comparison of an older version
+  bool by_scope = false;                // kernel rows are modules, not ONNX nodes
   // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN. Of no steps where a side has
   // no losses: has_losses().
   double max_loss_difference = 0;
@@ -86,7 +95,8 @@ struct Comparison {
 
 struct CompareProgress {
   double seconds = 0, fraction = 0;
-  Interval ratio;
+  ComparedGroup group;            // the newest
+  std::optional<Interval> ratio;  // of the last time that it was asked whether more are needed
 };
 
 Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOptions& options,

@@ -1,12 +1,14 @@
 // Comparisons as JSON (stored, and `compare --json`) and as text for people.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/base/text.h"
 #include "sessions/compare.h"
+#include "sessions/comparison_noise.h"
 #include "sessions/json_schema.h"
 
 namespace gradloom {
@@ -30,6 +32,25 @@ ordered rows_json(const std::vector<ComparedRow>& rows) {
     if (!row.nodes.empty()) out.back()["nodes"] = row.nodes;
   }
   return out;
+}
+
+ordered groups_json(const std::vector<ComparedGroup>& groups) {
+  ordered out = ordered::array();
+  for (const ComparedGroup& g : groups)
+    out.push_back(
+        {number(g.at_s), number(g.a_ns[0]), number(g.a_ns[1]), number(g.b_ns[0]), number(g.b_ns[1])});
+  return out;
+}
+
+ordered noise_json(const Comparison& c) {
+  const ComparisonNoise noise = explain_noise(c);
+  return {{"why", noise.why},
+          {"spread", number(noise.spread)},
+          {"drift", number(noise.drift)},
+          {"neighbours_alike", number(noise.lasting)},
+          {"disturbed_groups", noise.disturbed_groups},
+          {"groups_needed", noise.groups_needed},
+          {"seconds_needed", number(noise.seconds_needed)}};
 }
 
 double real(const json& from, const char* key) {
@@ -61,6 +82,19 @@ std::vector<std::string> nodes_of_label(const ComparedRow& row) {
     from = end + kJoin.size();
   }
   return nodes;
+}
+
+// Rows of five numbers, as groups are written; others are left out.
+std::vector<std::vector<double>> read_numbers(const json& from, const char* key) {
+  std::vector<std::vector<double>> rows;
+  const auto at = from.find(key);
+  if (at == from.end() || !at->is_array()) return rows;
+  for (const json& row : *at) {
+    const bool numbers = row.is_array() && row.size() == 5 &&
+                         std::all_of(row.begin(), row.end(), [](const json& v) { return v.is_number(); });
+    if (numbers) rows.push_back(row.get<std::vector<double>>());
+  }
+  return rows;
 }
 
 std::vector<ComparedRow> read_rows(const json& from, const char* key) {
@@ -134,6 +168,8 @@ std::string comparison_json(const Comparison& c) {
                        {"max_relative_loss_difference", number(c.max_relative_loss_difference)},
                        {"first_different_step", c.first_different_step},
                        {"note", c.note},
+                       {"certainty", noise_json(c)},
+                       {"measured", groups_json(c.measured)},
                        {"phases", rows_json(c.phases)},
                        {"scopes", rows_json(c.scopes)},
                        {"streams", rows_json(c.streams)},
@@ -166,6 +202,9 @@ Result<Comparison> parse_comparison(const std::string& from) {
   c.first_different_step = integer(parsed, "first_different_step");
   c.note = text(parsed, "note");
   c.by_scope = text(parsed, "kernels_by") == "scope";
+  for (const auto& row : read_numbers(parsed, "measured"))
+    if (std::all_of(row.begin(), row.end(), [](double v) { return v > 0 && v < 1e18; }))
+      c.measured.push_back({row[0], {row[1], row[2]}, {row[3], row[4]}});
   c.phases = read_rows(parsed, "phases");
   c.scopes = read_rows(parsed, "scopes");
   c.streams = read_rows(parsed, "streams");
@@ -188,6 +227,9 @@ std::string comparison_text(const Comparison& c) {
   out += c.interleaved ? fmt::format("{} groups of ABBA blocks of {}, noise {:.2f} %, {:.1f} s\n", c.groups,
                                      plural_text(c.block_steps, "step"), 100 * c.noise, c.seconds)
                        : fmt::format("stored runs, noise {:.2f} %\n", 100 * c.noise);
+  const ComparisonNoise noise = explain_noise(c);
+  out += "why: " + noise.why + "\n";
+  for (const std::string& line : noise_lines(noise, c)) out += "noise: " + line + "\n";
   if (!c.has_losses()) {
     out += "losses are not compared: of one run they are not known\n";
   } else if (c.first_different_step == 0) {

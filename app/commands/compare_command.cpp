@@ -1,5 +1,7 @@
 // gradloom compare: two configurations run interleaved in one process, or two recorded runs of a session.
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -132,16 +134,23 @@ CommandRun declare_compare(CLI::App& app) {
     settings.max_seconds = o.max_seconds;
     settings.min_groups = o.min_groups;
     const auto report_progress = [&](const CompareProgress& p) {
-      char text[96];
-      std::snprintf(text, sizeof text, "ratio %.3fx [%.3f, %.3f]", p.ratio.value, p.ratio.low, p.ratio.high);
-      context.out.progress("compare", p.fraction, text);
+      context.out.progress(
+          "compare", p.fraction,
+          p.ratio ? fmt::format("ratio {:.3f}x [{:.3f}, {:.3f}]", p.ratio->value, p.ratio->low, p.ratio->high)
+                  : "too few blocks for a ratio yet");
       if (!o.progress) return;
-      context.out.object({{"event", "progress"},
-                          {"fraction", p.fraction},
-                          {"seconds", p.seconds},
-                          {"ratio", json_number(p.ratio.value)},
-                          {"low", json_number(p.ratio.low)},
-                          {"high", json_number(p.ratio.high)}});
+      const ComparedGroup& g = p.group;
+      Json event{{"event", "progress"},
+                 {"fraction", p.fraction},
+                 {"seconds", p.seconds},
+                 {"most_seconds", o.max_seconds},
+                 {"group", {g.at_s, g.a_ns[0], g.a_ns[1], g.b_ns[0], g.b_ns[1]}}};
+      if (p.ratio) {
+        event["ratio"] = json_number(p.ratio->value);
+        event["low"] = json_number(p.ratio->low);
+        event["high"] = json_number(p.ratio->high);
+      }
+      context.out.object(event);
     };
     const auto compared = compare_recipes(recipe_a, recipe_b, side_name(o, 0), side_name(o, 1), settings,
                                           context.stop, report_progress);

@@ -4,10 +4,12 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "app/desktop/difference_panel.h"
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
+#include "sessions/comparison_noise.h"
 
 namespace gradloom {
 namespace {
@@ -56,6 +58,17 @@ std::string changes_text(const std::string& command) {
   return a + " (A) against " + b + " (B)";
 }
 
+// It ends as soon as the interval decides, at the latest when its time is up.
+std::string progress_text(const RunProgress& r) {
+  if (r.most_seconds <= 0) return "preparing both sides\u2026";
+  const std::string left =
+      fmt::format("at most {:.0f} s left", std::max(0.0, std::ceil(r.most_seconds - r.seconds)));
+  const std::optional<Interval> ratio = interval_so_far(r.measured);
+  if (!ratio) return "too few blocks for a ratio yet, " + left;
+  return fmt::format("B is {:.3f}\u00d7 [{:.3f}, {:.3f}] so far, {}", ratio->value, ratio->low, ratio->high,
+                     left);
+}
+
 void draw_progress(Ui& ui) {
   const RunProgress& r = ui.state().progress;
   const std::string sides = r.run_a != 0
@@ -67,11 +80,13 @@ void draw_progress(Ui& ui) {
   if (button("compare.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger)) ui.app.stop_run();
   ImGui::SameLine(0, px(10));
   ImGui::BeginGroup();
-  progress("compare.progress", static_cast<float>(r.fraction),
-           r.ratio ? fmt::format("B is {:.3f}\u00d7 [{:.3f}, {:.3f}] so far", r.ratio->value, r.ratio->low,
-                                 r.ratio->high)
-                   : "preparing both sides\u2026");
+  progress("compare.progress", static_cast<float>(r.fraction), progress_text(r));
   ImGui::EndGroup();
+  if (r.most_seconds > 0) {
+    spacer(6);
+    draw_groups_so_far(r.measured, r.most_seconds,
+                       std::clamp(ImGui::GetContentRegionAvail().y - px(4), px(120), px(320)));
+  }
   ui.host.animate();
 }
 

@@ -174,6 +174,18 @@ std::string subject_of(const RunProgress& p) {
                                                   : words_of(p.kind).subject;
 }
 
+// Of a comparison.
+void read_group(const Json& root, RunProgress& p) {
+  p.seconds = value_of(root, "seconds");
+  p.most_seconds = value_of(root, "most_seconds");
+  const auto group = root.find("group");
+  if (group == root.end() || !group->is_array() || group->size() != 5) return;
+  for (const Json& number : *group)
+    if (!number.is_number()) return;
+  const auto at = [&](std::size_t i) { return (*group)[i].get<double>(); };
+  p.measured.push_back({at(0), {at(1), at(2)}, {at(3), at(4)}});
+}
+
 RunEvent read_run_line(const std::string& line, RunProgress& p) {
   RunEvent result;
   const Json root = Json::parse(line, nullptr, false);
@@ -189,8 +201,7 @@ RunEvent read_run_line(const std::string& line, RunProgress& p) {
     p.what = text_of(root, "what");
     p.seconds_left = value_of(root, "seconds_left", -1);
     p.left_at_ns = monotonic_ns();
-    if (root.contains("ratio"))
-      p.ratio = Interval{value_of(root, "ratio"), value_of(root, "low"), value_of(root, "high")};
+    read_group(root, p);
   } else if (read_search_line(root, p.kind, result)) {
     return result;
   } else if (p.kind == RunKind::what_if && root.contains("question")) {

@@ -84,7 +84,8 @@ struct RunProgress {
   std::int64_t left_at_ns = 0;
   std::vector<double> steps, losses, step_ns;
   std::vector<double> held_out_steps, held_out;  // losses of evaluations
-  std::optional<Interval> ratio;                 // of a comparison so far
+  std::vector<ComparedGroup> measured;           // of a comparison so far
+  double seconds = 0, most_seconds = 0;          // of a comparison: that it measures, and may at most
   std::string outcome;                           // after the end: "done", "stopped", "failed"
   std::string error;                             // as the command line would print it
   int exit_code = 0;
@@ -119,7 +120,6 @@ struct WhatIfView {
   std::vector<WhatIfPart> phases, ops;
 };
 
-// What more ranks are predicted to do for the step as it stands.
 // What recompute can do for the step as it stands, whatever its memory budget.
 struct BudgetView {
   std::string
@@ -128,6 +128,7 @@ struct BudgetView {
   std::string problem, times;       // times: where they come from
 };
 
+// What more ranks are predicted to do for the step as it stands.
 struct ScalingQuestion {
   std::string link = kUsualLink, local_link = kUsualLocalLink;  // as --link and --local-link take them
   std::int64_t ranks_per_machine = 8;                           // 0: all are on one
@@ -251,8 +252,8 @@ struct AppState {
   AdviceView advice;
   WhatIfView what_if;
   ScalingView scaling;
-  TuneView tune;
   BudgetView budget;
+  TuneView tune;
   TrendsView trends;
   std::shared_ptr<const std::vector<PredictionScore>> scores;  // null: not read yet
   std::map<std::string, RecentFile> recents;                   // by path; none: not looked for yet

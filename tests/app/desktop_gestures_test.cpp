@@ -97,6 +97,23 @@ TEST_P(DesktopGesturesOfSize, TheRowsOfAComparisonAreSortedByTheirColumns) {
       << error_;
 }
 
+TEST_F(DesktopGestures, AComparisonSaysHowSureItIs) {
+  const std::string session = compared_session(), picture = file("noise.png");
+  EXPECT_EQ(
+      open(
+          session,
+          // Of recorded runs there are no blocks.
+          "wait idle\nclick tab.Compare\nclick \"compare.table/How sure\"\nexpect compare.why\n"
+          "absent compare.noise-plot\n"
+          "key f6\nwait until compare.live\nwait idle\nexpect compare.verdict\n"
+          "click \"compare.table/How sure\"\nexpect compare.why\nexpect compare.noise.1 \"one group strays by *\"\n"
+          "expect compare.noise-plot\nexpect compare.group.12\nexpect compare.result\nscreenshot " +
+              picture + "\nclick compare.table/Phases\nabsent compare.noise-plot\n"),
+      0)
+      << error_;
+  EXPECT_GT(std::filesystem::file_size(picture), 20'000u);
+}
+
 TEST_F(DesktopGestures, AAndBAreOnePairEverywhere) {
   const std::string session = compared_session();
   EXPECT_EQ(open(session,

@@ -148,8 +148,11 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
   spacer(6);
   std::vector<std::string> tables{c.by_scope ? "Modules" : "Kernels", "Phases", "Scopes"};
   if (!c.streams.empty()) tables.emplace_back("Streams");  // of GPUs
-  state.table = std::min(state.table, static_cast<int>(tables.size()) - 1);
+  tables.emplace_back("How sure");
+  const int last = static_cast<int>(tables.size()) - 1;
+  state.table = std::min(state.table, last);
   if (segmented("compare.table", &state.table, tables)) state.rows.selected = -1;
+  if (state.table == last) return draw_comparison_noise(c, state.noise);
   const std::vector<ComparedRow>& rows = state.table == 0   ? c.kernels
                                          : state.table == 1 ? c.phases
                                          : state.table == 2 ? c.scopes

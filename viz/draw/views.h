@@ -14,9 +14,10 @@
 #include "sessions/compare.h"
 #include "sessions/store.h"
 #include "viz/draw/actions.h"
+#include "viz/draw/noise_view.h"
 #include "viz/draw/plots.h"
-#include "viz/draw/small_graph.h"
 #include "viz/draw/saved_filters.h"
+#include "viz/draw/small_graph.h"
 #include "viz/draw/table.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/memory_model.h"
@@ -31,8 +32,8 @@ namespace gradloom {
 struct KernelTableState {
   TableState table;
   std::string query_text, query_error;
-  std::string selected;  // node
   SavedFiltersState filters;
+  std::string selected;  // node
   std::string wanted;    // node to bring into view
   bool started = false;
 };
@@ -131,8 +132,9 @@ struct WaterfallViewState {
 void draw_waterfall(const WorthTable& table, WaterfallViewState& state);
 
 struct CompareViewState {
-  int table = 0;  // kernels, phases, scopes
+  int table = 0;  // kernels, phases, scopes, streams where there are some, and last how sure it is
   TableState rows;
+  NoiseViewState noise;
 };
 // `a`, `b`: the runs compared, or null when they were not stored.
 // Progress: a line while a comparison runs, else empty.

@@ -9,6 +9,7 @@
 
 #include "engine/base/text.h"
 #include "profiler/import/imported_trace.h"
+#include "sessions/comparison_noise.h"
 #include "viz/model/axis.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/memory_model.h"
@@ -357,6 +358,10 @@ std::string comparison_part(const Comparison& c) {
                                   : fmt::format("Losses differ from step {} on, by {} at most",
                                                 c.first_different_step, short_text(c.max_loss_difference)),
                               c.note.empty() ? "." : "; " + text(c.note) + "."));
+  const ComparisonNoise noise = explain_noise(c);
+  std::string sure = "Why: " + noise.why;
+  for (const std::string& line : noise_lines(noise, c)) sure += "; " + line;
+  made += element("p", "soft", text(sure + "."));
   std::vector<std::vector<std::string>> rows;
   for (const ComparedRow& row : report::first_of(c.kernels, kChanges)) {
     rows.push_back({text(row.name), phase(row.phase), duration(row.a_ns), duration(row.b_ns), change(row)});
