@@ -4,6 +4,7 @@
 
 #include "engine/ops/gradient_rules.h"
 #include "engine/ops/preparation.h"
+#include "kernels/library_kernels.h"
 
 namespace gradloom {
 namespace {
@@ -110,6 +111,8 @@ Result<Kernel> KernelSequence::prepare(const std::string& name, const std::vecto
     kernel.programs.insert(kernel.programs.end(), step.kernel.programs.begin(), step.kernel.programs.end());
     steps->steps.push_back(std::move(step));
   }
+  if (workspace > 0 && !kernels::shares_host_memory(types_.target))
+    steps->scratch = kernels::at_library_boundary(steps->scratch);
   kernel.name = name;
   kernel.workspace_bytes = steps->scratch + workspace;
   kernel.run = [steps = std::shared_ptr<const Steps>(steps)](const LaunchArgs& launch) {

@@ -21,10 +21,16 @@ inline void use_strict_cuda() {
   setenv("GRADLOOM_CACHE", GRADLOOM_STRICT_FOLDER "/cache", 1);
 }
 
+// Without libraries of the device, which are found where a toolkit has none of them first: our own kernels do everything.
+inline void use_bare_strict_cuda() {
+  use_strict_cuda();
+  setenv("CUDA_HOME", GRADLOOM_STRICT_FOLDER "/bare", 1);
+}
+
 class StrictCuda {
  public:
-  StrictCuda() {
-    use_strict_cuda();
+  explicit StrictCuda(void (*use)() = use_strict_cuda) {
+    use();
     library_ =
         dlopen(GRADLOOM_STRICT_FOLDER "/libgradloom_" GRADLOOM_STRICT_KIND ".so", RTLD_NOW | RTLD_LOCAL);
     EXPECT_NE(library_, nullptr) << dlerror();

@@ -21,8 +21,14 @@ namespace {
 class StrictCudaFaults : public Commands {
  protected:
   void SetUp() override { use_strict_cuda(); }
-  std::vector<std::string> job() const {
-    return train_mlp({"--device", kStrictDevice, "--steps", "3", "--session", path("session.gradloom")});
+  std::vector<std::string> job(const char* strict_libraries = "off") const {
+    return train_mlp({"--device", kStrictDevice, "--steps", "3", "--session", path("session.gradloom"),
+                      "--strict-libraries", strict_libraries});
+  }
+  Outcome run_failing(const std::string& fault, const char* strict_libraries) {
+    const Setting setting("GRADLOOM_STRICT_FAIL", fault.c_str());
+    fs::remove(path("session.gradloom"));
+    return run(job(strict_libraries));
   }
   // How many calls of each kind the job makes.
   std::map<std::string, std::int64_t> counts() const {
@@ -38,7 +44,7 @@ class StrictCudaFaults : public Commands {
   }
 };
 
-// Steps that ran told that cuBLASLt is missing here, and CUPTI.
+// Steps that ran told what is missing here: cuBLASLt of HIP, CUPTI.
 std::string without_notes(std::string text) {
   while (text.rfind("note: ", 0) == 0) text.erase(0, text.find('\n') + 1);
   return text;
@@ -71,6 +77,30 @@ TEST_F(StrictCudaFaults, EndWithOneLine) {
     }
     EXPECT_GT(ended, std::min(all, most) / 2) << kind << ": did it fail at all?";
   }
+}
+
+// Each call of a library fails: where it is made last our own kernels serve, and the run says so; where it is made first the run ends if
+// it is to have nothing but libraries. Calls that give back or only tell are missed by nobody.
+TEST_F(StrictCudaFaults, OwnKernelsServeWhereALibraryFails) {
+  const auto all = counts();
+  const Outcome shown = run({"show", path("session.gradloom"), "--group", "implementation"});
+  EXPECT_NE(shown.out.find("gemm: cublasLt 13.1.0 (algorithm 66, "), std::string::npos) << shown.out;
+  EXPECT_EQ(shown.out.find("our own"), std::string::npos) << shown.out;
+  int calls = 0;
+  for (const auto& [name, count] : all) {
+    if (name.rfind("cu", 0) != 0) continue;
+    ++calls;
+    const bool needed =
+        name.find("Destroy") == std::string::npos && name.find("ConfigGet") == std::string::npos;
+    const std::string last = name + ":" + std::to_string(count), first = name + ":1";
+    const Outcome served = run_failing(last, "off"), ended = run_failing(first, "on");
+    EXPECT_EQ(served.code, 0) << last << ": " << served.err;
+    EXPECT_EQ(served.err.find(": CUBLAS_STATUS_") != std::string::npos, needed) << last << ": " << served.err;
+    EXPECT_EQ(ended.code, needed ? 6 : 0) << first << ": " << ended.err;
+    for (const Outcome& o : {served, ended})
+      EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << name << ": " << o.err;
+  }
+  EXPECT_GT(calls, 10);
 }
 
 }  // namespace

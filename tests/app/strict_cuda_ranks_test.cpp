@@ -23,7 +23,6 @@ class StrictCudaRanks : public RanksFixture {
     for (const std::string& loss : losses(o)) all.push_back(std::stod(loss));
     return all;
   }
-  const EnvironmentVariable plugin_{"GRADLOOM_STRICT_PLUGIN", GRADLOOM_STRICT_FOLDER "/libgradloom_cuda.so"};
 };
 
 // The library of the tests adds in the order of the ranks, so that both ways have the same bits.

@@ -20,25 +20,26 @@
 namespace gradloom {
 namespace {
 
-TEST(StrictCudaOperators, EverySampleAgreesWithTheCpu) {
+void expect_samples_to_agree(const char* precision) {
   const StrictCuda strict;
   CheckOptions options;
   options.device = kStrictDevice;
-  for (const char* precision : {"f32", "bf16"}) {
-    options.precision = precision;
-    const auto results = check_samples("*", options);
-    ASSERT_TRUE(results.ok()) << results.error().message;
-    int passed = 0;
-    for (const CheckResult& r : *results) {
-      EXPECT_NE(r.status, CheckStatus::fail) << r.name << ": " << r.reason;
-      passed += r.status == CheckStatus::pass;
-    }
-    EXPECT_GT(passed, 500) << precision;
+  options.precision = precision;
+  const auto results = check_samples("*", options);
+  ASSERT_TRUE(results.ok()) << results.error().message;
+  int passed = 0;
+  for (const CheckResult& r : *results) {
+    EXPECT_NE(r.status, CheckStatus::fail) << r.name << ": " << r.reason;
+    passed += r.status == CheckStatus::pass;
   }
+  EXPECT_GT(passed, 500);
   EXPECT_EQ(strict.complaints(), "");
   EXPECT_EQ(strict.left(), "");
   EXPECT_GT(strict.counts().work, 1000);
 }
+
+TEST(StrictCudaOperators, EverySampleAgreesWithTheCpu) { expect_samples_to_agree("f32"); }
+TEST(StrictCudaOperators, EverySampleOfBf16AgreesWithTheCpu) { expect_samples_to_agree("bf16"); }
 
 Recipe strict_recipe(const std::string& model, const std::string& device) {
   Recipe recipe = model_recipe(model);
@@ -118,6 +119,32 @@ INSTANTIATE_TEST_SUITE_P(Models, StrictCudaModel,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// Half types, whose products have epilogues and results beside them.
+TEST(StrictCudaTypes, Bf16TrainsAsOnTheCpu) {
+  const StrictCuda strict;
+  Recipe recipe = strict_recipe("bert-tiny", "cpu");
+  set_precision(recipe, "bf16");
+  const std::vector<double> expected = strict_losses(recipe, 4, false);
+  recipe.device = kStrictDevice;
+  const std::vector<double> found = strict_losses(recipe, 4, true);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 2e-3 * std::max(1.0, std::fabs(expected[i]))) << "step " << i + 1;
+  EXPECT_EQ(strict.complaints(), "");
+  EXPECT_EQ(strict.left(), "");
+}
+
+TEST(StrictCudaBare, TrainsWithoutLibraries) {
+  const StrictCuda strict(use_bare_strict_cuda);
+  const std::vector<double> expected = strict_losses(strict_recipe("bert-tiny", "cpu"), 3, false),
+                            found = strict_losses(strict_recipe("bert-tiny", kStrictDevice), 3, true);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-5 * std::max(1.0, std::fabs(expected[i]))) << "step " << i + 1;
+  EXPECT_EQ(strict.complaints(), "");
+  EXPECT_EQ(strict.left(), "");
+}
 
 // Copies that are steps of the plan, on streams of their own, within the recording.
 TEST(StrictCudaOffload, TrainsAsWithoutIt) {

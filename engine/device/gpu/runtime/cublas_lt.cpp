@@ -356,7 +356,7 @@ class GemmLibrary {
     const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
     return lt().matmul(handle_, problem.desc, scale, problem.product.x(args), problem.x,
                        problem.product.y(args), problem.y, keep, args.c, problem.d, args.c, problem.d,
-                       &algorithm, args.workspace, workspace, stream);
+                       &algorithm, workspace > 0 ? args.workspace : nullptr, workspace, stream);
   }
 
   // What was given for the problem, if the library takes it: it may come from anywhere.

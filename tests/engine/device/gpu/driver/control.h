@@ -1,6 +1,7 @@
 // How tests speak with the strict driver in a plugin that they loaded: functions that it exports beside its entry.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -23,15 +24,34 @@ typedef void (*StrictCountsFn)(StrictCounts*);
 typedef void (*StrictFailFn)(const char* what);
 #define STRICT_FAIL "strict_fail"
 
-// Work of a library of the device: `function` touches its memory when its turn in the stream comes. Not 0: refused.
-typedef int (*StrictLibraryWorkFn)(void* stream, void (*function)(void* user), void* user);
-#define STRICT_LIBRARY_WORK "strict_library_work"
+// What the stand-ins of the device's libraries ask of the driver (libraries/door.h).
+enum StrictBegun {
+  STRICT_OK = 0,
+  STRICT_LOST = -1,       // the device is
+  STRICT_NO_MEMORY = -2,  // as "memory:N" has wanted it
+  STRICT_REFUSED = -3,    // what the caller must not do now; said already
+  STRICT_FAILS = -4       // as "NAME:N" has wanted it; more than 0: with this status
+};
+enum { STRICT_ALLOCATES = 1 };  // it may take memory: not while work is recorded
+typedef struct StrictDoor {
+  int (*begin)(const char* name, int rules);  // a call of a library: one of StrictBegun, or a status
+  void (*complain)(const char* what);
+  // Why [at, at + bytes) is not memory of the device; null: it is. Lives until the thread's next call.
+  const char* (*wrong)(const void* at, size_t bytes);
+  void (*hold)(const char* what, int count);  // so many more of these are there ("cublasLt handles")
+  // Work in a stream: `function` touches the device's memory when its turn comes, more than once in a graph; `release` comes
+  // after the last time, and where it is refused. Not 0: refused.
+  int (*work)(void* stream, const char* name, void (*function)(void* user), void* user,
+              void (*release)(void* user));
+} StrictDoor;
+typedef const StrictDoor* (*StrictDoorFn)(void);
+#define STRICT_DOOR "strict_door"
 
 const char* strict_complaints(void);
 const char* strict_left(void);
 void strict_counts(StrictCounts* counts);
 void strict_fail(const char* what);
-int strict_library_work(void* stream, void (*function)(void* user), void* user);
+const StrictDoor* strict_door(void);
 
 #ifdef __cplusplus
 }

@@ -18,11 +18,13 @@ std::string setting_of(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// "memory:3".
+// "memory:3", "cublasLtMatmul:2:13".
 void read_failure(Driver& driver, const std::string& text) {
-  const std::size_t colon = text.find(':');
+  const std::size_t colon = text.find(':'),
+                    second = colon != std::string::npos ? text.find(':', colon + 1) : colon;
   driver.fail_kind = text.substr(0, colon);
   driver.fail_at = colon != std::string::npos ? std::atoll(text.c_str() + colon + 1) : 0;
+  driver.fail_status = second != std::string::npos ? std::atoll(text.c_str() + second + 1) : 0;
 }
 
 void report_at_exit() {
@@ -36,6 +38,8 @@ void report_at_exit() {
   std::fprintf(file, "calls %lld\nallocations %lld\nlaunches %lld\nwork %lld\n",
                static_cast<long long>(counts.calls), static_cast<long long>(counts.allocations),
                static_cast<long long>(counts.launches), static_cast<long long>(counts.work));
+  for (const auto& [name, count] : driver().library_calls)
+    std::fprintf(file, "%s %lld\n", name.c_str(), static_cast<long long>(count));
   std::fclose(file);
 }
 
@@ -68,10 +72,12 @@ std::string left() {
   add(d.graphs.live().size(), "graphs");
   add(d.programs.live().size(), "executable graphs");
   add(d.modules.live().size(), "modules");
+  for (const auto& [what, count] : d.library_holds) add(std::size_t(count), what.c_str());
   return text;
 }
 
 cudaError_t take_last_error() { return std::exchange(last_error, cudaSuccess); }
+void set_last_error(cudaError_t error) { last_error = error; }
 void choose_device() { device_chosen = true; }
 
 Call::Call(const char* name, unsigned rules) : lock_(driver().mutex), name_(name) {
@@ -161,6 +167,7 @@ EXPORTED void strict_fail(const char* what) {
   Driver& d = driver();
   const std::lock_guard lock(d.mutex);
   d.counts = {};
+  d.library_calls.clear();
   d.lost = cudaSuccess;
   read_failure(d, what);
 }

@@ -8,7 +8,8 @@
 //   GRADLOOM_STRICT_MEMORY_MB=N      device memory
 //   GRADLOOM_STRICT_SAME_DEVICE=1    all processes have one device, else each its own
 //   GRADLOOM_STRICT_FAIL=KIND:N      fails on demand: the N-th call that takes memory (memory), that launches (launch), of all (lost:
-//                                    the device is lost in it), or the N-th piece of work, while it runs (fault: likewise)
+//                                    the device is lost in it), or the N-th piece of work, while it runs (fault: likewise), or the N-th
+//                                    call of this name of a library (libraries/); NAME:N:STATUS: with this status
 //   GRADLOOM_STRICT_COUNTS=FILE      the counts of these are written there at the end
 // Sources: CUDA Runtime API and CUDA Driver API references (comments of cuda_runtime_api.h and cuda.h), CUDA C++ Programming Guide,
 // "Asynchronous Concurrent Execution" and "CUDA Graphs".
@@ -19,6 +20,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,8 +52,10 @@ struct Work {
   std::vector<unsigned char> before =
       {};  // of a source that is not pinned: what it was when the copy was queued
   std::shared_ptr<const GraphNodes> nodes = nullptr;
-  void (*function)(void*) = nullptr;  // of the host, and what it gets
+  void (*function)(void*) = nullptr;  // of the host or a library, and what it gets
   void* user = nullptr;
+  const char* name = "";                  // of a library's
+  std::shared_ptr<void> owned = nullptr;  // what a library gave up with it
 };
 
 struct GraphNode {
@@ -148,7 +152,8 @@ struct Driver {
   bool in_host_function = false;
   StrictCounts counts{};
   std::string fail_kind;
-  std::int64_t fail_at = 0;
+  std::int64_t fail_at = 0, fail_status = 0;
+  std::map<std::string, std::int64_t> library_calls, library_holds;  // by name, what of
   std::string complaints;
 };
 // One per process, never destroyed.
@@ -192,6 +197,7 @@ class Call {
 };
 
 cudaError_t take_last_error();
+void set_last_error(cudaError_t error);
 void choose_device();
 
 // Runs what is queued: all of it, or as far as this record of an event needs. The error of a device that was lost by it.

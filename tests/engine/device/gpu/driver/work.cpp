@@ -79,6 +79,14 @@ void run_kernel(const Work& work) {
   }
 }
 
+void run_library(const Work& work) {
+  work.function(work.user);
+  if (const auto damage = driver().memory.damage()) {
+    complain(std::string(work.name) + ": " + *damage);
+    lose(cudaErrorIllegalAddress);
+  }
+}
+
 // It may touch memory of the host alone, and call nothing of the driver.
 void run_host_function(const Work& work) {
   Driver& d = driver();
@@ -110,7 +118,7 @@ void run_one(const Work& work) {
     case Work::kernel: run_kernel(work); break;
     case Work::copy: run_copy(work); break;
     case Work::fill: run_fill(work); break;
-    case Work::library: work.function(work.user); break;
+    case Work::library: run_library(work); break;
     default: lose(cudaErrorLaunchFailure);  // trap
   }
   d.memory.close();
@@ -218,18 +226,6 @@ void launch(CUstream_st* stream, KernelPtr kernel) {
 }
 
 }  // namespace gradloom::strict
-
-extern "C" __attribute__((visibility("default"))) int strict_library_work(void* stream,
-                                                                          void (*function)(void*),
-                                                                          void* user) {
-  using namespace gradloom::strict;
-  const Call call("library work", Call::on_device | Call::launches);
-  if (call.refused()) return static_cast<int>(call.error());
-  Work work{Work::library};
-  work.function = function;
-  work.user = user;
-  return static_cast<int>(call.submit(static_cast<CUstream_st*>(stream), std::move(work)));
-}
 
 // What GRADLOOM_GPU_TRAP launches (engine/device/gpu/runtime/trap.cu).
 namespace gradloom::kernels::gpu {

@@ -16,10 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include <dlfcn.h>
-
 #include "engine/base/bf16.h"
 #include "engine/device/gpu/runtime/nccl_api.h"
+#include "tests/engine/device/gpu/driver/libraries/door.h"
 #include "tests/engine/device/gpu/runtime/fake_calls.h"
 
 using namespace gradloom::kernels::gpu;
@@ -195,27 +194,17 @@ void run(const Call& call) {
   }
 }
 
-// As the strict driver's control says it; null: there is none in this process.
-using StreamWork = int (*)(void* stream, void (*function)(void*), void* user);
-StreamWork stream_work() {
-  const char* const path = std::getenv("GRADLOOM_STRICT_PLUGIN");
-  if (path == nullptr) return nullptr;
-  void* const driver = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-  return driver != nullptr ? reinterpret_cast<StreamWork>(dlsym(driver, "strict_library_work")) : nullptr;
-}
-
-// Work of a recording runs again and again: it stays for the life of the process.
 ncclResult_t submit(const Call& call) {
-  static const StreamWork in_stream = stream_work();
-  if (in_stream == nullptr) {
+  static const StrictDoor* const driver = gradloom::strict::find_door();
+  if (driver == nullptr) {
     run(call);
     return ncclSuccess;
   }
   auto* const kept = new Call(call);
-  return result(in_stream(
-                    call.stream, [](void* user) { run(*static_cast<const Call*>(user)); }, kept) == 0
-                    ? 0
-                    : 1);
+  const int refused = driver->work(
+      call.stream, kept->what.kind, [](void* user) { run(*static_cast<const Call*>(user)); }, kept,
+      [](void* user) { delete static_cast<Call*>(user); });
+  return result(refused == 0 ? 0 : 1);
 }
 
 ncclResult_t add(const char* name, const char* kind, const void* from, void* to, std::size_t count,
