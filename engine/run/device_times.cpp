@@ -12,7 +12,8 @@ void add_device_times(std::vector<Activity> activities, std::size_t steps,
                    [](const Activity& a, const Activity& b) { return a.start_ns < b.start_ns; });
   for (const Activity& a : activities) {
     if (a.kind != Activity::Kind::lost) continue;
-    outcome.times_from = "none: the device's trace lost " + std::to_string(a.bytes) + " records";
+    outcome.times_from =
+        "none: the device's trace lost " + (a.bytes > 0 ? std::to_string(a.bytes) + " " : "") + "records";
     return;
   }
   // One plan step may launch several kernels: a new micro-batch starts when a smaller plan step comes.

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,9 +22,10 @@ namespace {
 class StrictCudaFaults : public Commands {
  protected:
   void SetUp() override { use_strict_cuda(); }
-  std::vector<std::string> job(const char* strict_libraries = "off") const {
+  std::vector<std::string> job(const char* strict_libraries = "off", const char* profile = "sampled",
+                               const char* record = "on") const {
     return train_mlp({"--device", kStrictDevice, "--steps", "3", "--session", path("session.gradloom"),
-                      "--strict-libraries", strict_libraries});
+                      "--strict-libraries", strict_libraries, "--profile", profile, "--record", record});
   }
   Outcome run_failing(const std::string& fault, const char* strict_libraries) {
     const Setting setting("GRADLOOM_STRICT_FAIL", fault.c_str());
@@ -44,7 +46,7 @@ class StrictCudaFaults : public Commands {
   }
 };
 
-// Steps that ran told what is missing here: cuBLASLt of HIP, CUPTI.
+// Steps that ran told what is missing here: products and a trace of HIP.
 std::string without_notes(std::string text) {
   while (text.rfind("note: ", 0) == 0) text.erase(0, text.find('\n') + 1);
   return text;
@@ -88,7 +90,7 @@ TEST_F(StrictCudaFaults, OwnKernelsServeWhereALibraryFails) {
   EXPECT_EQ(shown.out.find("our own"), std::string::npos) << shown.out;
   int calls = 0;
   for (const auto& [name, count] : all) {
-    if (name.rfind("cu", 0) != 0) continue;
+    if (name.rfind("cublasLt", 0) != 0) continue;
     ++calls;
     const bool needed =
         name.find("Destroy") == std::string::npos && name.find("ConfigGet") == std::string::npos;
@@ -101,6 +103,37 @@ TEST_F(StrictCudaFaults, OwnKernelsServeWhereALibraryFails) {
       EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << name << ": " << o.err;
   }
   EXPECT_GT(calls, 10);
+}
+
+// Every kernel of the plan has a time of CUPTI's, whether the step is recorded or not.
+TEST_F(StrictCudaFaults, OwnTimesAreThoseOfTheTrace) {
+  for (const char* record : {"on", "off"}) {
+    fs::remove(path("session.gradloom"));
+    const Outcome o = run(job("off", "all", record));
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << o.err;
+    EXPECT_EQ(o.err.find("times of kernels"), std::string::npos) << o.err;
+    const Outcome shown = run({"show", path("session.gradloom")});
+    EXPECT_TRUE(std::regex_search(shown.out, std::regex("compute\\) +kernel +13 "))) << shown.out;
+  }
+}
+
+// Each call of CUPTI fails once: training goes on, and says so where times are not CUPTI's.
+TEST_F(StrictCudaFaults, OwnTimesAreMissedWhereTheTraceFails) {
+  int calls = 0;
+  for (const auto& [name, count] : counts()) {
+    if (name.rfind("cupti", 0) != 0) continue;
+    ++calls;
+    const Setting setting("GRADLOOM_STRICT_FAIL", (name + ":1").c_str());
+    fs::remove(path("session.gradloom"));
+    const Outcome o = run(job("off", "all"));
+    EXPECT_EQ(o.code, 0) << name << ": " << o.err;
+    EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << name << ": " << o.err;
+    const bool only_names = name == "cuptiGetGraphNodeId" || name == "cuptiGetStreamIdEx";
+    EXPECT_EQ(o.err.find("times of kernels are from ") == std::string::npos, only_names)
+        << name << ": " << o.err;
+  }
+  EXPECT_GT(calls, 9);
 }
 
 }  // namespace

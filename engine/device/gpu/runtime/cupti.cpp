@@ -8,6 +8,7 @@
 // and records carry the node.
 #include <condition_variable>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/device/gpu/runtime/activity.h"
@@ -112,7 +113,7 @@ class Recorder {
     }
     if (level_ == GPU_TRACE_OFF && !enable(error)) return false;
     if (level == GPU_TRACE_ALL && level_ != GPU_TRACE_ALL) (void)cupti().enable(kRuntime);
-    if (level == GPU_TRACE_KERNELS && level_ == GPU_TRACE_ALL) (void)cupti().disable(kRuntime);
+    if (level == GPU_TRACE_KERNELS && level_ == GPU_TRACE_ALL) disable(kRuntime);
     level_ = level;
     return true;
   }
@@ -121,7 +122,7 @@ class Recorder {
     if (level_ == GPU_TRACE_OFF) return;
     flush();
     disable();
-    if (level_ == GPU_TRACE_ALL) (void)cupti().disable(kRuntime);
+    if (level_ == GPU_TRACE_ALL) disable(kRuntime);
     level_ = GPU_TRACE_OFF;
   }
 
@@ -173,14 +174,24 @@ class Recorder {
     return true;
   }
 
-  static void disable() {
-    for (const ActivityKind kind : kWork) (void)cupti().disable(kind);
+  void disable() {
+    for (const ActivityKind kind : kWork) disable(kind);
+  }
+  void disable(ActivityKind kind) {
+    if (cupti().disable(kind) != kSuccess) stale_ = true;
   }
 
+  // What one flush leaves behind comes with the next, and belongs to no window: both are told that records are missing.
   void flush() {
-    (void)cupti().flush(0);
+    const bool left = cupti().flush(0) != kSuccess;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return full_.empty() && !busy_; });
+    if (std::exchange(stale_, left) || left) lose(0);
+  }
+  void lose(std::size_t records) {
+    GpuActivity lost = activity_of(GPU_ACTIVITY_LOST, monotonic_ns(), monotonic_ns(), "records dropped");
+    lost.bytes = std::int64_t(records);
+    queue_.add(lost);
   }
 
   void drain() {
@@ -201,15 +212,14 @@ class Recorder {
 
   void read_buffer(const Buffer& buffer) {
     cupti_api::Activity* record = nullptr;
-    while (buffer.valid_bytes > 0 &&
-           cupti().next_record(buffer.data, buffer.valid_bytes, &record) == kSuccess)
-      add(record);
-    std::size_t dropped = 0;
-    if (cupti().dropped_records(buffer.context, buffer.stream, &dropped) == kSuccess && dropped > 0) {
-      GpuActivity lost = activity_of(GPU_ACTIVITY_LOST, monotonic_ns(), monotonic_ns(), "records dropped");
-      lost.bytes = std::int64_t(dropped);
-      queue_.add(lost);
+    Result read = buffer.valid_bytes > 0 ? kSuccess : kNoMoreRecords;
+    while (read == kSuccess) {
+      read = cupti().next_record(buffer.data, buffer.valid_bytes, &record);
+      if (read == kSuccess) add(record);
     }
+    std::size_t dropped = 0;
+    const bool told = cupti().dropped_records(buffer.context, buffer.stream, &dropped) == kSuccess;
+    if (read != kNoMoreRecords || !told || dropped > 0) lose(dropped);
   }
 
   void add(const cupti_api::Activity* record) {
@@ -281,6 +291,7 @@ class Recorder {
   Subscriber subscriber_ = nullptr;
   bool attached_ = false;
   std::string why_not_;  // it could not be attached
+  bool stale_ = false;   // records of other times may come with the next flush
   std::uint32_t stream_ids_[GPU_STREAMS] = {};
   PlanSteps steps_;
   ActivityQueue queue_;

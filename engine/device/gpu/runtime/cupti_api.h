@@ -9,7 +9,7 @@
 namespace gradloom::kernels::gpu::cupti_api {
 
 using Result = int;  // CUptiResult
-constexpr Result kSuccess = 0, kInsufficientPrivileges = 35, kMultipleSubscribers = 39;
+constexpr Result kSuccess = 0, kNoMoreRecords = 12, kInsufficientPrivileges = 35, kMultipleSubscribers = 39;
 
 using ActivityKind = int;  // CUpti_ActivityKind
 constexpr ActivityKind kMemcpy = 1, kMemset = 2, kRuntime = 5, kConcurrentKernel = 10;

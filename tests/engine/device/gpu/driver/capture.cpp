@@ -80,7 +80,9 @@ extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t* program, cudaGraph_
   if (error != cudaSuccess) return error;
   if (const std::string why = gone(graph->nodes); !why.empty()) return call.fail(cudaErrorInvalidValue, why);
   *program = driver().programs.make();
-  (*program)->nodes = std::make_shared<GraphNodes>(graph->nodes);
+  auto nodes = std::make_shared<GraphNodes>(graph->nodes);
+  for (GraphNode& node : nodes->list) node.work.node = new_node(node.work.node);
+  (*program)->nodes = std::move(nodes);
   return cudaSuccess;
 }
 

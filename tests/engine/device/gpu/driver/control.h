@@ -24,6 +24,29 @@ typedef void (*StrictCountsFn)(StrictCounts*);
 typedef void (*StrictFailFn)(const char* what);
 #define STRICT_FAIL "strict_fail"
 
+// Who watches the work of the device (libraries/cupti.cpp).
+enum StrictWorkKind {
+  STRICT_KERNEL,
+  STRICT_PROGRAM,
+  STRICT_LIBRARY_KERNEL,
+  STRICT_COPY,
+  STRICT_FILL,
+  STRICT_GRAPH
+};
+typedef struct StrictRan {
+  int kind;
+  const char* name;                  // of a kernel: lives as long as the call
+  uint64_t bytes, node, start, end;  // node: of a graph; 0: none
+  uint32_t stream, correlation;      // stream: as stream_id has it; those of graphs are the driver's own
+} StrictRan;
+typedef struct StrictObserver {
+  // A call that queues work begins (leaves 0: the answer has a bit 1 << kind for each kind of work whose end is to be told) and returns.
+  unsigned (*called)(int kind, int leaves, uint32_t correlation);
+  void (*node)(uint64_t node, uint64_t original);  // is made: of what is recorded (original 0), or a copy
+  uint64_t (*clock)(void);
+  void (*ran)(const StrictRan* work);
+} StrictObserver;
+
 // What the stand-ins of the device's libraries ask of the driver (libraries/door.h).
 enum StrictBegun {
   STRICT_OK = 0,
@@ -43,6 +66,8 @@ typedef struct StrictDoor {
   // after the last time, and where it is refused. Not 0: refused.
   int (*work)(void* stream, const char* name, void (*function)(void* user), void* user,
               void (*release)(void* user));
+  void (*observe)(const StrictObserver* observer);  // null: nobody watches
+  uint32_t (*stream_id)(const void* stream);        // 0: it is none
 } StrictDoor;
 typedef const StrictDoor* (*StrictDoorFn)(void);
 #define STRICT_DOOR "strict_door"

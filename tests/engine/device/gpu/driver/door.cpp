@@ -59,11 +59,21 @@ int work(void* stream, const char* name, void (*function)(void*), void* user, vo
   return int(call.submit(static_cast<CUstream_st*>(stream), std::move(made)));
 }
 
+void observe(const StrictObserver* observer) {
+  const std::lock_guard lock(driver().mutex);
+  driver().observer = observer;
+}
+
+std::uint32_t stream_id(const void* stream) {
+  const std::lock_guard lock(driver().mutex);
+  return stream_number(static_cast<const CUstream_st*>(stream));
+}
+
 }  // namespace
 }  // namespace gradloom::strict
 
 extern "C" __attribute__((visibility("default"))) const StrictDoor* strict_door() {
   using namespace gradloom::strict;
-  static constexpr StrictDoor kDoor{begin, complain_of, wrong, hold, work};
+  static constexpr StrictDoor kDoor{begin, complain_of, wrong, hold, work, observe, stream_id};
   return &kDoor;
 }

@@ -130,8 +130,35 @@ cudaError_t Call::check_stream(const CUstream_st* stream) const {
   return fail(cudaErrorInvalidResourceHandle, why);
 }
 
+namespace {
+
+// A call that queues work, for who watches: from here to the end of the scope.
+class Watched {
+ public:
+  explicit Watched(Work& work) : kind_(watched_kind(work)) {
+    Driver& d = driver();
+    if (!kind_) return;
+    work.correlation = number_ = ++d.correlations;
+    if (d.observer != nullptr) work.told = d.observer->called(*kind_, 0, number_);
+  }
+  ~Watched() {
+    const StrictObserver* const observer = driver().observer;
+    if (kind_ && observer != nullptr) (void)observer->called(*kind_, 1, number_);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  std::optional<StrictWorkKind> kind_;
+  std::uint32_t number_ = 0;
+};
+
+}  // namespace
+
 cudaError_t Call::submit(CUstream_st* stream, Work work) const {
   if (const cudaError_t error = check_stream(stream); error != cudaSuccess) return error;
+  const Watched watched(work);
+  work.stream = stream->number;
   if (stream->recording == nullptr) {
     stream->queue.push_back(std::move(work));
     run_early();
@@ -139,9 +166,22 @@ cudaError_t Call::submit(CUstream_st* stream, Work work) const {
   }
   RecordingState& recording = *stream->recording;
   if (!recording.broken.empty()) return fail(cudaErrorStreamCaptureInvalidated, "the recording is broken");
+  work.node = new_node(0);
   recording.nodes.list.push_back({std::move(work), std::exchange(stream->last, {})});
   stream->last = {recording.nodes.list.size() - 1};
   return cudaSuccess;
+}
+
+std::uint64_t new_node(std::uint64_t original) {
+  Driver& d = driver();
+  const std::uint64_t node = ++d.nodes;
+  if (d.observer != nullptr && original != 0) d.observer->node(node, 0);
+  if (d.observer != nullptr) d.observer->node(node, original);
+  return node;
+}
+
+std::uint32_t stream_number(const CUstream_st* stream) {
+  return driver().streams.has(stream) && stream->alive ? stream->number : 0;
 }
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))

@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -56,6 +57,10 @@ struct Work {
   void* user = nullptr;
   const char* name = "";                  // of a library's
   std::shared_ptr<void> owned = nullptr;  // what a library gave up with it
+  // For who watches: in a graph the node, else the call's number and the stream's, and which kinds are told when they have run.
+  std::uint64_t node = 0;
+  std::uint32_t correlation = 0, stream = 0;
+  unsigned told = 0;
 };
 
 struct GraphNode {
@@ -85,6 +90,7 @@ struct Handle {
 
 struct CUstream_st : gradloom::strict::LaunchDoor, gradloom::strict::Handle {
   std::deque<gradloom::strict::Work> queue;
+  std::uint32_t number = 0;
   std::shared_ptr<gradloom::strict::RecordingState> recording;  // it takes part in
   std::vector<std::size_t> last;                                // nodes of it that the next one comes after
 };
@@ -154,6 +160,9 @@ struct Driver {
   std::string fail_kind;
   std::int64_t fail_at = 0, fail_status = 0;
   std::map<std::string, std::int64_t> library_calls, library_holds;  // by name, what of
+  const StrictObserver* observer = nullptr;
+  std::uint32_t correlations = 0;  // calls that queued work
+  std::uint64_t nodes = 0;         // of graphs, that were ever made
   std::string complaints;
 };
 // One per process, never destroyed.
@@ -205,6 +214,11 @@ cudaError_t run_all();
 cudaError_t run_until(CUevent_st* event, std::uint64_t serial);
 // Copies whose waits are over, where they are to run early.
 void run_early();
+// How who watches calls it; none: it is not watched.
+std::optional<StrictWorkKind> watched_kind(const Work& work);
+// The next node of a graph, of which it is a copy; 0: it is recorded.
+std::uint64_t new_node(std::uint64_t original);
+std::uint32_t stream_number(const CUstream_st* stream);
 // Work in a stream, or in a graph that is queued there, that has something to do with this module.
 bool is_queued(const CUmod_st* module);
 

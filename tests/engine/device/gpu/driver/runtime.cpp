@@ -195,6 +195,8 @@ extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned 
   if (flags != cudaStreamNonBlocking)
     complain("cudaStreamCreateWithFlags: a stream that waits for the default stream");
   *stream = driver().streams.make();
+  static std::uint32_t made = 0;
+  (*stream)->number = ++made;
   return cudaSuccess;
 }
 

@@ -97,7 +97,7 @@ void run_host_function(const Work& work) {
   d.memory.open_again(open);
 }
 
-void run_nodes(const GraphNodes& nodes);
+void run_nodes(const Work& graph);
 
 void run_one(const Work& work) {
   Driver& d = driver();
@@ -110,9 +110,12 @@ void run_one(const Work& work) {
     work.event->time_ns = std::chrono::steady_clock::now().time_since_epoch().count();
     return;
   }
-  if (work.kind == Work::graph) return run_nodes(*work.nodes);
+  if (work.kind == Work::graph) return run_nodes(work);
   if (++d.counts.work == d.fail_at && d.fail_kind == "fault") return lose(cudaErrorLaunchFailure);
   if (work.kind == Work::host) return run_host_function(work);
+  const std::optional<StrictWorkKind> kind = watched_kind(work);
+  const bool told = d.observer != nullptr && kind && (work.told >> *kind & 1u) != 0;
+  const std::uint64_t start = told ? d.observer->clock() : 0;
   d.memory.open();
   switch (work.kind) {
     case Work::kernel: run_kernel(work); break;
@@ -122,10 +125,17 @@ void run_one(const Work& work) {
     default: lose(cudaErrorLaunchFailure);  // trap
   }
   d.memory.close();
+  if (!told || d.lost != cudaSuccess) return;
+  const char* const name = work.launch != nullptr ? name_of(*work.launch).c_str() : work.name;
+  const StrictRan ran{*kind,           name, work.bytes, work.node, start, d.observer->clock(), work.stream,
+                      work.correlation};
+  d.observer->ran(&ran);
 }
 
 // In an order that the nodes allow, as far from that of their making as it gets: the latest that is ready.
-void run_nodes(const GraphNodes& nodes) {
+void run_nodes(const Work& graph) {
+  constexpr std::uint32_t kStreamOfGraphs = 1u << 30;
+  const GraphNodes& nodes = *graph.nodes;
   std::vector<bool> done(nodes.list.size(), false);
   for (std::size_t ran = 0; ran < done.size() && driver().lost == cudaSuccess; ++ran) {
     std::size_t next = done.size();
@@ -134,7 +144,11 @@ void run_nodes(const GraphNodes& nodes) {
       if (!done[next] && std::all_of(after.begin(), after.end(), [&](std::size_t n) { return done[n]; }))
         break;
     }
-    run_one(nodes.list[next].work);
+    Work work = nodes.list[next].work;
+    work.correlation = graph.correlation;
+    work.told = graph.told;
+    work.stream = kStreamOfGraphs;
+    run_one(work);
     done[next] = true;
   }
 }
@@ -192,6 +206,17 @@ void run_early() {
         run_next(*stream);
         ran = true;
       }
+  }
+}
+
+std::optional<StrictWorkKind> watched_kind(const Work& work) {
+  switch (work.kind) {
+    case Work::kernel: return work.module != nullptr ? STRICT_PROGRAM : STRICT_KERNEL;
+    case Work::library: return STRICT_LIBRARY_KERNEL;
+    case Work::copy: return STRICT_COPY;
+    case Work::fill: return STRICT_FILL;
+    case Work::graph: return STRICT_GRAPH;
+    default: return std::nullopt;
   }
 }
 

@@ -162,6 +162,7 @@ AT(ResourceData, descriptor, CUpti_ResourceData, resourceDescriptor);
 AT(GraphData, node, CUpti_GraphData, node);
 AT(GraphData, original_node, CUpti_GraphData, originalNode);
 static_assert(api::kSuccess == CUPTI_SUCCESS);
+static_assert(api::kNoMoreRecords == CUPTI_ERROR_MAX_LIMIT_REACHED);
 static_assert(api::kInsufficientPrivileges == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
 static_assert(api::kMultipleSubscribers == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
 static_assert(api::kMemcpy == CUPTI_ACTIVITY_KIND_MEMCPY && api::kMemset == CUPTI_ACTIVITY_KIND_MEMSET);
