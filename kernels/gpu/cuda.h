@@ -26,6 +26,7 @@ GRADLOOM_DEVICE T shuffle(T v, int lane) {
   return __shfl_sync(0xffffffffu, v, lane);
 }
 GRADLOOM_DEVICE unsigned long long ballot(bool p) { return __ballot_sync(0xffffffffu, p); }
+GRADLOOM_DEVICE void sync_warp() { __syncwarp(); }
 GRADLOOM_DEVICE void trap() { __trap(); }
 
 template <class T>

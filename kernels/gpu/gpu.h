@@ -5,6 +5,8 @@
 //   __global__ __device__ __shared__ __syncthreads() threadIdx blockIdx blockDim gridDim   as in CUDA
 //   kWarp                      lanes of a warp: 32, on gfx9 64. A kernel must be right for both.
 //   shuffle_xor(v, lanes)  shuffle_down(v, n)  shuffle(v, lane)  ballot(p)      all lanes of the warp must take part
+//   sync_warp()                all lanes must take part: what they wrote before is there for all after it. The functions above order no memory.
+//   atomicAdd, atomicMax, atomicCAS of int, unsigned, unsigned long long; __threadfence()     as in CUDA
 //   warp_reduce(v, op)  block_reduce(v, op, identity)     in a fixed order; every thread gets the result; block_reduce: every thread
 //                              of the block must call it, blockDim.x a multiple of kWarp and at most 1024, one-dimensional blocks
 //   dynamic_shared<T>()        the shared memory whose bytes launch() was given, 16-byte aligned

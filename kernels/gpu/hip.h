@@ -38,6 +38,11 @@ GRADLOOM_DEVICE T shuffle(T v, int lane) {
   return __shfl(v, lane);
 }
 GRADLOOM_DEVICE unsigned long long ballot(bool p) { return __ballot(p); }
+GRADLOOM_DEVICE void sync_warp() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
 GRADLOOM_DEVICE void trap() { __builtin_trap(); }
 
 template <class T>

@@ -35,7 +35,7 @@ namespace host {
 
 using Size = decltype(sizeof(0));
 
-enum class Wait : unsigned char { barrier, shuffle_xor, shuffle_down, shuffle, ballot, gather };
+enum class Wait : unsigned char { barrier, shuffle_xor, shuffle_down, shuffle, ballot, gather, sync_warp };
 
 // Where in the source a thread waits.
 struct Place {
@@ -108,6 +108,10 @@ GRADLOOM_DEVICE unsigned long long ballot(bool p, int line = __builtin_LINE(),
   return host::exchange<unsigned long long>(host::Wait::ballot, p ? 1 : 0, 0, {file, line});
 }
 
+GRADLOOM_DEVICE void sync_warp(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  host::gradloom_gpu_machine->exchange(host::Wait::sync_warp, nullptr, nullptr, 0, 0, {file, line});
+}
+
 // What all lanes give, by lane, until this one waits again: for what other devices have an instruction for (mma.h).
 template <class T>
 GRADLOOM_DEVICE const T* gather(const T& v, int line = __builtin_LINE(),
@@ -153,25 +157,23 @@ void launch(Stream stream, void (*kernel)(Params...), dim3 grid, dim3 block, hos
 inline void __syncthreads(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   gradloom::kernels::gpu::host::gradloom_gpu_machine->barrier({file, line});
 }
-inline void __threadfence() {}  // one thread runs at a time
+// One thread runs at a time: for the race checker (engine/device/gpu/host/races.h), as that the atomics below are such.
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 // NOLINTEND(bugprone-reserved-identifier)
 
 // Integer atomics; the old value comes back, as in CUDA.
-#define GRADLOOM_ATOMIC(T)                     \
-  inline T atomicAdd(T* at, T v) {             \
-    const T old = *at;                         \
-    *at = old + v;                             \
-    return old;                                \
-  }                                            \
-  inline T atomicMax(T* at, T v) {             \
-    const T old = *at;                         \
-    *at = old > v ? old : v;                   \
-    return old;                                \
-  }                                            \
-  inline T atomicCAS(T* at, T expected, T v) { \
-    const T old = *at;                         \
-    if (old == expected) *at = v;              \
-    return old;                                \
+#define GRADLOOM_ATOMIC(T)                                                                    \
+  inline T atomicAdd(T* at, T v) { return __atomic_fetch_add(at, v, __ATOMIC_RELAXED); }      \
+  inline T atomicMax(T* at, T v) {                                                            \
+    T old = __atomic_load_n(at, __ATOMIC_RELAXED);                                            \
+    while (!__atomic_compare_exchange_n(at, &old, old > v ? old : v, false, __ATOMIC_RELAXED, \
+                                        __ATOMIC_RELAXED)) {                                  \
+    }                                                                                         \
+    return old;                                                                               \
+  }                                                                                           \
+  inline T atomicCAS(T* at, T expected, T v) {                                                \
+    __atomic_compare_exchange_n(at, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
+    return expected;                                                                          \
   }
 GRADLOOM_ATOMIC(int)
 GRADLOOM_ATOMIC(unsigned)

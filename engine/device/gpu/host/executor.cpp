@@ -11,6 +11,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "engine/device/gpu/host/accesses.h"
+#include "engine/device/gpu/host/races.h"
 #include "engine/device/gpu/host/sanitizer.h"
 #include "engine/device/gpu/host/symbols.h"
 
@@ -36,6 +38,7 @@ const char* wait_name(Wait wait) {
     case Wait::shuffle: return "shuffle";
     case Wait::ballot: return "ballot";
     case Wait::gather: return "gather";
+    case Wait::sync_warp: return "sync_warp";
   }
   return "";
 }
@@ -88,6 +91,7 @@ std::vector<unsigned> thread_list(unsigned threads, ThreadOrder order) {
 struct Worker {
   context::fiber fiber;  // where it stopped
   StackNotes notes;
+  MemoryRange stack;
 };
 
 // Stacks as boost maps them, with a guard page; ASan's marks are wiped before the addresses go back.
@@ -126,6 +130,7 @@ class Executor {
   const void* gather(const void* in, std::size_t bytes, Place place);
 
  private:
+  void begin_races();
   void run_block(const KernelSymbol& symbol);
   void start_threads();
   void resume_ready(unsigned first, unsigned last);
@@ -138,6 +143,10 @@ class Executor {
   void check_lane(Wait wait, Place place, int lane);
   void fail(unsigned thread, const std::string& what);
   void abandon_threads();
+  void look(Worker& worker);
+  void look_away();
+  std::string place_of(const Race& race) const;
+  std::string race_text(const Race& race) const;
   void fill_shared(const KernelSymbol& symbol);
   void check_dynamic_shared();
 
@@ -161,6 +170,7 @@ class Executor {
   unsigned next_ = 0, count_ = 0, returned_ = 0, current_ = 0;
   std::vector<Thread> threads_{kMaxThreads};
   std::optional<Fault> fault_;
+  Races races_;
   alignas(16) std::array<unsigned char, kGatherBytes * std::size_t(kWarp)> gathered_{};  // of the latest warp
 };
 
@@ -181,6 +191,7 @@ Worker& Executor::idle_worker() {
   StackAllocator allocator;
   const context::stack_context stack = allocator.allocate();
   worker.notes.create(static_cast<unsigned char*>(stack.sp) - stack.size, stack.size);
+  worker.stack = range_of(static_cast<unsigned char*>(stack.sp) - stack.size, stack.size);
   worker.fiber = context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
                                 allocator, [this, &worker](context::fiber&& from) {
                                   main_ = std::move(from);
@@ -210,10 +221,12 @@ void Executor::work(Worker& self) {
       current_ = order_[next_++];
       threads_[current_].worker = &self;
       the_machine.thread = unflatten(current_, launch_->block);
+      look(self);
       try {
         launch_->thread(launch_->closure);
       } catch (const Abandoned&) {
       }
+      look_away();
       threads_[current_].state = Thread::returned;  // current_ is again this thread's: resume_ready() says so
       ++returned_;
     }
@@ -291,6 +304,7 @@ bool Executor::release_barrier() {
   while (threads_[waiting].state == Thread::returned) ++waiting;
   report_missing(0, count_, waiting);
   if (fault_) return false;
+  if (kSeesAccesses) races_.barrier();
   std::for_each_n(threads_.begin(), count_, [](Thread& thread) { thread.state = Thread::ready; });
   return true;
 }
@@ -321,6 +335,7 @@ void Executor::report_missing(unsigned first, unsigned last, unsigned waiting) {
 
 void Executor::exchange_lanes(unsigned first) {
   if (threads_[first].wait == Wait::gather) return gather_lanes(first);
+  if (kSeesAccesses && threads_[first].wait == Wait::sync_warp) races_.sync_warp(first / unsigned(kWarp));
   unsigned long long mask = 0;  // of ballot
   for (unsigned lane = 0; lane < unsigned(kWarp); ++lane)
     mask |= static_cast<unsigned long long>(threads_[first + lane].in[0] != 0) << lane;
@@ -359,6 +374,7 @@ const void* Executor::gather(const void* in, std::size_t bytes, Place place) {
 
 // Called by the running thread.
 void Executor::wait(Wait wait, Place place, int lane, const void* in, void* out, std::size_t bytes) {
+  look_away();
   Thread& thread = threads_[current_];
   thread.wait = wait;
   thread.place = place;
@@ -369,6 +385,7 @@ void Executor::wait(Wait wait, Place place, int lane, const void* in, void* out,
   if (!fault_) leave(*thread.worker);
   if (fault_) throw Abandoned{};
   if (bytes > 0) std::memcpy(out, thread.out, bytes);
+  look(*thread.worker);
 }
 
 void Executor::check_lane(Wait wait, Place place, int lane) {
@@ -392,6 +409,53 @@ void Executor::abandon_threads() {
     current_ = t;
     enter(*threads_[t].worker);
   }
+}
+
+// ---- accesses -------------------------------------------------------------------------------------------------------------------
+
+// The kernel's code runs from here on, as the current thread.
+void Executor::look(Worker& worker) {
+  if (!kSeesAccesses) return;
+  races_.run_thread(current_, worker.stack);
+  see_accesses(&races_);
+}
+
+void Executor::look_away() {
+  if (!kSeesAccesses) return;
+  see_accesses(nullptr);
+  if (races_.race()) fail(current_, race_text(*races_.race()));
+}
+
+// Where the access is: in shared memory, or behind the nearest address among the kernel's arguments.
+std::string Executor::place_of(const Race& race) const {
+  if (race.shared) {
+    if (range_of(dynamic(), launch_->shared_bytes).holds(race.at))
+      return "shared+" + std::to_string(race.at - reinterpret_cast<std::uintptr_t>(dynamic()));
+    return shared_name(reinterpret_cast<const void*>(race.at));
+  }
+  std::uintptr_t nearest = 0, word = 0;
+  std::size_t number = 0;
+  for (std::size_t i = 0; i < launch_->closure_bytes / sizeof word; ++i) {
+    std::memcpy(&word, static_cast<const unsigned char*>(launch_->closure) + i * sizeof word, sizeof word);
+    if (word > race.at || word <= nearest) continue;
+    nearest = word;
+    number = i;
+  }
+  return "array (word " + std::to_string(number) + " of the arguments)+" + std::to_string(race.at - nearest);
+}
+
+std::string Executor::race_text(const Race& race) const {
+  const auto what = [](unsigned kind) {
+    const std::string strong = (kind & kStrong) != 0 ? "strong " : "";
+    return strong + ((kind & kWrites) == 0 ? "read" : (kind & kReads) != 0 ? "read and write" : "write");
+  };
+  const auto code = [](const Race::Side& side) {
+    return " (" + code_name(reinterpret_cast<const void*>(side.code - 1)) + ")";
+  };
+  return "race: its " + what(race.later.kind) + " of " + std::to_string(race.bytes) + " bytes at " +
+         place_of(race) + code(race.later) + " is not ordered after the " + what(race.earlier.kind) +
+         " by block " + text_of(unflatten(race.earlier.block, launch_->grid)) + ", thread " +
+         text_of(unflatten(race.earlier.thread, launch_->block)) + code(race.earlier);
 }
 
 // ---- shared memory --------------------------------------------------------------------------------------------------------------
@@ -435,6 +499,15 @@ std::optional<Fault> check_symbol(const Launch& launch, const KernelSymbol& symb
   return std::nullopt;
 }
 
+void Executor::begin_races() {
+  std::vector<MemoryRange> shared = writable_data();
+  shared.push_back(range_of(dynamic(), launch_->shared_bytes));
+  races_.begin_grid(count_, std::move(shared),
+                    {range_of(&the_machine, sizeof the_machine),
+                     range_of(&gradloom_gpu_machine, sizeof gradloom_gpu_machine),
+                     range_of(launch_->closure, launch_->closure_bytes), range_of(this, sizeof *this)});
+}
+
 std::optional<Fault> Executor::run(const Launch& launch, ThreadOrder order) {
   const KernelSymbol symbol = kernel_symbol(launch.kernel);
   if (auto fault = check_symbol(launch, symbol)) return fault;
@@ -450,10 +523,13 @@ std::optional<Fault> Executor::run(const Launch& launch, ThreadOrder order) {
   std::memset(dynamic_.get(), kGuardByte, kGuardBytes + kSharedBytes + kGuardBytes);
   poison(dynamic() - kGuardBytes, kGuardBytes);
   poison(dynamic() + launch.shared_bytes, kGuardBytes);
+  if (kSeesAccesses) begin_races();
   const unsigned long long blocks =
       static_cast<unsigned long long>(launch.grid.x) * launch.grid.y * launch.grid.z;
   for (unsigned long long i = 0; i < blocks && !fault_; ++i) {
-    the_machine.block = unflatten(block_at(i, blocks, order), launch.grid);
+    const unsigned long long block = block_at(i, blocks, order);
+    the_machine.block = unflatten(block, launch.grid);
+    if (kSeesAccesses) races_.begin_block(std::uint32_t(block));
     run_block(symbol);
   }
   return fault_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "kernels/gpu/host.h"
+#include "engine/device/gpu/host/accesses.h"
 #include "engine/device/gpu/host/compiler.h"
 #include "engine/device/gpu/host/symbols.h"
 #include "engine/device/gpu/runtime/cache.h"
@@ -53,6 +54,7 @@ void Module::load(const std::string& code) {
     error_ = "no memory for the compiled program";
     return;
   }
+  show_hooks();
   library_ = dlopen(path_of(file_).c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const machine = symbol("gradloom_gpu_machine");
   if (machine == nullptr) {

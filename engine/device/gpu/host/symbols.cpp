@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -71,12 +72,17 @@ void erase_all(std::string& text, std::string_view what) {
     text.erase(at, what.size());
 }
 
-// "void gradloom::kernels::gpu::(anonymous namespace)::f<float>(float const*)" -> "f<float>".
-std::string short_name(const char* mangled) {
+std::string demangled_name(const char* mangled) {
   int status = 0;
   char* demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
   std::string name = demangled != nullptr ? demangled : mangled;
   std::free(demangled);
+  return name;
+}
+
+// "void gradloom::kernels::gpu::(anonymous namespace)::f<float>(float const*)" -> "f<float>".
+std::string short_name(const char* mangled) {
+  std::string name = demangled_name(mangled);
   erase_all(name, "(anonymous namespace)::");
   erase_all(name, "gradloom::kernels::gpu::");
   if (name.rfind("void ", 0) == 0) name.erase(0, 5);
@@ -122,6 +128,34 @@ KernelSymbol read_symbol(const void* function) {
   return kernel;
 }
 
+std::string hex(std::uintptr_t number) {
+  char text[2 + 16 + 1];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+// What of a loaded file an address belongs to.
+struct Within {
+  std::string file, symbol;               // mangled; empty: none
+  std::uint64_t address = 0, offset = 0;  // in the file, in what the symbol names
+};
+Within find_symbol(const void* at, unsigned char type) {
+  Dl_info info = {};
+  link_map* map = nullptr;
+  Within within{"", "", reinterpret_cast<std::uintptr_t>(at), 0};
+  if (dladdr1(at, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) return within;
+  within.file = map->l_name[0] != 0 ? map->l_name : "/proc/self/exe";
+  within.address -= map->l_addr;
+  const MappedFile file(within.file.c_str());
+  if (file.data() == nullptr) return within;
+  visit_symbols(file, [&](const Elf64_Sym& symbol, const char* name, bool) {
+    if (ELF64_ST_TYPE(symbol.st_info) != type || within.address - symbol.st_value >= symbol.st_size) return;
+    within.symbol = name;
+    within.offset = within.address - symbol.st_value;
+  });
+  return within;
+}
+
 struct Known {
   std::mutex mutex;
   std::map<const void*, KernelSymbol> symbols;
@@ -139,6 +173,23 @@ KernelSymbol kernel_symbol(const void* function) {
   const auto found = symbols.find(function);
   return found != symbols.end() ? found->second
                                 : symbols.emplace(function, read_symbol(function)).first->second;
+}
+
+std::string shared_name(const void* byte) {
+  const Within within = find_symbol(byte, STT_OBJECT);
+  if (within.symbol.empty()) return "shared at " + hex(within.address);
+  const std::string name = demangled_name(within.symbol.c_str());  // "f(float*)::tile"
+  const std::size_t qualified = name.rfind("::");
+  return "shared " + (qualified == std::string::npos ? name : name.substr(qualified + 2)) + "+" +
+         std::to_string(within.offset);
+}
+
+std::string code_name(const void* code) {
+  const Within within = find_symbol(code, STT_FUNC);
+  const std::string name = within.symbol.empty() ? "" : short_name(within.symbol.c_str()) + ", ";
+  const std::string file =
+      within.file == "/proc/self/exe" ? "program" : within.file.substr(within.file.rfind('/') + 1);
+  return name + file + " " + hex(within.address);
 }
 
 void forget_kernel_symbols() {

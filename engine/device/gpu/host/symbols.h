@@ -19,6 +19,11 @@ struct KernelSymbol {
   std::size_t shared_bytes = 0;
 };
 
+// The variable that holds this byte and the byte's number in it: "shared parts+8"; an address when it has no symbol.
+std::string shared_name(const void* byte);
+// Function and file of an instruction, with its address there, which addr2line takes: "softmax_rows<float>, program 0x1a2b".
+std::string code_name(const void* code);
+
 // Kept until forget_kernel_symbols(), which must be called when a library is unloaded.
 KernelSymbol kernel_symbol(const void* function);
 void forget_kernel_symbols();
