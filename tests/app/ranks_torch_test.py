@@ -76,7 +76,8 @@ def check(name, ranks, work):
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     results, saved = f"{work}/{name}-{ranks}.npz", f"{work}/{name}-{ranks}-saved.npz"
-    torch.multiprocessing.spawn(torch_rank, (ranks, name, port, results), nprocs=ranks)
+    # Forked: PyTorch was only imported so far, which takes each process that starts anew longer than its steps.
+    torch.multiprocessing.start_processes(torch_rank, (ranks, name, port, results), nprocs=ranks, start_method="fork")
     theirs = np.load(results)
     size = np.load(f"{models}/{name}/batches.npz")["labels"].shape[1]
     words = [
