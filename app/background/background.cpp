@@ -189,20 +189,29 @@ void look_again(BackgroundCommand& command) {
                               static_cast<int>(integer_of(json, "signal"))};
 }
 
+namespace {
+
+// Not the lock alone: who has just written how it ended still holds that, and uses no file any more.
+bool goes_on(BackgroundCommand command) {
+  look_again(command);
+  return command.running;
+}
+
+}  // namespace
+
 Status ask_background(const BackgroundCommand& command, BackgroundAsk ask) {
   const std::string path = command.files + "/ask";
   const char byte = static_cast<char>(ask);
-  for (int i = 0; i < kAskTries; ++i) {
+  for (int i = 0; i < kAskTries && goes_on(command); ++i) {
     const Descriptor fifo(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
     if (fifo.open() && write(fifo.get(), &byte, 1) == 1) return {};
-    if (!is_locked(command.files)) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return Error{Errc::usage, "command " + std::to_string(command.number) + " has ended"};
 }
 
 Status forget_background(const BackgroundCommand& command) {
-  if (is_locked(command.files))
+  if (goes_on(command))
     return Error{Errc::usage, "command " + std::to_string(command.number) + " is running: stop it first"};
   std::error_code error;
   fs::remove_all(command.files, error);

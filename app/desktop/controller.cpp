@@ -164,6 +164,7 @@ void Controller::load_model_of(Recipe recipe, bool keep_history, const std::stri
 void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot> model,
                               std::shared_ptr<const GraphSnapshot> view) {
   state_.opening = false;
+  background_next_ns_ = 0;  // whose run is followed depends on what is shown
   state_.without_model.reset();
   const bool other = !state_.model || state_.model->model.content_hash != model->model.content_hash;
   state_.model = std::move(model);

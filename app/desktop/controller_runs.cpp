@@ -41,6 +41,7 @@ void Controller::set_session(const std::string& path) {
   if (path == state_.session_path) return;
   if (remote_) return notice(NoticeKind::warning, "close the session of the other machine first");
   state_.session_path = path;
+  background_next_ns_ = 0;
   state_.session.reset();
   state_.run.reset();
   state_.run_a = state_.run_b = 0;

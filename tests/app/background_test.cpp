@@ -1,7 +1,9 @@
 // Commands in the background: their files, their keeper, and `gradloom background`.
 #include "app/background/background.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
 #include <filesystem>
 #include <fstream>
@@ -93,6 +95,20 @@ TEST_F(Background, ItStopsAfterItsStepWhenItIsAsked) {
   EXPECT_GE(recorded["steps"], 2);
   expect_error({"background", "--stop", "1"}, 2, "command 1 has ended");
   EXPECT_EQ(run({"background", "--follow", "1"}).code, 130) << "as it ended";
+}
+
+// Its keeper writes how it ended and is gone a moment later: with a sanitizer, after a second.
+TEST_F(Background, ItHasEndedWhileItsKeeperStillGoes) {
+  EXPECT_EQ(run({"background", "--", "passes"}).code, 0);
+  ASSERT_TRUE(wait_for_end(1));
+  const int lock = open((root() + "/1/lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(lock, 0);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0) << "instead of the keeper";
+  EXPECT_FALSE(command(1).running);
+  expect_error({"background", "--stop", "1"}, 2, "command 1 has ended");
+  EXPECT_EQ(run({"background", "--forget", "1"}).code, 0);
+  EXPECT_FALSE(fs::exists(root() + "/1"));
+  close(lock);
 }
 
 TEST_F(Background, WhatFollowsItEndsAlone) {
