@@ -230,7 +230,7 @@ std::string examples_text(const CommandDef& def) {
   return text;
 }
 
-CommandLine::CommandLine(bool& json)
+CommandLine::CommandLine(bool& json, const std::string& only)
     : app(std::make_unique<CLI::App>(
           "Gradloom: profiler and optimization workbench for neural-network training graphs")) {
   app->name("gradloom");
@@ -240,6 +240,7 @@ CommandLine::CommandLine(bool& json)
   app->footer(std::string("Exit codes: ") + kExitCodes);
   for (const CommandDef& def : kCommands) {
     CLI::App* sub = app->add_subcommand(def.name, def.summary);
+    if (!only.empty() && only != def.name) continue;
     // A later flag overrides an earlier one.
     sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     sub->add_flag("--json", json, "one JSON object (or one per line) on stdout");
@@ -254,10 +255,9 @@ int run_command_line(int argc, const char* const* argv) {
   // Errors of parsing are JSON too, and come before flags are known.
   bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::string(word) == "--json"; });
   Output out(json);
-  CommandLine line(json);
-  if (argc > 1 && argv[1][0] != '-') {
-    if (const Status known = check_command(argv[1]); !known) return exit_code(out, known);
-  }
+  const bool named = argc > 1 && argv[1][0] != '-';
+  if (const Status known = named ? check_command(argv[1]) : Status(); !known) return exit_code(out, known);
+  CommandLine line(json, named ? argv[1] : "");
   try {
     line.app->parse(argc, argv);
   } catch (const CLI::ParseError& e) {

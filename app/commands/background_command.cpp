@@ -58,7 +58,7 @@ Status check_words(const std::vector<std::string>& words) {
     if (words.front() == never)
       return Error{Errc::usage, std::string("gradloom ") + never + " cannot run in the background"};
   bool json = false;
-  CommandLine line(json);
+  CommandLine line(json, words.front());
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 takes them
     line.app->parse(std::move(reversed));

@@ -14,7 +14,7 @@ namespace {
 Status print_help(CommandContext& context, const std::string& command) {
   if (!command.empty()) TRY(check_command(command));
   bool json = false;
-  const CommandLine line(json);
+  const CommandLine line(json, command);
   context.out.document(command.empty() ? line.app->help()
                                        : line.app->get_subcommand(command)->help("gradloom"));
   return {};
