@@ -315,7 +315,8 @@ void Executor::report_missing(unsigned first, unsigned last, unsigned waiting) {
   const auto arrived = [&](unsigned t) {
     const Thread& thread = threads_[t];
     return thread.state == Thread::waiting && thread.wait == here.wait &&
-           thread.place.line == here.place.line && std::strcmp(thread.place.file, here.place.file) == 0;
+           thread.place.line == here.place.line &&
+           (thread.place.file == here.place.file || std::strcmp(thread.place.file, here.place.file) == 0);
   };
   unsigned count = 0, missing = count_;
   for (unsigned i = first; i < last; ++i) {
@@ -388,12 +389,15 @@ void Executor::wait(Wait wait, Place place, int lane, const void* in, void* out,
   look(*thread.worker);
 }
 
+// Each warp function of each thread comes here: no text before there is a fault.
 void Executor::check_lane(Wait wait, Place place, int lane) {
+  const bool whole_warps = count_ % unsigned(kWarp) == 0;
+  if (whole_warps && lane >= 0 && lane < kWarp) return;
   const std::string where = text_of(wait, place);
-  if (count_ % unsigned(kWarp) != 0)
+  if (!whole_warps)
     fail(current_, where + " in a block of " + std::to_string(count_) + " threads, which is no multiple of " +
                        std::to_string(kWarp));
-  else if (lane < 0 || lane >= kWarp)
+  else
     fail(current_, where + " with lane " + std::to_string(lane) + ": a warp has " + std::to_string(kWarp));
 }
 
