@@ -114,6 +114,12 @@ std::string escaped(std::string_view foreign) {
   std::string out;
   out.reserve(foreign.size());
   while (!foreign.empty()) {
+    // As far as it is ASCII that can be printed, at once: mostly to the end.
+    const auto other =
+        std::find_if(foreign.begin(), foreign.end(), [](char c) { return c < ' ' || c > '~'; });
+    out.append(foreign.begin(), other);
+    foreign.remove_prefix(static_cast<std::size_t>(other - foreign.begin()));
+    if (foreign.empty()) break;
     const int n = utf8_length(foreign);
     const auto c = static_cast<unsigned char>(foreign[0]);
     if (n == 0 || c < 0x20 || c == 0x7f || is_deceptive(foreign.substr(0, static_cast<std::size_t>(n)))) {
