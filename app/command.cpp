@@ -230,7 +230,7 @@ std::string examples_text(const CommandDef& def) {
   return text;
 }
 
-CommandLine::CommandLine(bool& json, const std::string& only)
+CommandLine::CommandLine(bool& as_json, const std::string& only)
     : app(std::make_unique<CLI::App>(
           "Gradloom: profiler and optimization workbench for neural-network training graphs")) {
   app->name("gradloom");
@@ -243,7 +243,7 @@ CommandLine::CommandLine(bool& json, const std::string& only)
     if (!only.empty() && only != def.name) continue;
     // A later flag overrides an earlier one.
     sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    sub->add_flag("--json", json, "one JSON object (or one per line) on stdout");
+    sub->add_flag("--json", as_json, "one JSON object (or one per line) on stdout");
     const CommandRun declared = def.declare(*sub);
     sub->footer(examples_text(def));
     sub->callback([this, declared] { run = declared; });

@@ -56,9 +56,9 @@ std::string examples_text(const CommandDef& def);
 
 // All commands as one parser.
 struct CommandLine {
-  // `json` is set by the flag --json of every command. Where `only` names one, the others have no flags: to declare
+  // `as_json` is set by the flag --json of every command. Where `only` names one, the others have no flags: to declare
   // those of all takes longer than many commands do.
-  explicit CommandLine(bool& json, const std::string& only = {});
+  explicit CommandLine(bool& as_json, const std::string& only = {});
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
