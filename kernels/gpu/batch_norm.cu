@@ -231,8 +231,9 @@ template <class T, class P>
 __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNormArgs args, Layout l) {
   const i64 c = blockIdx.x;
   const bool moments_alone = args.y == nullptr;
-  double mean = moments_alone ? 0.0 : get<P>(args.running_mean, c),
-         var = moments_alone ? 0.0 : get<P>(args.running_var, c);
+  const bool reads =
+      !moments_alone && threadIdx.x == 0;  // the thread that writes them, perhaps in their place
+  double mean = reads ? get<P>(args.running_mean, c) : 0.0, var = reads ? get<P>(args.running_var, c) : 0.0;
   double running_mean = mean, running_var = var;
   if (l.cut.slots > 0) {
     const double count = double(l.n * l.spatial);

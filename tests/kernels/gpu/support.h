@@ -13,8 +13,8 @@
 //   }
 //
 // on_device() calls the function once per thread order (ascending, descending, shuffled) and asks for equal
-// bits; it reports faults of the executor, writes around any buffer and into inputs, and NaN (0xFF bytes) is
-// what outputs and workspaces hold before.
+// bits; where races are found by themselves (gpu_races_tests), once. It reports faults of the executor, writes around any
+// buffer and into inputs, and NaN (0xFF bytes) is what outputs and workspaces hold before.
 #pragma once
 
 #include <algorithm>

@@ -577,6 +577,8 @@ std::optional<Fault> check(const Launch& launch) {
   return check_symbol(launch, kernel_symbol(launch.kernel));
 }
 
+bool sees_races() { return kSeesAccesses; }
+
 std::optional<Fault> run(const Launch& launch, ThreadOrder order) {
   static std::mutex one_grid;
   const std::lock_guard lock(one_grid);

@@ -8,9 +8,9 @@
 //   - a warp function that not all lanes of the warp reach, a lane outside the warp, blocks that are no whole number of warps
 //   - writes outside dynamic shared memory (under ASan: any access outside shared memory, at the access itself)
 //   - bad grids and blocks, more than 48 KiB of shared memory (dynamic, and static of the kernel itself)
+//   - where kernels are compiled so that their accesses are seen (sees_races()): races of threads, warps and blocks (races.h)
 // and as wrong results: shared memory that was not written (NaN), missing barriers (results differ between
-// thread orders), launchers that give kernels pointers to their own variables (launches run after them). Not
-// found: races between blocks.
+// thread orders), launchers that give kernels pointers to their own variables (launches run after them).
 #pragma once
 
 #include <cstddef>
@@ -58,6 +58,9 @@ struct Fault {
 std::optional<Fault> check(const Launch& launch);
 // Runs one launch to its end, after check(). Safe to call from several OS threads: one grid runs at a time.
 std::optional<Fault> run(const Launch& launch, ThreadOrder order);
+
+// Whether the kernels of this library report their accesses.
+bool sees_races();
 
 constexpr std::size_t kSharedBytes = 49152;  // 48 KiB
 
