@@ -24,7 +24,7 @@ struct SampleItem {
   std::string prefix;  // of the names of its nodes: random streams are keyed by them
 };
 
-// All samples in one graph, in one precision.
+// Samples in one graph, in one precision.
 struct Whole {
   Graph graph;
   std::map<ValueId, Tensor> feeds;
@@ -75,6 +75,44 @@ Status add_item(Whole& whole, const SampleItem& item, DType type, bool gradients
       if (v != kNone) whole.graph.outputs.push_back(v);
   whole.parts.push_back(std::move(part));
   return {};
+}
+
+// Puts one sample behind the others; names that have not its prefix get it. (Built where the others are, each would take
+// as long as all before it.)
+void append(Whole& all, Whole one, const std::string& prefix) {
+  Graph& graph = all.graph;
+  const auto first_value = static_cast<ValueId>(graph.values.size());
+  const auto first_node = static_cast<NodeId>(graph.nodes.size());
+  const auto rename = [&](std::string& name) {
+    if (name.compare(0, prefix.size(), prefix) != 0) name.insert(0, prefix);
+  };
+  const auto shift = [&](std::vector<ValueId>& ids) {
+    for (ValueId& id : ids)
+      if (id != kNone) id += first_value;
+  };
+  for (Value& value : one.graph.values) {
+    if (value.producer != kNone) value.producer += first_node;
+    rename(value.name);
+    graph.values.push_back(std::move(value));
+  }
+  for (Node& node : one.graph.nodes) {
+    shift(node.inputs);
+    shift(node.outputs);
+    rename(node.name);
+    graph.nodes.push_back(std::move(node));
+  }
+  for (const auto list : {&Graph::inputs, &Graph::parameters, &Graph::outputs}) {
+    shift(one.graph.*list);
+    (graph.*list).insert((graph.*list).end(), (one.graph.*list).begin(), (one.graph.*list).end());
+  }
+  for (const Update& u : one.graph.updates)
+    graph.updates.push_back({u.state + first_value, u.next + first_value});
+  for (auto& [id, tensor] : one.feeds) all.feeds.emplace(id + first_value, std::move(tensor));
+  for (Whole::Part& part : one.parts) {
+    shift(part.outputs);
+    shift(part.gradients);
+    all.parts.push_back(std::move(part));
+  }
 }
 
 // Why the device cannot run what this sample needs; empty: it can.
@@ -177,8 +215,10 @@ Result<std::vector<CheckResult>> check_samples(const std::string& ops, const Che
           continue;
         }
       }
-      TRY(add_item(tested, item, type, gradients, rounded));
-      TRY(add_item(reference, item, DType::f64, gradients, rounded));
+      Whole exact;
+      TRY(add_item(exact, item, DType::f64, gradients, rounded));
+      append(tested, std::move(alone), item.prefix);
+      append(reference, std::move(exact), item.prefix);
       items.push_back(std::move(item));
     }
   }
