@@ -15,6 +15,7 @@
 #include "tests/app/command_fixture.h"
 #include "tests/app/strict_cuda.h"
 #include "tests/environment.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {
@@ -103,6 +104,26 @@ TEST_F(StrictCudaFaults, OwnKernelsServeWhereALibraryFails) {
       EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << name << ": " << o.err;
   }
   EXPECT_GT(calls, 10);
+}
+
+// A convolution that cuDNN has taken fails once: it is ours from then on, and the run says so.
+TEST_F(StrictCudaFaults, OwnConvolutionsServeWhereCudnnFails) {
+  const std::string model = GRADLOOM_SOURCE_DIR "/tests/models/cnn-digits/model.onnx";
+  const std::vector<std::string> train = {"train",   model,     "--loss",    "ce:logits,labels",
+                                          "--dim",   "batch=1", "--device",  kStrictDevice,
+                                          "--steps", "1",       "--session", path("session.gradloom")};
+  const Outcome whole = run(train);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Outcome shown = run({"show", path("session.gradloom"), "--group", "implementation"});
+  EXPECT_NE(shown.out.find("convolution: cudnn 9.19.0 (engine 17)"), std::string::npos) << shown.out;
+  EXPECT_EQ(shown.out.find("convolution: our own"), std::string::npos) << shown.out;
+  fs::remove(path("session.gradloom"));
+  const Setting setting("GRADLOOM_STRICT_FAIL", "cudnnBackendExecute:1");
+  const Outcome served = run(train);
+  EXPECT_EQ(served.code, 0) << served.err;
+  EXPECT_NE(served.err.find("cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED"), std::string::npos)
+      << served.err;
+  for (const Outcome& o : {whole, served}) EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << o.err;
 }
 
 // Every kernel of the plan has a time of CUPTI's, whether the step is recorded or not.

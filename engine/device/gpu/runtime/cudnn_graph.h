@@ -67,13 +67,13 @@ class CudnnDescriptor {
   cudnnStatus_t status() const { return status_; }
   const std::string& words() const { return words_; }
   cudnnBackendDescriptor_t get() const { return descriptor_; }
-  // At most `capacity` values; how many were read, or 0.
+  // At most `capacity` values; how many were read, or -1: the call failed.
   template <class T>
   std::int64_t read(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, T* values,
                     std::int64_t capacity) const {
     std::int64_t count = 0;
     const bool done = good_ && cudnn().get(descriptor_, name, type, capacity, &count, values) == 0;
-    return done ? std::min(count, capacity) : 0;
+    return done ? std::min(count, capacity) : -1;
   }
 
  private:

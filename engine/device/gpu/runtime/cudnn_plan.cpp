@@ -90,6 +90,11 @@ struct Rejected {
     mistake = !is_refusal(failure.status());
     words = failure.words();
   }
+  void unreadable(const char* what) {
+    ++failed;
+    mistake = true;
+    words = std::string("its ") + what + " could not be read";
+  }
   Answer answer(const Demands& demands) const {
     std::string text;
     const auto say = [&](int count, const std::string& what) {
@@ -113,7 +118,7 @@ struct CudnnPlan::Parts {
 
   // The first engine that the heuristics suggest and that may be used.
   bool choose(const Target& target, cudnnBackendHeurMode_t mode, const Demands& demands) {
-    constexpr std::int64_t kMost = 64;
+    constexpr std::size_t kMost = 64;
     heuristics = CudnnDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor())
         .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode);
@@ -124,12 +129,17 @@ struct CudnnPlan::Parts {
     }
     std::vector<CudnnDescriptor> configs;
     std::vector<cudnnBackendDescriptor_t> raw;
-    for (std::int64_t i = 0; i < kMost; ++i) {
+    for (std::size_t i = 0; i < kMost; ++i) {
       configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+      if (!configs.back().good()) {
+        rejected.add(configs.back());
+        return false;
+      }
       raw.push_back(configs.back().get());
     }
-    const std::int64_t count =
-        heuristics.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw.data(), kMost);
+    const std::int64_t count = heuristics.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                               raw.data(), std::int64_t(kMost));
+    if (count < 0) rejected.unreadable("suggestions");
     for (std::int64_t i = 0; i < count; ++i)
       if (take(target, std::move(configs[std::size_t(i)]), demands)) return true;
     return false;
@@ -139,14 +149,25 @@ struct CudnnPlan::Parts {
   bool take(const Target& target, CudnnDescriptor from, const Demands& demands) {
     constexpr std::size_t kMostNotes = 64;  // more than any version has
     CudnnDescriptor of(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (!of.good()) {
+      rejected.add(of);
+      return false;
+    }
     cudnnBackendDescriptor_t raw = of.get();
-    if (from.read(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1) != 1) return false;
+    if (from.read(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw, 1) != 1) {
+      rejected.unreadable("engine");
+      return false;
+    }
     std::array<cudnnBackendNumericalNote_t, kMostNotes> numerical{};
     std::array<cudnnBackendBehaviorNote_t, kMostNotes> behavior{};
     const auto notes_count = of.read(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                      numerical.data(), std::int64_t(numerical.size()));
     const auto behavior_count = of.read(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
                                         behavior.data(), std::int64_t(behavior.size()));
+    if (notes_count < 0 || behavior_count < 0) {  // it may be any engine
+      rejected.unreadable("notes");
+      return false;
+    }
     notes.assign(numerical.begin(), numerical.begin() + notes_count);
     const bool compiles =
         std::find(behavior.begin(), behavior.begin() + behavior_count,

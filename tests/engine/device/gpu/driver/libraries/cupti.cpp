@@ -20,8 +20,7 @@ using namespace gradloom::strict;
 
 namespace {
 
-constexpr Result kInvalidParameter = 1, kInvalidOperation = 7, kOutOfMemory = 8, 
-                 kUnknown = 999;
+constexpr Result kInvalidParameter = 1, kInvalidOperation = 7, kOutOfMemory = 8, kUnknown = 999;
 constexpr LibraryStatuses kStatuses{kInvalidParameter, kOutOfMemory, kUnknown};
 constexpr CallbackId kCudaGraphLaunch = 311;
 
