@@ -113,8 +113,8 @@ GRADLOOM_DEVICE void for_encoded(const Tensors& batch, int t, const Piece<T>& pi
       extremes1.add(a, left);
       if (two) extremes2.add(b, left);
     });
-    // Every lane has read the old scales when this has heard of its numbers.
     const float scale1 = extremes1.scale(), scale2 = two ? extremes2.scale() : 0.0f;
+    sync_warp();  // every lane has read the old scales, which may be in the same place
     if (lane == 0) first.store_scale(block, scale1);
     if (two && lane == 0) second.store_scale(block, scale2);
     for_lane([&](long long i, long long left, Group<T>& a, Group<T>& b) {

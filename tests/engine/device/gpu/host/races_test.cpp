@@ -330,7 +330,7 @@ __global__ void histogram(float* data, unsigned* words) {
   else
     ++bins[threadIdx.x % 8];
   __syncthreads();
-  if (threadIdx.x < 8) words[threadIdx.x] = bins[threadIdx.x];
+  if (threadIdx.x < 8) words[8 * blockIdx.x + threadIdx.x] = bins[threadIdx.x];
 }
 
 // Atomics before the zeros.
@@ -341,7 +341,7 @@ __global__ void zero_then_count(float*, unsigned* words) {
   barrier_if<right>();
   atomicAdd(bins + threadIdx.x % 8, 1u);
   __syncthreads();
-  if (threadIdx.x < 8) words[threadIdx.x] = bins[threadIdx.x];
+  if (threadIdx.x < 8) words[8 * blockIdx.x + threadIdx.x] = bins[threadIdx.x];
 }
 
 // Neighbouring bytes of a word are of different threads, or halves of one byte.
@@ -393,7 +393,7 @@ const Case kCases[] = {
     GRADLOOM_CASE(tree_sum, 1, kThreads, "shared parts+"),
     GRADLOOM_CASE(scan, 1, kThreads, "shared sums+"),
     GRADLOOM_CASE(reduce_twice, 1, kThreads, "shared parts+"),
-    GRADLOOM_CASE(broadcast, 2, kThreads, "shared value+0"),
+    GRADLOOM_CASE(broadcast, 1, kThreads, "shared value+0"),
     GRADLOOM_CASE(write_after_reads, 1, kThreads, "shared value+0"),
     GRADLOOM_CASE(carve, 1, kThreads, "shared+"),
     GRADLOOM_CASE(turn_in_place, 1, kThreads, "array (word 1 of the arguments)+"),
