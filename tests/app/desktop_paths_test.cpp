@@ -43,7 +43,7 @@ TEST_F(DesktopPaths, OneNodeLeadsToAnother) {
 TEST_F(DesktopPaths, SearchesAreKeptUnderNames) {
   EXPECT_EQ(
       open(
-          "click graph.search\nkey ctrl+a\ntype \"op:FusedMatMul or ~gelu\"\nwait 3\n"
+          "click graph.search\nkey ctrl+a\ntype op:FusedMatMul or ~gelu\nwait 3\n"
           "click graph.filters\nwait 3\nclick graph.filters.name\ntype products\nkey enter\nwait 3\nkey escape\nwait 3\n"
           "click graph.search\nkey ctrl+a\ntype x\nwait 3\nexpect graph.search x\n"
           "click graph.filters\nwait 3\nclick graph.filters.use.products\nwait 3\n"

@@ -89,6 +89,8 @@ TEST(Search, WrongAlternativesGroupsAndRegexesSayWhy) {
       {"~[a", "'[a' is no regex: "},
       {"name~a{1,30000}", "counted repetition is not taken"},
       {"~(a)\\1", "back references are not taken"},
+      {"~a++++++++++++++++++++++++++++++++++++++++", "more than 6 +"},
+      {"~(((((((((a+)+)+)+)+)+)+)+)+)", "more than 6 +"},
       {"~", "'~' needs a text"},
       {"time~3", "time, bytes and flops take < or >"}};
   for (const auto& [text, why] : cases) {
@@ -99,6 +101,11 @@ TEST(Search, WrongAlternativesGroupsAndRegexesSayWhy) {
   const std::string deep = std::string(300, '(') + "a" + std::string(300, ')');
   EXPECT_EQ(Query::parse(deep).error().message, "too many parentheses");
   EXPECT_FALSE(Query::parse("~" + std::string(300, 'a')).ok());
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += "(a) ";
+  EXPECT_EQ(Query::parse(many).error().message, "too many parentheses");
+  // In brackets they are characters.
+  EXPECT_TRUE(Query::parse("~[]{+\\1]x").ok());
 }
 
 // Every search of the language against a reading of its own: terms a, b, c over all eight texts that hold some of them.

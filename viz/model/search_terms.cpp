@@ -29,6 +29,8 @@ namespace {
 
 constexpr std::size_t kMostRegex = 200;     // characters
 constexpr std::size_t kMostMatched = 4096;  // of a text
+constexpr std::size_t kMostPlus = 6;        // of a regex
+constexpr std::size_t kMostGroups = 64;     // parentheses
 constexpr int kMostDepth = 20;              // of parentheses
 
 std::string lower(std::string_view s) {
@@ -104,7 +106,16 @@ Status take_regex(SearchTerm& term, const std::string& pattern) {
     return Error{Errc::usage, fmt::format("'{}' is no regex: {}", escaped(pattern), why)};
   };
   if (pattern.size() > kMostRegex) return refused(fmt::format("more than {} characters", kMostRegex));
+  std::size_t doubled = 0;  // + makes the library copy what is before it, and that within others again
   for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '[') {  // up to its end everything is a character; a ] that comes first is one, too
+      std::size_t first = i + 1;
+      if (first < pattern.size() && pattern[first] == '^') ++first;
+      const std::size_t end = pattern.find(']', first + 1);
+      i = end == std::string::npos ? pattern.size() : end;
+      continue;
+    }
+    if (pattern[i] == '+' && ++doubled > kMostPlus) return refused(fmt::format("more than {} +", kMostPlus));
     if (pattern[i] == '\\' && i + 1 < pattern.size()) {
       if (std::isdigit(static_cast<unsigned char>(pattern[++i])) != 0)
         return refused("back references are not taken");
@@ -251,6 +262,7 @@ class SearchParser {
     }
     text_.remove_prefix(negated ? 2 : 1);
     const std::size_t number = ++groups_;
+    if (number > kMostGroups) return Error{Errc::usage, "too many parentheses"};
     TRY(group(number, depth + 1));
     if (text_.empty()) return Error{Errc::usage, "a parenthesis is not closed"};
     text_.remove_prefix(1);
