@@ -53,10 +53,12 @@ std::string findings_text(const MemoryModel& m, std::size_t most) {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < std::min(most, m.findings.size()); ++i) {
     const MemoryFinding& f = m.findings[i];
-    rows.push_back({cut(escaped(f.value)), size_text(f.bytes), memory_finding_name(f.kind),
-                    plural_text(f.read_step - f.last_use, "step"), remedy_text(f)});
+    rows.push_back({cut(escaped(f.node)), size_text(f.bytes), memory_finding_name(f.kind),
+                    cut(escaped(f.reader)), plural_text(f.read_step - f.last_use, "step"), remedy_text(f)});
   }
-  return table_text({"could leave the peak", "size", "because it is", "unused for", ""}, rows, {2, 4}) +
+  return table_text(
+             {"could leave the peak: made by", "size", "because it is", "last read by", "unused for", ""},
+             rows, {2, 3, 5}) +
          "\n" + more_text(m.findings.size(), most) + "--recompute NODE makes a node's results again\n";
 }
 

@@ -34,6 +34,10 @@ Status check_pattern(const Graph& graph, const std::string& pattern, const std::
 
 }  // namespace
 
+bool names_itself(const std::string& name) {
+  return !name.empty() && name.find_first_of("*? ") == std::string::npos && !is_type(name);
+}
+
 bool fits_node(const std::string& pattern, const Graph& graph, const Node& node) {
   if (is_type(pattern)) {
     if (pattern == node.op->name) return true;

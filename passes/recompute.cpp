@@ -13,11 +13,10 @@
 #include "passes/node_patterns.h"
 #include "passes/phases.h"
 #include "passes/planners.h"
+#include "passes/repeatable.h"
 
 namespace gradloom {
-namespace {
 
-// By node: whether it may run twice. What reads or changes a state, or has effects outside, runs once.
 std::vector<bool> repeatable_nodes(const Graph& graph) {
   std::vector<bool> updated(graph.values.size(), false), repeatable(graph.nodes.size(), false);
   for (const Update& u : graph.updates) updated[u.next] = true;
@@ -32,6 +31,8 @@ std::vector<bool> repeatable_nodes(const Graph& graph) {
   }
   return repeatable;
 }
+
+namespace {
 
 class Search {
  public:

@@ -446,6 +446,15 @@ void declare_roofline(CLI::App& app, const std::shared_ptr<PlanArguments>& optio
       ->needs(roofline);
 }
 
+void declare_memory(CLI::App& app, const std::shared_ptr<PlanArguments>& options) {
+  CLI::Option* memory =
+      app.add_flag("--memory", options->memory,
+                   "who holds memory at the peak, until when and for whom, and what could leave it");
+  CLI::Option* curve = app.add_flag("--memory-curve", options->memory_curve,
+                                    "peak memory against predicted time for what --memory-budget can choose");
+  memory->excludes(curve);
+}
+
 }  // namespace
 
 CommandRun declare_plan(CLI::App& app) {
@@ -454,10 +463,7 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_flag("--log", options->log, "list every match of every pass, and why a pass did not match");
   app.add_flag("--kernels", options->kernels, "list the kernels in order");
   app.add_flag("--dump", options->dump, "print the final graph as text");
-  app.add_flag("--memory", options->memory,
-               "who holds memory at the peak, until when and for whom, and what could leave it");
-  app.add_flag("--memory-curve", options->memory_curve,
-               "peak memory against predicted time for what --memory-budget can choose");
+  declare_memory(app, options);
   declare_roofline(app, options);
   app.add_option("--explain", options->explain,
                  "the history of a node, an ONNX node or a kernel, by name or glob: every pass that met it");

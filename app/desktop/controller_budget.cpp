@@ -29,7 +29,9 @@ Recipe with_costs(Recipe recipe, const std::string& session, std::int64_t run) {
 }
 
 std::string budget_key(const AppState& s) {
-  return plan_key(without_budget(s.recipe)) + "#" + std::to_string(costs_run(s));
+  const std::int64_t run = costs_run(s);
+  return plan_key(without_budget(s.recipe)) + (s.model ? s.model->model.content_hash : "") + "#" +
+         std::to_string(run) + (run > 0 ? s.session_path : "");
 }
 
 // The smallest budget in whole units that this peak fits.
@@ -47,6 +49,7 @@ Result<BudgetView> make_budget(const ImportedModel& model, const Recipe& recipe,
   if (!plan && run > 0) plan = make_plan_snapshot(model, recipe, stop);
   if (!plan) return plan.error();
   const Recipe& used = (*plan)->recipe;
+  made.costs = used.costs;
   made.times =
       used.costs.empty() ? "estimates: run a few steps to have measured ones" : "measured: " + used.costs;
   for (const RecomputeChoice& c : TRY(memory_curve((*plan)->compiled, (*plan)->options, stop)))
@@ -89,8 +92,11 @@ void Controller::choose_budget(std::size_t point) {
   const std::vector<BudgetPoint>& points = state_.budget.points;
   if (point >= points.size()) return;
   const std::string budget = point == 0 ? "" : budget_text(points[point].peak_bytes);
-  edit(budget.empty() ? "no memory budget" : "memory budget " + budget,
-       [&](Recipe& recipe) { recipe.memory_budget = budget; });
+  edit(budget.empty() ? "no memory budget" : "memory budget " + budget, [&](Recipe& recipe) {
+    recipe.memory_budget = budget;
+    // The choice is made by the same times.
+    if (!state_.budget.costs.empty()) recipe.costs = state_.budget.costs;
+  });
 }
 
 }  // namespace gradloom

@@ -78,6 +78,10 @@ void Controller::refresh_passes() {
 
 void Controller::replan() {
   state_.data_problems.clear();
+  if (planner_->busy_with("budget")) {  // the plan does not wait for it
+    planner_->cancel("budget");
+    state_.budget = {};
+  }
   planner_->post("plan", "planning",
                  [this, model = state_.model, imported = imported_, recipe = state_.recipe,
                   run = state_.run](std::stop_token stop) -> Worker::Publish {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <imgui.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -97,7 +98,10 @@ void draw_memory_panel(Ui& ui) {
                    of_plan ? budget : std::function<void(float)>());
   if (!ui.memory.again.empty()) {
     const std::string node = std::exchange(ui.memory.again, {});
-    ui.app.edit("make " + node + " again", [&](Recipe& recipe) { recipe.recompute.push_back(node); });
+    ui.app.edit("make " + node + " again", [&](Recipe& recipe) {
+      auto& all = recipe.recompute;
+      if (std::find(all.begin(), all.end(), node) == all.end()) all.push_back(node);
+    });
   }
   if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));
 }

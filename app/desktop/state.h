@@ -128,6 +128,7 @@ struct BudgetView {
   std::string problem, times;       // times: where they come from
 };
 
+  std::string costs;                // as the recipe names them; empty: estimates
 // What more ranks are predicted to do for the step as it stands.
 struct ScalingQuestion {
   std::string link = kUsualLink, local_link = kUsualLocalLink;  // as --link and --local-link take them

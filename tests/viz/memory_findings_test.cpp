@@ -80,7 +80,7 @@ TEST(MemoryFindings, OneReaderThatNeedsThePeakKeepsIt) {
   EXPECT_EQ(found[0].kind, MemoryFinding::kept_for_one_reader);
   EXPECT_EQ(found[0].reader, m.node_of(late));
   EXPECT_EQ(found[0].bytes, 64 * 64 * 4);
-  EXPECT_TRUE(found[0].can_run_again) << "its input is the step's own";
+  EXPECT_FALSE(found[0].can_run_again) << "its reader is no part of the backward pass";
   EXPECT_GT(found[0].again, 0.01);
   EXPECT_LT(found[0].again, 0.5);
 }
@@ -107,6 +107,38 @@ TEST(MemoryFindings, WhatMadeItCannotRunAgainWithoutItsInputs) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].node, m.node_of(again));
   EXPECT_FALSE(found[0].can_run_again);
+}
+
+// In the memory of what it was made of: what is read late is the last that was written there.
+TEST(MemoryFindings, WhatWasWrittenLastIsNamed) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId x = b.input("x", {DType::f32, {64, 64}});
+  std::int64_t rank = 0;
+  const auto op = [&](const char* name, std::vector<ValueId> inputs) {
+    const BuildScope scope(b, {.rank = ++rank});
+    return b.op(name, std::move(inputs));
+  };
+  const ValueId a = op("Exp", {x}), relu = op("Relu", {a}), c = op("Tanh", {x}), d = op("Exp", {x}),
+                e = op("Sigmoid", {x}), s = op("ReduceMean", {op("Sum", {c, d, e})});
+  graph.outputs = {op("ReduceMean", {op("MatMul", {relu, op("Add", {x, s})})})};
+  const auto plan = make_plan(graph, {find_planner("best-fit")->plan, "best-fit", true});
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->buffer_of[a], plan->buffer_of[relu]) << "in place";
+  const auto found = find_memory(graph, *plan);
+  const auto kept = std::find_if(found.begin(), found.end(),
+                                 [&](const MemoryFinding& f) { return f.value == graph.values[relu].name; });
+  ASSERT_NE(kept, found.end());
+  EXPECT_EQ(kept->node, graph.nodes[graph.values[relu].producer].name);
+  EXPECT_FALSE(kept->can_run_again) << "it wrote over what it read";
+  for (const MemoryFinding& f : found) EXPECT_NE(f.value, graph.values[a].name) << "nobody reads it late";
+}
+
+// Nobody's reading keeps it: it is a result.
+TEST(MemoryFindings, ResultsOfTheStepAreLeftOut) {
+  Middle m;
+  const ValueId late = m.op("ReduceMax", {m.a});
+  EXPECT_TRUE(m.find({m.s, late, m.a}).empty());
 }
 
 // Made again, every value that the plan of a training step says so of has left its place, and all of them the peak.

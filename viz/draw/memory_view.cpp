@@ -233,8 +233,7 @@ bool again_link(const MemoryFinding& f) {
 }
 
 void findings_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) {
-  if (m.findings.empty())
-    return muted("All that is live at the peak is used there, or read by several steps behind it.");
+  if (m.findings.empty()) return muted("Nothing at the peak is freed late or kept for one reader.");
   const auto largest = static_cast<double>(std::max<int64_t>(1, m.findings.front().bytes));
   TableRows rows;
   rows.sortable = false;

@@ -6,6 +6,9 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "passes/node_patterns.h"
+#include "passes/phases.h"
+#include "passes/repeatable.h"
 
 namespace gradloom {
 namespace {
@@ -96,35 +99,28 @@ std::vector<double> shares(const Plan& plan, const std::vector<double>& step_ns)
   return cost;
 }
 
-// The first value that has all of each buffer, with its producer where that has a step.
-std::vector<ValueId> wholes(const Graph& graph, const Plan& plan) {
-  std::vector<ValueId> whole(plan.buffers.size(), kNone);
-  for (ValueId v = 0; v < graph.values.size() && v < plan.buffer_of.size(); ++v) {
-    const std::int32_t at = plan.buffer_of[v];
-    if (at < 0 || plan.pieces.count(v) != 0) continue;
-    ValueId& found = whole[static_cast<std::size_t>(at)];
-    if (found == kNone) found = v;
-  }
-  return whole;
-}
-
 class Search {
  public:
   Search(const Graph& graph, const Plan& plan, const std::vector<double>& step_ns)
-      : graph_(graph), plan_(plan), uses_(graph, plan), share_(shares(plan, step_ns)) {}
+      : graph_(graph),
+        plan_(plan),
+        uses_(graph, plan),
+        share_(shares(plan, step_ns)),
+        repeatable_(repeatable_nodes(graph)),
+        is_result_(plan.buffers.size(), false) {
+    for (const ValueId out : graph.outputs)
+      if (const std::int32_t at = uses_.buffer(out); at >= 0) is_result_[static_cast<std::size_t>(at)] = true;
+  }
 
   std::vector<MemoryFinding> run() {
     std::vector<MemoryFinding> found;
-    const std::vector<ValueId> whole = wholes(graph_, plan_);
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
       const Buffer& buffer = plan_.buffers[b];
       const bool live = buffer.place == Place::arena && buffer.bytes > 0 &&
                         buffer.first_step < plan_.peak_step && buffer.last_step > plan_.peak_step;
-      if (!live || whole[b] == kNone) continue;
-      std::optional<MemoryFinding> finding = judge(static_cast<std::int32_t>(b));
-      if (!finding) continue;
-      finding->value = graph_.values[whole[b]].name;
-      found.push_back(std::move(*finding));
+      if (!live || is_result_[b]) continue;
+      if (std::optional<MemoryFinding> finding = judge(static_cast<std::int32_t>(b)))
+        found.push_back(std::move(*finding));
     }
     std::stable_sort(found.begin(), found.end(),
                      [](const MemoryFinding& a, const MemoryFinding& b) { return a.bytes > b.bytes; });
@@ -134,25 +130,49 @@ class Search {
  private:
   std::optional<MemoryFinding> judge(std::int32_t buffer) const {
     const std::vector<Use>& uses = uses_.of(buffer);
+    // Held for another stream: the last use is not what keeps it.
+    if (uses.empty() || plan_.buffers[static_cast<std::size_t>(buffer)].last_step > uses.back().step)
+      return {};
     const auto after =
         std::find_if(uses.begin(), uses.end(), [&](const Use& use) { return use.step >= plan_.peak_step; });
     if (after == uses.begin() || after == uses.end() || after->step == plan_.peak_step) return {};
     MemoryFinding finding;
     finding.last_use = std::prev(after)->step;
     finding.read_step = uses.back().step;
-    finding.node = uses_.node(uses.front().step).name;
+    const std::int32_t made = last_write(uses.begin(), after);
+    finding.node = uses_.node(made).name;
+    finding.value = value_of(made, buffer);
+    if (finding.value.empty()) return {};
     finding.reader = uses_.node(uses.back().step).name;
     finding.bytes = plan_.buffers[static_cast<std::size_t>(buffer)].bytes;
     if (moves_before_peak(buffer, after, finding)) return finding;
     if (std::next(after) != uses.end() || after->writes) return {};
     finding.kind = MemoryFinding::kept_for_one_reader;
-    const std::int32_t made = uses.front().step;
     // A buffer with several writers is no result of one step.
     const auto writers = std::count_if(uses.begin(), uses.end(), [](const Use& use) { return use.writes; });
-    finding.can_run_again = writers == 1 && uses_.node(made).origin.phase == Phase::forward &&
+    finding.can_run_again = writers == 1 && repeatable_[plan_.steps[static_cast<std::size_t>(made)].node] &&
+                            runs_after_loss(uses_.node(after->step)) && names_itself(finding.node) &&
                             uses_.inputs_hold(made, after->step);
     finding.again = share_[static_cast<std::size_t>(made)];
     return finding;
+  }
+
+  static std::int32_t last_write(std::vector<Use>::const_iterator use, std::vector<Use>::const_iterator end) {
+    std::int32_t step = use->step;
+    for (; use != end; ++use)
+      if (use->writes) step = use->step;
+    return step;
+  }
+
+  // What a step wrote into a buffer: all of it, or a part where parts are all that there is.
+  std::string value_of(std::int32_t step, std::int32_t buffer) const {
+    std::string part;
+    for (const ValueId out : uses_.node(step).outputs) {
+      if (uses_.buffer(out) != buffer) continue;
+      if (plan_.pieces.count(out) == 0) return graph_.values[out].name;
+      part = graph_.values[out].name;
+    }
+    return part;
   }
 
   // Freed late: then the finding says so.
@@ -183,6 +203,8 @@ class Search {
   const Plan& plan_;
   Uses uses_;
   std::vector<double> share_;
+  std::vector<bool> repeatable_;  // by node
+  std::vector<bool> is_result_;   // by buffer: an output of the graph, kept to its end
 };
 
 }  // namespace

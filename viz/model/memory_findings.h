@@ -18,9 +18,9 @@ namespace gradloom {
 
 struct MemoryFinding {
   enum Kind : std::uint8_t { freed_late, kept_for_one_reader } kind = kept_for_one_reader;
-  std::string value, node;  // the value that has all of the buffer, and the node that made it
-  std::string reader;       // node that uses it last
-  std::int64_t bytes = 0;  // that the peak would be lower by, alone: of the buffer, less what takes its place
+  std::string value, node;    // what is read late, and the node that made it
+  std::string reader;         // node that uses it last
+  std::int64_t bytes = 0;     // that would leave the peak's step: the buffer, less what takes its place
   std::int32_t last_use = 0;  // step before the peak
   std::int32_t read_step = 0;
   std::int32_t could_step = 0;  // freed late: before which step the readers could all have run
