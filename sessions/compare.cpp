@@ -326,6 +326,18 @@ std::string stored_note(const RunSummary& a, const RunSummary& b, bool foreign) 
   return note + (unknown ? "; the model of one is not known" : "; they are of different models");
 }
 
+// Four blocks, ABBA or BAAB, that end `seconds()` after the beginning.
+Result<ComparedGroup> measure_group(Side (&sides)[2], bool b_first, std::int64_t block_steps,
+                                    std::stop_token stop, const std::function<double()>& seconds) {
+  const std::vector<int> order = b_first ? std::vector<int>{1, 0, 0, 1} : std::vector<int>{0, 1, 1, 0};
+  std::vector<double> times[2];
+  for (const int which : order) {
+    if (stop.stop_requested()) return Error{Errc::interrupted, "comparison interrupted"};
+    times[which].push_back(TRY(sides[which].measure(block_steps)));
+  }
+  return ComparedGroup{seconds(), {times[0][0], times[0][1]}, {times[1][0], times[1][1]}};
+}
+
 }  // namespace
 
 Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOptions& options,
@@ -352,20 +364,13 @@ Result<Comparison> compare_interleaved(Resident& a, Resident& b, const CompareOp
   std::int64_t next_look = std::max<std::int64_t>(2, options.min_groups);
   bool looked = false;
   for (bool decided = false; !decided;) {
-    const std::vector<int> order =
-        result.groups % 2 == 0 ? std::vector<int>{0, 1, 1, 0} : std::vector<int>{1, 0, 0, 1};
-    std::vector<double> times[2];
-    for (const int which : order) {
-      if (stop.stop_requested()) return Error{Errc::interrupted, "comparison interrupted"};
-      times[which].push_back(TRY(sides[which].measure(block_steps)));
-    }
+    const ComparedGroup group = TRY(measure_group(sides, result.groups % 2 == 1, block_steps, stop, seconds));
     ++result.groups;
-    const ComparedGroup group{seconds(), {times[0][0], times[0][1]}, {times[1][0], times[1][1]}};
     result.measured.push_back(group);
     ratios.push_back(group.ratio());
     // One side first to second, the other second to first: steady drift of the machine cancels here too.
-    own_ratios.push_back(times[0][0] / times[0][1]);
-    own_ratios.push_back(times[1][1] / times[1][0]);
+    own_ratios.push_back(group.a_ns[0] / group.a_ns[1]);
+    own_ratios.push_back(group.b_ns[1] / group.b_ns[0]);
 
     const bool time_up = seconds() >= options.max_seconds;
     const bool enough = std::min(sides[0].measured_ns, sides[1].measured_ns) >= kMinMeasuredNs;

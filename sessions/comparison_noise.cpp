@@ -73,8 +73,11 @@ double drift_of(const std::vector<ComparedGroup>& groups) {
   return median(last) / median(first) - 1;
 }
 
+// As decide() sees it: twice as fast and twice as slow are equally far from no difference.
+double away_of(const Comparison& c) { return c.ratio.value < 1 ? 1 / c.ratio.value - 1 : c.ratio.value - 1; }
+
 std::string why(const Comparison& c) {
-  const double away = std::abs(c.ratio.value - 1);
+  const double away = away_of(c);
   const bool holds_one = !(c.ratio.low > 1) && !(c.ratio.high < 1);
   const std::string itself = c.interleaved ? "A against A" : "each run against itself";
   switch (c.verdict) {
@@ -101,7 +104,7 @@ std::string why(const Comparison& c) {
 
 // By what part the interval (and the noise, which shrinks with it) must become narrower for a verdict; 0: none can be named.
 double shrinking_needed(const Comparison& c) {
-  const double away = std::abs(c.ratio.value - 1);
+  const double away = away_of(c);
   const double half = std::max(c.ratio.high - c.ratio.value, c.ratio.value - c.ratio.low);
   if (!(half > 0) || !std::isfinite(half)) return 0;
   if (away > kSameMargin) return std::min({1.0, away / half, c.noise > 0 ? away / c.noise : 1.0});
@@ -110,27 +113,49 @@ double shrinking_needed(const Comparison& c) {
 
 }  // namespace
 
-std::vector<Interval> running_intervals(const std::vector<ComparedGroup>& groups) {
-  std::vector<Interval> intervals;
-  std::vector<double> sorted;
-  for (const ComparedGroup& group : groups) {
-    const double ratio = group.ratio();
-    if (!std::isfinite(ratio)) continue;
-    sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), ratio), ratio);
-    const std::size_t n = sorted.size();
-    if (n < kFewestForInterval) continue;
-    const double root = std::sqrt(static_cast<double>(n));
-    const auto below = static_cast<std::size_t>((static_cast<double>(n) - 1.96 * root) / 2);  // at least 1
-    const double middle = n % 2 == 1 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
-    intervals.push_back({middle, sorted[below - 1], sorted[n - below]});
-  }
+void RunningIntervals::add(const ComparedGroup& group) {
+  const double ratio = group.ratio();
+  sorted_.insert(std::upper_bound(sorted_.begin(), sorted_.end(), ratio), ratio);
+  const std::size_t n = sorted_.size();
+  if (n < kFewestForInterval) return;
+  const double root = std::sqrt(static_cast<double>(n));
+  const auto below = static_cast<std::size_t>((static_cast<double>(n) - 1.96 * root) / 2);  // at least 1
+  const double middle = n % 2 == 1 ? sorted_[n / 2] : 0.5 * (sorted_[n / 2 - 1] + sorted_[n / 2]);
+  intervals_.push_back({middle, sorted_[below - 1], sorted_[n - below]});
+}
+
+RunningIntervals running_intervals(const std::vector<ComparedGroup>& groups) {
+  RunningIntervals intervals;
+  for (const ComparedGroup& group : groups) intervals.add(group);
   return intervals;
 }
 
-std::optional<Interval> interval_so_far(const std::vector<ComparedGroup>& groups) {
-  const std::vector<Interval> all = running_intervals(groups);
-  return all.empty() ? std::nullopt : std::optional(all.back());
+namespace {
+
+// What would decide a comparison that did not.
+void name_time(const Comparison& c, ComparisonNoise& noise) {
+  const auto count = static_cast<double>(c.measured.size());
+  const double part = shrinking_needed(c);
+  if (part <= 0) {
+    noise.no_time = "too few groups to tell how many would decide";
+    return;
+  }
+  // A quarter more, for the interval is a guess itself; and at least one group more than there are.
+  const double needed = std::max({1.25 * count / (part * part), count + 1, kFewest});
+  const double seconds = c.measured.back().at_s * needed / count;
+  if (!(seconds < kMostSeconds)) {
+    const double left = std::abs(away_of(c) - kSameMargin);
+    noise.no_time = left < 0.1 * kSameMargin
+                        ? fmt::format("so near {} of difference no time can be named that would decide",
+                                      percent_text(kSameMargin))
+                        : "groups stray so far that it would take more than a day";
+    return;
+  }
+  noise.groups_needed = std::llround(needed);
+  noise.seconds_needed = seconds;
 }
+
+}  // namespace
 
 ComparisonNoise explain_noise(const Comparison& c) {
   ComparisonNoise noise;
@@ -149,15 +174,7 @@ ComparisonNoise explain_noise(const Comparison& c) {
     noise.drift = drift_of(groups);
     noise.lasting = likeness_of_neighbours(ratios);
   }
-  const double part = c.verdict == Verdict::unsure ? shrinking_needed(c) : 0;
-  if (part <= 0) return noise;
-  // A quarter more, for the interval is a guess itself; and at least one group more than there are.
-  const double needed =
-      std::max({1.25 * static_cast<double>(count) / (part * part), static_cast<double>(count) + 1, kFewest});
-  const double seconds = groups.back().at_s * needed / static_cast<double>(count);
-  if (!(seconds < kMostSeconds)) return noise;
-  noise.groups_needed = std::llround(needed);
-  noise.seconds_needed = seconds;
+  if (c.verdict == Verdict::unsure) name_time(c, noise);
   return noise;
 }
 
@@ -171,16 +188,17 @@ std::vector<std::string> noise_lines(const ComparisonNoise& noise, const Compari
   if (noise.disturbed_groups > 0)
     facts += fmt::format(", something disturbed {} of {} groups", noise.disturbed_groups, c.measured.size());
   lines.push_back(facts);
-  if (noise.lasting > ComparisonNoise::kLasting)
+  const double limit =
+      std::max(ComparisonNoise::kLasting, 2 / std::sqrt(static_cast<double>(c.measured.size())));
+  if (noise.lasting > limit)
     lines.emplace_back(
-        "neighbouring groups are alike: what disturbs lasts longer than a group, and the interval is too narrow");
+        "neighbouring groups are alike: what disturbs lasts longer than a group, and the interval is probably too narrow");
   if (noise.seconds_needed > 0) {
     const double seconds = std::ceil(noise.seconds_needed);
     lines.push_back(
         fmt::format("some {} groups would decide: --max-seconds {:.0f}", noise.groups_needed, seconds));
-  } else if (c.verdict == Verdict::unsure) {
-    lines.push_back(fmt::format("so near {} of difference no time can be named that would decide",
-                                percent_text(kSameMargin)));
+  } else if (!noise.no_time.empty()) {
+    lines.push_back(noise.no_time);
   }
   return lines;
 }

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,22 +21,31 @@ struct ComparisonNoise {
   std::vector<bool> disturbed;  // of each group: a block took far longer than its side's blocks usually do
   std::int64_t disturbed_groups = 0;
   double lasting =
-      0;  // how alike neighbouring groups are: lag-1 correlation of their ranks; above kLasting the interval is too narrow
+      0;  // how alike neighbouring groups are: lag-1 correlation of their ranks; above kLasting (2 / root of the groups, where they are few) the
+          // interval is probably too narrow
   // Of UNSURE: what would probably decide, if the scatter stays as it is (an interval shrinks with the root of the groups).
-  // 0: the difference lies so near a limit that no time can be named, or the verdict stands.
+  // 0: no time can be named, for the reason that `no_time` says, or the verdict stands.
   std::int64_t groups_needed = 0;
   double seconds_needed = 0;
+  std::string no_time;
 
   static constexpr double kLasting = 0.4;
 };
 
 // The median of the first so many groups' ratios with its 95 % interval, by order statistics of the binomial distribution
-// (Conover, Practical Nonparametric Statistics, 1999, 3.2): cheap, and a little wider than the bootstrap's. Of the groups 1 .. 7 there
-// is none.
+// (Conover, Practical Nonparametric Statistics, 1999, 3.2): cheap, and a little wider than the bootstrap's.
 constexpr std::size_t kFewestForInterval = 8;
-std::vector<Interval> running_intervals(
-    const std::vector<ComparedGroup>& groups);  // from kFewestForInterval groups on
-std::optional<Interval> interval_so_far(const std::vector<ComparedGroup>& groups);
+class RunningIntervals {
+ public:
+  void add(const ComparedGroup& group);
+  // From kFewestForInterval groups on, one for each.
+  const std::vector<Interval>& all() const { return intervals_; }
+
+ private:
+  std::vector<double> sorted_;
+  std::vector<Interval> intervals_;
+};
+RunningIntervals running_intervals(const std::vector<ComparedGroup>& groups);
 
 ComparisonNoise explain_noise(const Comparison& comparison);
 // One to three lines, without the sentence `why`; empty where nothing is known.

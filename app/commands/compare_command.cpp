@@ -82,6 +82,26 @@ Status report(CommandContext& context, const CompareArguments& options, const Co
   return {};
 }
 
+void tell_progress(const Output& out, const CompareArguments& o, const CompareProgress& p) {
+  out.progress(
+      "compare", p.fraction,
+      p.ratio ? fmt::format("ratio {:.3f}x [{:.3f}, {:.3f}]", p.ratio->value, p.ratio->low, p.ratio->high)
+              : "too few blocks for a ratio yet");
+  if (!o.progress) return;
+  const ComparedGroup& g = p.group;
+  Json event{{"event", "progress"},
+             {"fraction", p.fraction},
+             {"seconds", p.seconds},
+             {"most_seconds", o.max_seconds},
+             {"group", {g.at_s, g.a_ns[0], g.a_ns[1], g.b_ns[0], g.b_ns[1]}}};
+  if (p.ratio) {
+    event["ratio"] = json_number(p.ratio->value);
+    event["low"] = json_number(p.ratio->low);
+    event["high"] = json_number(p.ratio->high);
+  }
+  out.object(event);
+}
+
 }  // namespace
 
 CommandRun declare_compare(CLI::App& app) {
@@ -133,25 +153,7 @@ CommandRun declare_compare(CLI::App& app) {
     CompareOptions settings;
     settings.max_seconds = o.max_seconds;
     settings.min_groups = o.min_groups;
-    const auto report_progress = [&](const CompareProgress& p) {
-      context.out.progress(
-          "compare", p.fraction,
-          p.ratio ? fmt::format("ratio {:.3f}x [{:.3f}, {:.3f}]", p.ratio->value, p.ratio->low, p.ratio->high)
-                  : "too few blocks for a ratio yet");
-      if (!o.progress) return;
-      const ComparedGroup& g = p.group;
-      Json event{{"event", "progress"},
-                 {"fraction", p.fraction},
-                 {"seconds", p.seconds},
-                 {"most_seconds", o.max_seconds},
-                 {"group", {g.at_s, g.a_ns[0], g.a_ns[1], g.b_ns[0], g.b_ns[1]}}};
-      if (p.ratio) {
-        event["ratio"] = json_number(p.ratio->value);
-        event["low"] = json_number(p.ratio->low);
-        event["high"] = json_number(p.ratio->high);
-      }
-      context.out.object(event);
-    };
+    const auto report_progress = [&](const CompareProgress& p) { tell_progress(context.out, o, p); };
     const auto compared = compare_recipes(recipe_a, recipe_b, side_name(o, 0), side_name(o, 1), settings,
                                           context.stop, report_progress);
     context.out.progress_done();

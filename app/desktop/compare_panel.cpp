@@ -9,7 +9,6 @@
 #include "app/desktop/difference_panel.h"
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
-#include "sessions/comparison_noise.h"
 
 namespace gradloom {
 namespace {
@@ -63,9 +62,9 @@ std::string progress_text(const RunProgress& r) {
   if (r.most_seconds <= 0) return "preparing both sides\u2026";
   const std::string left =
       fmt::format("at most {:.0f} s left", std::max(0.0, std::ceil(r.most_seconds - r.seconds)));
-  const std::optional<Interval> ratio = interval_so_far(r.measured);
-  if (!ratio) return "too few blocks for a ratio yet, " + left;
-  return fmt::format("B is {:.3f}\u00d7 [{:.3f}, {:.3f}] so far, {}", ratio->value, ratio->low, ratio->high,
+  if (r.intervals.all().empty()) return "too few blocks for a ratio yet, " + left;
+  const Interval& ratio = r.intervals.all().back();
+  return fmt::format("B is {:.3f}\u00d7 [{:.3f}, {:.3f}] so far, {}", ratio.value, ratio.low, ratio.high,
                      left);
 }
 
@@ -84,7 +83,7 @@ void draw_progress(Ui& ui) {
   ImGui::EndGroup();
   if (r.most_seconds > 0) {
     spacer(6);
-    draw_groups_so_far(r.measured, r.most_seconds,
+    draw_groups_so_far(r.measured, r.intervals.all(), r.most_seconds,
                        std::clamp(ImGui::GetContentRegionAvail().y - px(4), px(120), px(320)));
   }
   ui.host.animate();

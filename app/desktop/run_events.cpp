@@ -184,6 +184,7 @@ void read_group(const Json& root, RunProgress& p) {
     if (!number.is_number()) return;
   const auto at = [&](std::size_t i) { return (*group)[i].get<double>(); };
   p.measured.push_back({at(0), {at(1), at(2)}, {at(3), at(4)}});
+  p.intervals.add(p.measured.back());
 }
 
 RunEvent read_run_line(const std::string& line, RunProgress& p) {

@@ -16,7 +16,6 @@
 #include "engine/base/fields.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
-#include "sessions/comparison_noise.h"
 #include "engine/train/optimizers.h"
 #include "passes/precision.h"
 #include "sessions/recipe_settings.h"
@@ -269,10 +268,10 @@ void draw_buttons(Ui& ui, const FieldProblems& problems) {
 std::string progress_text(const RunProgress& r) {
   const double seconds = static_cast<double>(monotonic_ns() - r.started_ns) * 1e-9;
   if (r.kind == RunKind::compare) {
-    const std::optional<Interval> ratio = interval_so_far(r.measured);
-    if (!ratio) return fmt::format("comparing, {:.0f} s", seconds);
-    return fmt::format("comparing, {:.0f} s, B is {:.3f}\u00d7 [{:.3f}, {:.3f}]", seconds, ratio->value,
-                       ratio->low, ratio->high);
+    if (r.intervals.all().empty()) return fmt::format("comparing, {:.0f} s", seconds);
+    const Interval& ratio = r.intervals.all().back();
+    return fmt::format("comparing, {:.0f} s, B is {:.3f}\u00d7 [{:.3f}, {:.3f}]", seconds, ratio.value,
+                       ratio.low, ratio.high);
   }
   if (r.kind != RunKind::train)
     return fmt::format("{}, {:.0f} s{}{}", words_of(r.kind).doing, seconds, r.what.empty() ? "" : ": ",

@@ -19,6 +19,7 @@
 #include "app/what_if.h"
 #include "engine/onnx/read/op_table.h"
 #include "sessions/compare.h"
+#include "sessions/comparison_noise.h"
 #include "viz/model/graph_diff.h"
 #include "viz/model/graph_model.h"
 #include "viz/model/memory_model.h"
@@ -84,10 +85,11 @@ struct RunProgress {
   std::int64_t left_at_ns = 0;
   std::vector<double> steps, losses, step_ns;
   std::vector<double> held_out_steps, held_out;  // losses of evaluations
-  std::vector<ComparedGroup> measured;           // of a comparison so far
-  double seconds = 0, most_seconds = 0;          // of a comparison: that it measures, and may at most
-  std::string outcome;                           // after the end: "done", "stopped", "failed"
-  std::string error;                             // as the command line would print it
+  std::vector<ComparedGroup> measured;           // of a comparison so far, with:
+  RunningIntervals intervals;
+  double seconds = 0, most_seconds = 0;  // of a comparison: that it measures, and may at most
+  std::string outcome;                   // after the end: "done", "stopped", "failed"
+  std::string error;                     // as the command line would print it
   int exit_code = 0;
 };
 
@@ -126,9 +128,9 @@ struct BudgetView {
       key;  // what it is of: the recipe without its budget, and the run whose times it has; empty: nothing was asked
   std::vector<BudgetPoint> points;  // from the largest peak on; none: being made, or `problem`
   std::string problem, times;       // times: where they come from
+  std::string costs;                // as the recipe names them; empty: estimates
 };
 
-  std::string costs;                // as the recipe names them; empty: estimates
 // What more ranks are predicted to do for the step as it stands.
 struct ScalingQuestion {
   std::string link = kUsualLink, local_link = kUsualLocalLink;  // as --link and --local-link take them

@@ -14,6 +14,8 @@
 namespace gradloom {
 namespace {
 
+constexpr std::size_t kManyGroups = 2000;  // more are dots without names
+
 // Holds 1, the last interval and most dots: a group that something disturbed by far is drawn at the edge.
 Axis ratio_axis(const std::vector<ComparedGroup>& groups, const std::optional<Interval>& last) {
   double low = 1 - 1.2 * kSameMargin, high = 1 + 1.2 * kSameMargin;
@@ -33,8 +35,8 @@ Axis ratio_axis(const std::vector<ComparedGroup>& groups, const std::optional<In
 }
 
 // Each interval holds from its group to the next.
-void draw_funnel(const Plot& plot, const std::vector<ComparedGroup>& groups, double end_s, ImU32 color) {
-  const std::vector<Interval> intervals = running_intervals(groups);
+void draw_funnel(const Plot& plot, const std::vector<ComparedGroup>& groups,
+                 const std::vector<Interval>& intervals, double end_s, ImU32 color) {
   const std::size_t first = groups.size() - intervals.size();
   ImVec2 before{};
   for (std::size_t i = 0; i < intervals.size(); ++i) {
@@ -74,6 +76,7 @@ int draw_groups(const Plot& plot, const std::vector<ComparedGroup>& groups,
       plot.list->AddCircle(at, radius + px(1), palette().warn, 16, px(1.6f));
     else
       plot.list->AddCircleFilled(at, radius, with_alpha(palette().text, 0.75f), 16);
+    if (groups.size() > kManyGroups) continue;
     register_rect("compare.group." + std::to_string(i + 1), {at.x - radius, at.y - radius},
                   {at.x + radius, at.y + radius}, strange ? "disturbed" : "group",
                   fmt::format("{:.3f}", ratio));
@@ -98,6 +101,20 @@ void draw_result(const Plot& plot, const Comparison& c, double end) {
                 fmt::format("{:.3f} [{:.3f}, {:.3f}]", c.ratio.value, c.ratio.low, c.ratio.high));
 }
 
+// Explained once for each comparison.
+const ComparisonNoise& known_noise(const Comparison& c, NoiseViewState& state) {
+  const bool same = !state.noise.why.empty() && state.verdict == c.verdict && state.ratio == c.ratio.value &&
+                    state.groups == c.measured.size() && state.seconds == c.seconds;
+  if (same) return state.noise;
+  state.verdict = c.verdict;
+  state.ratio = c.ratio.value;
+  state.groups = c.measured.size();
+  state.seconds = c.seconds;
+  state.noise = explain_noise(c);
+  state.intervals = running_intervals(c.measured);
+  return state.noise;
+}
+
 void group_tip(const Comparison& c, const std::vector<bool>& disturbed, std::size_t i) {
   const ComparedGroup& g = c.measured[i];
   const auto pair = [](const double(&ns)[2]) {
@@ -105,15 +122,16 @@ void group_tip(const Comparison& c, const std::vector<bool>& disturbed, std::siz
   };
   std::string said = fmt::format("group {} of {}, {:.1f} s: {:.3f}\u00d7\nA {}\nB {} a step", i + 1,
                                  c.measured.size(), g.at_s, g.ratio(), pair(g.a_ns), pair(g.b_ns));
-  if (disturbed[i]) said += "\nsomething else took the machine's time here";
+  if (i < disturbed.size() && disturbed[i]) said += "\na block took far longer than its side's usually do";
   ImGui::SetTooltip("%s", said.c_str());
 }
 
 }  // namespace
 
-void draw_groups_so_far(const std::vector<ComparedGroup>& groups, double most_seconds, float height) {
+void draw_groups_so_far(const std::vector<ComparedGroup>& groups, const std::vector<Interval>& intervals,
+                        double most_seconds, float height) {
   const double last = groups.empty() ? 0 : groups.back().at_s;
-  const std::optional<Interval> now = interval_so_far(groups);
+  const std::optional<Interval> now = intervals.empty() ? std::nullopt : std::optional(intervals.back());
   // It grows by halves, so that there is always room to come and the dots stand apart.
   double end = 4;
   while (end < std::min(last * 1.25, most_seconds)) end *= 1.5;
@@ -121,7 +139,7 @@ void draw_groups_so_far(const std::vector<ComparedGroup>& groups, double most_se
   const Plot plot = begin_plot("compare.live", {ImGui::GetContentRegionAvail().x, height}, x,
                                ratio_axis(groups, now), "seconds measured");
   draw_reference(plot);
-  draw_funnel(plot, groups, last, palette().accent);
+  draw_funnel(plot, groups, intervals, last, palette().accent);
   draw_groups(plot, groups, {});
   if (now)
     plot_marker(plot, last, now->value, palette().accent,
@@ -131,7 +149,7 @@ void draw_groups_so_far(const std::vector<ComparedGroup>& groups, double most_se
 }
 
 void draw_comparison_noise(const Comparison& c, NoiseViewState& state) {
-  const ComparisonNoise noise = explain_noise(c);
+  const ComparisonNoise& noise = known_noise(c, state);
   wrapped(std::string(verdict_name(c.verdict)) + ": " + noise.why + ".", palette().text);
   register_item("compare.why", noise.why, noise.why);
   const std::vector<std::string> lines = noise_lines(noise, c);
@@ -151,7 +169,7 @@ void draw_comparison_noise(const Comparison& c, NoiseViewState& state) {
                                {0, end * 1.06, false, Unit::kPlain}, ratio_axis(c.measured, c.ratio),
                                "seconds measured", &state.view);
   draw_reference(plot);
-  draw_funnel(plot, c.measured, end, palette().accent);
+  draw_funnel(plot, c.measured, state.intervals.all(), end, palette().accent);
   draw_result(plot, c, end);
   const int hovered = draw_groups(plot, c.measured, noise.disturbed);
   end_plot(plot);
