@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/arguments.h"
+#include "kernels/target.h"
 
 namespace gradloom::kernels {
 
@@ -42,6 +43,10 @@ std::size_t library_workspace_bytes(const AttentionGradArgs& args);
 constexpr std::size_t kLibraryBoundaryBytes = 256;
 constexpr std::size_t at_library_boundary(std::size_t offset) {
   return (offset + kLibraryBoundaryBytes - 1) / kLibraryBoundaryBytes * kLibraryBoundaryBytes;
+}
+// The same where the target's libraries may work there: those of GPUs.
+constexpr std::size_t library_place(Target target, std::size_t offset) {
+  return shares_host_memory(target) ? offset : at_library_boundary(offset);
 }
 
 // Attention's workspace: results that one call of the library leaves there for the next, then its own.

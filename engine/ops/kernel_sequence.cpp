@@ -111,8 +111,7 @@ Result<Kernel> KernelSequence::prepare(const std::string& name, const std::vecto
     kernel.programs.insert(kernel.programs.end(), step.kernel.programs.begin(), step.kernel.programs.end());
     steps->steps.push_back(std::move(step));
   }
-  if (workspace > 0 && !kernels::shares_host_memory(types_.target))
-    steps->scratch = kernels::at_library_boundary(steps->scratch);
+  if (workspace > 0) steps->scratch = kernels::library_place(types_.target, steps->scratch);
   kernel.name = name;
   kernel.workspace_bytes = steps->scratch + workspace;
   kernel.run = [steps = std::shared_ptr<const Steps>(steps)](const LaunchArgs& launch) {

@@ -282,7 +282,7 @@ void lay_out(Plan& p, const NodeTypes& types, bool backward) {
     p.narrow_k = conversion(p.sums, a.dtype, k_count);
     p.narrow_v = conversion(p.sums, a.dtype, v_count);
   }
-  if (!kernels::shares_host_memory(types.target)) p.at.bytes = kernels::at_library_boundary(p.at.bytes);
+  p.at.bytes = kernels::library_place(types.target, p.at.bytes);
   p.at.products = take(p.product_bytes);
 }
 

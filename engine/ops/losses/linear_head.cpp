@@ -201,7 +201,7 @@ void lay_out(Prepared& p) {
     p.at.kept = take(bytes(DType::i64, head.n));
     p.at.kept_labels = take(bytes(head.labels, head.n));
   }
-  if (!kernels::shares_host_memory(head.target)) p.bytes = kernels::at_library_boundary(p.bytes);
+  p.bytes = kernels::library_place(head.target, p.bytes);
   p.at.inner = p.bytes;
   const auto inner = [&p](std::size_t size) { p.inner_bytes = std::max(p.inner_bytes, size); };
   for (const Kernel* kernel : {&p.totals, &p.finish, &p.dbias}) inner(kernel->workspace_bytes);

@@ -125,7 +125,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   plan->packed = aligned_bytes(t, s.batch * s.hidden);
   plan->packed_reset = plan->packed + aligned_bytes(plan->states.packed_bytes());
   plan->scratch = plan->packed_reset + aligned_bytes(plan->reset.packed_bytes());
-  if (!kernels::shares_host_memory(types.target)) plan->scratch = kernels::at_library_boundary(plan->scratch);
+  plan->scratch = kernels::library_place(types.target, plan->scratch);
   const std::size_t scratch = std::max(plan->states.workspace_bytes(), plan->reset.workspace_bytes());
   return Kernel{"recurrent_grad", plan->scratch + scratch,
                 [plan = std::shared_ptr<const Plan>(plan)](const LaunchArgs& args) {

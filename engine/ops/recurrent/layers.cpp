@@ -215,7 +215,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   plan->c = plan->take(state);
   plan->packed = plan->take_bytes(plan->recurrent.packed_bytes());
   plan->packed_reset = plan->take_bytes(plan->reset.packed_bytes());
-  if (!kernels::shares_host_memory(types.target)) plan->bytes = kernels::at_library_boundary(plan->bytes);
+  plan->bytes = kernels::library_place(types.target, plan->bytes);
   plan->scratch = plan->bytes;
   const std::size_t scratch = std::max(
       {plan->input.workspace_bytes(), plan->recurrent.workspace_bytes(), plan->reset.workspace_bytes()});
