@@ -9,7 +9,6 @@
 #include <map>
 #include <thread>
 
-#include "app/check_samples.h"
 #include "app/job.h"
 #include "app/model_summary.h"
 #include "engine/base/text.h"
@@ -21,6 +20,7 @@
 #include "tests/engine/run/order.h"
 #include "tests/environment.h"
 #include "tests/app/host_gpu_support.h"
+#include "tests/app/all_samples.h"
 #include "tests/app/model_job.h"
 #include "tests/passes/padded_model.h"
 #include "tests/paths.h"
@@ -70,19 +70,7 @@ std::vector<double> losses_of(const Recipe& recipe, std::int64_t steps, bool tim
 
 TEST(HostGpu, EveryOperatorSampleAgreesWithTheCpu) {
   REQUIRE_HOST_GPU();
-  CheckOptions options;
-  options.device = "host-gpu";
-  for (const char* precision : {"f32", "f64", "f16", "bf16"}) {
-    options.precision = precision;
-    const auto results = check_samples("*", options);
-    ASSERT_TRUE(results.ok()) << results.error().message;
-    int passed = 0;
-    for (const CheckResult& r : *results) {
-      EXPECT_NE(r.status, CheckStatus::fail) << r.name << ": " << r.reason;
-      passed += r.status == CheckStatus::pass;
-    }
-    EXPECT_GT(passed, 500) << precision;
-  }
+  for (const char* precision : {"f32", "f64", "f16", "bf16"}) expect_samples_to_pass("host-gpu", precision);
 }
 
 class HostGpuModel : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};

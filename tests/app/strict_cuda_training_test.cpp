@@ -9,9 +9,9 @@
 #include <tuple>
 #include <vector>
 
-#include "app/check_samples.h"
 #include "app/job.h"
 #include "passes/compile.h"
+#include "tests/app/all_samples.h"
 #include "tests/app/model_job.h"
 #include "tests/app/strict_cuda.h"
 #include "tests/environment.h"
@@ -22,17 +22,7 @@ namespace {
 
 void expect_samples_to_agree(const char* precision) {
   const StrictCuda strict;
-  CheckOptions options;
-  options.device = kStrictDevice;
-  options.precision = precision;
-  const auto results = check_samples("*", options);
-  ASSERT_TRUE(results.ok()) << results.error().message;
-  int passed = 0;
-  for (const CheckResult& r : *results) {
-    EXPECT_NE(r.status, CheckStatus::fail) << r.name << ": " << r.reason;
-    passed += r.status == CheckStatus::pass;
-  }
-  EXPECT_GT(passed, 500);
+  expect_samples_to_pass(kStrictDevice, precision);
   EXPECT_EQ(strict.complaints(), "");
   EXPECT_EQ(strict.left(), "");
   EXPECT_GT(strict.counts().work, 1000);

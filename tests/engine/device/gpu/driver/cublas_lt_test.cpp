@@ -227,9 +227,9 @@ TEST_F(CublasLt, AlgorithmsAreTimedKeptAndTakenAgain) {
 TEST_F(CublasLt, ChoosesOncePerProblem) {
   const GemmArgs args = product(DType::f32);
   const std::string text = run(args).text;
-  const std::int64_t asked = driver().library_calls["cublasLtMatmulAlgoGetHeuristic"];
+  const std::int64_t asked = driver().calls_by_name["cublasLtMatmulAlgoGetHeuristic"];
   EXPECT_EQ(run(args).text, text);
-  EXPECT_EQ(driver().library_calls["cublasLtMatmulAlgoGetHeuristic"], asked);
+  EXPECT_EQ(driver().calls_by_name["cublasLtMatmulAlgoGetHeuristic"], asked);
 }
 
 TEST_F(CublasLt, WhatItHasNotIsRefusedAndWhatFailsHasFailed) {

@@ -102,9 +102,9 @@ TEST_F(Cudnn, WhatFailsOnceIsNotTriedAgain) {
     EXPECT_FALSE(answer.taken);
     EXPECT_TRUE(answer.failed);
     EXPECT_EQ(answer.text, "cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED") << fault;
-    const std::int64_t executed = driver().library_calls["cudnnBackendExecute"];
+    const std::int64_t executed = driver().calls_by_name["cudnnBackendExecute"];
     EXPECT_EQ(run(calls).text, answer.text);
-    EXPECT_EQ(driver().library_calls["cudnnBackendExecute"], executed);
+    EXPECT_EQ(driver().calls_by_name["cudnnBackendExecute"], executed);
   }
 }
 
@@ -112,7 +112,7 @@ TEST_F(Cudnn, WhatFailsOnceIsNotTriedAgain) {
 TEST_F(Cudnn, EachCallFailsOnce) {
   strict_fail("");
   ASSERT_TRUE(run(convolution(512)).taken);
-  const std::map<std::string, std::int64_t> calls = driver().library_calls;
+  const std::map<std::string, std::int64_t> calls = driver().calls_by_name;
   EXPECT_GT(calls.size(), 5u);
   int failed = 0;
   for (const auto& [name, count] : calls) {

@@ -52,7 +52,7 @@ class Cupti : public LibraryFixture {
     for (const GpuActivity& activity : read()) found.push_back(activity.plan_step);
     return found;
   }
-  static std::int64_t calls(const char* name) { return driver().library_calls[name]; }
+  static std::int64_t calls(const char* name) { return driver().calls_by_name[name]; }
 };
 
 TEST_F(Cupti, IsAttachedOnceAndRecordsInWindows) {

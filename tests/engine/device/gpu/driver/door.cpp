@@ -21,7 +21,7 @@ int begin(const char* name, int rules) {
   const Call call(name, (rules & STRICT_ALLOCATES) != 0 ? Call::on_device | Call::unsafe | Call::allocates
                                                         : unsigned{Call::anywhere});
   Driver& d = driver();
-  const bool due = ++d.library_calls[name] == d.fail_at && d.fail_kind == name;
+  const bool due = ++d.calls_by_name[name] == d.fail_at && d.fail_kind == name;
   if (due) return d.fail_status > 0 ? int(d.fail_status) : STRICT_FAILS;
   if (!call.refused()) return STRICT_OK;
   if (d.lost != cudaSuccess) return STRICT_LOST;
@@ -44,7 +44,7 @@ const char* wrong(const void* at, std::size_t bytes) {
 
 void hold(const char* what, int count) {
   const std::lock_guard lock(driver().mutex);
-  driver().library_holds[what] += count;
+  driver().holds_by_name[what] += count;
 }
 
 int work(void* stream, const char* name, void (*function)(void*), void* user, void (*release)(void*)) {

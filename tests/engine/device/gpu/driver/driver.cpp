@@ -38,7 +38,7 @@ void report_at_exit() {
   std::fprintf(file, "calls %lld\nallocations %lld\nlaunches %lld\nwork %lld\n",
                static_cast<long long>(counts.calls), static_cast<long long>(counts.allocations),
                static_cast<long long>(counts.launches), static_cast<long long>(counts.work));
-  for (const auto& [name, count] : driver().library_calls)
+  for (const auto& [name, count] : driver().calls_by_name)
     std::fprintf(file, "%s %lld\n", name.c_str(), static_cast<long long>(count));
   std::fclose(file);
 }
@@ -72,7 +72,7 @@ std::string left() {
   add(d.graphs.live().size(), "graphs");
   add(d.programs.live().size(), "executable graphs");
   add(d.modules.live().size(), "modules");
-  for (const auto& [what, count] : d.library_holds) add(std::size_t(count), what.c_str());
+  for (const auto& [what, count] : d.holds_by_name) add(std::size_t(count), what.c_str());
   return text;
 }
 
@@ -207,7 +207,7 @@ EXPORTED void strict_fail(const char* what) {
   Driver& d = driver();
   const std::lock_guard lock(d.mutex);
   d.counts = {};
-  d.library_calls.clear();
+  d.calls_by_name.clear();
   d.lost = cudaSuccess;
   read_failure(d, what);
 }

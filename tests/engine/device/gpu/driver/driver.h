@@ -159,7 +159,7 @@ struct Driver {
   StrictCounts counts{};
   std::string fail_kind;
   std::int64_t fail_at = 0, fail_status = 0;
-  std::map<std::string, std::int64_t> library_calls, library_holds;  // by name, what of
+  std::map<std::string, std::int64_t> calls_by_name, holds_by_name;  // by name, what of
   const StrictObserver* observer = nullptr;
   std::uint32_t correlations = 0;  // calls that queued work
   std::uint64_t nodes = 0;         // of graphs, that were ever made
