@@ -114,4 +114,8 @@ std::optional<MeasuredCosts> measured_costs(const Recipe& recipe, const Compiled
   return costs;
 }
 
+std::vector<double> known_kernel_times(const CompileOptions& options, const Graph& graph, const Plan& plan) {
+  return options.kernel_ns ? options.kernel_ns(graph, plan) : std::vector<double>();
+}
+
 }  // namespace gradloom

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/output.h"
 #include "passes/compile.h"
@@ -26,5 +27,8 @@ struct MeasuredCosts {
   Json json() const;
 };
 std::optional<MeasuredCosts> measured_costs(const Recipe& recipe, const Compiled& compiled);  // none: without
+
+// What each kernel takes, ns by plan step, of a graph that was compiled with these options; empty: it is not known.
+std::vector<double> known_kernel_times(const CompileOptions& options, const Graph& graph, const Plan& plan);
 
 }  // namespace gradloom

@@ -235,9 +235,8 @@ void print_text(const Output& out, const Prepared& prepared, const PlanArguments
 Status print_memory(const Output& out, const Prepared& prepared) {
   constexpr std::size_t kRows = 15;
   const Compiled& c = prepared.compiled;
-  std::vector<double> step_ns;
-  if (prepared.options.kernel_ns) step_ns = prepared.options.kernel_ns(c.train.graph, c.plan);
-  const MemoryModel memory = build_memory_model(c.train.graph, c.plan, step_ns);
+  const MemoryModel memory =
+      build_memory_model(c.train.graph, c.plan, known_kernel_times(prepared.options, c.train.graph, c.plan));
   out.object({{"memory", memory_json(memory)}});
   out.text(memory_report_text(memory, kRows));
   return {};
@@ -299,9 +298,8 @@ Status print_roofline(const Output& out, const Prepared& prepared, const PlanArg
 
 DiffGraph diff_graph_of(const Prepared& prepared, const std::string& name) {
   const Compiled& c = prepared.compiled;
-  std::vector<double> step_ns;
-  if (prepared.options.kernel_ns) step_ns = prepared.options.kernel_ns(c.train.graph, c.plan);
-  return diff_graph_of(c.train.graph, c.plan, name, step_ns);
+  return diff_graph_of(c.train.graph, c.plan, name,
+                       known_kernel_times(prepared.options, c.train.graph, c.plan));
 }
 
 // The job (A) beside the same with other settings (B).

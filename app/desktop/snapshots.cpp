@@ -49,9 +49,8 @@ Result<std::shared_ptr<const PlanSnapshot>> make_plan_snapshot(const ImportedMod
   if (s->options.train.loss.empty()) return Error{Errc::usage, "no loss is chosen"};
   s->compiled = TRY(compile(model.graph, s->options, stop));
   s->kernels = kernel_infos(s->graph(), s->plan());
-  s->memory = build_memory_model(
-      s->graph(), s->plan(),
-      s->options.kernel_ns ? s->options.kernel_ns(s->graph(), s->plan()) : std::vector<double>());
+  s->memory =
+      build_memory_model(s->graph(), s->plan(), known_kernel_times(s->options, s->graph(), s->plan()));
   s->inputs = input_specs(s->graph());
   s->parameters = parameter_table(model, s->compiled.forward, {s->compiled.forward.loss});
   PlanTotals& t = s->totals;

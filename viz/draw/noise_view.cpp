@@ -103,10 +103,10 @@ void draw_result(const Plot& plot, const Comparison& c, double end) {
 
 // Explained once for each comparison.
 const ComparisonNoise& known_noise(const Comparison& c, NoiseViewState& state) {
-  const bool same = !state.noise.why.empty() && state.verdict == c.verdict && state.ratio == c.ratio.value &&
-                    state.groups == c.measured.size() && state.seconds == c.seconds;
+  const auto equal = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  const bool same = !state.noise.why.empty() && state.groups == c.measured.size() &&
+                    equal(state.ratio, c.ratio.value) && equal(state.seconds, c.seconds);
   if (same) return state.noise;
-  state.verdict = c.verdict;
   state.ratio = c.ratio.value;
   state.groups = c.measured.size();
   state.seconds = c.seconds;

@@ -12,7 +12,6 @@ namespace gradloom {
 struct NoiseViewState {
   PlotView view;
   // Of the comparison that was drawn last, which is known by these.
-  Verdict verdict = Verdict::unsure;
   double ratio = 0, seconds = 0;
   std::size_t groups = 0;
   ComparisonNoise noise;

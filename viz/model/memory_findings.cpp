@@ -8,12 +8,11 @@
 #include "engine/ir/op.h"
 #include "passes/node_patterns.h"
 #include "passes/phases.h"
+#include "passes/recompute.h"
 #include "passes/repeatable.h"
 
 namespace gradloom {
 namespace {
-
-constexpr double kFlopsPerByte = 20;  // as in RecomputeOptions
 
 struct Use {
   std::int32_t step = 0;
@@ -91,7 +90,8 @@ std::vector<double> shares(const Plan& plan, const std::vector<double>& step_ns)
   double all = 0;
   for (std::size_t s = 0; s < cost.size(); ++s) {
     const PlanStep& step = plan.steps[s];
-    const double guess = std::max(step.flops, kFlopsPerByte * (step.bytes_read + step.bytes_written));
+    const double guess =
+        std::max(step.flops / RecomputeOptions().flops_per_byte, step.bytes_read + step.bytes_written);
     cost[s] = step_ns.size() == cost.size() ? step_ns[s] : guess;
     all += cost[s];
   }

@@ -30,7 +30,8 @@ struct MemoryFinding {
 };
 const char* memory_finding_name(MemoryFinding::Kind kind);  // "kept for one reader"
 
-// Largest first. `step_ns`: what steps take, by plan step; empty: the longer of their FLOPs and their bytes at kFlopsPerByte.
+// Largest first. `step_ns`: what steps take, by plan step; empty: the longer of their FLOPs and their bytes, as
+// recompute guesses.
 std::vector<MemoryFinding> find_memory(const Graph& graph, const Plan& plan,
                                        const std::vector<double>& step_ns = {});
 // "kept over 120 steps for one reader, backward of /attn; making it again costs 0.2 % of a step"
