@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "app/desktop/difference_panel.h"
+#include "app/desktop/run_events.h"
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
 
@@ -62,10 +63,8 @@ std::string progress_text(const RunProgress& r) {
   if (r.most_seconds <= 0) return "preparing both sides\u2026";
   const std::string left =
       fmt::format("at most {:.0f} s left", std::max(0.0, std::ceil(r.most_seconds - r.seconds)));
-  if (r.intervals.all().empty()) return "too few blocks for a ratio yet, " + left;
-  const Interval& ratio = r.intervals.all().back();
-  return fmt::format("B is {:.3f}\u00d7 [{:.3f}, {:.3f}] so far, {}", ratio.value, ratio.low, ratio.high,
-                     left);
+  const std::string ratio = ratio_so_far(r);
+  return ratio.empty() ? "too few blocks for a ratio yet, " + left : ratio + " so far, " + left;
 }
 
 void draw_progress(Ui& ui) {

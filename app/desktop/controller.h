@@ -89,9 +89,8 @@ class Controller {
   // plan and a shown run.
   std::string scaling_command(const ScalingQuestion& question) const;
   void find_scaling(const ScalingQuestion& question);
-  // "gradloom plan .. --memory-curve", and what it says in state().budget: made in the background, once for a recipe and a
-  // shown run. A point of it as the recipe's budget; the first one: none.
-  std::string budget_command() const;
+  // What `plan --memory-curve` says, in state().budget: made in the background, once for a recipe and a shown run. A point of
+  // it as the recipe's budget; the first one: none.
   void find_budget();
   void choose_budget(std::size_t point);
   // Of the open session and those that were added: reads them in the background where they changed.
@@ -240,5 +239,9 @@ std::shared_ptr<const GraphSnapshot> model_view(const ImportedModel& model);
 
 // The recipe with everything that does not enter the plan made equal: two recipes with one key have one plan.
 std::string plan_key(const Recipe& recipe);
+// The shown run, where it tells what kernels take; 0: none does.
+std::int64_t timed_run(const AppState& state);
+// Kernels take the times of a run of the session (0: none) where the recipe names none itself.
+Recipe with_times_of(Recipe recipe, const std::string& session, std::int64_t run);
 
 }  // namespace gradloom

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "app/desktop/controller.h"
-#include "app/recorded_run.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -16,22 +15,9 @@ Recipe without_budget(Recipe recipe) {
   return recipe;
 }
 
-// The shown run, whose kernels say what is cheap to compute again; 0: it has no times, or the recipe names others.
-std::int64_t costs_run(const AppState& s) {
-  const bool timed =
-      s.recipe.costs.empty() && s.run && s.run->record.summary.has_recipe() && s.run->record.has_times();
-  return timed ? s.run->record.summary.id : 0;
-}
-
-Recipe with_costs(Recipe recipe, const std::string& session, std::int64_t run) {
-  if (run > 0) recipe.costs = session + "#" + std::to_string(run);
-  return recipe;
-}
-
-std::string budget_key(const AppState& s) {
-  const std::int64_t run = costs_run(s);
-  return plan_key(without_budget(s.recipe)) + (s.model ? s.model->model.content_hash : "") + "#" +
-         std::to_string(run) + (run > 0 ? s.session_path : "");
+// What the curve is of: as the plan stands, whatever its budget, by the times that a choice then takes along.
+Recipe curve_recipe(const AppState& s) {
+  return with_times_of(without_budget(s.recipe), s.session_path, timed_run(s));
 }
 
 // The smallest budget in whole units that this peak fits.
@@ -41,12 +27,12 @@ std::string budget_text(std::int64_t bytes) {
   return fmt::format("{:.0f}{}", std::ceil(static_cast<double>(bytes) / unit), large ? "MiB" : "KiB");
 }
 
-Result<BudgetView> make_budget(const ImportedModel& model, const Recipe& recipe, const std::string& session,
-                               std::int64_t run, std::stop_token stop) {
+// `bare`: without the times, which may be of another model or precision and then count for nothing here.
+Result<BudgetView> make_budget(const ImportedModel& model, const Recipe& recipe, const Recipe& bare,
+                               std::stop_token stop) {
   BudgetView made;
-  auto plan = make_plan_snapshot(model, with_costs(recipe, session, run), stop);
-  // The run may be of another model or precision: then its times count for nothing here.
-  if (!plan && run > 0) plan = make_plan_snapshot(model, recipe, stop);
+  auto plan = make_plan_snapshot(model, recipe, stop);
+  if (!plan && recipe.costs != bare.costs) plan = make_plan_snapshot(model, bare, stop);
   if (!plan) return plan.error();
   const Recipe& used = (*plan)->recipe;
   made.costs = used.costs;
@@ -59,33 +45,31 @@ Result<BudgetView> make_budget(const ImportedModel& model, const Recipe& recipe,
 
 }  // namespace
 
-std::string Controller::budget_command() const {
-  const Recipe recipe = with_costs(without_budget(state_.recipe), state_.session_path, costs_run(state_));
-  return job_command("plan", recipe, false) + " --memory-curve";
-}
-
 void Controller::find_budget() {
-  if (!state_.plan) return;
-  const std::string key = budget_key(state_);
-  if (state_.budget.key == key) return;
-  state_.budget = {};
-  state_.budget.key = key;
-  planner_->post(
-      "budget", "what recompute can do",
-      [this, key, model = state_.model, recipe = without_budget(state_.recipe), session = state_.session_path,
-       run = costs_run(state_)](std::stop_token stop) -> Worker::Publish {
-        auto made = make_budget(model->model, recipe, session, run, stop);
-        if (stop.stop_requested()) return {};
-        BudgetView view;
-        if (made)
-          view = std::move(made).value();
-        else
-          view.problem = made.error().message;
-        view.key = key;
-        return [this, view = std::move(view)]() mutable {
-          if (state_.budget.key == view.key) state_.budget = std::move(view);
-        };
-      });
+  BudgetView& view = state_.budget;
+  const std::int64_t run = timed_run(state_);
+  if (!state_.plan || (view.plan == state_.plan && view.run == run)) return;
+  view.plan = state_.plan;
+  view.run = run;
+  const Recipe recipe = curve_recipe(state_);
+  const std::string key = plan_key(recipe) + state_.model->model.content_hash;
+  if (view.key == key) return;  // another budget of the same
+  view = {key, state_.plan, run};
+  planner_->post("budget", "what recompute can do",
+                 [this, key, recipe, model = state_.model,
+                  bare = without_budget(state_.recipe)](std::stop_token stop) -> Worker::Publish {
+                   auto made = make_budget(model->model, recipe, bare, stop);
+                   if (stop.stop_requested()) return {};
+                   if (!made) made = BudgetView{.problem = made.error().message};
+                   made->key = key;
+                   return [this, found = std::move(made).value()]() mutable {
+                     BudgetView& now = state_.budget;
+                     if (now.key != found.key) return;
+                     found.plan = now.plan;
+                     found.run = now.run;
+                     now = std::move(found);
+                   };
+                 });
 }
 
 void Controller::choose_budget(std::size_t point) {

@@ -67,6 +67,16 @@ std::string plan_key(const Recipe& recipe) {
   return recipe_json(key);
 }
 
+std::int64_t timed_run(const AppState& s) {
+  const bool timed = s.run && s.run->record.summary.has_recipe() && s.run->record.has_times();
+  return timed ? s.run->record.summary.id : 0;
+}
+
+Recipe with_times_of(Recipe recipe, const std::string& session, std::int64_t run) {
+  if (recipe.costs.empty() && run > 0) recipe.costs = session + "#" + std::to_string(run);
+  return recipe;
+}
+
 void Controller::refresh_passes() {
   const auto pipeline = recipe_pipeline(state_.recipe);
   const auto rules = recipe_rules(state_.recipe);

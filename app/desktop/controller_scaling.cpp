@@ -9,16 +9,10 @@
 namespace gradloom {
 namespace {
 
-// The recipe for several ranks. Kernels take the times of `run` (0: none) where the recipe names none itself.
+// The recipe for several ranks.
 Recipe for_ranks(Recipe recipe, const std::string& session, std::int64_t run) {
   recipe.ranks = std::max<std::int64_t>(2, recipe.ranks);
-  if (recipe.costs.empty() && run > 0) recipe.costs = session + "#" + std::to_string(run);
-  return recipe;
-}
-
-std::int64_t timed_run(const AppState& s) {
-  const bool timed = s.run && s.run->record.summary.has_recipe() && s.run->record.has_times();
-  return timed ? s.run->record.summary.id : 0;
+  return with_times_of(std::move(recipe), session, run);
 }
 
 // The run may be of another model or precision: then its times count for nothing here.

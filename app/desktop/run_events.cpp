@@ -1,5 +1,7 @@
 #include "app/desktop/run_events.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "app/json_fields.h"
@@ -185,6 +187,12 @@ void read_group(const Json& root, RunProgress& p) {
   const auto at = [&](std::size_t i) { return (*group)[i].get<double>(); };
   p.measured.push_back({at(0), {at(1), at(2)}, {at(3), at(4)}});
   p.intervals.add(p.measured.back());
+}
+
+std::string ratio_so_far(const RunProgress& p) {
+  if (p.intervals.all().empty()) return {};
+  const Interval& ratio = p.intervals.all().back();
+  return fmt::format("B is {:.3f}\u00d7 [{:.3f}, {:.3f}]", ratio.value, ratio.low, ratio.high);
 }
 
 RunEvent read_run_line(const std::string& line, RunProgress& p) {

@@ -29,6 +29,9 @@ struct RunWords {
 const RunWords& words_of(RunKind kind);
 std::string subject_of(const RunProgress& progress);  // "Run 3", "The comparison"
 
+// What a comparison knows so far: "B is 1.204\u00d7 [1.101, 1.310]"; empty: too few blocks for a ratio.
+std::string ratio_so_far(const RunProgress& progress);
+
 // One line of `train --json`, or of what else the window starts, with --json and --progress where it has that. Lines of other kinds change nothing.
 RunEvent read_run_line(const std::string& line, RunProgress& progress);
 

@@ -268,10 +268,8 @@ void draw_buttons(Ui& ui, const FieldProblems& problems) {
 std::string progress_text(const RunProgress& r) {
   const double seconds = static_cast<double>(monotonic_ns() - r.started_ns) * 1e-9;
   if (r.kind == RunKind::compare) {
-    if (r.intervals.all().empty()) return fmt::format("comparing, {:.0f} s", seconds);
-    const Interval& ratio = r.intervals.all().back();
-    return fmt::format("comparing, {:.0f} s, B is {:.3f}\u00d7 [{:.3f}, {:.3f}]", seconds, ratio.value,
-                       ratio.low, ratio.high);
+    const std::string ratio = ratio_so_far(r);
+    return fmt::format("comparing, {:.0f} s{}", seconds, ratio.empty() ? "" : ", " + ratio);
   }
   if (r.kind != RunKind::train)
     return fmt::format("{}, {:.0f} s{}{}", words_of(r.kind).doing, seconds, r.what.empty() ? "" : ": ",
