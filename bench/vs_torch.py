@@ -400,9 +400,11 @@ def ask_torch(options):
 
 def variants_of(options):
     """The ways in which PyTorch runs a workload, each compared with us."""
-    if options.device == "cpu":
+    if options.device == "cpu" and not options.peer:
         return ["eager"]
     report = ask_torch(options)
+    if options.device == "cpu":  # max-autotune is about GPUs' kernels
+        return ["eager", "compile"] if report["compile"] else ["eager"]
     if not report["cuda"]:
         raise BenchError(f"PyTorch {report['version']} has no GPU")
     print(f"PyTorch {report['version']} on {report['gpu']}", file=sys.stderr)
