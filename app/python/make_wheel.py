@@ -32,6 +32,10 @@ model = Module(model)
 
 PyTorch 1.13 or newer is needed for gradloom.torch; it is not installed with this package.
 """
+# torch.compile(model, backend="gradloom")
+ENTRY_POINTS = """[torch_dynamo_backends]
+gradloom = gradloom.torch:backend
+"""
 
 
 def sources():
@@ -69,6 +73,7 @@ def main(version, library, folder, *libraries):
         write(f"{info}/METADATA", METADATA.format(version=version).encode())
         write(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: gradloom\nRoot-Is-Purelib: false\nTag: {TAG}\n".encode())
         write(f"{info}/top_level.txt", b"gradloom\n")
+        write(f"{info}/entry_points.txt", ENTRY_POINTS.encode())
         record.append(f"{info}/RECORD,,")
         wheel.writestr(zipfile.ZipInfo(f"{info}/RECORD", (2020, 1, 1, 0, 0, 0)), "\n".join(record) + "\n")
     os.replace(path + ".part", path)
