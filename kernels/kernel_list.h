@@ -25,6 +25,7 @@
 
 // Kernels that only GPUs have as such: the CPU's products and convolutions are objects of prepared/.
 #define GRADLOOM_GPU_ONLY_KERNELS(K) \
-  K(convolution, ConvolutionArgs) K(store, StoreArgs) GRADLOOM_ATTENTION_KERNELS(K)
+  K(convolution, ConvolutionArgs)    \
+  K(store, StoreArgs) K(grouped_gemm, GroupedGemmArgs) GRADLOOM_ATTENTION_KERNELS(K)
 
 #define GRADLOOM_GPU_KERNELS(K) GRADLOOM_SHARED_KERNELS(K) GRADLOOM_GPU_ONLY_KERNELS(K)

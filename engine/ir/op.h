@@ -146,6 +146,7 @@ enum Trait : std::uint32_t {
   kCommutative = 1u << 12,         // gives the same for its two inputs in either order
   kAccumulates = 1u << 13,  // adds micro-batches up: what reads its result runs once per optimizer step
   kRunsOnce = 1u << 14,     // has effects outside the graph: never run again to save memory
+  kOfFiles = 1u << 15,      // of our domain, but files may have it: inference trusts nothing that it is given
 };
 
 // What an operator takes an input for, where that is not to compute with it.

@@ -32,6 +32,23 @@ struct GemmArgs {
   bool wide_c = false;  // GPU, half types: C is f32. Without bias, activation and sums
 };
 
+// Products of groups of rows: group g is the rows from where the one before ends to ends[g], where smaller ends count as the largest
+// before them and larger ones as `rows` (JAX ragged_dot, torch grouped_mm).
+//   columns: c[r, j] = sum over i of a[r, i] b[g][i, j] for the rows r of group g; rows of no group are 0.
+//            a: [rows, m], b: groups of m x n elements, those of a group b_row and b_col apart, c: [rows, n]
+//   rows:    c[g][i, j] = sum over the rows r of group g of a[r, i] b[r, j].
+//            a: [rows, m], b: [rows, n], c: [groups, m, n]
+enum class GroupedSum : std::uint8_t { columns, rows };
+// GPU only: on the CPU each group is products of prepared/. Sums are f32 for f32 and half types, f64 for f64.
+struct GroupedGemmArgs {
+  DType dtype;
+  GroupedSum sum;
+  std::int64_t groups, rows, m, n, b_row, b_col;
+  const void *a, *b;
+  const std::int64_t* ends;
+  void* c;
+};
+
 // Convolution. x: [n, c, d, h, w], w: [k, c / groups, t, r, s], bias: [k] or null, y: [n, k, od, oh, ow];
 // 2-d: d = t = od = 1. (ONNX Conv)
 struct ConvolutionDesc {

@@ -183,6 +183,53 @@ void wrong_attributes(Cases& cases) {
        refused(kBad, "")});
 }
 
+// Row O13: operators of ours that files may have, with attributes, sizes and ends that they do not.
+void wrong_groups(Cases& cases) {
+  const auto grouped = [](const std::string& weights, const std::string& ends, const auto& change) {
+    ModelProto model =
+        parsed("g (float[6, 4] x) => (float y) <float[" + weights + "] w = {1}, int64[3] e = {" + ends +
+               "}> { h = GroupedMatMul(x, w, e) y = ReduceMean<keepdims = 0>(h) }");
+    TensorProto* const w = model.mutable_graph()->mutable_initializer(0);
+    w->clear_float_data();
+    std::int64_t count = 1;
+    for (const std::int64_t dim : w->dims()) count *= dim;
+    for (std::int64_t i = 0; i < count; ++i) w->add_float_data(0.5F);
+    change(*model.mutable_graph()->mutable_node(0));
+    return model;
+  };
+  const auto ours = [](NodeProto& n) { n.set_domain("gradloom"); };
+  const auto add = [&](const std::string& name, const ModelProto& model, std::vector<Command> runs) {
+    cases.push_back({"O13", name, file(model), std::move(runs)});
+  };
+  const auto attribute = [&](const std::string& name, const auto& set) {
+    return grouped("3, 4, 5", "2, 4, 6", [&](NodeProto& n) {
+      ours(n);
+      set(*add_attribute(&n, name, AttributeProto::INT));
+    });
+  };
+  const auto number = [](std::int64_t value) { return [value](AttributeProto& a) { a.set_i(value); }; };
+  add("groups out of ONNX's domain", grouped("3, 4, 5", "2, 4, 6", [](NodeProto&) {}),
+      only_viewed("GroupedMatMul", kBad, "GroupedMatMul"));
+  add("groups, a flag that is a number", attribute("transposed", number(2)),
+      only_viewed("transposed", kBad, "must be 0 or 1"));
+  add("groups, an unknown attribute", attribute("turned", number(1)),
+      only_viewed("turned", kBad, "not known"));
+  add("groups, other ends than weights", grouped("2, 4, 5", "2, 4, 6", ours),
+      only_viewed("2 groups", kBad, "ends of 3"));
+  add("groups, weights of two dims", grouped("4, 5", "2, 4, 6", ours),
+      only_viewed("2 and 3 dims", kBad, "2 and 3 dims"));
+  add("groups, a fourth operand",
+      grouped("3, 4, 5", "2, 4, 6",
+              [&](NodeProto& n) {
+                ours(n);
+                n.add_input("x");
+              }),
+      refused(kBad, "takes at most 3"));
+  for (const char* const ends : {"6, 2, -9000000000000000000", "0, 0, 9000000000000000000", "-1, -1, -1"})
+    add(std::string("groups, ends ") + ends, grouped("3, 4, 5", ends, ours),
+        {inspect(0, ""), train(0, "loss")});
+}
+
 // Row O13: what the file declares of inputs and outputs.
 void wrong_declarations(Cases& cases) {
   const auto declared = [&](const std::string& name, const auto& change, std::vector<Command> runs) {
@@ -332,6 +379,7 @@ std::vector<Case> odd_cases() {
   Cases cases;
   names_that_bite(cases);
   wrong_attributes(cases);
+  wrong_groups(cases);
   wrong_declarations(cases);
   from_the_future(cases);
   polyglots(cases);

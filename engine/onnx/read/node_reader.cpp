@@ -127,7 +127,7 @@ Result<NodeReader::Values> NodeReader::read_outputs_of(const onnx::NodeProto& no
   const bool own_attributes =
       expansion != nullptr && (*expansion->domain != '\0' || !expansion->attributes.empty());
   const std::vector<ExpansionAttribute>* own = own_attributes ? &expansion->attributes : nullptr;
-  const bool custom = op != nullptr && is_custom(*op);
+  const bool custom = op != nullptr && (is_custom(*op) || op->has(kOfFiles));
   Result<ReadAttributes> read = read_attributes(node, out_.graph.opset, tensors_, own, custom);
   if (!read.ok()) {
     if (known) return read.error();
@@ -193,10 +193,12 @@ const OpDef* NodeReader::lookup(const onnx::NodeProto& node, const Expansion** e
     *reason = "the model imports no opset of its domain";
     return nullptr;
   }
-  // Our own operators are made by passes and autodiff; their attributes are trusted, a file's are not. This one is
-  // of files, and looks at its own.
-  if (domain == "gradloom" && std::get<2>(key).empty() && node.op_type() == host_call_op().name)
-    return &host_call_op();
+  // Our own operators are made by passes and autodiff, and trust their attributes; but those that are of files look at theirs.
+  if (domain == "gradloom" && std::get<2>(key).empty()) {
+    const OpDef* own =
+        node.op_type() == host_call_op().name ? &host_call_op() : find_op(node.op_type(), domain, 1);
+    if (own != nullptr && own->has(kOfFiles)) return own;
+  }
   if (domain == "gradloom" || !std::get<2>(key).empty()) {
     *reason = "unknown";
     return nullptr;

@@ -50,6 +50,40 @@ Result<Values> fused_matmul_grad(Body& body) {
   return results;
 }
 
+// Whether each row belongs to each group, as ones and zeros of x's type: [rows, groups].
+ValueId memberships(Body& body, ValueId x, ValueId ends) {
+  const std::int64_t rows = body.shape(x)[0], groups = body.shape(ends)[0];
+  // Ends may be out of order: the largest so far counts.
+  const ValueId number =
+      body.op("Range", {body.number(DType::i64, 0), body.number(DType::i64, static_cast<double>(rows)),
+                        body.number(DType::i64, 1)});
+  const ValueId inside = body.cast(
+      body.op("Less", {body.reshape(number, {rows, 1}), body.reshape(ends, {1, groups})}), body.dtype(x));
+  // A row belongs to the first group whose end is behind it: where the running sum becomes 1.
+  const ValueId count = body.op("CumSum", {inside, body.number(DType::i64, 1)});
+  return body.op("Mul",
+                 {inside, body.cast(body.op("Equal", {count, body.number_like(x, 1)}), body.dtype(x))});
+}
+
+Result<Values> grouped_matmul(Body& body) {
+  const ValueId x = body.in[0], w = body.in[1];
+  const std::int64_t rows = body.shape(x)[0], width = body.shape(x)[1], groups = body.shape(w)[0];
+  const ValueId member =
+      body.reshape(body.transpose(memberships(body, x, body.in[2]), {1, 0}), {groups, rows, 1});
+  const ValueId matrices = body.attrs().integer("transposed", 0) != 0 ? body.transpose(w, {0, 2, 1}) : w;
+  const ValueId own = body.op("Mul", {body.reshape(x, {1, rows, width}), member});
+  return Values{body.sum(body.op("MatMul", {own, matrices}), {0})};
+}
+
+Result<Values> grouped_contraction(Body& body) {
+  const ValueId a = body.in[0], b = body.in[1];
+  const std::int64_t rows = body.shape(a)[0], width = body.shape(a)[1], groups = body.shape(body.in[2])[0];
+  const ValueId member =
+      body.reshape(body.transpose(memberships(body, a, body.in[2]), {1, 0}), {groups, 1, rows});
+  const ValueId own = body.op("Mul", {body.reshape(body.transpose(a, {1, 0}), {1, width, rows}), member});
+  return Values{body.op("MatMul", {own, b})};
+}
+
 Result<Values> accumulate_matmul(Body& body) {
   const ValueId acc = body.in[0];
   ValueId y = body.transpose(product(body, body.in[2], body.in[3]), body.attrs().integers("perm_y"));
@@ -133,6 +167,8 @@ const Bodies& product_bodies() {
       {"FusedMatMul", fused_matmul},
       {"FusedMatMulGrad", fused_matmul_grad},
       {"AccumulateMatMul", accumulate_matmul},
+      {"GroupedContraction", grouped_contraction},
+      {"GroupedMatMul", grouped_matmul},
       {"FusedAttention", fused_attention},
       {"FusedAttentionGrad", fused_attention_grad},
   };

@@ -188,18 +188,18 @@ Result<Kernel> prepare(const NodeTypes& types, bool backward) {
                 }};
 }
 
-const OpDef host_call{
-    .name = "HostCall",
-    .domain = "gradloom",
-    .summary = "A function of the program that has Gradloom inside",
-    .traits = kRandom | kRunsOnce | kOptionalOutputs | kFirstOutputOptional,  // not folded, not merged
-    .min_inputs = 0,
-    .max_inputs = kMostTensors,
-    .max_outputs = kMostTensors,
-    .infer = infer_call,
-    .grad = add_gradient,
-    .cpu = [](const NodeTypes& types) { return prepare(types, false); },
-    .precision = Precision::full};
+const OpDef host_call{.name = "HostCall",
+                      .domain = "gradloom",
+                      .summary = "A function of the program that has Gradloom inside",
+                      .traits = kRandom | kRunsOnce | kOptionalOutputs | kFirstOutputOptional |
+                                kOfFiles,  // not folded, not merged
+                      .min_inputs = 0,
+                      .max_inputs = kMostTensors,
+                      .max_outputs = kMostTensors,
+                      .infer = infer_call,
+                      .grad = add_gradient,
+                      .cpu = [](const NodeTypes& types) { return prepare(types, false); },
+                      .precision = Precision::full};
 
 const OpDef host_call_grad{.name = "HostCallGrad",
                            .domain = "gradloom",

@@ -23,6 +23,7 @@ from .. import _onnx_file
 from . import _sizes, _structure
 from ._members import Tensors, exchanged, members
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of
+from ._symbolics import SYMBOLICS
 from ._trace import lock, tracing, untraced
 
 RANDOM = {"Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -183,6 +184,8 @@ def _register(opset: int) -> None:
     register("aten::detach", detach, opset)
     register("aten::native_batch_norm", native_batch_norm, opset)
     register(f"{DOMAIN}::outside", outside_symbolic, opset)
+    for name, symbolic in SYMBOLICS.items():
+        register(name, symbolic, opset)
 
 
 def _opset() -> int:

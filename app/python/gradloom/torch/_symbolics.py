@@ -1,0 +1,60 @@
+"""Operators that PyTorch's TorchScript exporter lacks, as nodes of the engine's own or of ONNX."""
+
+from typing import Any, Callable, Dict
+
+import torch
+
+from .._library import UnsupportedError
+from ._outside import DOMAIN
+
+_TYPES = torch.onnx.TensorProtoDataType
+# By PyTorch's names in graphs.
+_FLOATS = {"Float": (torch.float32, _TYPES.FLOAT), "Double": (torch.float64, _TYPES.DOUBLE), "Half": (torch.float16, _TYPES.FLOAT16),
+           "BFloat16": (torch.bfloat16, _TYPES.BFLOAT16)}  # fmt: skip
+
+
+def grouped_mm(g: Any, a: Any, b: Any, ends: Any, *rest: Any) -> Any:
+    """torch.nn.functional.grouped_mm: rows of `a` in groups, each times a matrix of `b`; or, of two matrices, groups of what they are
+    summed over. `rest`: a bias, which PyTorch does not take yet, and the type of the result."""
+    ranks = [value.type().dim() for value in list(g.original_node.inputs())[:2]]
+    if ends is None or ends.node().mustBeNone():
+        return g.op("MatMul", a, b)
+    if any(not value.node().mustBeNone() for value in rest[:1]):
+        raise UnsupportedError("grouped_mm with a bias")
+    places = g.op("Cast", ends, to_i=_TYPES.INT64)
+    if ranks == [2, 3]:
+        made = b.node()  # of weights that lie the other way the engine takes each as it is
+        transposed = made.kind() == "onnx::Transpose" and getattr(made, "is")("perm") == [0, 2, 1]
+        matrices = next(made.inputs()) if transposed else b
+        return g.op(f"{DOMAIN}::GroupedMatMul", a, matrices, places, transposed_i=int(transposed)).setType(g.original_node.output().type())
+    if ranks == [2, 2]:
+        turned = g.op("Transpose", a, perm_i=[1, 0])
+        return g.op(f"{DOMAIN}::GroupedContraction", turned, b, places).setType(g.original_node.output().type())
+    raise UnsupportedError(f"grouped_mm of tensors with {ranks[0]} and {ranks[1]} dims")
+
+
+def histc(g: Any, x: Any, bins: Any, low: Any, high: Any) -> Any:
+    """How many elements are in each of `bins` equal intervals of [low, high]; the last one has its upper end, others are not counted."""
+    helper = torch.onnx.symbolic_helper
+    count, first, last = (helper._get_const(value, kind, name) for value, kind, name in ((bins, "i", "bins"), (low, "f", "min"), (high, "f", "max")))
+    if not first < last:
+        raise UnsupportedError("histc without its limits, which are then those of the data")
+    like, code = _FLOATS[x.type().scalarType()]
+
+    def number(value: float) -> Any:
+        return g.op("Constant", value_t=torch.tensor(value, dtype=like))
+
+    flat = g.op("Reshape", x, g.op("Constant", value_t=torch.tensor([-1, 1])))
+    place = g.op("Floor", g.op("Div", g.op("Mul", g.op("Sub", flat, number(first)), number(count)), number(last - first)))
+    place = g.op("Where", g.op("Equal", flat, number(last)), number(count - 1), place)
+    equal = g.op("Equal", place, g.op("Constant", value_t=torch.arange(count, dtype=like)[None]))
+    counts = g.op("ReduceSum", g.op("Cast", equal, to_i=code),
+                  g.op("Constant", value_t=torch.tensor([0])), keepdims_i=0)  # fmt: skip
+    return counts.setType(g.original_node.output().type())
+
+
+SYMBOLICS: Dict[str, Callable[..., Any]] = {
+    "aten::_grouped_mm": grouped_mm,
+    "aten::histc": histc,
+    "transformers::grouped_mm_fallback": grouped_mm,  # where PyTorch has none for the types at hand
+}
