@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 
 #include "app/job.h"
@@ -14,6 +15,7 @@
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 #include "kernels/cpu.h"
+#include "kernels/library_kernels.h"
 
 namespace gradloom {
 namespace {
@@ -56,8 +58,6 @@ Result<Recipe> read_words(const std::string& path, const std::vector<std::string
   spec.training = options.mode == "train";
   spec.gradients = options.gradients == "on";
   Recipe recipe = TRY(options.recipe.resolve());
-  if (recipe.device != "cpu")
-    return Error{Errc::device, "a module runs on the CPU, not on '" + escaped(recipe.device) + "'"};
   recipe.load_params.clear();  // what else does not concern a module is not looked at
   return recipe;
 }
@@ -82,6 +82,37 @@ Result<std::byte*> address(const void* const* list, std::size_t i, ModuleKind ki
 
 }  // namespace
 
+// A device that modules compute on. All that are open on one GPU have one context, and one queue, which a thread at a time may use; on
+// the CPU each has its own.
+class ModuleDevice {
+ public:
+  static Result<std::shared_ptr<ModuleDevice>> open(const std::string& id);
+  Device& device() { return *device_; }
+  bool queued() const { return queued_; }
+  [[nodiscard]] std::unique_lock<std::mutex> lock() {
+    return queued_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+  }
+
+ private:
+  explicit ModuleDevice(std::unique_ptr<Device> device)
+      : device_(std::move(device)), queued_(device_->info().queued) {}
+
+  std::unique_ptr<Device> device_;
+  bool queued_;
+  std::mutex mutex_;
+};
+
+Result<std::shared_ptr<ModuleDevice>> ModuleDevice::open(const std::string& id) {
+  if (id == "cpu") return std::shared_ptr<ModuleDevice>(new ModuleDevice(make_cpu_device()));
+  static std::mutex opening;
+  static std::map<std::string, std::weak_ptr<ModuleDevice>> opened;
+  const std::lock_guard lock(opening);
+  if (const std::shared_ptr<ModuleDevice> there = opened[id].lock()) return there;
+  std::shared_ptr<ModuleDevice> made(new ModuleDevice(TRY(open_device(id))));
+  opened[id] = made;
+  return made;
+}
+
 // A plan with its kernels.
 struct ModelModule::Variant {
   // Where a call has the memory of a source of the graph, or of one of its results.
@@ -96,7 +127,12 @@ struct ModelModule::Variant {
   bool has_backward() const { return !compiled.gradients.made.empty(); }
 };
 
-ModelModule::~ModelModule() = default;
+ModelModule::~ModelModule() {
+  if (device_ == nullptr) return;
+  const auto alone = device_->lock();
+  forward_alone_.reset();
+  whole_.reset();
+}
 
 const Graph& ModelModule::model() const { return prepared_->model.graph; }
 
@@ -136,7 +172,7 @@ Result<std::unique_ptr<ModelModule>> ModelModule::make(const std::string& path,
   const Recipe recipe = TRY(read_words(path, words, module->spec_));
   module->prepared_ = TRY(prepare_model(recipe));
   module->notes_ = module->prepared_->model.notes;
-  module->device_ = make_cpu_device();
+  module->device_ = TRY(ModuleDevice::open(recipe.device));
   TRY(module->compile_variant(module->spec_.gradients));
   std::vector<std::string> trained;
   for (const ModuleGradients::Made& made : module->whole_->compiled.gradients.made)
@@ -189,7 +225,8 @@ Status ModelModule::compile_variant(bool gradients) {
     v->results.push_back({ModuleKind::output, i, false});
   for (const ModuleGradients::Made& made : v->compiled.gradients.made)
     v->results.push_back(known.at(made.of));
-  v->executor = TRY(ModuleExecutor::create(graph, v->compiled.plan, *device_, sources));
+  const auto alone = device_->lock();
+  v->executor = TRY(ModuleExecutor::create(graph, v->compiled.plan, device_->device(), sources));
   (gradients == spec_.gradients ? whole_ : forward_alone_) = std::move(v);
   return {};
 }
@@ -232,18 +269,51 @@ Result<ModelModule::Variant*> ModelModule::variant(bool no_grad) {
 
 Result<std::int64_t> ModelModule::arena_bytes(bool no_grad) {
   const std::lock_guard lock(mutex_);
-  return TRY(variant(no_grad))->compiled.plan.arena_bytes + kAlignmentBytes;
+  return TRY(variant(no_grad))->compiled.plan.arena_bytes + head_bytes();
+}
+
+std::int64_t ModelModule::arena_alignment() const {
+  return device_->queued() ? static_cast<std::int64_t>(kernels::kLibraryBoundaryBytes) : kAlignmentBytes;
+}
+
+// The host cannot write into the memory of a GPU: there `waiting_` has what else is at the arena's begin.
+std::int64_t ModelModule::head_bytes() const { return device_->queued() ? 0 : kAlignmentBytes; }
+
+// A forward begins in the arena (waits: false), or has ended and its backward is to come. REQUIRES the lock.
+void ModelModule::note_forward(const ModuleCall& call, bool waits) {
+  if (!device_->queued()) {
+    *static_cast<ArenaHead*>(call.arena) =
+        waits ? ArenaHead{ArenaHead::kWaiting, this, call.seed, call.step} : ArenaHead{};
+  } else if (waits) {
+    waiting_[call.arena] = {call.seed, call.step};
+  } else {
+    waiting_.erase(call.arena);
+  }
+}
+
+// Seed and step of the forward that waits in the arena; nothing: there is none. REQUIRES the lock.
+std::optional<kernels::RandomState> ModelModule::waiting_forward(const ModuleCall& call) const {
+  if (device_->queued()) {
+    const auto there = waiting_.find(call.arena);
+    return there == waiting_.end() ? std::nullopt : std::optional(there->second);
+  }
+  const auto& head = *static_cast<const ArenaHead*>(call.arena);
+  if (head.waiting != ArenaHead::kWaiting || head.module != this) return std::nullopt;
+  return kernels::RandomState{head.seed, head.step};
 }
 
 // What the executor takes, of what a call has. REQUIRES the lock.
 Result<ModuleMemory> ModelModule::memory(const Variant& v, const ModuleCall& call, bool backward) const {
   ModuleMemory memory;
-  if (call.arena == nullptr || reinterpret_cast<std::uintptr_t>(call.arena) % kArenaAlignment != 0)
+  const std::int64_t alignment = arena_alignment();
+  if (call.arena == nullptr ||
+      reinterpret_cast<std::uintptr_t>(call.arena) % static_cast<std::uintptr_t>(alignment) != 0)
     return Error{Errc::usage, call.arena == nullptr ? std::string("no address for the arena")
                                                     : "the arena's address is not a multiple of " +
-                                                          std::to_string(kArenaAlignment) + " bytes"};
-  memory.arena = static_cast<std::byte*>(call.arena) + kAlignmentBytes;
+                                                          std::to_string(alignment) + " bytes"};
+  memory.arena = static_cast<std::byte*>(call.arena) + head_bytes();
   memory.random = {call.seed, call.step};
+  memory.stream = call.stream;
   const void* const* const given[] = {call.inputs, nullptr, call.parameters, call.statistics};
   for (std::size_t i = 0; i < v.sources.size(); ++i) {
     const Variant::Slot& slot = v.sources[i];
@@ -275,10 +345,11 @@ void ModelModule::watch(ModuleWatch watch) {
 
 // REQUIRES the lock.
 Status ModelModule::run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward) {
+  const auto alone = device_->lock();
   const auto compute = [&] { return backward ? v.executor->backward(with) : v.executor->forward(with); };
   if (!watch_.called) return compute();
   WatchedCall watched{&v.compiled, backward, call.arena};
-  if (watch_.timed()) {
+  if (watch_.timed() && !device_->queued()) {  // the host's times are no kernel's there
     watched.samples.reserve(v.compiled.plan.steps.size());
     with.samples = &watched.samples;
   }
@@ -293,10 +364,9 @@ Status ModelModule::forward(const ModuleCall& call) {
   const std::lock_guard lock(mutex_);
   Variant& v = *TRY(variant(call.no_grad));
   ModuleMemory with = TRY(memory(v, call, false));
-  auto* const head = static_cast<ArenaHead*>(call.arena);
-  *head = {};
+  note_forward(call, false);
   TRY(run(v, std::move(with), call, false));
-  if (!call.no_grad && v.has_backward()) *head = {ArenaHead::kWaiting, this, call.seed, call.step};
+  if (!call.no_grad && v.has_backward()) note_forward(call, true);
   return {};
 }
 
@@ -306,13 +376,13 @@ Status ModelModule::backward(const ModuleCall& call) {
   if (!v.has_backward())
     return Error{Errc::usage, "the module has no backward: nothing in it has a gradient"};
   ModuleMemory with = TRY(memory(v, call, true));
-  auto* const head = static_cast<ArenaHead*>(call.arena);
-  if (head->waiting != ArenaHead::kWaiting || head->module != this)
+  const std::optional<kernels::RandomState> forward = waiting_forward(call);
+  if (!forward)
     return Error{Errc::usage, "the arena holds no forward of this module that waits for its backward"};
-  if (head->seed != call.seed || head->step != call.step)
-    return Error{Errc::usage, "backward takes seed and step of its forward: " + std::to_string(head->seed) +
-                                  " and " + std::to_string(head->step)};
-  head->waiting = 0;
+  if (forward->seed != call.seed || forward->step != call.step)
+    return Error{Errc::usage, "backward takes seed and step of its forward: " +
+                                  std::to_string(forward->seed) + " and " + std::to_string(forward->step)};
+  note_forward(call, false);
   return run(v, std::move(with), call, true);
 }
 

@@ -1,11 +1,14 @@
 // A model made ready to run as a part of somebody else's training: forward and backward apart, on memory that each call
 // brings (engine/train/module_graph.h, engine/run/module_executor.h). What libgradloom's modules are made of.
 //
+// With --device of a GPU all addresses are of its memory. A call returns when its work is queued, behind what a stream of the caller has;
+// what that stream gets later waits for it.
+//
 // Options are words of the command line: a recipe's settings as flags, as far as they concern a model and its plan, and
 // --mode, --gradients, --input-grad, --output-grad, --output (embed/gradloom.h tells what they do). Errors: those of
-// `gradloom train` for the same file and flags; Errc::device: a device that is not the CPU; Errc::usage.
+// `gradloom train` for the same file and flags; Errc::usage.
 //
-// Safe from several threads: calls of one module follow one another.
+// Safe from several threads: calls of one module follow one another, and those of all modules on one GPU.
 #pragma once
 
 #include <array>
@@ -13,8 +16,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -24,6 +29,7 @@
 namespace gradloom {
 
 struct Prepared;  // app/job.h
+class ModuleDevice;
 
 enum class ModuleKind : std::uint8_t { input, output, parameter, statistic };
 struct ModuleValue {
@@ -42,6 +48,7 @@ struct ModuleCall {
   void* const* outputs = nullptr;
   void* arena = nullptr;
   std::uint64_t seed = 0, step = 0;
+  void* stream = nullptr;  // on a GPU: cudaStream_t, hipStream_t; null: the default stream
   const void* const* output_gradients = nullptr;
   void* const* input_gradients = nullptr;
   void* const* parameter_gradients = nullptr;
@@ -78,7 +85,7 @@ class ModelModule {
   const std::vector<std::string>& notes() const { return notes_; }
   const Graph& model() const;  // as it was imported, without the contents of parameters
 
-  static constexpr std::int64_t kArenaAlignment = kAlignmentBytes;
+  std::int64_t arena_alignment() const;
   // Of the caller's memory in which a forward works and keeps what its backward needs. Without gradients it is
   // compiled at the first call.
   Result<std::int64_t> arena_bytes(bool no_grad);
@@ -97,14 +104,19 @@ class ModelModule {
   Result<Variant*> variant(bool no_grad);
   Result<ModuleMemory> memory(const Variant& v, const ModuleCall& call, bool backward) const;
   Status run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward);
+  std::int64_t head_bytes() const;
+  void note_forward(const ModuleCall& call, bool waits);
+  std::optional<kernels::RandomState> waiting_forward(const ModuleCall& call) const;
 
   std::mutex mutex_;
   std::unique_ptr<Prepared> prepared_;  // without the contents of parameters
   ModuleSpec spec_;
-  std::unique_ptr<Device> device_;
+  std::shared_ptr<ModuleDevice> device_;
   std::unique_ptr<Variant> whole_, forward_alone_;  // the second when it was first asked for
   std::array<std::vector<ModuleValue>, 4> values_;
   std::vector<std::string> notes_;
+  std::unordered_map<const void*, kernels::RandomState>
+      waiting_;  // on a GPU: arenas whose backward is to come
   ModuleWatch watch_;
 };
 

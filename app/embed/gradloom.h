@@ -37,7 +37,7 @@ extern "C" {
 
 /* Raised when something is added (minor) or when what is here changes (major). */
 #define GRADLOOM_API_MAJOR 1
-#define GRADLOOM_API_MINOR 4
+#define GRADLOOM_API_MINOR 5
 
 enum {
   GRADLOOM_OK = 0,
@@ -129,7 +129,9 @@ enum {
 
 typedef struct gradloom_module gradloom_module;
 
-/* A model made ready to run for one binding of its dims, on the CPU. `path`: an ONNX file, may be null with --recipe (whose
+/* A model made ready to run for one binding of its dims, on the CPU or, with --device cuda:0, on a GPU, whose memory all addresses of a
+ * call are then (arrays of addresses are the host's). All modules of one GPU share a context of the process's primary one, and a
+ * stream of their own. Opening one makes the GPU the thread's device; a call leaves that as it was. `path`: an ONNX file, may be null with --recipe (whose
  * model it is then; of a recipe everything counts that is about the model and its plan: dims, freeze, train, precision,
  * passes, rules, planner, threads, recompute and memory budget, which is for parameters, their gradients, inputs, outputs and
  * the arena of one call). `words`: such settings as flags ("--dim", "batch=8"), and
@@ -144,7 +146,7 @@ typedef struct gradloom_module gradloom_module;
  * call; those in the file tell types and names, and are not kept. Parameters are trained as `gradloom inspect` tells,
  * unless --freeze or --train overrule it. Precision f64 makes every floating value f64; bf16 and f16 are mixed
  * (parameters, inputs and outputs stay what they are in the file). f16 scales no loss: that is the caller's.
- * Errors: those of `gradloom train` for the same file and flags; GRADLOOM_DEVICE: a device that is not the CPU;
+ * Errors: those of `gradloom train` for the same file and flags;
  * GRADLOOM_BAD_INPUT: tensors whose sizes only the contents of inputs tell. */
 int gradloom_module_open(const char* path, int word_count, const char* const* words,
                          gradloom_module** module);
@@ -192,9 +194,12 @@ typedef struct gradloom_call {
   void* const* input_gradients;        /* backward: written, of inputs with `gradient`; others null */
   /* backward: written (not added), of parameters with `gradient`; others null */
   void* const* parameter_gradients;
+  /* With --device cuda:N, hip:N: the caller's cudaStream_t or hipStream_t; null: the default stream. The call's work begins when that
+   * stream has done what it has, and what the stream gets afterwards waits for it. Since minor version 5. */
+  void* stream;
 } gradloom_call;
 
-/* Returns when the results are there. Errors: GRADLOOM_USAGE: a pointer that is missing or misaligned, naming its value. */
+/* Returns when the results are there, on a GPU when the work is queued. Errors: GRADLOOM_USAGE: a pointer that is missing or misaligned, naming its value. */
 int gradloom_module_forward(gradloom_module* module, const gradloom_call* call);
 /* After a forward in the same arena, once: what it kept is used up. GRADLOOM_USAGE: the arena holds no forward that waits
  * for its backward. */

@@ -39,6 +39,7 @@ Result<ModuleCall> read_call(const gradloom_call* from) {
                     .arena = call.arena,
                     .seed = call.seed,
                     .step = call.step,
+                    .stream = call.stream,
                     .output_gradients = call.output_gradients,
                     .input_gradients = call.input_gradients,
                     .parameter_gradients = call.parameter_gradients};
@@ -121,7 +122,7 @@ int gradloom_module_arena(gradloom_module* module, int flags, int64_t* bytes, in
   return on(module, [&]() -> Status {
     TRY(embed::given(bytes, "bytes"));
     *bytes = TRY(module->module->arena_bytes((flags & GRADLOOM_NO_GRAD) != 0));
-    if (alignment != nullptr) *alignment = ModelModule::kArenaAlignment;
+    if (alignment != nullptr) *alignment = module->module->arena_alignment();
     return {};
   });
 }

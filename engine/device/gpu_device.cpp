@@ -255,6 +255,14 @@ class GpuDevice final : public Device {
     return check(api_.wait_event(context_, stream_of(queue), event), "waiting for an event");
   }
 
+  Status follow_stream(void* stream) override {
+    return check(api_.join_stream(context_, stream, 1), "waiting for the caller's stream");
+  }
+  Status lead_stream(void* stream) override {
+    TRY(check(api_.join_stream(context_, stream, 0), "letting the caller's stream wait"));
+    return host_calls_.take_failure();
+  }
+
   Result<Fence> fence() override {
     // Fences take events in turn; the one that had this event before was waited for long
     // ago or is waited for now.

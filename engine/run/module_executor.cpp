@@ -11,8 +11,11 @@ Result<std::unique_ptr<ModuleExecutor>> ModuleExecutor::create(const Graph& grap
                                                                Device& device,
                                                                const std::vector<ValueId>& sources) {
   CHECK(plan.first_backward_step >= 0, "a plan in two parts");
-  CHECK(!device.info().queued, "modules run on the CPU");
+  for (const PlanStep& step : plan.steps)
+    if (step.stream != 0)
+      return Error{Errc::device, "a module's plan with copies to the host: it is for whole steps"};
   std::unique_ptr<ModuleExecutor> executor(new ModuleExecutor(graph, plan, device));
+  if (device.info().queued) TRY(executor->make_random());
   TRY(executor->load_constants());
   executor->place_buffers(sources);
   TRY(executor->prepare());
@@ -22,6 +25,26 @@ Result<std::unique_ptr<ModuleExecutor>> ModuleExecutor::create(const Graph& grap
 ModuleExecutor::~ModuleExecutor() {
   steps_.clear();
   if (constants_ != nullptr) device_.release(constants_);
+  if (random_ != nullptr) device_.release(random_);
+  if (sent_ != nullptr) device_.release(sent_);
+}
+
+Status ModuleExecutor::make_random() {
+  random_ = static_cast<kernels::RandomState*>(TRY(device_.allocate(sizeof *random_)));
+  sent_ =
+      static_cast<kernels::RandomState*>(TRY(device_.allocate(kUnderWay * sizeof *sent_, Memory::pinned)));
+  fences_.assign(kUnderWay, -1);
+  return {};
+}
+
+// The call's random state to where its kernels read it. What is sent must stay until it is there.
+Status ModuleExecutor::send_random(const ModuleMemory& memory) {
+  const std::size_t slot = calls_++ % kUnderWay;
+  if (fences_[slot] >= 0) TRY(device_.wait(fences_[slot]));
+  sent_[slot] = memory.random;
+  TRY(device_.copy(Queue::compute, random_, sent_ + slot, sizeof *random_));
+  fences_[slot] = TRY(device_.fence());
+  return {};
 }
 
 Status ModuleExecutor::load_constants() {
@@ -105,13 +128,23 @@ std::byte* ModuleExecutor::resolve(const Operand& operand, const ModuleMemory& m
 
 Status ModuleExecutor::run(std::size_t first, std::size_t last, std::size_t first_result,
                            std::size_t last_result, const ModuleMemory& memory) {
+  if (random_ == nullptr) return run_steps(first, last, first_result, last_result, memory);
+  TRY(device_.follow_stream(memory.stream));
+  Status done = send_random(memory);
+  if (done) done = run_steps(first, last, first_result, last_result, memory);
+  const Status led = device_.lead_stream(memory.stream);
+  return done ? led : done;
+}
+
+Status ModuleExecutor::run_steps(std::size_t first, std::size_t last, std::size_t first_result,
+                                 std::size_t last_result, const ModuleMemory& memory) {
   kernels::NoSignals no_signals;
   for (std::size_t i = first; i < last; ++i) {
     no_signals.let_through();
     const Step& s = steps_[i];
     for (std::size_t k = s.inputs; k <= s.workspace; ++k) addresses_[k] = resolve(operands_[k], memory);
     const Operands operands{addresses_.data() + s.inputs, addresses_.data() + s.outputs,
-                            addresses_[s.workspace], &memory.random};
+                            addresses_[s.workspace], random_ != nullptr ? random_ : &memory.random};
     const std::int64_t start_ns = memory.samples != nullptr ? monotonic_ns() : 0;
     TRY(device_.launch(*s.kernel, operands, static_cast<std::int32_t>(i)));
     if (memory.samples != nullptr)

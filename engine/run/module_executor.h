@@ -1,6 +1,7 @@
-// Runs a plan in two parts (PlanOptions::forward_outputs) on the CPU, in memory that every call brings: what is kept from
+// Runs a plan in two parts (PlanOptions::forward_outputs), in memory of the device that every call brings: what is kept from
 // forward to backward lies in the call's arena, so several forwards may wait for their backwards, each in an arena of its
-// own. Of its own it has constants and the objects of the kernels. One call runs at a time.
+// own. Of its own it has constants and the objects of the kernels. One call is made at a time. On a device that queues, calls return when
+// their work is queued; it is ordered with a stream of the caller.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +16,21 @@
 
 namespace gradloom {
 
-// Memory of one call. Every address has at least the alignment of its elements, the arena kAlignmentBytes.
+// Memory of one call. Every address has at least the alignment of its elements, the arena kAlignmentBytes, on GPUs
+// kernels::at_library_boundary's.
 struct ModuleMemory {
   std::byte* arena = nullptr;       // Plan::arena_bytes
   std::vector<std::byte*> sources;  // as given to create; null where no kernel reads the value
   std::vector<std::byte*> results;  // in the order of Graph::outputs; those of the other part may be null
   kernels::RandomState random{};    // seed and step: backward takes those of its forward
-  std::vector<KernelSample>* samples = nullptr;  // not null: every kernel is timed, and appended here
+  std::vector<KernelSample>* samples = nullptr;  // not null: every kernel is timed, and appended here; CPU
+  void* stream = nullptr;                        // of the caller (Device::follow_stream)
 };
 
 class ModuleExecutor {
  public:
   // `sources`: the graph's inputs, parameters and states in the order in which calls have their memory. Keeps references to
-  // graph and plan, which must outlive it. REQUIRES a device that queues nothing.
+  // graph and plan, which must outlive it. Errc::device: the plan has work for queues beside the compute queue.
   static Result<std::unique_ptr<ModuleExecutor>> create(const Graph& graph, const Plan& plan, Device& device,
                                                         const std::vector<ValueId>& sources);
   ~ModuleExecutor();
@@ -58,17 +61,26 @@ class ModuleExecutor {
   ModuleExecutor(const Graph& graph, const Plan& plan, Device& device)
       : graph_(graph), plan_(plan), device_(device) {}
   Status load_constants();
+  Status make_random();
+  Status send_random(const ModuleMemory& memory);
   void place_buffers(const std::vector<ValueId>& sources);
   Status prepare();
   Operand operand(ValueId v) const;
   std::byte* resolve(const Operand& operand, const ModuleMemory& memory) const;
   Status run(std::size_t first, std::size_t last, std::size_t first_result, std::size_t last_result,
              const ModuleMemory& memory);
+  Status run_steps(std::size_t first, std::size_t last, std::size_t first_result, std::size_t last_result,
+                   const ModuleMemory& memory);
 
   const Graph& graph_;
   const Plan& plan_;
   Device& device_;
   std::byte* constants_ = nullptr;
+  // On a device that queues: where kernels read the call's random state, and in pinned memory those on their way there.
+  static constexpr std::size_t kUnderWay = 32;
+  kernels::RandomState *random_ = nullptr, *sent_ = nullptr;
+  std::vector<Fence> fences_;
+  std::size_t calls_ = 0;
   std::vector<Operand> buffers_;  // by buffer of the plan
   std::vector<Operand> operands_;
   std::vector<void*> addresses_;  // of operands_, in the call that runs

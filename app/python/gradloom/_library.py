@@ -74,6 +74,7 @@ class ModuleCall(ctypes.Structure):
         ("output_gradients", _POINTERS),
         ("input_gradients", _POINTERS),
         ("parameter_gradients", _POINTERS),
+        ("stream", ctypes.c_void_p),
     ]
 
 

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GRADLOOM_GPU_VERSION 7
+#define GRADLOOM_GPU_VERSION 8
 
 typedef enum GpuStatus {
   GPU_OK = 0,
@@ -203,6 +203,10 @@ typedef struct GpuPlugin {
   GpuStatus (*synchronize_event)(GpuContext*, int32_t event);           // the host waits
   GpuStatus (*elapsed_ns)(GpuContext*, int32_t from_event, int32_t to_event, int64_t* ns);
   GpuStatus (*synchronize)(GpuContext*);  // everything; reports errors of earlier work
+  // A stream that the program has from elsewhere (cudaStream_t, hipStream_t; null: the default stream). first: the compute stream waits for
+  // what that stream has now. Else that stream waits for what the compute stream has, and the thread's device is again what it was
+  // when the call with `first` came.
+  GpuStatus (*join_stream)(GpuContext*, void* stream, int32_t first);
 
   // Recording of the compute stream. Nothing runs between begin and end. Another stream belongs to the recording from when it
   // waits for an event of it that was recorded meanwhile; the compute stream must have waited for all of
@@ -224,7 +228,8 @@ typedef struct GpuPlugin {
   allocate, release, copy, fill, call_host, ranks_library, make_ranks_id, join_ranks, exchange, ranks_state, \
       leave_ranks, run, offer, implementation, has_dnn_library, tune, set_algorithm, algorithms, compile,    \
       unload, run_program, mark, make_event, record_event, wait_event, query_event, synchronize_event,       \
-      elapsed_ns, synchronize, begin_capture, end_capture, run_graph, destroy_graph, set_trace, read_trace
+      elapsed_ns, synchronize, join_stream, begin_capture, end_capture, run_graph, destroy_graph, set_trace, \
+      read_trace
 
 // The plugin's table, or null when it cannot serve a program of this version. The program checks version,
 // struct_bytes and kernel_abi.

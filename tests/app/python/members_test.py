@@ -324,7 +324,7 @@ class Memory(Case):
         self.assertIn(arenas.take(size).data_ptr(), [arena.data_ptr() for arena in arenas._kept])
 
     def test_an_arena_is_given_to_one_call_at_a_time(self):
-        arenas = Arenas()
+        arenas = Arenas(torch.device("cpu"))
         held = [arenas.take(1000) for _ in range(4)]
         places = [arena.data_ptr() for arena in held]
         self.assertEqual(len(set(places)), 4)

@@ -119,7 +119,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Optional[Tens
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: Optional[bool] = None) -> Tensor:
     lengths = list(size[2:])
-    axes = [torch.linspace(-1, 1, n, dtype=theta.dtype) * (1 if align_corners else (n - 1) / n) for n in lengths]
+    axes = [torch.linspace(-1, 1, n, dtype=theta.dtype, device=theta.device) * (1 if align_corners else (n - 1) / n) for n in lengths]
     if align_corners:
         axes = [axis if n > 1 else torch.zeros_like(axis) for axis, n in zip(axes, lengths)]
     mesh = torch.meshgrid(*axes, indexing="ij")
@@ -142,12 +142,13 @@ def _pair(value: Any) -> Tuple[int, int]:
 def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     size, kernel, spread, pad, step = map(_pair, (output_size, kernel_size, dilation, padding, stride))
     padded = [n + 2 * p for n, p in zip(size, pad)]
-    rows, columns = [torch.arange(k).mul(d)[:, None] + torch.arange(0, n - d * (k - 1), s)[None]  # [place in kernel, block]
+    rows, columns = [torch.arange(k, device=input.device).mul(d)[:, None]
+                     + torch.arange(0, n - d * (k - 1), s, device=input.device)[None]  # [place in kernel, block]
                      for n, k, d, s in zip(padded, kernel, spread, step)]  # fmt: skip
     places = rows[:, None, :, None] * padded[1] + columns[None, :, None, :]
     batch = input if input.dim() == 3 else input[None]
     values = batch.reshape(batch.shape[0], batch.shape[1] // (kernel[0] * kernel[1]), places.numel())
-    image = torch.zeros(*values.shape[:2], padded[0] * padded[1], dtype=input.dtype)
+    image = torch.zeros(*values.shape[:2], padded[0] * padded[1], dtype=input.dtype, device=input.device)
     image = image.scatter_add(2, places.reshape(1, 1, -1).expand(values.shape), values)
     image = image.reshape(*values.shape[:2], *padded)[:, :, pad[0] : pad[0] + size[0], pad[1] : pad[1] + size[1]]
     return image if input.dim() == 3 else image[0]
@@ -169,7 +170,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         key, value = (_repeated_heads(t, query.shape[-3] // t.shape[-3]) for t in (key, value))
     scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
-        later = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
+        later = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).triu(1)
         scores = scores.masked_fill(later, float("-inf"))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(attn_mask.logical_not(), torch.finfo(query.dtype).min)
@@ -197,9 +198,9 @@ def pad_circular(input: Tensor, pad: Sequence[int]) -> Tensor:
     return input
 
 
-def _averages(into: int, size: int, dtype: torch.dtype) -> Tensor:
+def _averages(into: int, size: int, like: Tensor) -> Tensor:
     """Rows of weights: cell i is the mean of [floor(i size / into), ceil((i + 1) size / into))."""
-    weights = torch.zeros(into, size, dtype=dtype)
+    weights = torch.zeros(into, size, dtype=like.dtype, device=like.device)
     for cell in range(into):
         first, last = cell * size // into, -(-(cell + 1) * size // into)
         weights[cell, first:last] = 1.0 / (last - first)
@@ -211,7 +212,7 @@ def adaptive_avg_pool(input: Tensor, sizes: Sequence[Optional[int]]) -> Tensor:
     for place, size in enumerate(sizes):
         axis = input.dim() - len(sizes) + place
         if size is not None and size != input.shape[axis]:
-            input = (input.transpose(axis, -1) @ _averages(size, input.shape[axis], input.dtype).t()).transpose(axis, -1)
+            input = (input.transpose(axis, -1) @ _averages(size, input.shape[axis], input).t()).transpose(axis, -1)
     return input
 
 

@@ -73,7 +73,7 @@ class Job(NamedTuple):
 
 
 def _array(tensor: torch.Tensor) -> _onnx_file.Array:
-    flat = tensor.detach().contiguous().view(-1)
+    flat = tensor.detach().cpu().contiguous().view(-1)
     if flat.dtype == torch.bfloat16:
         raise UnsupportedError("parameters in bfloat16 cannot be captured")
     numbers: Any = flat.numpy()

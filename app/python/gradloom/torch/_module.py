@@ -14,6 +14,7 @@ import torch
 from .._library import Error, UnsupportedError
 from . import _structure
 from ._cut import Cut
+from ._devices import Place, autocast, place_of
 from ._export import Exported, export
 from ._opened import Opened, Words
 from ._outside import Outside, refused, warn
@@ -35,6 +36,7 @@ class _Members:
         self.parameters = _each_once(self._parameters)
         self.buffers = _each_once(self._buffers)
         self.floating = {p.dtype for p in self.parameters if p.is_floating_point()}
+        self.kind = next((t.device.type for t in (*self.parameters, *self.buffers)), "cpu")
 
     def hold(self) -> bool:
         for members, kept in self._children:
@@ -74,14 +76,14 @@ class _Entry:
 
     def __init__(self, members: _Members, exported: Exported, steps: Union[Opened, Cut], constants: List[_Constant]) -> None:
         self.members, self.exported, self.steps, self.constants = members, exported, steps, constants
-        self._types = [(t.shape, t.dtype) for t in exported.parameters.tensors]
+        self._types = [(t.shape, t.dtype, t.device) for t in exported.parameters.tensors]
         self._addresses: List[int] = []
 
     def fits(self) -> bool:
         """Whether the parameters have the types that they had. What has not moved has."""
         addresses = [p.data_ptr() for p in self.members.parameters]
         if addresses != self._addresses:
-            if [(p.shape, p.dtype) for p in self.members.parameters] != self._types:
+            if [(p.shape, p.dtype, p.device) for p in self.members.parameters] != self._types:
                 return False
             self._addresses = addresses
         return True
@@ -98,19 +100,6 @@ class _Shapes:
         if [id(c.tensor) for c in self.constants] == [id(tensor) for tensor in entry.exported.constants]:
             entry.constants = self.constants
         self.constants = entry.constants
-
-
-if hasattr(torch, "get_autocast_dtype"):
-
-    def _autocast() -> Optional[torch.dtype]:
-        """The type of a running torch.autocast for the CPU."""
-        return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-
-else:  # before PyTorch 2.4
-
-    def _autocast() -> Optional[torch.dtype]:
-        """The type of a running torch.autocast for the CPU."""
-        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
 
 
 def _forward_like(module: torch.nn.Module, engine: "_Engine") -> Callable[..., Any]:
@@ -265,7 +254,7 @@ class _Engine:
         self._entries: "collections.OrderedDict[Any, Optional[_Entry]]" = collections.OrderedDict()
         self._shapes: "collections.OrderedDict[Any, _Shapes]" = collections.OrderedDict()
         self._changing: Set[int] = set()
-        self._arenas = Arenas()
+        self._arenas: Dict[Place, Arenas] = {}
         self.lock = threading.RLock()
         self._warned: Set[str] = set()
 
@@ -298,8 +287,8 @@ class _Engine:
         if members is None or not members.hold():
             members = self._members = _Members(self.module)
             self._forget()
-        key = (description, tuple([(t.shape, t.dtype, t.requires_grad) for t in tensors]), members.modes(), gradients,
-               gradients and tuple([p.requires_grad for p in members.parameters]), _autocast())  # fmt: skip
+        key = (description, tuple([(t.shape, t.dtype, t.requires_grad, t.device) for t in tensors]), members.modes(), gradients,
+               gradients and tuple([p.requires_grad for p in members.parameters]), autocast(tensors[0].device.type if tensors else members.kind))  # fmt: skip
         known = self._entries.get(key)
         if known is not None and not known.fits():
             self._forget()
@@ -332,57 +321,56 @@ class _Engine:
 
     def _make(self, key: Any, tensors: Sequence[torch.Tensor], members: _Members) -> _Entry:
         """The entry of a call that has none: from the traces of other shapes where they tell it, else by a trace."""
-        elsewhere = [t.device for t in (*tensors, *members.parameters, *members.buffers) if t.device.type != "cpu"]
-        if elsewhere:
-            raise UnsupportedError(f"a tensor is on {elsewhere[0]}: gradloom.torch.Module computes on the CPU")
+        place = place_of((*tensors, *members.parameters, *members.buffers))
         if any(getattr(m, _SHARDED, False) for m in members.modules):
             raise UnsupportedError("FSDP shards its parameters, which the engine needs whole: use DistributedDataParallel, or DeepSpeed's ZeRO 1 or 2")
         description, arguments, modes, gradients, *rest = key
         # Sizes of 0 and 1 broadcast: another graph.
-        kinds = tuple([(tuple([min(size, 2) for size in shape]), dtype, gradient) for shape, dtype, gradient in arguments])
+        kinds = tuple([(tuple([min(size, 2) for size in shape]), *kind) for shape, *kind in arguments])
         kind = (description, kinds, modes, gradients, *rest)
         shapes = self._shapes.setdefault(kind, _Shapes())
         self._shapes.move_to_end(kind)
         while len(self._shapes) > self.most:
             self._shapes.popitem(last=False)
-        sizes = [size for shape, _, _ in arguments for size in shape]
+        sizes = [size for shape, *_ in arguments for size in shape]
         followed = shapes.family.exported(sizes) if all(constant.holds() for constant in shapes.constants) else None
         if followed is not None:
             with contextlib.suppress(Error):  # a trace tells more
-                steps = self._steps(followed.exported, tensors, gradients, _autocast())
+                steps = self._steps(followed.exported, tensors, gradients, autocast(place.device.type), place)
                 if isinstance(steps, Opened) and followed.agrees(steps.extents):
                     return _Entry(members, followed.exported, steps, shapes.constants)
-        entry = self._open(description, tensors, members, gradients)
+        entry = self._open(description, tensors, members, gradients, place)
         shapes.add(sizes, entry)
         return entry
 
-    def _open(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool) -> _Entry:
-        outside, cast = Outside(self.module), _autocast()
-        entry = outside.tried(lambda: self._try(description, tensors, members, gradients, outside, cast))
+    def _open(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, place: Place) -> _Entry:
+        outside, cast = Outside(self.module), autocast(place.device.type)
+        entry = outside.tried(lambda: self._try(description, tensors, members, gradients, outside, cast, place))
         if entry is None or (outside.chosen and self.fallback is None):
             raise outside.error(list(outside.chosen.values()))
         self._tell("; ".join(outside.told()))
         return entry
 
     def _try(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, outside: Outside,
-             cast: Optional[torch.dtype]) -> _Entry:  # fmt: skip
-        with torch.autocast("cpu", enabled=False) if cast is not None else contextlib.nullcontext():
+             cast: Optional[torch.dtype], place: Place) -> _Entry:  # fmt: skip
+        with torch.autocast(place.device.type, enabled=False) if cast is not None else contextlib.nullcontext():
             exported = export(self.module, description, tensors, self._changing, outside)
         try:
-            steps = self._steps(exported, tensors, gradients, cast)
+            steps = self._steps(exported, tensors, gradients, cast, place)
         except UnsupportedError as error:
             raise outside.located(exported.model, error) from None
         return _Entry(members, exported, steps, [_Constant(tensor) for tensor in exported.constants])
 
-    def _steps(self, exported: Exported, tensors: Sequence[torch.Tensor], gradients: bool, cast: Optional[torch.dtype]) -> Union[Opened, Cut]:
+    def _steps(self, exported: Exported, tensors: Sequence[torch.Tensor], gradients: bool, cast: Optional[torch.dtype],
+               place: Place) -> Union[Opened, Cut]:  # fmt: skip
         """The file of a call, opened by the engine."""
-        words = Words(self.recipe, [] if self.memory_budget is None else ["--memory-budget", self.memory_budget])
+        words = Words(self.recipe, [] if self.memory_budget is None else ["--memory-budget", self.memory_budget], place)
         if cast is not None:
             words.own.extend(["--precision", f"{_SHORT[cast]}{{list=autocast}}"])
         elif exported.all_f64:
             words.own.extend(["--precision", "f64"])
         wants = [gradients and t.requires_grad for t in (*tensors, *exported.parameters.tensors, *exported.changing)]
-        return (Cut if exported.calls else Opened)(exported, wants, words, self._arenas)
+        return (Cut if exported.calls else Opened)(exported, wants, words, self._arenas.setdefault(place, Arenas(place.device)))
 
     def _tell(self, told: str) -> None:
         """What does not run in the engine, once."""

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
+from ._devices import Place
 from ._export import Exported, Moved
 from ._plan import Arenas, Plan
 from ._recipe import recipe_words
@@ -19,10 +20,11 @@ class Words(NamedTuple):
 
     recipe: Optional[Dict[str, Any]]
     own: List[str]  # over the recipe's
+    place: Place
 
     def open(self, exported: Exported, wants: Sequence[bool], takes: Optional[Sequence[int]], arenas: Arenas) -> Plan:
         with recipe_words(self.recipe, ["precision"] if "--precision" in self.own else []) as words:
-            return Plan(exported, wants, takes, [*words, *self.own], arenas)
+            return Plan(exported, wants, takes, [*words, *self.own, "--device", self.place.name], arenas, self.place)
 
 
 class Opened:

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 
 from .._library import INPUT, NO_GRAD, OUTPUT, PARAMETER, STATISTIC, Error, ModuleCall, library
+from ._devices import Place
 from ._export import Exported
 
 # ONNX's numbers of element types.
@@ -34,7 +35,8 @@ class Arenas:
 
     MOST = 2
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._kept: List[torch.Tensor] = []
         self._lock = threading.Lock()
 
@@ -46,7 +48,7 @@ class Arenas:
                     return self._kept[index]
             if len(self._kept) == self.MOST and over:
                 del self._kept[over[0]]
-            arena = torch.empty(size, dtype=torch.uint8)
+            arena = torch.empty(size, dtype=torch.uint8, device=self._device)
             if len(self._kept) < self.MOST:
                 self._kept.append(arena)
             return arena
@@ -55,7 +57,8 @@ class Arenas:
 class Plan:
     """An open module of the engine. Its calls may come from any thread."""
 
-    def __init__(self, exported: Exported, wants: Sequence[bool], takes: Optional[Sequence[int]], words: Sequence[str], arenas: Arenas) -> None:
+    def __init__(self, exported: Exported, wants: Sequence[bool], takes: Optional[Sequence[int]], words: Sequence[str], arenas: Arenas,
+                 place: Place) -> None:  # fmt: skip
         """wants: of each input, whether backward gives its gradient. takes: the outputs whose gradients it takes; None: all that have
         one."""
         wanted = [name for name, gradient in zip(exported.inputs, wants) if gradient and name in exported.read]
@@ -64,8 +67,9 @@ class Plan:
             words += ["--gradients", "off"]
         words += [word for name in wanted for word in ("--input-grad", name)]
         words += [word for index in takes or () for word in ("--output-grad", exported.outputs[index])]
-        self._library, self._arenas = library(), arenas
-        self._handle = self._library.open_module(exported.model, words)
+        self._library, self._arenas, self._place = library(), arenas, place
+        with place.current():
+            self._handle = self._library.open_module(exported.model, words)
         self._closed = weakref.finalize(self, self._library.close_module, self._handle)
         self._closed.atexit = False  # the process takes it along, and a thread may be in it
         inputs, outputs = self._values(INPUT), self._values(OUTPUT)
@@ -97,7 +101,7 @@ class Plan:
 
     def _call(self, addresses: Sequence[int], arena: torch.Tensor, seed: int) -> ModuleCall:
         call = ModuleCall()
-        call.size, call.flags, call.seed = _CALL_SIZE, self.flags, seed
+        call.size, call.flags, call.seed, call.stream = _CALL_SIZE, self.flags, seed, self._place.stream()
         call.inputs = self._inputs(*[addresses[place] for place in self.order])
         call.arena = -(-arena.data_ptr() // self._alignment) * self._alignment
         return call
@@ -105,7 +109,7 @@ class Plan:
     def forward(self, addresses: Sequence[int], seed: int) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """addresses: of the file's inputs, contiguous. All outputs, and the memory that the backward needs."""
         arena = self._arenas.take(self.bytes)
-        outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self.results]
+        outputs = [torch.empty(shape, dtype=dtype, device=self._place.device) for shape, dtype in self.results]
         call = self._call(addresses, arena, seed)
         call.outputs = self._outputs(*[output.data_ptr() for output in outputs])
         self._library.run(self._library.module_forward, self._handle, ctypes.byref(call))
@@ -115,7 +119,8 @@ class Plan:
         """given: gradients of outputs, contiguous and of their dtype. The gradients of the file's inputs."""
         absent = [index for index in self.takes if index not in given]
         if absent:
-            given = {**given, **{index: torch.zeros(self.results[index][0], dtype=self.results[index][1]) for index in absent}}
+            zeros = {index: torch.zeros(self.results[index][0], dtype=self.results[index][1], device=self._place.device) for index in absent}
+            given = {**given, **zeros}
         call = self._call(addresses, arena, seed)
         taken: List[Optional[int]] = [None] * len(self.results)
         for index in self.takes:
@@ -126,7 +131,7 @@ class Plan:
         for index, gives in enumerate(self.gives):
             if gives is not None:
                 place, shape, dtype = gives
-                gradients[place] = gradient = torch.empty(shape, dtype=dtype)
+                gradients[place] = gradient = torch.empty(shape, dtype=dtype, device=self._place.device)
                 written[index] = gradient.data_ptr()
         call.input_gradients = self._inputs(*written)
         self._library.run(self._library.module_backward, self._handle, ctypes.byref(call))

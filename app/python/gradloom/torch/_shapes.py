@@ -167,7 +167,7 @@ def _table(message: memoryview) -> _Table:
 
 
 def _write_table(like: _Table, tensor: torch.Tensor) -> bytes:
-    data = bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b""
+    data = bytes(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b""
     dims = b"".join(_number(1 << 3) + _number(size) for size in tensor.shape)
     return b"".join([dims, *like.rest, _bytes_header(9, len(data)), data])
 

@@ -13,6 +13,7 @@ import torch
 from .._library import PARAMETER, STATE, STATISTIC, Error, UnsupportedError, UsageError, library, pointers
 from ..commands import words_of
 from . import _ranks, _structure
+from ._devices import place_of
 from ._export import ExportedJob
 from ._host import HostCalls
 from ._job import Job, Source, Weights, arguments_of, export_step, make_job
@@ -104,7 +105,7 @@ class TrainStep:
             _ranks.share([seed, *self.model.parameters(), *self.model.buffers()])
 
         def open_job(job: Job, model: bytes) -> int:
-            words = {**job.words, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": int(seed)}
+            words = {**job.words, "device": place_of(job.parameters.values()).name, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": int(seed)}
             self._weights = Weights(folder, job.parameters)
             path = self._weights.write_model(model, "model.onnx")
             with recipe_words(self._recipe, [key for key in words]) as recipe:
@@ -161,7 +162,7 @@ class TrainStep:
     def _tensors(batch: Any) -> List[torch.Tensor]:
         tensors: List[torch.Tensor] = []
         _structure.flatten(arguments_of(batch), tensors, "the batch: ")
-        return [t if t.is_contiguous() else t.contiguous() for t in tensors]
+        return [t.cpu().contiguous() for t in tensors]  # the same where nothing is to do
 
     def _signature(self, batch: Any) -> "_Signature":
         tensors: List[torch.Tensor] = []
@@ -246,10 +247,14 @@ class TrainStep:
         return self._handle.job
 
     def _read(self, name: str, to: torch.Tensor) -> None:
+        held = to if to.device.type == "cpu" else torch.empty(to.shape, dtype=to.dtype)
         with self._lock:
-            library().call("job_read", self._begun(), name.encode(), to.data_ptr(), to.numel() * to.element_size())
+            library().call("job_read", self._begun(), name.encode(), held.data_ptr(), held.numel() * held.element_size())
+        if held is not to:
+            to.copy_(held)
 
     def _write(self, name: str, tensor: torch.Tensor) -> None:
+        tensor = tensor.cpu()
         with self._lock:
             library().call("job_write", self._begun(), name.encode(), tensor.data_ptr(), tensor.numel() * tensor.element_size())
 

@@ -418,6 +418,11 @@ GpuStatus synchronize(GpuContext* context) {
   return damage ? report(context, GPU_DEVICE_LOST, *damage) : GPU_OK;
 }
 
+// The program's own work on the host has run, and sees what the compute stream had when that has run, too.
+GpuStatus join_stream(GpuContext* context, void*, int32_t first) {
+  return first != 0 ? GPU_OK : synchronize(context);
+}
+
 // ---- recording ------------------------------------------------------------------------------------------------------------------
 
 GpuStatus begin_capture(GpuContext* context) {

@@ -87,6 +87,7 @@ using gradloom::kernels::gpu::function;
   FORWARD(hipErrorNoDevice, hipError_t, name, Parameters, arguments)
 
 FORWARD_CALL(hipGetDeviceCount, (int* count), (count))
+FORWARD_CALL(hipGetDevice, (int* device), (device))
 FORWARD_CALL(hipSetDevice, (int device), (device))
 FORWARD_CALL(hipDeviceSynchronize, (), ())
 FORWARD_CALL(hipDeviceGetAttribute, (int* value, hipDeviceAttribute_t attribute, int device),

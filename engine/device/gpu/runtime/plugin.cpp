@@ -407,6 +407,21 @@ GpuStatus synchronize(GpuContext* context) {
   return status != GPU_OK ? status : check(context, GPU(DeviceSynchronize)(), "wait for the device");
 }
 
+GpuStatus join_stream(GpuContext* context, void* stream, int32_t first) {
+  auto* const others = static_cast<GPU(Stream_t)>(stream);
+  if (first != 0) (void)GPU(GetDevice)(&context->callers_device);
+  GpuStatus status = enter(context);
+  if (status == GPU_OK && context->join_event < 0) status = make_event(context, &context->join_event);
+  if (status != GPU_OK) return status;
+  const GPU(Stream_t) own = context->streams[GPU_COMPUTE];
+  const GPU(Event_t) event = context->events[context->join_event];
+  status = check(context, GPU(EventRecord)(event, first != 0 ? others : own), "record event");
+  if (status == GPU_OK)
+    status = check(context, GPU(StreamWaitEvent)(first != 0 ? own : others, event, 0), "wait for event");
+  if (first == 0) (void)GPU(SetDevice)(context->callers_device);
+  return status;
+}
+
 // ---- recording ------------------------------------------------------------------------------------------------------------------
 
 GpuStatus begin_capture(GpuContext* context) {

@@ -67,7 +67,7 @@ std::string left() {
   const auto add = [&](std::size_t count, const char* what) {
     if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
   };
-  add(d.streams.live().size(), "streams");
+  add(d.streams.live().size() - (d.default_stream != nullptr ? 1 : 0), "streams");
   add(d.events.live().size(), "events");
   add(d.graphs.live().size(), "graphs");
   add(d.programs.live().size(), "executable graphs");

@@ -149,6 +149,7 @@ struct Driver {
   std::recursive_mutex mutex;
   GuardedMemory memory;
   Handles<CUstream_st> streams;
+  CUstream_st* default_stream = nullptr;  // one of `streams`, once an event was of it: nothing else may be
   Handles<CUevent_st> events;
   Handles<CUgraph_st> graphs;
   Handles<CUgraphExec_st> programs;

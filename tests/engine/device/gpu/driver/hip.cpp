@@ -11,6 +11,7 @@ using Handle = void*;
   extern "C" int hip##Name Parameters { return cuda##Name arguments; }
 
 HIP(GetDeviceCount, (int* count), (count))
+HIP(GetDevice, (int* device), (device))
 HIP(SetDevice, (int device), (device))
 HIP(DeviceSynchronize, (), ())
 HIP(DriverGetVersion, (int* version), (version))

@@ -228,8 +228,17 @@ extern "C" cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return error;
 }
 
+// Whoever has work in the default stream orders it with others by events, outside of recordings.
+static cudaStream_t of_event(cudaStream_t stream) {
+  Driver& d = driver();
+  if (stream != nullptr || !d.recordings.empty()) return stream;
+  if (d.default_stream == nullptr) d.default_stream = d.streams.make();
+  return d.default_stream;
+}
+
 extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Call call("cudaEventRecord", kOnDevice);
+  stream = of_event(stream);
   cudaError_t error = call.refused() ? call.error() : call.check(driver().events, event, "event");
   if (error == cudaSuccess) error = call.check_stream(stream);
   if (error != cudaSuccess) return error;
@@ -247,6 +256,7 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const Call call("cudaStreamWaitEvent", kOnDevice);
+  stream = of_event(stream);
   cudaError_t error = call.refused() ? call.error() : call.check(driver().events, event, "event");
   if (error == cudaSuccess) error = call.check_stream(stream);
   if (error != cudaSuccess) return error;
