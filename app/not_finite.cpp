@@ -8,7 +8,7 @@
 #include "app/rank_message.h"
 #include "app/ranks.h"
 #include "engine/base/text.h"
-#include "engine/ops/collectives/exchanges.h"
+#include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {
@@ -41,7 +41,7 @@ class NotFiniteSearch {
     micro_ = micro;
     const Node& node = graph_.nodes[job_.compiled().plan.steps[static_cast<std::size_t>(plan_step)].node];
     if (found_) return true;  // the rest of a step that is made whole
-    if (is_exchange(*node.op)) {
+    if (node.op->exchanges()) {
       // Other ranks' numbers, and perhaps not there before somebody waits for them.
       for (const ValueId id : node.outputs) ranges_.erase(id);
       return true;

@@ -6,8 +6,6 @@
 
 #include "engine/ir/op.h"
 #include "engine/ir/views.h"
-#include "engine/ops/collectives/all_reduce.h"
-#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/training/optimizer_inputs.h"
 #include "engine/plan/plan.h"
 #include "engine/ranks/world.h"
@@ -28,7 +26,7 @@ void add(std::vector<std::int64_t>& changes, std::int32_t first, std::int32_t la
 std::optional<Compiled> without_zero(const Prepared& prepared) {
   const Compiled& c = prepared.compiled;
   if (std::none_of(c.plan.steps.begin(), c.plan.steps.end(), [&](const PlanStep& step) {
-        return c.train.graph.nodes[step.node].op == &share_parameters_op();
+        return c.train.graph.nodes[step.node].op->exchange == RankExchange::share;
       }))
     return std::nullopt;
   CompileOptions options = prepared.options;
@@ -100,8 +98,8 @@ void PeakPrediction::read_exchanges(const Compiled& c) {
   const Graph& graph = c.train.graph;
   for (std::size_t i = 0; i < c.plan.steps.size(); ++i) {
     const Node& node = graph.nodes[c.plan.steps[i].node];
-    const bool background = node.op == &all_reduce_begin_op();
-    if (!background && node.op != &all_reduce_op()) continue;
+    const bool background = node.op->exchange == RankExchange::begin_mean;
+    if (!background && node.op->exchange != RankExchange::mean) continue;
     Exchange exchange{.type = graph.type(node.inputs[0]).dtype};
     for (const ValueId in : node.inputs) exchange.count += element_count(graph.type(in).shape);
     exchange.first = exchange.last = static_cast<std::int32_t>(i);
@@ -135,9 +133,9 @@ void PeakPrediction::read_gradients(const Compiled& c) {
       const ValueId gradient = node.inputs[kFirst + n + i], mean = behind_views(graph, gradient);
       const NodeId maker = graph.values[mean].producer;
       if (at == places.end() || maker == kNone) continue;
-      const Node& exchange = graph.nodes[maker];
+      const RankExchange exchange = graph.nodes[maker].op->exchange;
       const std::int32_t number = c.plan.buffer_of[mean];
-      if (number < 0 || (exchange.op != &all_reduce_op() && exchange.op != &all_reduce_begin_op())) continue;
+      if (number < 0 || (exchange != RankExchange::mean && exchange != RankExchange::begin_mean)) continue;
       const Buffer& buffer = c.plan.buffers[static_cast<std::size_t>(number)];
       Trained& t = trained_[at->second];
       t.bytes = static_cast<std::int64_t>(byte_size(graph.type(gradient)));

@@ -6,11 +6,8 @@
 #include "app/rank_peaks.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
-#include "engine/ops/collectives/adasum.h"
-#include "engine/ops/collectives/all_reduce.h"
+#include "engine/ir/op.h"
 #include "engine/ops/collectives/parameter_part.h"
-#include "engine/ops/collectives/reduce_gradients.h"
-#include "engine/ops/collectives/share_parameters.h"
 #include "engine/plan/streams.h"
 #include "engine/ranks/world.h"
 
@@ -153,22 +150,23 @@ std::vector<Moment> events_of(const Prepared& prepared) {
     const PlanStep& step = c.plan.steps[i];
     const Node& node = graph.nodes[step.node];
     Moment event;
-    if (node.op == &all_reduce_sum_op()) {  // added in the order of the ranks
+    const RankExchange exchange = node.op->exchange;
+    if (exchange == RankExchange::sum) {  // added in the order of the ranks
       event = {Moment::exchange, 0, bytes_of(graph, node), node.attrs.integer("ranks")};
       if (step.micro)  // one after the other
         for (std::int64_t k = 1; k < prepared.options.train.accumulate; ++k) events.push_back(event);
-    } else if (node.op == &all_reduce_begin_op() || node.op == &reduce_gradients_op()) {
-      const bool mean = node.op == &all_reduce_begin_op();
+    } else if (node.op->begins_exchange()) {
+      const bool mean = exchange == RankExchange::begin_mean;
       const int ways = mean ? 1 : 2;  // a gradient goes to its owner, and not back
       event = {Moment::begin, 0, bytes_of(graph, node) / ways, 0, 0, mean ? form : ReduceForm::order};
       begun[node.outputs.back()] = events.size();
-    } else if (node.op == &all_reduce_wait_op()) {
+    } else if (exchange == RankExchange::wait) {
       event = {Moment::wait, 0, 0, 0, begun.at(node.inputs[0])};
-    } else if (node.op == &all_reduce_op()) {
+    } else if (exchange == RankExchange::mean) {
       event = {Moment::exchange, 0, bytes_of(graph, node), 0, 0, form};
-    } else if (node.op == &all_reduce_adasum_op()) {
+    } else if (exchange == RankExchange::adasum) {
       event = {Moment::adasum, 0, bytes_of(graph, node)};
-    } else if (node.op == &share_parameters_op()) {
+    } else if (exchange == RankExchange::share) {
       double bytes = 0;
       for (const ValueId out : node.outputs) bytes += static_cast<double>(byte_size(graph.type(out)));
       event = {Moment::exchange, 0, bytes / 2};  // each goes one way

@@ -10,10 +10,6 @@
 #include "app/ranks.h"
 #include "engine/base/boot_id.h"
 #include "engine/ir/op.h"
-#include "engine/ops/collectives/adasum.h"
-#include "engine/ops/collectives/all_reduce.h"
-#include "engine/ops/collectives/reduce_gradients.h"
-#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ranks/world.h"
 
 namespace gradloom {
@@ -123,9 +119,7 @@ std::vector<ExchangeRow> RankTimes::own_exchanges(const StepResult& result) cons
   std::vector<ExchangeRow> rows;
   for (const bool background : {false, true}) {
     const auto exchanges = [&](const OpDef* op) {
-      return background ? op == &all_reduce_begin_op() || op == &reduce_gradients_op()
-                        : op == &all_reduce_op() || op == &all_reduce_sum_op() ||
-                              op == &all_reduce_adasum_op() || op == &share_parameters_op();
+      return op->exchanges() && op->begins_exchange() == background;
     };
     auto next = made.begin();
     for (const KernelSample& s : result.samples) {

@@ -10,9 +10,6 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
-#include "engine/ops/collectives/all_reduce.h"
-#include "engine/ops/collectives/reduce_gradients.h"
-#include "engine/ops/collectives/share_parameters.h"
 #include "engine/plan/plan.h"
 #include "passes/min_cut.h"
 #include "passes/pass.h"
@@ -244,8 +241,8 @@ class MemoryOrder final : public Pass {
   // Behind ShareParameters every rank has a plan of its own, and the same exchanges in it.
   static auto begins_exchange(const Graph& graph) {
     return [&graph](NodeId id) {
-      const OpDef* const op = graph.nodes[id].op;
-      return op == &all_reduce_begin_op() || op == &reduce_gradients_op() || op == &share_parameters_op();
+      const OpDef& op = *graph.nodes[id].op;
+      return op.begins_exchange() || op.exchange == RankExchange::share;
     };
   }
 

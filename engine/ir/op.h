@@ -200,6 +200,18 @@ enum class Precision : std::uint8_t {
 // they can (profiler/hardware.h).
 enum class Arithmetic : std::uint8_t { vectors, products, convolutions, attention };
 
+// What an operator exchanges with the other ranks of a training (engine/ops/collectives).
+enum class RankExchange : std::uint8_t {
+  none,
+  mean,          // its results hold other ranks' numbers: means,
+  sum,           // sums,
+  adasum,        // AdaSum's combinations,
+  share,         // or what another rank has made
+  begin_mean,    // the same, but they are not there before the wait for its last result
+  begin_reduce,  // at one rank each
+  wait,          // for what made its first input
+};
+
 struct OpDef {
   const char* name;         // ONNX name, or ours in domain "gradloom"
   const char* domain = "";  // "" = ai.onnx
@@ -229,6 +241,12 @@ struct OpDef {
   // The reduction (ReduceMean, ..) that the node is where it reduces all spatial dims and no other; "": none.
   const char* spatial_reduction = "";
   Arithmetic arithmetic = Arithmetic::vectors;
+  RankExchange exchange = RankExchange::none;
+  // Whether results hold other ranks' numbers, at once or after the wait for them.
+  bool exchanges() const { return exchange != RankExchange::none && exchange != RankExchange::wait; }
+  bool begins_exchange() const {
+    return exchange == RankExchange::begin_mean || exchange == RankExchange::begin_reduce;
+  }
   bool has(Trait t) const { return (traits & t) != 0; }
   const InputRole* role(std::size_t input) const;  // null: data
   PrepareFn prepare(kernels::Target target) const { return target == kernels::Target::cpu ? cpu : gpu; }

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "engine/ir/op.h"
-#include "engine/ops/collectives/exchanges.h"
 #include "engine/ops/transfers.h"
 #include "engine/plan/streams.h"
 
@@ -74,7 +73,7 @@ class StreamChecker {
     const OpDef& op = *node(i).op;
     const bool out = copies_to_host(op), back = copies_from_host(op), aside = step.stream != kComputeStream;
     const bool exchange = step.stream == kExchangeStream;
-    if (exchange && !begins_exchange(op))
+    if (exchange && !op.begins_exchange())
       return fail(name(i) + " begins no exchange between ranks, and only these run on that stream");
     if (aside && !exchange && !out && !back)
       return fail(name(i) + " is no copy, and only copies run on that stream");
@@ -119,7 +118,7 @@ class StreamChecker {
   Status check_exchanges() const {
     std::size_t before = plan_.steps.size();  // the exchange before; none
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-      if (!is_exchange(*node(i).op)) continue;
+      if (!node(i).op->exchanges()) continue;
       const std::int32_t stream = before < i ? plan_.steps[before].stream : plan_.steps[i].stream;
       if (stream != plan_.steps[i].stream &&
           before_[i][static_cast<std::size_t>(stream)] < static_cast<std::int64_t>(before))
@@ -131,7 +130,8 @@ class StreamChecker {
 
   std::vector<Touch> touches_of(std::size_t i) const {
     std::vector<Touch> touches;
-    if (waits_for_exchange(*node(i).op)) return touches;  // it names what has to stay, and touches none of it
+    if (node(i).op->exchange == RankExchange::wait)
+      return touches;  // it names what has to stay, and touches none of it
     const auto add = [&](ValueId v, bool writes) {
       if (v == kNone || plan_.buffer_of[v] < 0) return;
       const Buffer& b = plan_.buffers[static_cast<std::size_t>(plan_.buffer_of[v])];

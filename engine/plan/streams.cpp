@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/ir/op.h"
-#include "engine/ops/collectives/exchanges.h"
+#include "engine/ops/collectives/host_work.h"
 #include "engine/ops/transfers.h"
 
 namespace gradloom {
@@ -285,11 +285,11 @@ void place_exchanges(const Graph& graph, Plan& plan) {
       const auto at = std::lower_bound(step.waits.begin(), step.waits.end(), other);
       if (other >= 0 && (at == step.waits.end() || *at != other)) step.waits.insert(at, other);
     };
-    if (begins_exchange(*node.op)) {
+    if (node.op->begins_exchange()) {
       step.stream = kExchangeStream;
       wait_for(computed);
       aside = begun[node.outputs.back()] = number;
-    } else if (waits_for_exchange(*node.op)) {
+    } else if (node.op->exchange == RankExchange::wait) {
       const auto of = begun.find(node.inputs[0]);
       if (of != begun.end()) wait_for(of->second);
     } else if (may_run_on_host(*node.op)) {

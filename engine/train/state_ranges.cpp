@@ -1,7 +1,6 @@
 #include "engine/train/state_ranges.h"
 
 #include "engine/ir/op.h"
-#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/training/optimizer_inputs.h"
 #include "kernels/block_quantization.h"
 
@@ -37,7 +36,7 @@ std::map<ValueId, ElementRange> state_ranges(const Graph& graph) {
 std::set<ValueId> own_states(const Graph& graph) {
   std::set<ValueId> shared;  // with the other ranks
   for (const Node& node : graph.nodes)
-    if (node.alive() && node.op == &share_parameters_op())
+    if (node.alive() && node.op->exchange == RankExchange::share)
       shared.insert(node.inputs.begin(), node.inputs.end());
   std::set<ValueId> own;
   for (const Node& node : graph.nodes)

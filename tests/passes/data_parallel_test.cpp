@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/ops/collectives/all_reduce.h"
-#include "engine/ops/collectives/exchanges.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/plan/streams.h"
 #include "passes/compile.h"
@@ -99,7 +98,7 @@ TEST(DataParallel, OnGpusExchangesRunOneAfterAnotherOnAStreamOfTheirOwn) {
       EXPECT_EQ(begins.empty(), name == "none");
       for (std::size_t i = 0; i < c.plan.steps.size(); ++i) {
         const PlanStep& step = c.plan.steps[i];
-        const bool begun = begins_exchange(*c.train.graph.nodes[step.node].op);
+        const bool begun = c.train.graph.nodes[step.node].op->begins_exchange();
         EXPECT_EQ(step.stream, begun ? kExchangeStream : kComputeStream) << "step " << i;
         EXPECT_TRUE(begun || step.waits.empty() ||
                     c.plan.steps[static_cast<std::size_t>(step.waits[0])].stream == kExchangeStream);

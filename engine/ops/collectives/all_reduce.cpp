@@ -189,8 +189,8 @@ std::vector<std::pair<int, int>> aliases(const Node& node) {
 }
 
 // A row that is run once in its place: not folded, not merged.
-constexpr OpDef exchange(const char* name, const char* summary, InferFn infer_types, PrepareFn cpu,
-                         PrepareFn gpu) {
+constexpr OpDef exchange(const char* name, const char* summary, RankExchange kind, InferFn infer_types,
+                         PrepareFn cpu, PrepareFn gpu) {
   return {.name = name,
           .domain = "gradloom",
           .summary = summary,
@@ -201,19 +201,20 @@ constexpr OpDef exchange(const char* name, const char* summary, InferFn infer_ty
           .cost = cost,
           .cpu = cpu,
           .gpu = gpu,
-          .precision = Precision::full};
+          .precision = Precision::full,
+          .exchange = kind};
 }
 
 const OpDef row = [] {
-  OpDef r = exchange("AllReduceMean", "The mean of tensors over the ranks of a training", infer, prepare_mean,
-                     prepare_on_gpu);
+  OpDef r = exchange("AllReduceMean", "The mean of tensors over the ranks of a training", RankExchange::mean,
+                     infer, prepare_mean, prepare_on_gpu);
   r.inplace_input = 0;
   r.aliases = aliases;
   return r;
 }();
 const OpDef sum_row = [] {
-  OpDef r = exchange("AllReduceSum", "The sum of tensors over ranks of a training", infer, prepare_sum,
-                     prepare_sum_on_gpu);
+  OpDef r = exchange("AllReduceSum", "The sum of tensors over ranks of a training", RankExchange::sum, infer,
+                     prepare_sum, prepare_sum_on_gpu);
   r.traits &= ~static_cast<std::uint32_t>(kNoGradient);
   r.grad = grad_sum;
   r.inplace_input = 0;
@@ -227,17 +228,17 @@ const OpDef gradient_row{.name = "AllReduceGradient",
                          .infer = infer_gradient,
                          .grad = grad_gradient};
 const OpDef adasum_row = [] {
-  OpDef r = exchange("AllReduceAdasum", "AdaSum of gradients over the ranks of a training", infer_adasum,
-                     prepare_adasum, prepare_adasum_on_gpu);
+  OpDef r = exchange("AllReduceAdasum", "AdaSum of gradients over the ranks of a training",
+                     RankExchange::adasum, infer_adasum, prepare_adasum, prepare_adasum_on_gpu);
   r.inplace_input = 0;
   return r;
 }();
 const OpDef begin_row =
     exchange("AllReduceBegin", "Begins to make the mean of tensors over the ranks, in the background",
-             infer_begin, prepare_begin, prepare_begin_on_gpu);
+             RankExchange::begin_mean, infer_begin, prepare_begin, prepare_begin_on_gpu);
 const OpDef wait_row = [] {
-  OpDef r = exchange("AllReduceWait", "Waits for a mean over the ranks that was begun", infer_wait,
-                     prepare_wait, prepare_wait_on_gpu);
+  OpDef r = exchange("AllReduceWait", "Waits for a mean over the ranks that was begun", RankExchange::wait,
+                     infer_wait, prepare_wait, prepare_wait_on_gpu);
   r.max_outputs = 1;
   r.cost = [](const NodeTypes&) { return Cost(); };
   return r;

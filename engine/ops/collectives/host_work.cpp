@@ -4,12 +4,9 @@
 #include <memory>
 #include <utility>
 
-#include "engine/ops/collectives/all_reduce.h"
-#include "engine/ops/collectives/exchanges.h"
 #include "engine/ops/collectives/own_world.h"
 #include "engine/ops/collectives/owned_parts.h"
 #include "engine/ops/collectives/reduce_gradients.h"
-#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/preparation.h"
 #include "kernels/signals.h"
 
@@ -64,11 +61,13 @@ Result<DeviceExchange> exchange_of_parts(DeviceExchange::Kind kind, const NodeTy
 }
 
 Result<DeviceExchange> device_exchange(const OpDef& op, const NodeTypes& types) {
-  if (&op == &reduce_gradients_op()) return exchange_of_parts(DeviceExchange::Kind::reduce, types);
-  if (&op == &share_parameters_op()) return exchange_of_parts(DeviceExchange::Kind::share, types);
+  if (op.exchange == RankExchange::begin_reduce)
+    return exchange_of_parts(DeviceExchange::Kind::reduce, types);
+  if (op.exchange == RankExchange::share) return exchange_of_parts(DeviceExchange::Kind::share, types);
   DeviceExchange exchange;
-  const bool of_all = !types.attrs.has("world");  // the library's ranks are all of them
-  if ((&op != &all_reduce_op() && &op != &all_reduce_begin_op()) || !of_all) return exchange;
+  const bool of_all = !types.attrs.has("world"),  // the library's ranks are all of them
+      mean = op.exchange == RankExchange::mean || op.exchange == RankExchange::begin_mean;
+  if (!mean || !of_all) return exchange;
   exchange.kind = DeviceExchange::Kind::mean;
   exchange.type = types.inputs[0].dtype;
   for (std::size_t i = 0; i < types.inputs.size(); ++i)
@@ -78,10 +77,12 @@ Result<DeviceExchange> device_exchange(const OpDef& op, const NodeTypes& types) 
 
 }  // namespace
 
+bool may_run_on_host(const OpDef& op) { return op.exchanges() || &op == &norm_of_squares_op(); }
+
 // Results take the place of the inputs that they replace, as the kernels allow it.
 Result<std::optional<HostWork>> host_work(const OpDef& op, const NodeTypes& types) {
-  const bool meets_ranks = is_exchange(op), begins = begins_exchange(op),
-             replaces = meets_ranks && &op != &reduce_gradients_op();
+  const bool meets_ranks = op.exchanges(), begins = op.begins_exchange(),
+             replaces = meets_ranks && op.exchange != RankExchange::begin_reduce;
   if (!may_run_on_host(op)) return std::optional<HostWork>();
   NodeTypes on_cpu = types;
   on_cpu.target = kernels::Target::cpu;
@@ -101,7 +102,7 @@ Result<std::optional<HostWork>> host_work(const OpDef& op, const NodeTypes& type
   };
   // The last result of what begins an exchange is its workspace; inputs that ShareParameters has no results for only order it.
   const std::size_t results = types.outputs.size() - (begins ? 1 : 0);
-  const std::size_t read = &op == &share_parameters_op() ? results : types.inputs.size();
+  const std::size_t read = op.exchange == RankExchange::share ? results : types.inputs.size();
   for (std::size_t i = 0; i < types.inputs.size(); ++i) {
     const std::size_t bytes = i < read ? byte_size(types.inputs[i]) : 0;
     layout->inputs.push_back(take(bytes));

@@ -28,6 +28,9 @@ struct DeviceExchange {
   std::vector<Piece> pieces;
 };
 
+// Whether a GPU's host may have to do the operator's work.
+bool may_run_on_host(const OpDef& op);
+
 struct HostWork {
   struct Copy {
     std::size_t operand = 0;         // of the node's inputs, or of its outputs

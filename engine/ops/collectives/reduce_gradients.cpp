@@ -177,7 +177,8 @@ const OpDef reduce_row{
     .cost = [](const NodeTypes& types) { return cost_of(types, 0); },
     .cpu = prepare_reduce,
     .gpu = prepare_reduce_on_gpu,
-    .precision = Precision::full};
+    .precision = Precision::full,
+    .exchange = RankExchange::begin_reduce};
 const OpDef squares_row{.name = "GradientSquares",
                         .domain = "gradloom",
                         .summary = "Sums of squares of pieces of gradients",

@@ -73,7 +73,8 @@ const OpDef row{.name = "ShareParameters",
                 .gpu = prepare_on_gpu,
                 .precision = Precision::full,
                 .inplace_input = 0,
-                .aliases = aliases};
+                .aliases = aliases,
+                .exchange = RankExchange::share};
 
 }  // namespace
 
