@@ -12,6 +12,7 @@
 #include "engine/base/names.h"
 #include "engine/base/text.h"
 #include "engine/ops/collectives/parameter_part.h"
+#include "engine/ops/rank_part.h"
 #include "engine/ranks/world.h"
 #include "engine/train/eight_bit.h"
 #include "engine/train/state_ranges.h"

@@ -9,6 +9,7 @@
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/parameter_part.h"
+#include "engine/ops/rank_part.h"
 #include "engine/plan/known_kernels.h"
 #include "engine/train/inference_form.h"
 #include "passes/planners.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/ops/preparation.h"
+#include "engine/ops/rank_part.h"
 #include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
@@ -197,6 +198,7 @@ class FuseAttention final : public Pass {
     if (training != 0 && ratio > 0) {
       attrs.set("dropout", ratio);
       attrs.set("key", static_cast<std::int64_t>(random_key(node.attrs, node.name)));
+      copy_rank_part(node.attrs, attrs);
     }
     const ValueId kept = node.outputs[0];
     if (rw.uses(kept).empty()) return "nothing reads the probabilities";

@@ -3,6 +3,7 @@
 // where what lies between the product and the loss (Reshape, Slice or Gather of rows, a Transpose that brings the
 // classes to axis 1, a Cast that widens) is done to x instead, which is narrower; after autodiff its loss and its
 // gradients become one node, so that a chunk's logits are computed once (engine/ops/losses/linear_cross_entropy_loss.cpp).
+// PartScores, of a vocabulary that ranks share, becomes LinearPartScores in the same way; its gradients stay apart.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -123,6 +124,7 @@ class Finder {
 
  private:
   std::string check_loss(const Node& loss) const {
+    if (is_op(loss, "PartScores")) return "";
     const DType type = graph_.type(loss.inputs[0]).dtype;
     if (loss.attrs.text("reduction", "mean") == "none") return "the loss is not reduced to one number";
     for (std::size_t i = 1; i < loss.outputs.size(); ++i)
@@ -234,7 +236,8 @@ class FuseLinearCrossEntropy final : public Pass {
       const Node& node = rw.graph().nodes[id];
       if (!node.alive()) continue;
       const bool merges = is_op(node, "LinearCrossEntropyGrad");
-      if (is_op(node, "SoftmaxCrossEntropyLoss") && !trained) fuse(rw, id);  // moves the graph's nodes
+      const bool loss = is_op(node, "SoftmaxCrossEntropyLoss") || is_op(node, "PartScores");
+      if (loss && !trained) fuse(rw, id);  // moves the graph's nodes
       if (merges) merge(rw, id);
     }
     return {};
@@ -253,8 +256,12 @@ class FuseLinearCrossEntropy final : public Pass {
     if (!rw.allowed(kRule, id, finder.head().nodes)) return;
     const Head& head = finder.head();
     const Node node = loss;
-    Attrs attrs{{"chunk_rows", std::min(head.n, chunk_rows(head.n, head.classes, chunk_mib_ << 20))},
-                {"reduction", node.attrs.text("reduction", "mean")}};
+    const bool scores = is_op(node, "PartScores");
+    Attrs attrs{{"chunk_rows", std::min(head.n, chunk_rows(head.n, head.classes, chunk_mib_ << 20))}};
+    if (scores)
+      attrs.set("parts", node.attrs.integer("parts"));
+    else
+      attrs.set("reduction", node.attrs.text("reduction", "mean"));
     if (head.transposed) attrs.set("axis", std::int64_t{0});
     if (node.attrs.has("ignore_index")) attrs.set("ignore_index", node.attrs.integer("ignore_index"));
     GraphBuilder& b = rw.begin(kRule, id, head.nodes);
@@ -262,7 +269,10 @@ class FuseLinearCrossEntropy final : public Pass {
     if (graph.type(labels).shape.size() != 1) labels = b.op("Reshape", {labels, b.i64s({head.n})});
     std::vector<ValueId> inputs = {rows_of_x(b, head), head.w, head.bias, labels};
     if (node.inputs.size() > 2 && node.inputs[2] != kNone) inputs.push_back(node.inputs[2]);
-    rw.replace(node.outputs[0], b.op("LinearCrossEntropyLoss", inputs, attrs));
+    ValueId result = b.op(scores ? "LinearPartScores" : "LinearCrossEntropyLoss", inputs, attrs);
+    if (const Shape shape = b.shape(node.outputs[0]); b.shape(result) != shape)
+      result = b.op("Reshape", {result, b.i64s(shape)});
+    rw.replace(node.outputs[0], result);
     rw.commit("of " + bytes_of(mib) + " of logits " +
               bytes_of(4.0 * static_cast<double>(attrs.integer("chunk_rows")) *
                        static_cast<double>(head.classes) / (1 << 20)) +
@@ -375,7 +385,8 @@ const PassDef fuse_linear_cross_entropy_pass = {
         "at a time: logits, loss and, in training, the gradients of the chunk with respect to its operands. A reshape "
         "between the two, and a slice or gather of rows, is done to the product's operand instead, so that rows which "
         "the loss does not read are not computed; on the CPU nor are rows whose label is ignored. Needs one number as "
-        "loss, logits that nothing else reads and that take min_mib, and a weight of 2 dims.",
+        "loss, logits that nothing else reads and that take min_mib, and a weight of 2 dims. Of a vocabulary that ranks "
+        "share (tensor-parallel) each rank takes its part in the same way, and its logits are computed again backward.",
     .phase = PassPhase::both,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseLinearCrossEntropy); },

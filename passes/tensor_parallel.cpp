@@ -1,7 +1,8 @@
 // tensor-parallel: ranks share weights, each computes with its columns of one and its rows of the next (Shoeybi et al. 2019, Megatron-LM).
 //   Y = f(X A) B:  rank i has columns A_i and rows B_i, and Y = sum over the ranks of f(X A_i) B_i
 // where f computes columns, or the heads that they are, by themselves. Forward the results are added over the ranks, backward the gradients of X; a
-// bias behind B is added once, after the sum. Which f these are is found by passes/tensor_splits.h.
+// bias behind B is added once, after the sum. Which f these are is found by passes/tensor_splits.h. A vocabulary is shared as rows of the
+// embedding and columns of the head's weight (passes/tensor_vocabulary.h).
 #include "passes/tensor_parallel.h"
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "engine/ops/collectives/parameter_part.h"
 #include "engine/ops/training/optimizer_inputs.h"
 #include "passes/tensor_splits.h"
+#include "passes/tensor_vocabulary.h"
 #include "passes/trained.h"
 
 namespace gradloom {
@@ -45,7 +47,7 @@ class TensorRewrite {
     for (const NodeId id : order) {
       if (region_.nodes().count(id) == 0) continue;
       if (region_.ends().count(id) != 0)
-        TRY(add_parts_up(b, id));
+        TRY(end(b, id));
       else
         TRY(compute_part(b, id));
     }
@@ -109,17 +111,32 @@ class TensorRewrite {
     return {};
   }
 
-  Status add_parts_up(GraphBuilder& b, NodeId id) {
+  // What adds the parts up. The first of these says of which parameters.
+  Status end(GraphBuilder& b, NodeId id) {
     const Node node = graph().nodes[id];
+    if (is_op(node, "LogSoftmax")) return {};  // its readers take its operand
     const BuildScope there(b, {b.context().origin, node.rank, ""});
+    PartsSummed summed{region_.ranks(), attrs_};
+    if (!said_) say_parts(summed.attrs, parts_);
+    said_ = true;
+    if (is_op(node, "MatMul") || is_op(node, "Gemm")) return add_parts_up(b, node, summed);
+    ValueId operand = node.inputs[0];
+    if (is_op(node, "NegativeLogLikelihoodLoss"))
+      operand = graph().nodes[graph().values[operand].producer].inputs[0];
+    operand = part_of(operand);
+    const ValueId result = is_op(node, "Gather") ? TRY(gather_of_parts(b, node, operand, summed))
+                                                 : TRY(loss_of_parts(b, node, operand, summed));
+    rw_.replace(node.outputs[0], result);
+    return {};
+  }
+
+  Status add_parts_up(GraphBuilder& b, const Node& node, const PartsSummed& summed) {
     const std::vector<ValueId> operands{part_of(node.inputs[0]), part_of(node.inputs[1])};
-    Attrs of_product = node.attrs, of_sum = attrs_;
+    Attrs of_product = node.attrs;
     of_product.erase("beta");
     const ValueId product =
         TRY(b.add(*node.op, operands, std::move(of_product), 1, {}, b.unique_name(node.name + "/part")))[0];
-    if (!said_) say_parts(of_sum, parts_);
-    said_ = true;
-    ValueId sum = TRY(b.add(all_reduce_sum_op(), {product}, std::move(of_sum), 1, {},
+    ValueId sum = TRY(b.add(all_reduce_sum_op(), {product}, summed.attrs, 1, {},
                             b.unique_name(node.name + "/AllReduceSum")))[0];
     if (node.inputs.size() > 2 && node.inputs[2] != kNone) {
       ValueId bias = node.inputs[2];
@@ -164,9 +181,9 @@ class TensorParallel final : public Pass {
     std::set<NodeId> done;
     for (const NodeId id : order) {
       if (done.count(id) != 0 || !rw.graph().nodes[id].alive()) continue;
-      if (!multiplies_with_weight(rw.graph(), id) ||
-          !depends_on_trained(rw.graph(), rw.graph().nodes[id].inputs[1]))
-        continue;
+      const bool gathers = gathers_from_table(rw.graph(), id);
+      if (!gathers && !multiplies_with_weight(rw.graph(), id)) continue;
+      if (!depends_on_trained(rw.graph(), rw.graph().nodes[id].inputs[gathers ? 0 : 1])) continue;
       std::string why;
       const std::optional<TensorRegion> region = region_of(rw, id, size, why);
       if (!region) {
@@ -181,10 +198,15 @@ class TensorParallel final : public Pass {
   }
 
  private:
-  // The columns of a weight are one group, or those of two or three products in one: gate and up; Q, K and V. `why`: of the attempt that got
+  // The rows of a table are one group. The columns of a weight are one, or those of two or three products in one: gate and up; Q, K and V. `why`: of the attempt that got
   // farthest.
   static std::optional<TensorRegion> region_of(const Rewriter& rw, NodeId product, std::int64_t size,
                                                std::string& why) {
+    if (is_op(rw.graph().nodes[product], "Gather")) {
+      TensorRegion region(rw, size);
+      why = region.grow_rows(product);
+      return why.empty() ? std::optional(std::move(region)) : std::nullopt;
+    }
     std::size_t most = 0;
     for (const std::int64_t groups : {1, 3, 2}) {
       TensorRegion region(rw, size);
@@ -284,9 +306,10 @@ const PassDef tensor_parallel_pass = {
         "between each rank has columns of the first and rows of the second; of attention the projections of its own heads, Q, K and V apart or in one "
         "product, and their rows of the output projection. What each makes of its part is added over the group, in the order of the ranks, once in the "
         "forward pass, and the gradient of the input once in the backward pass. So weights, gradients, states of the optimizer and activations in "
-        "between are divided by `size`; the groups exchange gradients among themselves as data-parallel does. A layer is left whole where what follows "
-        "is not known to compute columns or heads by themselves, as Dropout, whose random numbers would be others. Results are those of one rank with the batch "
-        "of the group, rounded differently. Files and checkpoints hold whole parameters.",
+        "between are divided by `size`; the groups exchange gradients among themselves as data-parallel does. A vocabulary that `size` divides is shared as "
+        "rows of the embedding and columns of the head's weight, tied or not: of the logits each rank has its words', and log-sum-exp and the label's "
+        "logit are exchanged. Dropout draws the numbers of one rank. A layer is left whole where what follows is not known to compute columns or heads by "
+        "themselves. Results are those of one rank with the batch of the group, rounded differently. Files and checkpoints hold whole parameters.",
     .phase = PassPhase::pre_gradient,
     .by_default = false,
     .bit_exact = false,

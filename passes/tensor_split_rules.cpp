@@ -7,8 +7,10 @@
 #include "engine/ir/op.h"
 #include "engine/ops/indexing/slice_ranges.h"
 #include "engine/ops/inference.h"
+#include "engine/ops/rank_part.h"
 #include "passes/product.h"
 #include "passes/tensor_splits.h"
+#include "passes/trained.h"
 
 namespace gradloom {
 namespace {
@@ -39,6 +41,8 @@ class Rule {
     if (why_.empty()) why_ = why;
   }
   void end() { region_.end_at(id_); }
+  bool read_by(ValueId id, const char* op) const { return region_.read_by(id, op); }
+  bool unread(ValueId id) const { return region_.unread(id); }
   const std::string& why() const { return why_; }
   std::int64_t ranks() const { return region_.ranks(); }
 
@@ -115,11 +119,59 @@ std::vector<std::int64_t> axes_from(const Rule& rule, std::int64_t first) {
   return axes;
 }
 
+// Ranks have parts of the classes, axis 1; the labels and the loss are whole. Of few classes parts save less than their exchange costs.
+constexpr std::int64_t kLeastClasses = 64;
+void spread_cross_entropy(Rule& rule) {
+  const Node& node = rule.node();
+  const TensorSplit* const s = rule.split(node.inputs[0]);
+  if (s == nullptr || s->axis != 1 || s->groups != 1) return rule.fail(kMixed);
+  if (rule.shape(node.inputs[0])[1] < kLeastClasses)
+    return rule.fail("its classes are fewer than " + std::to_string(kLeastClasses));
+  for (std::size_t i = 1; i < node.outputs.size(); ++i)
+    if (node.outputs[i] != kNone && !rule.unread(node.outputs[i]))
+      return rule.fail("its log-probabilities are read");
+  if (rule.has(2) && depends_on_trained(rule.graph(), node.inputs[2]))
+    return rule.fail("its class weight is trained");
+  rule.keep_whole(node.inputs[1]);
+  if (rule.has(2)) rule.keep_whole(node.inputs[2]);
+  rule.keep_whole(node.outputs[0]);
+  rule.end();
+}
+
+// What LogSoftmax makes of parts of the classes only a loss can take, which takes its operand instead.
+void spread_log_likelihood(Rule& rule) {
+  const NodeId producer = rule.graph().values[rule.node().inputs[0]].producer;
+  if (producer == kNone || !is_op(rule.graph().nodes[producer], "LogSoftmax")) return rule.fail(kMixed);
+  spread_cross_entropy(rule);
+}
+
 void spread_softmax(Rule& rule) {
   const bool old = rule.node().op->until < 13;  // over all axes from this one on
   const std::int64_t rank = rule.rank(rule.node().inputs[0]),
                      axis = rule.node().attrs.integer("axis", old ? 1 : -1);
+  const TensorSplit* const s = rule.split(rule.node().inputs[0]);
+  const bool over_classes =
+      s != nullptr && s->axis == 1 && (axis < 0 ? axis + rank : axis) == 1 && (!old || rank == 2);
+  if (over_classes && is_op(rule.node(), "LogSoftmax") &&
+      rule.read_by(rule.node().outputs[0], "NegativeLogLikelihoodLoss")) {
+    rule.end();
+    return spread_along(rule, {});
+  }
   spread_along(rule, old ? axes_from(rule, axis) : std::vector{axis < 0 ? axis + rank : axis});
+}
+
+// A part drops what the whole tensor would (engine/ops/rank_part.h), where that is known before running.
+void spread_dropout(Rule& rule) {
+  const Node& node = rule.node();
+  if (node.op->until >= 12) {
+    if (node.outputs.size() > 1 && node.outputs[1] != kNone) return rule.fail("it gives its mask");
+    for (const std::size_t i : {1u, 2u})
+      if (rule.has(i) && !is_constant(rule.graph(), node.inputs[i]))
+        return rule.fail("what it drops is not known before running");
+  }
+  spread_along(rule, {});
+  for (const std::size_t i : {1u, 2u})
+    if (rule.has(i)) rule.keep_whole(node.inputs[i]);
 }
 
 // Scale and bias are of the axes that are normalized.
@@ -257,7 +309,7 @@ void spread_slice(Rule& rule) {
   }
 }
 
-// Of another axis than the split one; indices stay whole.
+// Of another axis than the split one; indices stay whole. Of rows of a table ranks gather those that they have.
 void spread_gather(Rule& rule) {
   const Node& node = rule.node();
   const ValueId in = node.inputs[0], indices = node.inputs[1], out = node.outputs[0];
@@ -265,7 +317,12 @@ void spread_gather(Rule& rule) {
                      more = rule.rank(indices) - 1;
   if (rule.split(indices) != nullptr) return rule.fail(kUnknown);
   if (const TensorSplit* const s = rule.split(in)) {
-    if (s->axis == axis) return rule.fail(kMixed);
+    if (s->axis == axis) {
+      if (axis != 0 || s->groups != 1 || weight_behind(rule.graph(), in) == kNone) return rule.fail(kMixed);
+      rule.keep_whole(indices);
+      rule.keep_whole(out);
+      return rule.end();
+    }
     rule.set(out, {s->axis < axis ? s->axis : s->axis + more, s->groups});
   }
   if (const TensorSplit* const s = rule.split(out)) {
@@ -364,7 +421,10 @@ constexpr NamedRule kRules[] = {
     {"Gather", spread_gather},
     {"Softmax", spread_softmax},
     {"LogSoftmax", spread_softmax},
+    {"SoftmaxCrossEntropyLoss", spread_cross_entropy},
+    {"NegativeLogLikelihoodLoss", spread_log_likelihood},
     {"LayerNormalization", spread_layer_norm},
+    {"Dropout", spread_dropout},
     {"Expand", [](Rule& rule) { spread_broadcast(rule, 1); }},
     {"Cast", [](Rule& rule) { spread_broadcast(rule, 1); }},
 };
@@ -402,15 +462,24 @@ bool multiplies_with_weight(const Graph& graph, NodeId id) {
          graph.type(left).shape.size() >= 2 && weight_behind(graph, left) == kNone;
 }
 
+bool gathers_from_table(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  if (!is_op(node, "Gather") || node.attrs.integer("axis", 0) != 0) return false;
+  const ValueId table = node.inputs[0];
+  return weight_behind(graph, table) != kNone && graph.type(table).shape.size() == 2 &&
+         shapes_known(graph, node) &&
+         graph.type(table).shape[0] >= kLeastRows * element_count(graph.type(node.inputs[1]).shape);
+}
+
 std::string spread_split(TensorRegion& region, NodeId id) {
   Rule rule(region, id);
   const Node& node = rule.node();
   const auto named = std::find_if(std::begin(kRules), std::end(kRules),
                                   [&](const NamedRule& r) { return is_op(node, r.op); });
-  if (node.op->has(kRandom))
-    rule.fail("its random numbers would not be those of one rank");
-  else if (named != std::end(kRules))
+  if (named != std::end(kRules))
     named->spread(rule);
+  else if (node.op->has(kRandom))
+    rule.fail("its random numbers would not be those of one rank");
   else if (node.op->has(kView))
     spread_view(rule);
   else if (std::string_view(node.op->name).starts_with("Reduce") && node.op->domain[0] == 0)
@@ -439,6 +508,11 @@ PartArguments part_arguments(const TensorRegion& region, NodeId id) {
                      axis = given < 0
                                 ? given + static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size())
                                 : given;
+  if (is_op(node, "Dropout") && node.op->has(kRandom)) {
+    const Shape part = region.part_shape(node.inputs[0]);
+    set_rank_part(arguments.attrs, region.ranks(),
+                  product_of(part, static_cast<std::size_t>(s->axis), part.size()) / s->groups);
+  }
   if (is_op(node, "Split") && axis == s->axis) {
     std::vector<std::int64_t> sizes;
     for (const ValueId out : node.outputs)

@@ -68,6 +68,22 @@ std::string TensorRegion::grow(NodeId product, std::int64_t groups) {
   const Node& first = graph().nodes[product];
   const auto last = static_cast<std::int64_t>(graph().type(first.outputs[0]).shape.size()) - 1;
   if (std::string why = set(first.outputs[0], {last, groups}); !why.empty()) return why;
+  return spread();
+}
+
+std::string TensorRegion::grow_rows(NodeId gather) {
+  const std::string why = set(graph().nodes[gather].inputs[0], {0, 1});
+  return why.empty() ? spread() : why;
+}
+
+bool TensorRegion::read_by(ValueId id, const char* op) const {
+  const std::vector<Use>& uses = rw_.uses(id);
+  return !rw_.is_output(id) && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+    return use.input_index == 0 && is_op(graph().nodes[use.node], op);
+  });
+}
+
+std::string TensorRegion::spread() {
   while (!open_.empty()) {
     const NodeId id = open_.back();
     open_.pop_back();
@@ -81,7 +97,7 @@ std::string TensorRegion::grow(NodeId product, std::int64_t groups) {
     if (std::string why = spread_split(*this, id); !why.empty())
       return why + " (" + node.op->name + " '" + node.name + "')";
   }
-  return ends_.empty() ? "no product with a weight adds the parts up" : "";
+  return ends_.empty() ? "nothing adds the parts up" : "";
 }
 
 }  // namespace gradloom

@@ -2,8 +2,10 @@
 //
 // A split is an axis of groups x ranks x rest elements, of which each rank has its `rest` in every group: columns of a weight, heads, or
 // with three groups the heads of Q, K and V that one product makes. From one product with a weight it spreads to all that reads or makes what is
-// split, until products over the split axis end it: their results are sums over the ranks (Shoeybi et al. 2019, Megatron-LM). Operators that are
-// not known to compute each part by itself, and what leaves the graph, are reasons to split nothing.
+// split, until products over the split axis end it: their results are sums over the ranks (Shoeybi et al. 2019, Megatron-LM). Where rows of a table
+// are split, as an embedding's that is the weight of the vocabulary head too, a Gather of rows ends it; where classes are, the cross-entropy of
+// them (passes/tensor_vocabulary.h). Operators that are not known to compute each part by itself, and what leaves the graph, are reasons to split
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +32,8 @@ class TensorRegion {
   // Splits the columns of a product with a weight and all that follows from it. Why not; empty: each node of `nodes` computes with parts, those
   // of `ends` give sums over the ranks.
   std::string grow(NodeId product, std::int64_t groups);
+  // The same of the rows of the table that a Gather reads.
+  std::string grow_rows(NodeId gather);
 
   const Graph& graph() const { return rw_.graph(); }
   std::int64_t ranks() const { return ranks_; }
@@ -45,8 +49,12 @@ class TensorRegion {
   std::string set(ValueId id, TensorSplit split);
   std::string keep_whole(ValueId id);
   void end_at(NodeId node) { ends_.insert(node); }
+  // Whether nodes alone read the value, all of them of this operator, as their first input.
+  bool read_by(ValueId id, const char* op) const;
+  bool unread(ValueId id) const { return rw_.use_count(id) == 0; }
 
  private:
+  std::string spread();
   const Rewriter& rw_;
   std::int64_t ranks_;
   std::map<ValueId, ParameterPart> parts_;  // that there are already
@@ -58,6 +66,10 @@ class TensorRegion {
 
 // Whether the node multiplies with a weight, a parameter behind views and transposes, from the right; of two dims.
 bool multiplies_with_weight(const Graph& graph, NodeId id);
+// Whether the node gathers rows of a table, a parameter of two dims behind views and transposes, that has at least kLeastRows times as many
+// rows as are gathered: of a smaller one parts save less than their exchange costs.
+constexpr std::int64_t kLeastRows = 4;
+bool gathers_from_table(const Graph& graph, NodeId id);
 
 // Sets the splits of what a node reads and makes from those that are known. Why not; empty: done.
 std::string spread_split(TensorRegion& region, NodeId id);

@@ -28,6 +28,8 @@ struct FlashAttentionArgs {
   // Of probability (b, r, c) the random number is that of element (b * rows + r) * keys + c, as Dropout's (kernels/philox.h).
   double dropout;
   std::uint64_t key;
+  // Where the batch is a part of a larger one: of each part_run x parts of its elements in a row the part-th part_run; 0: it is whole.
+  std::int64_t part_run, parts, part;
   const void *q, *k, *v, *mask;
   void* y;
   const RandomState* random;

@@ -43,6 +43,9 @@ struct SoftmaxCrossEntropyArgs {
   void* workspace;
   DType losses = dtype;
   std::int64_t pitch = 0;  // where inner is 1: elements from one row of the logits to the next; 0: n
+  // [outer, inner], of the type of log_sum_exp: the logit at each label, 0 where that is none of the n classes; null: not wanted. The n may
+  // be a part of the classes: with reduction none loss is null then.
+  void* targets = nullptr;
 };
 // dlogits = (softmax - onehot) * weight[label] * dloss / total_weight, from logits and log_sum_exp; dlogits
 // may be logits.
@@ -56,6 +59,9 @@ struct SoftmaxCrossEntropyGradArgs {
   void* dlogits;
   DType losses = dtype;
   std::int64_t pitch = 0;  // the same, of logits and dlogits
+  // Of a part of the classes (reduction none, no weight, losses as log_sum_exp): the gradient of targets; dloss is that of log_sum_exp, and
+  // dlogits = softmax * dloss + onehot * dtargets in every row, with a label among the n or without.
+  const void* dtargets = nullptr;
 };
 
 }  // namespace gradloom::kernels

@@ -133,11 +133,12 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
   using T = Computed<Stored>;
   const Stored* const logits = static_cast<const Stored*>(args.logits);
   T* const lse = static_cast<T*>(args.log_sum_exp);
+  T* const targets = static_cast<T*>(args.targets);
   T* const losses = static_cast<T*>(args.loss);
   const i64 inner = args.inner, n = args.n, strips = loss_strips(args.outer, inner);
   double* const strip_loss = static_cast<double*>(args.workspace);
   double* const strip_weight = strip_loss + strips;
-  const bool each = args.reduction == LossReduction::none;
+  const bool each = args.reduction == LossReduction::none && losses != nullptr;
   for_strips(args, [&](i64 strip, i64 first, i64 columns, i64 at) {
     double value[kColumnStrip], lost[kColumnStrip], weight[kColumnStrip];
     T target[kColumnStrip];
@@ -150,6 +151,7 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
       target[0] = labels[0] == kNoLabel<T> ? T(0) : widen(logits[at + i64(labels[0])]);
     }
     for (i64 c = 0; c < columns && lse != nullptr; ++c) lse[first + c] = T(value[c]);
+    for (i64 c = 0; c < columns && targets != nullptr; ++c) targets[first + c] = target[c];
     for (i64 c = 0; c < columns; ++c) weight[c] = labels[c] == kNoLabel<T> ? 0.0 : 1.0;
     for (i64 c = 0; c < columns && args.weight != nullptr; ++c)
       if (labels[c] != kNoLabel<T>) weight[c] = weight_of<T>(args, i64(labels[c]));
@@ -201,8 +203,46 @@ GRADLOOM_INLINE void column_gradients(const Stored* x, i64 n, i64 inner, i64 col
   }
 }
 
+// dx = exp(x - lse) * factor + onehot * hot of columns of [n, inner], of which each may be without a label.
+template <class Stored, class T>
+GRADLOOM_INLINE void part_gradients(const Stored* x, i64 n, i64 inner, i64 columns, const Labels<T>& labels,
+                                    const T* lse, const T* factor, const T* hot, Stored* dx) {
+  if (inner == 1) {
+    const bool here = labels[0] != kNoLabel<T>;
+    const i64 label = here ? i64(labels[0]) : 0;
+    const T target = widen(x[label]);  // dx may be x
+    for_computed(x, n, [&](i64 k, const auto& v) { put_computed(dx + k, exp_down(v - lse[0]) * factor[0]); });
+    if (here) dx[label] = narrow<Stored>(exp_down(target - lse[0]) * factor[0] + hot[0]);
+    return;
+  }
+  for (i64 k = 0; k < n; ++k) {
+    for_computed(x + k * inner, columns, [&](i64 c, auto v) {
+      const auto label = get(labels + c, Word<decltype(v)>{});
+      const auto slope = exp_down(v - get(lse + c, v)) * get(factor + c, v);
+      put_computed(dx + k * inner + c, label == Word<T>(k) ? slope + get(hot + c, v) : slope);
+    });
+  }
+}
+
+// The same of all columns.
+template <class Stored>
+void cross_entropy_part_grad(const SoftmaxCrossEntropyGradArgs& args) {
+  using T = Computed<Stored>;
+  const Stored* const logits = static_cast<const Stored*>(args.logits);
+  const T* const lse = static_cast<const T*>(args.log_sum_exp);
+  const T* const factor = static_cast<const T*>(args.dloss);
+  const T* const hot = static_cast<const T*>(args.dtargets);
+  for_strips(args, [&](i64, i64 first, i64 columns, i64 at) {
+    Labels<T> labels;
+    for (i64 c = 0; c < columns; ++c) labels[c] = Word<T>(label_of(args, first + c));
+    part_gradients<Stored, T>(logits + at, args.n, args.inner, columns, labels, lse + first, factor + first,
+                              hot + first, static_cast<Stored*>(args.dlogits) + at);
+  });
+}
+
 template <class Stored>
 void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
+  if (args.dtargets != nullptr) return cross_entropy_part_grad<Stored>(args);
   using T = Computed<Stored>;
   const Stored* const logits = static_cast<const Stored*>(args.logits);
   const T* const lse = static_cast<const T*>(args.log_sum_exp);

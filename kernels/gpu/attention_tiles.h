@@ -105,7 +105,7 @@ class Dropping {
       : active(a.dropout > 0),
         ratio_(float(a.dropout)),
         keys_(a.keys),
-        first_(part.number * a.rows * a.keys) {
+        first_(number_in_whole(a, part.number) * a.rows * a.keys) {
     if (!active) return;
     stream_ = a.random->seed ^ a.key;
     step_ = a.random->step;
@@ -143,6 +143,11 @@ class Dropping {
   }
 
  private:
+  GRADLOOM_DEVICE static i64 number_in_whole(const FlashAttentionArgs& a, i64 number) {
+    if (a.part_run == 0) return number;
+    return (number / a.part_run * a.parts + a.part) * a.part_run + number % a.part_run;
+  }
+
   // Of the four numbers of a block.
   GRADLOOM_DEVICE unsigned of_block(i64 block) const {
     const PhiloxWords words = philox_block((unsigned long long)(block), stream_, step_);

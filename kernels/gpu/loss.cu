@@ -155,12 +155,15 @@ GRADLOOM_DEVICE void finish_row(const SoftmaxCrossEntropyArgs& args, i64 row, co
   const A log_total = log(sum.total);
   if (args.log_sum_exp != nullptr) static_cast<A*>(args.log_sum_exp)[row] = sum.peak + log_total;
   const i64 label = label_of(args, row);
+  if (args.targets != nullptr)
+    static_cast<A*>(args.targets)[row] = label >= 0 ? to_accum(x[label * args.inner]) : A(0);
   const A weight = label >= 0 ? weight_of<P>(args, label) : A(0);
   const A loss = label >= 0 ? weight * (log_total + (sum.peak - to_accum(x[label * args.inner]))) : A(0);
   double* const losses = static_cast<double*>(args.workspace);
   losses[row] = double(loss);
   losses[args.outer * args.inner + row] = double(weight);
-  if (args.reduction == LossReduction::none) static_cast<P*>(args.loss)[row] = from_accum<P>(loss);
+  if (args.reduction == LossReduction::none && args.loss != nullptr)
+    static_cast<P*>(args.loss)[row] = from_accum<P>(loss);
 }
 
 template <class T, class P, int V, bool held>
@@ -221,6 +224,30 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
+// What the gradient of a row is made of: dx = (exp(x - shift) - onehot) * factor, or of a part of the classes exp(x - shift) * factor + onehot * hot.
+template <class A>
+struct RowSlope {
+  i64 label;  // -1: none
+  A factor, shift, hot;
+  bool part;
+  template <class P>
+  GRADLOOM_DEVICE static RowSlope of(const SoftmaxCrossEntropyGradArgs& args, i64 row, P) {
+    RowSlope s{label_of(args, row), A(0), static_cast<const A*>(args.log_sum_exp)[row], A(0),
+               args.dtargets != nullptr};
+    if (s.part) {
+      s.factor = to_accum(static_cast<const P*>(args.dloss)[row]);
+      s.hot = to_accum(static_cast<const P*>(args.dtargets)[row]);
+    } else if (s.label >= 0) {
+      s.factor = factor_of<P>(args, row, s.label);
+    }
+    return s;
+  }
+  GRADLOOM_DEVICE A at(A x, bool is_label) const {
+    if (part) return exp(x - shift) * factor + (is_label ? hot : A(0));
+    return label < 0 ? A(0) : (exp(x - shift) - A(is_label ? 1 : 0)) * factor;
+  }
+};
+
 // Four packs of a row per thread; `lanes` threads per row, `chunks` times as many for rows that are longer.
 template <class T, class P, int V>
 __global__ void __launch_bounds__(256)
@@ -229,14 +256,11 @@ __global__ void __launch_bounds__(256)
   constexpr int kPacks = 4;
   const i64 unit = (i64(blockIdx.x) * 256 + threadIdx.x) / lanes, row = unit / chunks, chunk = unit % chunks;
   if (row >= args.outer) return;
-  const i64 label = label_of(args, row), begin = chunk * kPacks * lanes * V + i64(threadIdx.x) % lanes * V;
-  const A factor = label >= 0 ? factor_of<P>(args, row, label) : A(0);
-  const A shift = static_cast<const A*>(args.log_sum_exp)[row];
+  const i64 begin = chunk * kPacks * lanes * V + i64(threadIdx.x) % lanes * V;
+  const auto of_row = RowSlope<A>::of(args, row, P());
   const T* const x = static_cast<const T*>(args.logits) + row * pitch_of(args);
   T* const dx = static_cast<T*>(args.dlogits) + row * pitch_of(args);
-  const auto slope = [&](A value, i64 c) {
-    return label < 0 ? A(0) : (exp(value - shift) - A(c == label ? 1 : 0)) * factor;
-  };
+  const auto slope = [&](A value, i64 c) { return of_row.at(value, c == of_row.label); };
   A v[kPacks * V];
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
@@ -263,14 +287,13 @@ __global__ void __launch_bounds__(kColumnThreads)
   const ColumnGroup group(slices);
   const i64 columns = args.outer * args.inner;
   for (i64 column = group.first() + group.column; column < columns; column += group.step()) {
-    const i64 at = column_offset(column, args.n, args.inner), label = label_of(args, column);
+    const i64 at = column_offset(column, args.n, args.inner);
     const T* const x = static_cast<const T*>(args.logits) + at;
     T* const dx = static_cast<T*>(args.dlogits) + at;
-    const A factor = label >= 0 ? factor_of<P>(args, column, label) : A(0);
-    const A shift = static_cast<const A*>(args.log_sum_exp)[column];
+    const auto of_column = RowSlope<A>::of(args, column, P());
     group.each(true, args.n, args.inner, [&](i64 k) {
-      const A onehot = A(k == label * args.inner ? 1 : 0);
-      dx[k] = from_accum<T>(label < 0 ? A(0) : (exp(to_accum(x[k]) - shift) - onehot) * factor);
+      const bool is_label = of_column.label >= 0 && k == of_column.label * args.inner;
+      dx[k] = from_accum<T>(of_column.at(to_accum(x[k]), is_label));
     });
   }
 }

@@ -3,6 +3,7 @@
 
 #include "engine/base/safetensors.h"
 #include "tests/app/ranks_fixture.h"
+#include "tests/engine/onnx/support.h"
 
 namespace gradloom {
 namespace {
@@ -15,8 +16,23 @@ class TensorParallel : public RanksFixture {
                  "--precision", "f64", "--threads", "1", "--json"},
                 more);
   }
-  static Words shared(const std::string& ranks, const std::string& size) {
-    return {"--ranks", ranks, "--passes", "default,tensor-parallel{size=" + size + "}"};
+  static Words shared(const std::string& ranks, const std::string& size,
+                      const std::string& passes = "default") {
+    return {"--ranks", ranks, "--passes", passes + ",tensor-parallel{size=" + size + "}"};
+  }
+  // A model in ONNX's text syntax with float weights of these dims, for three steps on synthetic data.
+  Words own_training(const std::string& text, const std::map<std::string, std::vector<std::int64_t>>& weights,
+                     const Words& more) {
+    onnx::ModelProto model = test::model_from_text(text);
+    for (const auto& [name, dims] : weights) {
+      std::vector<float> numbers(static_cast<std::size_t>(element_count(dims)));
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = static_cast<float>((i * i * 7919 + i) % 201) / 400 - 0.25f;
+      test::add_floats(model, name, dims, numbers);
+    }
+    const std::string file = path("own.onnx");
+    test::write_bytes(file, model.SerializeAsString());
+    return with({"train", file, "--steps", "3", "--precision", "f64", "--threads", "1", "--json"}, more);
   }
   static double largest_of(const Tensor& a, const Tensor& b) {
     double largest = 0;
@@ -34,15 +50,16 @@ class TensorParallel : public RanksFixture {
     }
   }
   // `words`: of one rank; the other training has `ranks` in groups of `size`, and one rank as many micro-batches as there are groups.
-  void expect_equal(const Words& words, int ranks, int size, double largest, int accumulate = 1) {
+  void expect_equal(const Words& words, int ranks, int size, double largest, int accumulate = 1,
+                    const std::string& passes = "default") {
     SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(size) + " share: " + words[1]);
     const auto micro = [&](int count) { return Words{"--accumulate", std::to_string(count)}; };
     const Outcome alone = run(with(with(words, micro(accumulate * ranks / size)),
-                                   {"--save-params", path("a.npz"), "--passes", "default"}));
+                                   {"--save-params", path("a.npz"), "--passes", passes}));
     ASSERT_EQ(alone.code, 0) << alone.err;
-    const Outcome together =
-        run(with(with(words, micro(accumulate)), with(shared(std::to_string(ranks), std::to_string(size)),
-                                                      {"--save-params", path("b.npz")})));
+    const Outcome together = run(with(
+        with(words, micro(accumulate)),
+        with(shared(std::to_string(ranks), std::to_string(size), passes), {"--save-params", path("b.npz")})));
     ASSERT_EQ(together.code, 0) << together.err;
     const Words one = losses(alone), all = losses(together);
     ASSERT_EQ(one.size(), 3u);
@@ -86,10 +103,92 @@ TEST_F(TensorParallel, TrainsInEveryPrecision) {
   expect_equal(training("gpt-char", with(sgd, {"--precision", "f16"})), 2, 2, 1e-2);
 }
 
-// Dropout outside of what is split draws the numbers of one rank; attention with Dropout inside is whole.
+// Dropout outside of what is split and of the probabilities of attention, as nodes and in one kernel with it.
 TEST_F(TensorParallel, DrawsTheRandomNumbersOfOneRank) {
-  expect_equal(training("bert-tiny", {"--optimizer", "adamw{lr=1e-3}"}), 2, 2, 1e-10);
-  expect_equal(training("bert-tiny", {"--optimizer", "adamw{lr=1e-3}"}), 4, 2, 1e-10);
+  const Words adamw{"--optimizer", "adamw{lr=1e-3}"};
+  expect_equal(training("bert-tiny", adamw), 2, 2, 1e-10);
+  expect_equal(training("bert-tiny", adamw), 4, 2, 1e-10);
+  expect_equal(training("bert-tiny", adamw), 2, 2, 1e-10, 2, "default,fuse-attention{min_keys=1}");
+  expect_equal(training("bert-tiny", with(adamw, {"--precision", "bf16"})), 2, 2, 3e-2);
+}
+
+// Columns that are dropped, behind a sum over three of them at a time, whose parts are groups.
+TEST_F(TensorParallel, DropsColumnsThatOneRankWouldDrop) {
+  const char* const text =
+      "g (float[6, 5] x, float[6, 4] wanted) => (float loss) {"
+      " ratio = Constant<value = float {0.4}>() on = Constant<value = bool {1}>()"
+      " h = MatMul(x, first) r = Relu(h) d = Dropout(r, ratio, on) a, c = Split<axis = 1>(d)"
+      " e = Mul(a, c) f = Dropout(e, ratio, on) y = MatMul(f, second)"
+      " off = Sub(y, wanted) square = Mul(off, off) loss = ReduceMean<keepdims = 0>(square) }";
+  const Words words = own_training(text, {{"first", {5, 24}}, {"second", {12, 4}}},
+                                   {"--optimizer", "sgd{lr=0.1}", "--accumulate", "2"});
+  expect_equal(words, 2, 2, 1e-10, 2);
+  expect_equal(words, 4, 4, 1e-10);
+  expect_equal(words, 4, 2, 1e-10);
+}
+
+constexpr const char* kWords =
+    "g (int64[2, 4] ids, int64[2, 4] labels) => (float loss) {"
+    " scale = Constant<value = float {0.5}>() rows = Constant<value = int64[2] {8, 64}>() flat = Constant<value = int64[1] {-1}>()"
+    " h = Gather(table, ids) r = Tanh(h)";
+
+// Words of a tied vocabulary, whose head multiplies with the transposed table, and of two tables.
+const std::string kTied = std::string(kWords) + " head = Transpose(table) all = MatMul(r, head)",
+                  kUntied = std::string(kWords) + " raw = MatMul(r, own) all = Add(raw, bias)",
+                  kRows = " logits = Reshape(all, rows) of = Reshape(labels, flat)";
+
+// Every form of loss.
+TEST_F(TensorParallel, SharesTheVocabulary) {
+  const std::vector<std::string> losses{
+      kRows + " loss = SoftmaxCrossEntropyLoss<ignore_index = 3>(logits, of) }",
+      kRows + " loss = SoftmaxCrossEntropyLoss<reduction = \"sum\">(logits, of, weight) }",
+      kRows + " p = LogSoftmax(logits) loss = NegativeLogLikelihoodLoss<ignore_index = 3>(p, of, weight) }",
+      " logits = Transpose<perm = [0, 2, 1]>(all)"
+      " each = SoftmaxCrossEntropyLoss<reduction = \"none\">(logits, labels) loss = ReduceMean<keepdims = 0>(each) }"};
+  for (const std::string& loss : losses)
+    for (const std::string& begin : {kTied, kUntied}) {
+      std::map<std::string, std::vector<std::int64_t>> weights{{"table", {64, 6}}};
+      Words how{"--optimizer", "adamw{lr=0.01}"};
+      if (begin == kUntied) weights.insert({{"own", {6, 64}}, {"bias", {64}}});
+      if (loss.find("weight") != std::string::npos) {
+        weights.insert({"weight", {64}});
+        how = with(how, {"--freeze", "weight"});
+      }
+      expect_equal(own_training(begin + loss, weights, how), 2, 2, 1e-10);
+    }
+  expect_equal(own_training(kTied + losses[0], {{"table", {64, 6}}}, {"--optimizer", "sgd{lr=0.1}"}), 4, 2,
+               1e-10, 2);
+}
+
+// Rows of the logits at a time: both kinds of head, in every precision.
+TEST_F(TensorParallel, TakesTheVocabularyHeadInRows) {
+  const std::string passes = "default,fuse-linear-cross-entropy{min_mib=0}",
+                    loss = kRows + " loss = SoftmaxCrossEntropyLoss<ignore_index = 3>(logits, of) }";
+  const Words adamw{"--optimizer", "adamw{lr=1e-3}"}, sgd{"--optimizer", "sgd{lr=0.05}"};
+  expect_equal(training("gpt-char", adamw), 2, 2, 1e-10, 1, passes);
+  expect_equal(own_training(kTied + loss, {{"table", {64, 6}}}, adamw), 2, 2, 1e-10, 1, passes);
+  expect_equal(own_training(kUntied + loss, {{"table", {64, 6}}, {"own", {6, 64}}, {"bias", {64}}}, adamw), 4,
+               4, 1e-10, 1, passes);
+  expect_equal(training("gpt-char", with(sgd, {"--precision", "f32"})), 2, 2, 1e-5, 1, passes);
+  expect_equal(training("gpt-char", with(sgd, {"--precision", "bf16"})), 2, 2, 3e-2, 1, passes);
+  expect_equal(training("gpt-char", with(sgd, {"--precision", "f16"})), 2, 2, 1e-2, 1, passes);
+}
+
+// A vocabulary of 16,384 words, 64 tokens: the table and its states are nearly all that a rank keeps.
+TEST_F(TensorParallel, AVocabularyTakesHalfOnEachOfTwoRanks) {
+  const char* const text =
+      "g (int64[64] ids, int64[64] labels) => (float loss) {"
+      " h = Gather(table, ids) r = Tanh(h) head = Transpose(table) logits = MatMul(r, head)"
+      " loss = SoftmaxCrossEntropyLoss(logits, labels) }";
+  const auto peak = [&](const Words& more) {
+    const Outcome o = run(own_training(text, {{"table", {16384, 32}}}, with({"--optimizer", "adamw"}, more)));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return static_cast<double>(o.lines().back()["summary"]["rank_peak_bytes"][0]);
+  };
+  const double apart = peak({"--ranks", "2", "--passes", "default"}), together = peak(shared("2", "2"));
+  RecordProperty("apart_bytes", std::to_string(apart));
+  RecordProperty("together_bytes", std::to_string(together));
+  EXPECT_LT(together, 0.55 * apart);
 }
 
 TEST_F(TensorParallel, TakesLessOnEachRank) {
@@ -210,11 +309,11 @@ TEST_F(TensorParallel, IsRefusedInOneLine) {
 }
 
 TEST_F(TensorParallel, PlansSayWhatIsSplitAndWhatNot) {
-  const Outcome o = run({"plan", model("bert-tiny") + "/model.onnx", "--dim", "batch=4", "--ranks", "2",
-                         "--passes", "default,tensor-parallel", "--log"});
+  const Outcome o = run({"plan", model("mlp") + "/model.onnx", "--dim", "batch=4", "--ranks", "2", "--passes",
+                         "default,tensor-parallel", "--log"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(o.out.find("of which each of 2 ranks keeps"), std::string::npos);
-  EXPECT_NE(o.out.find("its random numbers would not be those of one rank"), std::string::npos);
+  EXPECT_NE(o.out.find("its classes are fewer than 64"), std::string::npos);
   EXPECT_NE(o.out.find("each 2 share parameters"), std::string::npos);
 }
 

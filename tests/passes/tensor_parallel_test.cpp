@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "engine/ir/op.h"
 #include "engine/onnx/import.h"
 #include "engine/ops/collectives/all_reduce.h"
 #include "engine/ops/collectives/parameter_part.h"
+#include "engine/ops/preparation.h"
 #include "passes/compile.h"
 #include "tests/passes/support.h"
 #include "tests/paths.h"
@@ -36,6 +40,10 @@ Graph pair(const Between& between) {
   return graph;
 }
 ValueId relu(GraphBuilder& b, ValueId x) { return b.op("Relu", {x}); }
+ValueId truth(GraphBuilder& b) { return b.constant(Tensor::from_f64(DType::boolean, {}, {1})); }
+ValueId dropped(GraphBuilder& b, ValueId x) {
+  return b.op("Dropout", {x, b.scalar(DType::f32, 0.5), truth(b)});
+}
 
 CompileOptions options_of(const std::string& passes, std::int64_t ranks, const char* optimizer = "adamw") {
   CompileOptions options;
@@ -149,12 +157,18 @@ TEST(TensorParallel, WhatMixesColumnsLeavesLayersWhole) {
   };
   EXPECT_NE(why_whole(pair(cut), "tensor-parallel", 4).find("are not those of the parts (Reshape"),
             std::string::npos);
-  const auto dropout = [](GraphBuilder& b, ValueId x) {
-    const ValueId on = b.constant(Tensor::from_f64(DType::boolean, {}, {1}));
-    return b.op("Dropout", {x, b.scalar(DType::f32, 0.5), on});
+  const auto noise = [](GraphBuilder& b, ValueId x) {
+    return b.op("Add", {x, b.op("RandomNormalLike", {x})});
   };
-  EXPECT_NE(why_whole(pair(dropout)).find("random numbers would not be those of one rank"),
-            std::string::npos);
+  EXPECT_NE(why_whole(pair(noise)).find("random numbers would not be those of one rank"), std::string::npos);
+  const auto masked = [](GraphBuilder& b, ValueId x) {
+    return b.ops(op_by_name("Dropout"), {x, b.scalar(DType::f32, 0.5), truth(b)}, {}, 2)[0];
+  };
+  EXPECT_NE(why_whole(pair(masked)).find("it gives its mask"), std::string::npos);
+  const auto unknown = [](GraphBuilder& b, ValueId x) {
+    return b.op("Dropout", {x, b.input("ratio", {DType::f32, {}}), truth(b)});
+  };
+  EXPECT_NE(why_whole(pair(unknown)).find("what it drops is not known"), std::string::npos);
   const auto sum = [](GraphBuilder& b, ValueId x) {
     return b.op("CumSum", {x, b.constant(Tensor::from_i64({1}).reshaped({}))});
   };
@@ -206,6 +220,80 @@ TEST(TensorParallel, ConstantsThatDifferLeaveLayersWhole) {
   EXPECT_EQ(report_of(*made).matched, 1);
 }
 
+// The numbers of the whole: columns of [4, 8] are runs of 4.
+TEST(TensorParallel, DropoutKnowsItsPart) {
+  const auto made = compiled(pair(dropped), "default,tensor-parallel", 2);
+  ASSERT_OK(made);
+  EXPECT_EQ(report_of(*made).matched, 1);
+  int nodes = 0;
+  std::set<std::int64_t> keys;
+  for (const Node& node : made->train.graph.nodes) {
+    if (!is_op(node, "Dropout")) continue;
+    ++nodes;
+    EXPECT_EQ(node.attrs.integer("parts"), 2);
+    EXPECT_EQ(node.attrs.integer("run"), kWide / 2);
+    keys.insert(static_cast<std::int64_t>(random_key(node.attrs, node.name)));
+  }
+  EXPECT_EQ(nodes, 2) << "it and its gradient";
+  EXPECT_EQ(keys.size(), 1u);
+}
+
+// A vocabulary of 64 words of 6 numbers; `tied`: the head's weight is the embedding's.
+Graph words(bool tied, std::int64_t tokens, bool of_log_softmax = false, std::int64_t vocabulary = 64) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId table = b.parameter("table", Tensor(DType::f32, {vocabulary, 6}));
+  const ValueId head =
+      tied ? b.op("Transpose", {table}) : b.parameter("head", Tensor(DType::f32, {6, vocabulary}));
+  const ValueId h = b.op("Relu", {b.op("Gather", {table, b.input("ids", {DType::i64, {tokens}})})});
+  const ValueId logits = b.op("MatMul", {h, head}), labels = b.input("labels", {DType::i64, {tokens}});
+  const ValueId loss = of_log_softmax
+                           ? b.op("NegativeLogLikelihoodLoss", {b.op("LogSoftmax", {logits}), labels})
+                           : b.op("SoftmaxCrossEntropyLoss", {logits, labels});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  return graph;
+}
+
+TEST(TensorParallel, RanksShareTheVocabulary) {
+  for (const bool tied : {true, false})
+    for (const bool of_log_softmax : {true, false}) {
+      SCOPED_TRACE(tied);
+      const auto made = compiled(words(tied, 8, of_log_softmax), "default,tensor-parallel", 2);
+      ASSERT_OK(made);
+      EXPECT_EQ(report_of(*made).matched, tied ? 1 : 2) << why_nots(report_of(*made));
+      EXPECT_EQ(shape_of(*made, "table"), (Shape{32, 6}));
+      const char* const head = tied ? "table" : "head";
+      EXPECT_EQ(shape_of(*made, head), (tied ? Shape{32, 6} : Shape{6, 32}));
+      auto counts = test::op_counts(made->train.graph);
+      EXPECT_EQ(counts["AllReduceSum"], 3)
+          << "of the rows, of the scores, of the gradient of what the head reads";
+      EXPECT_EQ(counts["PartScores"], 1);
+      EXPECT_EQ(
+          counts["LogSoftmax"] + counts["NegativeLogLikelihoodLoss"] + counts["SoftmaxCrossEntropyLoss"], 0);
+      EXPECT_TRUE(check_plan(made->train.graph, made->plan).ok());
+    }
+}
+
+TEST(TensorParallel, TheVocabularyHeadOfAPartTakesRowsAtATime) {
+  const auto made =
+      compiled(words(true, 8), "default,tensor-parallel,fuse-linear-cross-entropy{min_mib=0}", 2);
+  ASSERT_OK(made);
+  auto counts = test::op_counts(made->train.graph);
+  EXPECT_EQ(counts["LinearPartScores"], 1);
+  EXPECT_EQ(counts["LinearPartScoresGrad"], 1);
+  EXPECT_EQ(counts["PartScores"], 0);
+}
+
+TEST(TensorParallel, VocabulariesThatDoNotDivideOrAreSmallAreWhole) {
+  EXPECT_NE(why_whole(words(true, 8, false, 65)).find("is no multiple of 2"), std::string::npos);
+  EXPECT_NE(why_whole(words(true, 8, false, 62)).find("classes are fewer than 64"), std::string::npos);
+  const auto made = compiled(words(false, 32), "tensor-parallel", 2);  // as many rows are read as saved
+  ASSERT_OK(made);
+  EXPECT_EQ(shape_of(*made, "table"), (Shape{64, 6}));
+  EXPECT_EQ(shape_of(*made, "head"), (Shape{6, 32}));
+}
+
 TEST(TensorParallel, InstancesAreSwitchedOff) {
   Graph graph = pair(relu);
   const std::string site = graph.nodes[0].name;
@@ -227,7 +315,7 @@ TEST(TensorParallel, WhatNeedsWholeParametersIsRefused) {
   has(refused(graph, "tensor-parallel", 2, "adafactor"),
       "adafactor needs norms and means of whole parameters");
   has(refused(graph, "tensor-parallel", 2, "adamw{eight_bit_states=1}"), "states of 8 bits");
-  EXPECT_EQ(refused(graph, "tensor-parallel", 1, "lamb"), "");
+  EXPECT_EQ(refused(graph, "tensor-parallel", 1, "adafactor"), "");
 }
 
 TEST(TensorParallel, NormsAreOfAllParts) {
@@ -242,10 +330,9 @@ TEST(TensorParallel, NormsAreOfAllParts) {
 }
 
 TEST(TensorParallel, EvaluationSplitsWhatTheTrainingSplits) {
-  // Dropout, which is none there, keeps a pair whole in the training.
+  // Dropout of unknown ratio, which is none there, keeps a pair whole in the training.
   const auto dropout = [](GraphBuilder& b, ValueId x) {
-    const ValueId on = b.constant(Tensor::from_f64(DType::boolean, {}, {1}));
-    return b.op("Dropout", {x, b.scalar(DType::f32, 0.5), on});
+    return b.op("Dropout", {x, b.input("ratio", {DType::f32, {}}), truth(b)});
   };
   for (const bool random : {false, true}) {
     const Graph graph = random ? pair(dropout) : pair(relu);
@@ -280,8 +367,9 @@ TEST(TensorParallel, ModelsAreSplitByHeadsAndColumns) {
         {"layers.2.weight", {10, 64}}}},
       {"models/gpt-char",
        {{"batch", 2}},
-       8,
-       {{"blocks.0.attn.qkv.weight", {192, 128}},
+       9,
+       {{"wte.weight", {128, 128}},
+        {"blocks.0.attn.qkv.weight", {192, 128}},
         {"blocks.0.attn.qkv.bias", {192}},
         {"blocks.0.attn.proj.weight", {128, 64}},
         {"blocks.1.fc.weight", {256, 128}},

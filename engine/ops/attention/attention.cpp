@@ -9,7 +9,8 @@
 //   mask, broadcast to [batch.., rows, keys]: mode "add": is added to the scores; "keep" (bool): where false the score is `fill`;
 //   "block" (bool): where true.
 //   safe: a row whose scores are all -inf has probabilities of 0, as Softmax's of that name (engine/ops/normalization/softmax.cpp).
-//   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values.
+//   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values; of
+//   a rank's part of the batch (its heads) with attributes parts and run, of [batch.., rows, keys], as there.
 // FusedAttentionGrad(dy, q, k, v, mask) -> dq, dk, dv. With P the probabilities and D what dropout does:
 //   dV = D(P)^T dY, dP = D(dY V^T), dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q
 // Products read half types as they are, on GPUs and on CPUs that multiply bf16; scores, probabilities and sums over blocks
@@ -53,6 +54,17 @@ Result<Shape> logical(const Attrs& attrs, const char* perm, const Shape& stored)
   return permuted(stored, TRY(checked_perm(perm, attrs.integers(perm), stored.size())));
 }
 
+// Which part of the batch dims of q [batch.., rows, d] and k [batch.., keys, d] this rank has; run 0: all.
+Result<RankPart> part_of_batch(const Attrs& attrs, const Shape& q, const Shape& k) {
+  const std::size_t rank = q.size();
+  const std::int64_t batch = dim_product(q, 0, rank - 2), scores = q[rank - 2] * k[rank - 2];
+  const auto part = TRY(rank_part(attrs, batch * scores));
+  if (!part) return RankPart{0};
+  if (scores == 0 || part->run % scores != 0)
+    return infer_error("a part of " + std::to_string(part->run) + " probabilities is none of the batch");
+  return RankPart{part->run / scores, part->parts, part->number};
+}
+
 // Checks the shapes; dims may be symbolic. `type` and `has` of inputs 0.. are q, k, v, mask.
 template <class Types>
 Result<Shape> result_shape(const Types& shape_of, const Attrs& attrs) {
@@ -74,6 +86,7 @@ Result<Shape> result_shape(const Types& shape_of, const Attrs& attrs) {
   const double dropout = attrs.real("dropout", 0);
   if (!(dropout >= 0 && dropout < 1))
     return infer_error("dropout " + std::to_string(dropout) + " is outside [0, 1)");
+  if (is_static(q) && is_static(k)) TRY(part_of_batch(attrs, q, k));
   return permuted(y, TRY(checked_perm("perm_y", attrs.integers("perm_y"), rank)));
 }
 
@@ -160,6 +173,7 @@ Result<Attention> attention_of(const NodeTypes& types, std::size_t first) {
   a.mask = TRY(mask_of(attrs, types.has(first + 3)));
   a.dropout = attrs.real("dropout", 0);
   a.random_key = random_key(attrs, types.node_name);
+  a.part = TRY(part_of_batch(attrs, rows, keys));
   a.dtype = types.inputs[first].dtype;
   a.scores = has_wide_results(types.target, a.dtype) ? DType::f32 : a.dtype;
   a.safe = attrs.integer("safe") != 0;
@@ -386,10 +400,17 @@ const void* narrowed(const Step& s, const LaunchArgs& args, const void* scores, 
   return to;
 }
 
-// What dropout makes of a block of probabilities, or of their gradient.
+// What dropout makes of a block of probabilities, or of their gradient. Of a part of the batch one run after the other.
 void drop(const Attention& a, const QueryBlock& block, const LaunchArgs& args, const void* x, void* y) {
-  args.on.dropout({a.scores, element_count(a.batch), block.rows, block.keys, block.row * a.keys,
-                   a.rows * a.keys, a.keys, a.dropout, a.random_key, x, y, args.random});
+  const std::int64_t batch = element_count(a.batch), run = a.part.run == 0 ? batch : a.part.run,
+                     scores = a.rows * a.keys;
+  for (std::int64_t begin = 0; begin < batch; begin += run) {
+    const std::int64_t in_whole = begin * a.part.parts + a.part.number * run,
+                       at = begin * block.rows * block.keys;
+    args.on.dropout({a.scores, run, block.rows, block.keys, in_whole * scores + block.row * a.keys, scores,
+                     a.keys, a.dropout, a.random_key, elements_at(x, a.scores, at),
+                     elements_at(y, a.scores, at), args.random});
+  }
 }
 
 Kernel kernel_of(const char* name, std::size_t workspace_bytes, const Plan& p,

@@ -49,6 +49,9 @@ std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t fir
   f.safe = a.safe;
   f.dropout = a.dropout;
   f.key = a.random_key;
+  f.part_run = a.part.run;
+  f.parts = a.part.parts;
+  f.part = a.part.number;
   if (a.mask == Mask::none) return calls;
   set_strides(mask_strides(a, types.inputs[first + 3].shape), f.mask_batch, f.mask_row, f.mask_col);
   if (const Tensor* const known = types.constants[first + 3]) {

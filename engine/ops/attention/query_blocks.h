@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "engine/ops/rank_part.h"
 #include "kernels/arguments/attention.h"
 
 namespace gradloom::attention {
@@ -28,6 +29,7 @@ struct Attention {
   Mask mask = Mask::none;
   double dropout = 0;            // ratio of probabilities that are dropped
   std::uint64_t random_key = 0;  // whose random numbers, as Dropout's of [batch.., rows, keys]
+  RankPart part{};               // where those are a part: in elements of the batch (run 0: they are whole)
   DType dtype = DType::f32;      // of q, k, v, y
   DType scores =
       DType::f32;  // of what lies between the products: dtype, or f32 where they leave f32 (has_wide_results)

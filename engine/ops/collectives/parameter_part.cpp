@@ -6,7 +6,7 @@
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
-#include "engine/ranks/world.h"
+#include "engine/ops/rank_part.h"
 
 namespace gradloom {
 namespace {
@@ -109,11 +109,6 @@ std::map<ValueId, ParameterPart> parameter_parts(const Graph& graph) {
 std::int64_t tensor_ranks(const Graph& graph) {
   const auto parts = parameter_parts(graph);
   return parts.empty() ? 1 : parts.begin()->second.parts;
-}
-
-std::int64_t own_part(std::int64_t parts) {
-  const World* const world = World::current();
-  return world == nullptr ? 0 : world->rank() % parts;
 }
 
 Result<Tensor> cut_part(const Tensor& whole, const ParameterPart& part, std::int64_t number) {

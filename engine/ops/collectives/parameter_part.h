@@ -24,8 +24,6 @@ void say_parts(Attrs& attrs, const std::map<ValueId, ParameterPart>& parts);
 std::map<ValueId, ParameterPart> parameter_parts(const Graph& graph);
 // Ranks that share parameters; 1: every rank has all.
 std::int64_t tensor_ranks(const Graph& graph);
-// This process's place among them.
-std::int64_t own_part(std::int64_t parts);
 
 // REQUIRES that the axis is a multiple of groups x parts. Errc::io: as Tensor::loaded.
 Result<Tensor> cut_part(const Tensor& whole, const ParameterPart& part, std::int64_t number);

@@ -6,8 +6,12 @@
 //   loss = SoftmaxCrossEntropyLoss(x w + bias, labels, class weight), reduction mean or sum, f32 where x is 16 bits
 //   LinearCrossEntropyGrad(dloss, x, w, bias, labels, class weight) -> loss, dx, dw, dbias: all from one product per
 //     chunk; attribute wide_gradients: dw and dbias are f32 where w is 16 bits
+// LinearPartScores (ours): PartScores (part_scores.cpp) of x w + bias, of classes that are a part of all: labels [n] are places among these,
+//   or anything else; attribute parts; scores [parts + 1, n]
+//   LinearPartScoresGrad(dscores, x, w, bias, labels, scores) -> dx, dw, dbias: the logits are computed again, for scores of other ranks
+//     lie between
 // Attribute chunk_rows: how many rows at a time. On the CPU rows that add nothing (ignore_index) are left out before
-// the products; on GPUs, where the host does not see the labels, they are computed and add 0.
+// the products; on GPUs, where the host does not see the labels, they are computed and add 0, and so are all rows of LinearPartScores.
 #include <memory>
 
 #include "engine/ops/costs.h"
@@ -15,8 +19,10 @@
 #include "engine/ops/inference.h"
 #include "engine/ops/losses/label_losses.h"
 #include "engine/ops/losses/linear_head.h"
+#include "engine/ops/losses/part_scores.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/products/matrix_product.h"
+#include "engine/ops/rank_part.h"
 #include "engine/ops/rows.h"
 #include "engine/ops/samples.h"
 
@@ -33,8 +39,8 @@ Result<bool> classes_first(const Attrs& attrs) {
   return axis == 0;
 }
 
-// x, w, bias, labels and class weight are the inputs from `first` on.
-Status check(const InferContext& ctx, std::size_t first) {
+// x, w, bias and labels are the inputs from `first` on.
+Status check_operands(const InferContext& ctx, std::size_t first) {
   for (const std::size_t i : {first, first + 1, first + 3})
     if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
   const DType type = ctx.dtype(first);
@@ -52,10 +58,51 @@ Status check(const InferContext& ctx, std::size_t first) {
       return infer_error("bias " + to_string(ctx.in(first + 2)) + " does not fit " + std::to_string(classes) +
                          " classes of " + dtype_name(type));
   }
+  if (ctx.attrs.integer("chunk_rows", 1) < 1) return infer_error("chunk_rows must be at least 1");
+  return {};
+}
+
+// The class weight follows.
+Status check(const InferContext& ctx, std::size_t first) {
+  TRY(check_operands(ctx, first));
   const auto reduction = TRY(loss_reduction(ctx.attrs));
   if (reduction == kernels::LossReduction::none) return infer_error("the reduction must be mean or sum");
-  if (ctx.attrs.integer("chunk_rows", 1) < 1) return infer_error("chunk_rows must be at least 1");
-  return check_labels(ctx, {x[0], classes}, first + 3, first + 4, statistics_type(type));
+  const std::int64_t classes = ctx.shape(first + 1)[TRY(classes_first(ctx.attrs)) ? 0 : 1];
+  return check_labels(ctx, {ctx.shape(first)[0], classes}, first + 3, first + 4,
+                      statistics_type(ctx.dtype(first)));
+}
+
+// The scores of x at `first`.
+Result<Type> part_scores_of(const InferContext& ctx, std::size_t first) {
+  TRY(check_operands(ctx, first));
+  const Shape &x = ctx.shape(first), &labels = ctx.shape(first + 3);
+  if (labels.size() != 1 || dims_differ(labels[0], x[0]))
+    return infer_error("labels " + to_string(labels) + " do not fit x " + to_string(x));
+  return part_scores_type(ctx.attrs, ctx.dtype(first), ctx.in(first + 3));
+}
+
+Status infer_part(InferContext& ctx) { return set_outputs(ctx, {TRY(part_scores_of(ctx, 0))}); }
+
+Status infer_part_grad(InferContext& ctx) {
+  const Type scores = TRY(part_scores_of(ctx, 1));
+  for (const std::size_t i : {0u, 5u})
+    if (!ctx.has(i) || ctx.in(i) != scores)
+      return infer_error("input " + std::to_string(i) + " must be " + to_string(scores));
+  std::vector<Type> outputs = {ctx.in(1), ctx.in(2)};
+  if (ctx.has(3)) outputs.push_back(ctx.in(3));
+  if (ctx.output_count > static_cast<int>(outputs.size())) return infer_error("there is no bias");
+  return set_outputs(ctx, std::move(outputs));
+}
+
+Status grad_part(GradContext& ctx) {
+  std::vector<ValueId> inputs = {ctx.grad()};
+  inputs.insert(inputs.end(), ctx.node.inputs.begin(), ctx.node.inputs.end());
+  inputs.push_back(ctx.out(0));
+  const int count = ctx.in(2) == kNone ? 2 : 3;
+  const auto out = ctx.b.ops(op_by_name("LinearPartScoresGrad"), inputs, ctx.node.attrs, count);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (ctx.wants(i)) ctx.set(i, out[i]);
+  return {};
 }
 
 Status infer(InferContext& ctx) {
@@ -110,11 +157,13 @@ Result<LinearHead> head_of(const NodeTypes& types, std::size_t first) {
   head.sums = statistics_type(x.dtype);
   head.scores = multiplies_bf16(types.target, x.dtype) ? head.sums : x.dtype;
   head.labels = types.inputs[first + 3].dtype;
+  head.parts = types.attrs.integer("parts", 0);
+  if (head.parts > 0) head.number = own_part(head.parts);
   head.mean = TRY(loss_reduction(types.attrs)) == kernels::LossReduction::mean;
   head.has_ignore = types.attrs.has("ignore_index");
   head.ignore_index = types.attrs.integer("ignore_index");
   head.bias = types.has(first + 2);
-  head.weight = types.has(first + 4);
+  head.weight = head.parts == 0 && types.has(first + 4);
   head.first = first;
   return head;
 }
@@ -133,6 +182,19 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   head.want_dw = types.wants(2);
   head.want_dbias = types.wants(3);
   return prepare_linear_head("linear_cross_entropy_grad", head);
+}
+
+Result<Kernel> prepare_part(const NodeTypes& types) {
+  return prepare_linear_head("linear_part_scores", TRY(head_of(types, 0)));
+}
+
+Result<Kernel> prepare_part_grad(const NodeTypes& types) {
+  LinearHead head = TRY(head_of(types, 1));
+  head.gradient = head.type;
+  head.want_dx = types.wants(0);
+  head.want_dw = types.wants(1);
+  head.want_dbias = types.wants(2);
+  return prepare_linear_head("linear_part_scores_grad", head);
 }
 
 Attrs attrs_of(std::int64_t rows, bool transposed, const char* reduction = "mean", bool ignore = false) {
@@ -173,6 +235,36 @@ std::vector<Sample> samples_of(bool gradient) {
 std::vector<Sample> samples() { return samples_of(false); }
 std::vector<Sample> samples_grad() { return samples_of(true); }
 
+// Labels are of these classes, of others and of none.
+std::vector<Sample> samples_of_part(bool gradient) {
+  const auto attrs = [](std::int64_t rows, std::int64_t parts, bool transposed) {
+    Attrs a{{"chunk_rows", rows}, {"parts", parts}};
+    if (transposed) a.set("axis", std::int64_t{0});
+    return a;
+  };
+  std::vector<Sample> samples = {
+      {.name = "chunks",
+       .attrs = attrs(2, 2, false),
+       .inputs = {floats({5, 4}), floats({4, 3}), omitted(), exact(DType::i64, {5}, {2, 4, 0, -100, 5})}},
+      {.name = "transposed-bias",
+       .attrs = attrs(8, 3, true),
+       .inputs = {floats({5, 4}), floats({3, 4}), floats({3}), exact(DType::i32, {5}, {-3, 0, 1, 2, 8})}},
+      {.name = "vocabulary",
+       .attrs = attrs(256, 2, true),
+       .inputs = {floats({1024, 256}), floats({4096, 256}), omitted(), ints({1024}, 0, 8191)},
+       .bench = true}};
+  if (!gradient) return samples;
+  for (Sample& sample : samples) {
+    const std::int64_t parts = sample.attrs.integer("parts"), n = sample.inputs[0].type.shape[0];
+    sample.output_count = sample.inputs[2].omitted ? 2 : 3;
+    sample.inputs.insert(sample.inputs.begin(), statistic({parts + 1, n}, -1, 1));
+    sample.inputs.push_back(statistic({parts + 1, n}, 1, 2));
+  }
+  return samples;
+}
+std::vector<Sample> part_samples() { return samples_of_part(false); }
+std::vector<Sample> part_samples_grad() { return samples_of_part(true); }
+
 }  // namespace
 
 const OpDef linear_cross_entropy_loss_op = {
@@ -206,6 +298,38 @@ const OpDef linear_cross_entropy_grad_op = {
     .gpu = prepare_grad,
     .samples = samples_grad,
     .roles = kGradientLabels,
+    .arithmetic = Arithmetic::products,
+};
+
+const OpDef linear_part_scores_op = {
+    .name = "LinearPartScores",
+    .domain = "gradloom",
+    .summary = "PartScores of a linear layer, whose results never exist whole.",
+    .min_inputs = 4,
+    .max_inputs = 4,
+    .infer = infer_part,
+    .grad = grad_part,
+    .cost = cost,
+    .cpu = prepare_part,
+    .gpu = prepare_part,
+    .samples = part_samples,
+    .precision = Precision::low,
+    .arithmetic = Arithmetic::products,
+};
+
+const OpDef linear_part_scores_grad_op = {
+    .name = "LinearPartScoresGrad",
+    .domain = "gradloom",
+    .summary = "Gradients of LinearPartScores, from logits computed again.",
+    .traits = kOptionalOutputs | kFirstOutputOptional,
+    .min_inputs = 6,
+    .max_inputs = 6,
+    .max_outputs = 3,
+    .infer = infer_part_grad,
+    .cost = cost_grad,
+    .cpu = prepare_part_grad,
+    .gpu = prepare_part_grad,
+    .samples = part_samples_grad,
     .arithmetic = Arithmetic::products,
 };
 

@@ -180,8 +180,10 @@ kernels::SoftmaxCrossEntropyArgs loss_args(const LinearHead& head, std::int64_t 
   return args;
 }
 
-// Whether rows without a label can be left out: the host sees which they are.
-bool selects_rows(const LinearHead& head) { return kernels::shares_host_memory(head.target); }
+// Whether rows without a label can be left out: the host sees which they are. Of a part of the classes every row has scores.
+bool selects_rows(const LinearHead& head) {
+  return head.parts == 0 && kernels::shares_host_memory(head.target);
+}
 
 void lay_out(Prepared& p) {
   const LinearHead& head = p.head;
@@ -227,25 +229,36 @@ class Run {
     bias_ = head_.bias ? args.inputs[head_.first + 2] : nullptr;
     labels_ = args.inputs[head_.first + 3];
     weight_ = head_.weight ? args.inputs[head_.first + 4] : nullptr;
-    dw_ = !head_.want_dw ? nullptr : head_.gradient == head_.sums ? args.outputs[2] : place(p.at.dw);
+    dw_ = !head_.want_dw ? nullptr : head_.gradient == head_.sums ? output(2) : place(p.at.dw);
   }
 
   void operator()() {
-    totals();
+    if (head_.parts == 0)
+      totals();
+    else if (!head_.gradients())
+      clear_scores();
     select();
     for (std::int64_t row = 0; row < count_; row += head_.rows) {
       const bool part = count_ - row < head_.rows;
       chunk(part && !selected_ ? *p_.rest : p_.whole, row, std::min(head_.rows, count_ - row));
     }
     if (count_ == 0 && head_.want_dw) std::memset(dw_, 0, bytes(head_.sums, head_.k * head_.classes));
-    if (head_.want_dw && p_.narrow_dw) convert(p_.narrow_dw, dw_, args_.outputs[2]);
-    if (head_.want_dbias) call(p_.dbias, {place(p_.at.dbias_parts)}, {args_.outputs[3]});
+    if (head_.want_dw && p_.narrow_dw) convert(p_.narrow_dw, dw_, output(2));
+    if (head_.want_dbias) call(p_.dbias, {place(p_.at.dbias_parts)}, {output(3)});
     if (head_.want_loss) call(p_.finish, {place(p_.at.row_losses), place(p_.at.total)}, {args_.outputs[0]});
   }
 
  private:
   void* place(std::size_t at) const { return static_cast<std::byte*>(args_.workspace) + at; }
   void* inner() const { return place(p_.at.inner); }
+  // Of loss, dx, dw, dbias; a part of the classes has no loss.
+  void* output(std::size_t i) const { return args_.outputs[head_.parts > 0 ? i - 1 : i]; }
+  // Of scores or their gradients: where those of rows from `row` on are, in line `number`.
+  std::int64_t line(std::int64_t number, std::int64_t row) const { return number * head_.n + row; }
+  void clear_scores() const {
+    const double zero = 0;  // all bits zero in every type
+    args_.on.fill({dtype_bytes(head_.sums), head_.parts * head_.n, &zero, args_.outputs[0]});
+  }
 
   void call(const Kernel& kernel, std::initializer_list<const void*> in,
             std::initializer_list<void*> out) const {
@@ -275,7 +288,7 @@ class Run {
     count_ = found;
     auto* const losses = static_cast<std::byte*>(place(p_.at.row_losses));
     std::memset(losses + bytes(head_.sums, found), 0, bytes(head_.sums, head_.n - found));
-    if (head_.want_dx) std::memset(args_.outputs[1], 0, bytes(head_.type, head_.n * head_.k));
+    if (head_.want_dx) std::memset(output(1), 0, bytes(head_.type, head_.n * head_.k));
     if (head_.want_dbias)
       std::memset(place(p_.at.dbias_parts), 0, bytes(head_.sums, head_.chunks() * head_.pitch()));
   }
@@ -317,6 +330,19 @@ class Run {
     const void* const x = rows_of_x(row, rows);
     void* const logits = place(p_.at.logits);
     c.logits.run(args_, x, w_, logits, inner(), bias_);
+    if (head_.parts > 0)
+      part_scores(row, rows, logits);
+    else
+      losses(row, rows, logits);
+    if (!head_.gradients()) return;
+    if (rows < c.rows)
+      std::memset(elements_at(logits, head_.scores, rows * head_.pitch()), 0,
+                  bytes(head_.scores, (c.rows - rows) * head_.pitch()));
+    gradients(c, row, rows, x, logits);
+  }
+
+  // The losses of the rows, and the gradients of their logits in place.
+  void losses(std::int64_t row, std::int64_t rows, void* logits) const {
     kernels::SoftmaxCrossEntropyArgs loss = loss_args(head_, rows);
     loss.logits = logits;
     loss.labels = elements_at(selected_ ? place(p_.at.kept_labels) : labels_, head_.labels, row);
@@ -332,10 +358,37 @@ class Run {
                                          head_.classes, 1, loss.has_ignore, loss.ignore_index, factor, logits,
                                          loss.labels, weight_, loss.log_sum_exp, nullptr, logits, loss.losses,
                                          loss.pitch});
-    if (rows < c.rows)
-      std::memset(elements_at(logits, head_.scores, rows * head_.pitch()), 0,
-                  bytes(head_.scores, (c.rows - rows) * head_.pitch()));
-    gradients(c, row, rows, x, logits);
+  }
+
+  // The scores of the rows, or the gradients of their logits in place.
+  void part_scores(std::int64_t row, std::int64_t rows, void* logits) const {
+    const void* const labels = elements_at(labels_, head_.labels, row);
+    const std::int64_t own = line(head_.number, row), target = line(head_.parts, row);
+    if (!head_.gradients()) {
+      kernels::SoftmaxCrossEntropyArgs loss = loss_args(head_, rows);
+      loss.logits = logits;
+      loss.labels = labels;
+      loss.log_sum_exp = elements_at(args_.outputs[0], head_.sums, own);
+      loss.targets = elements_at(args_.outputs[0], head_.sums, target);
+      loss.workspace = inner();
+      return args_.on.softmax_cross_entropy(loss);
+    }
+    kernels::SoftmaxCrossEntropyGradArgs grad{};
+    grad.dtype = head_.scores;
+    grad.label_dtype = head_.labels;
+    grad.reduction = kernels::LossReduction::none;
+    grad.outer = rows;
+    grad.n = head_.classes;
+    grad.inner = 1;
+    grad.dloss = elements_at(args_.inputs[0], head_.sums, own);
+    grad.dtargets = elements_at(args_.inputs[0], head_.sums, target);
+    grad.logits = logits;
+    grad.labels = labels;
+    grad.log_sum_exp = elements_at(args_.inputs[head_.first + 4], head_.sums, own);
+    grad.dlogits = logits;
+    grad.losses = head_.sums;
+    grad.pitch = head_.pitch();
+    args_.on.softmax_cross_entropy_grad(grad);
   }
 
   void gradients(const Chunk& c, std::int64_t row, std::int64_t rows, const void* x,
@@ -348,10 +401,10 @@ class Run {
       logits = place(p_.at.narrow);
     }
     if (head_.want_dx) {
-      void* const dx = selected_ ? place(p_.at.dx) : elements_at(args_.outputs[1], head_.type, row * head_.k);
+      void* const dx = selected_ ? place(p_.at.dx) : elements_at(output(1), head_.type, row * head_.k);
       c.dx->run(args_, logits, w_, dx, inner());
       for (std::int64_t r = 0; selected_ && r < rows; ++r)
-        std::memcpy(elements_at(args_.outputs[1], head_.type, kept(row)[r] * head_.k),
+        std::memcpy(elements_at(output(1), head_.type, kept(row)[r] * head_.k),
                     elements_at(dx, head_.type, r * head_.k), bytes(head_.type, head_.k));
     }
     if (!head_.want_dw) return;
@@ -402,8 +455,10 @@ Result<Kernel> prepare_linear_head(const std::string& name, const LinearHead& he
   p->head = head;
   p->whole = TRY(chunk_of(head, head.rows));
   if (head.n % head.rows != 0) p->rest = TRY(chunk_of(head, head.n % head.rows));
-  p->totals = TRY(totals_kernel(head));
-  p->finish = TRY(finish_kernel(head));
+  if (head.parts == 0) {
+    p->totals = TRY(totals_kernel(head));
+    p->finish = TRY(finish_kernel(head));
+  }
   if (head.want_dbias)
     p->dbias = TRY(column_sums_kernel(head, head.chunks(), head.classes, head.sums, head.gradient));
   if (head.want_dw && !products_sum(head)) {

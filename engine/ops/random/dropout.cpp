@@ -4,12 +4,15 @@
 //   keep comes from Philox4x32-10 keyed by seed, step and attribute "key" (else the node's name), so that
 //   dx = Dropout(dy) with the same ratio, training_mode and key recomputes the mask instead of keeping it.
 //   Attribute seed of ONNX is not used: runs have one seed.
+//   Attributes parts and run: x is what this rank has of a tensor (engine/ops/rank_part.h), and keep that of the whole's elements; ratio and
+//   training_mode are known then, and there is no mask.
 // Source: Srivastava et al. 2014; ONNX Dropout-7, -13.
 #include "engine/ops/noops.h"
 #include "engine/ops/copies.h"
 #include "engine/ops/costs.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
+#include "engine/ops/rank_part.h"
 #include "engine/ops/samples.h"
 #include "engine/ops/rows.h"
 #include "kernels/launcher.h"
@@ -38,6 +41,7 @@ Status infer(InferContext& ctx) {
   if (const Tensor* ratio = ctx.constant(1);
       ratio != nullptr && ratio->count() == 1 && !(ratio->at(0) >= 0 && ratio->at(0) < 1))
     return infer_error("ratio " + std::to_string(ratio->at(0)) + " is outside [0, 1)");
+  if (is_static(ctx.shape(0))) TRY(rank_part(ctx.attrs, element_count(ctx.shape(0))));
   return infer_identity(ctx);
 }
 
@@ -52,8 +56,9 @@ Status grad(GradContext& ctx) {
       known_off(is_constant(ctx.b.graph(), training) ? &ctx.b.graph().values[training].data : nullptr))
     return grad_identity(ctx);
   if (!ctx.wants(0)) return {};
-  ctx.set(0, ctx.b.op(*ctx.node.op, {ctx.grad(), ctx.in(1), training},
-                      {{"key", static_cast<std::int64_t>(random_key(ctx.node.attrs, ctx.node.name))}}));
+  Attrs attrs{{"key", static_cast<std::int64_t>(random_key(ctx.node.attrs, ctx.node.name))}};
+  copy_rank_part(ctx.node.attrs, attrs);
+  ctx.set(0, ctx.b.op(*ctx.node.op, {ctx.grad(), ctx.in(1), training}, std::move(attrs)));
   return {};
 }
 
@@ -71,12 +76,42 @@ Kernel copy_kernel(const NodeTypes& types) {
 
 Result<Kernel> prepare_identity(const NodeTypes& types) { return copy_kernel(types); }
 
+// The runs of a part are rows of the whole with others between them.
+Result<Kernel> prepare_part(const NodeTypes& types, const RankPart& part) {
+  const Type& x = types.inputs[0];
+  const Tensor* const ratio = types.has(1) ? types.constants[1] : nullptr;
+  if (types.wants(1)) return no_kernel("no kernel gives the mask of a part");
+  if ((types.has(1) && ratio == nullptr) || types.constants[2] == nullptr)
+    return no_kernel("what is dropped of a part is not known before running");
+  const kernels::DropoutArgs layout{x.dtype,
+                                    1,
+                                    element_count(x.shape) / part.run,
+                                    part.run,
+                                    part.number * part.run,
+                                    0,
+                                    part.parts * part.run,
+                                    ratio == nullptr ? 0.5 : ratio->at(0),
+                                    random_key(types.attrs, types.node_name),
+                                    nullptr,
+                                    nullptr,
+                                    nullptr};
+  return Kernel{"dropout of a part", 0, [layout](const LaunchArgs& args) {
+                  kernels::DropoutArgs a = layout;
+                  a.x = args.inputs[0];
+                  a.y = args.outputs[0];
+                  a.random = args.random;
+                  args.on.dropout(a);
+                }};
+}
+
 // Inputs of the program: x, then the scalars that are present; missing ones are constants.
 Result<Kernel> prepare(const NodeTypes& types) {
   using kernels::EwOp;
   const DType dtype = types.inputs[0].dtype;
   if (!types.has(2) || known_off(types.constants[2])) return copy_kernel(types);
   TRY(require_kernel_type(types.target, dtype));
+  if (const auto part = TRY(rank_part(types.attrs, element_count(types.inputs[0].shape))))
+    return prepare_part(types, *part);
   const std::uint64_t key = random_key(types.attrs, types.node_name);
   kernels::EwProgram program;
   program.rank = 1;
@@ -134,6 +169,8 @@ std::vector<Sample> samples_identity() {
 
 std::vector<Sample> samples() {
   const Attrs key{{"key", std::int64_t{81985529216486895}}};
+  Attrs part = key;
+  set_rank_part(part, 2, 3);
   const SampleInput on = exact(DType::boolean, {}, {1}), off = exact(DType::boolean, {}, {0});
   const SampleInput quarter = exact(DType::f32, {}, {0.25});
   return {
@@ -145,6 +182,9 @@ std::vector<Sample> samples() {
        .inputs = {floats({5, 11}), exact(DType::f32, {}, {0.75}), on},
        .output_count = 2},
       {.name = "default-ratio", .attrs = key, .inputs = {floats({33}), omitted(), on}},
+      {.name = "part",
+       .attrs = part,
+       .inputs = {floats({4, 6}), known_exact(DType::f32, {}, {0.25}), known_exact(DType::boolean, {}, {1})}},
       {.name = "ratio-zero", .attrs = key, .inputs = {floats({9}), exact(DType::f32, {}, {0}), on}},
       {.name = "activations", .attrs = key, .inputs = {floats({1024, 2048}), quarter, on}, .bench = true},
   };

@@ -180,6 +180,44 @@ void run_with_library(const every_op::Built& built, Library& library, std::vecto
   EXPECT_LE(library.workspace_bytes, kernel->workspace_bytes);
 }
 
+// Of [2, 4, 5, 3] the first two heads of each image, on the first of two ranks: the probabilities that are dropped are those of all heads.
+TEST(Attention, APartOfTheHeadsDropsWhatAllDo) {
+  constexpr std::int64_t kHeads = 4, kOwn = 2, kRows = 5, kColumns = 3;
+  const auto heads_of = [&](std::int64_t heads, double shift) {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < 2 * kHeads * kRows * kColumns; ++i)
+      if (i / (kRows * kColumns) % kHeads < heads) values.push_back(std::sin(static_cast<double>(i) + shift));
+    return Tensor::from_f64(DType::f64, {2, heads, kRows, kColumns}, values);
+  };
+  const Attrs whole{{"dropout", 0.4}, {"key", std::int64_t{5}}};
+  Attrs part = whole;
+  part.set("parts", std::int64_t{2});
+  part.set("run", kOwn * kRows * kRows);
+  const auto computed = [&](const char* op, const Attrs& attrs, std::int64_t heads, int outputs) {
+    std::vector<Tensor> inputs;
+    if (outputs == 3) inputs.push_back(heads_of(heads, 4));
+    for (const double shift : {1, 2, 3}) inputs.push_back(heads_of(heads, shift));
+    auto result = evaluate(op_by_name(op), attrs, inputs, outputs, "node", 11, 1);
+    EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
+    return result.ok() ? *result : std::vector<Tensor>();
+  };
+  for (const auto& [op, outputs] : {std::pair("FusedAttention", 1), std::pair("FusedAttentionGrad", 3)}) {
+    const auto all = computed(op, whole, kHeads, outputs), some = computed(op, part, kOwn, outputs),
+               others = computed(op, whole, kOwn, outputs);
+    ASSERT_EQ(some.size(), static_cast<std::size_t>(outputs));
+    for (std::size_t k = 0; k < some.size(); ++k) {
+      double differs = 0;
+      for (std::int64_t i = 0, at = 0; i < all[k].count(); ++i) {
+        if (i / (kRows * kColumns) % kHeads >= kOwn) continue;
+        EXPECT_NEAR(some[k].at(at), all[k].at(i), 1e-14) << op << " " << k;
+        differs = std::max(differs, std::abs(others[k].at(at) - all[k].at(i)));
+        ++at;
+      }
+      EXPECT_GT(differs, 1e-3) << "the second image would drop others";
+    }
+  }
+}
+
 TEST(AttentionMask, HidesTheFutureOnly) {
   attention::Attention a;
   a.rows = 3;

@@ -48,6 +48,45 @@ TEST(Dropout, MaskDependsOnKeySeedAndStepOnly) {
   EXPECT_NE(mask({}, "a", 1, 1, x), mask({}, "b", 1, 1, x)) << "without a key the name decides";
 }
 
+// Columns 0 to 2 of [5, 6], and of [5, 12] the first halves of two groups of columns: what the first of two ranks has.
+TEST(Dropout, APartDropsWhatTheWholeDoes) {
+  for (const std::int64_t groups : {1, 2}) {
+    const std::int64_t columns = 6 * groups, half = columns / 2, run_of = half / groups;
+    const Tensor x = numbers(DType::f64, {5, columns}, 3), ratio = Tensor::scalar(DType::f64, 0.4);
+    std::vector<double> own;
+    for (std::int64_t i = 0; i < x.count(); ++i)
+      if (i % columns % (2 * run_of) < run_of) own.push_back(x.at(i));
+    const Tensor part = Tensor::from_f64(DType::f64, {5, half}, own);
+    const Attrs whole{{"key", std::int64_t{9}}},
+        of_part{{"key", std::int64_t{9}}, {"parts", std::int64_t{2}}, {"run", run_of}};
+    const auto all = run("Dropout", whole, {x, ratio, kOn})[0],
+               some = run("Dropout", of_part, {part, ratio, kOn})[0];
+    const Tensor seed = numbers(DType::f64, {5, half}, 4);
+    Differentiated d = differentiate(op_by_name("Dropout"), of_part, {part, ratio, kOn}, seed, {0});
+    std::int64_t dropped = 0;
+    for (std::int64_t i = 0, at = 0; i < x.count(); ++i) {
+      if (i % columns % (2 * run_of) >= run_of) continue;
+      EXPECT_EQ(some.at(at), all.at(i)) << i;
+      EXPECT_EQ(d.grad(0).at(at) == 0, all.at(i) == 0) << i;
+      dropped += all.at(i) == 0;
+      ++at;
+    }
+    EXPECT_GT(dropped, 0);
+    EXPECT_LT(dropped, part.count());
+  }
+}
+
+TEST(Dropout, RefusesWhatIsNoPart) {
+  const Type x{DType::f64, {4, 6}};
+  const auto error = [&](std::int64_t parts, std::int64_t run_of) {
+    return inference_error("Dropout", {{"parts", parts}, {"run", run_of}}, {x});
+  };
+  EXPECT_EQ(error(2, 3), "");
+  EXPECT_NE(error(0, 3).find("parts are between 1"), std::string::npos);
+  EXPECT_NE(error(2, 5).find("no runs of 5"), std::string::npos);
+  EXPECT_NE(error(2, 0).find("no runs of 0"), std::string::npos);
+}
+
 TEST(Dropout, GradientDropsTheSameElements) {
   const Tensor x = numbers(DType::f64, {5, 9}, 1), seed = numbers(DType::f64, {5, 9}, 2);
   const std::vector<Tensor> inputs{x, Tensor::scalar(DType::f64, 0.4), kOn};

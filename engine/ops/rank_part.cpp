@@ -1,0 +1,40 @@
+#include "engine/ops/rank_part.h"
+
+#include <string>
+
+#include "engine/ir/op.h"
+#include "engine/ranks/world.h"
+
+namespace gradloom {
+namespace {
+
+constexpr const char *kParts = "parts", *kRun = "run";
+constexpr std::int64_t kMostParts = 1 << 20;
+
+}  // namespace
+
+std::int64_t own_part(std::int64_t parts) {
+  const World* const world = World::current();
+  return world == nullptr ? 0 : world->rank() % parts;
+}
+
+Result<std::optional<RankPart>> rank_part(const Attrs& attrs, std::int64_t count) {
+  if (!attrs.has(kParts)) return std::optional<RankPart>();
+  const std::int64_t parts = attrs.integer(kParts), run = attrs.integer(kRun, 0);
+  if (parts < 1 || parts > kMostParts)
+    return infer_error("parts are between 1 and " + std::to_string(kMostParts));
+  if (run < 1 || count % run != 0)
+    return infer_error(std::to_string(count) + " elements are no runs of " + std::to_string(run));
+  return std::optional(RankPart{run, parts, own_part(parts)});
+}
+
+void set_rank_part(Attrs& attrs, std::int64_t parts, std::int64_t run) {
+  attrs.set(kParts, parts);
+  attrs.set(kRun, run);
+}
+
+void copy_rank_part(const Attrs& from, Attrs& to) {
+  if (from.has(kParts)) set_rank_part(to, from.integer(kParts), from.integer(kRun));
+}
+
+}  // namespace gradloom
