@@ -289,8 +289,9 @@ Status check_shared_parameters(const Graph& graph, const TrainSpec& spec, const 
                     " exchanges with all ranks, not with those that have the same part: "
                     "switch one of the two off");
   const std::string optimizer = optimizer_def(spec.optimizer.kind).name;
-  if (update_reach(optimizer) != UpdateReach::element)
-    return refuse(optimizer + " needs norms and means of whole parameters, of which ranks have parts");
+  if (spec.optimizer.kind != kernels::OptimizerKind::lamb && update_reach(optimizer) != UpdateReach::element)
+    return refuse(optimizer +
+                  " needs means over rows and columns of whole parameters, of which ranks have parts");
   if (spec.optimizer.eight_bit_states) return refuse("states of 8 bits are of blocks that parts would cut");
   if (spec.low_weights)
     return refuse("weights=low rounds at random, by the place of an element in the whole parameter");

@@ -12,6 +12,7 @@
 #include "engine/ops/collectives/parameter_part.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/train/eight_bit.h"
+#include "engine/train/lamb_rate.h"
 
 namespace gradloom {
 namespace {
@@ -186,6 +187,7 @@ void add_updates(GraphBuilder& b, const TrainSpec& spec, const std::vector<Train
                  const Scaling& scaling, TrainGraph& out) {
   const Graph& graph = b.graph();
   const OpDef& op = op_by_name("Optimizer");
+  const std::map<ValueId, ParameterPart> parts = parameter_parts(graph);
   for (const auto& [p, g] : trained) {
     const std::string name = graph.values[p].name;
     const BuildScope names_of_parameter(b, b.context().named(name + "/"));
@@ -205,6 +207,12 @@ void add_updates(GraphBuilder& b, const TrainSpec& spec, const std::vector<Train
       const TrainState state{.parameter = name, .name = s.name, .range = s.range, .encoded = encoded};
       states.push_back(add_state(b, out.states, state, encoded ? encoded_type(shape) : Type{dtype, s.shape}));
       inputs.push_back(states.back());
+    }
+    if (parts.count(p) != 0 && optimizer.kind == kernels::OptimizerKind::lamb) {
+      const LambOperands operands{inputs[0], inputs[1], inputs[2], p, g, states[0], states[1]};
+      inputs[0] = lamb_rate(b, spec, optimizer.weight_decay, operands,
+                            exchange_attrs(tensor_ranks(graph), 1, spec.ranks));
+      attrs.set("ratio_in_lr", std::int64_t{1});
     }
     const auto next = b.ops(op, inputs, attrs, static_cast<int>(1 + states.size()));
     b.update(p, next[0]);

@@ -25,7 +25,9 @@ struct OptimizerArgs {
   // Not Adafactor: every state is encoded_bytes(sizes[i]) bytes (kernels/block_quantization.h), and what is computed of it
   // in a step is encoded again.
   bool eight_bit_states;
-  double lr_factor;   // of lr
+  double lr_factor;  // of lr
+  bool
+      ratio_in_lr;  // LAMB: lr is multiplied with |p| / |u| already, which are those of wholes of which the tensors are parts
   double clip_value;  // largest size of a gradient's element after grad_scale; 0: any
   // Adafactor: whether tensors are matrices [.., rows[i], columns[i]] with means of rows and columns for states
   bool factored;

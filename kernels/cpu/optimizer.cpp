@@ -224,7 +224,7 @@ void lamb(const OptimizerArgs& args) {
   for_pieces(args.count, args.sizes, 6, [&](i64 number, const Piece& piece) {
     const i64 first = number - piece.begin / kTensorPiece;
     const double p2 = param_squares[first], u2 = update_squares[first];
-    const double trust = p2 > 0 && u2 > 0 ? sqrt(p2) / sqrt(u2) : 1.0;
+    const double trust = p2 > 0 && u2 > 0 && !args.ratio_in_lr ? sqrt(p2) / sqrt(u2) : 1.0;
     const T rate = T(lr * trust);
     const Parameter<T> parameter(args, piece);
     const T* const param = parameter.from;

@@ -399,13 +399,14 @@ __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
   }
 }
 
-// One block per tensor.
-__global__ void lamb_trust_kernel(Tensors batch, LambSpace space) {
+// One block per tensor. in_lr: its ratio is in lr already.
+__global__ void lamb_trust_kernel(Tensors batch, LambSpace space, bool in_lr) {
   const int t = int(blockIdx.x);
   const long long first = batch.first_piece + batch.first[t], pieces = batch.first[t + 1] - batch.first[t];
   const double p2 = sum_pieces(space.param_squares + first, pieces),
                u2 = sum_pieces(space.update_squares + first, pieces);
-  if (threadIdx.x == 0) space.trust[batch.first_tensor + t] = p2 > 0 && u2 > 0 ? sqrt(p2) / sqrt(u2) : 1.0;
+  if (threadIdx.x == 0)
+    space.trust[batch.first_tensor + t] = p2 > 0 && u2 > 0 && !in_lr ? sqrt(p2) / sqrt(u2) : 1.0;
 }
 
 template <class T, bool encoded>
@@ -527,7 +528,7 @@ void lamb(const OptimizerArgs& args, Stream stream) {
     const dim3 block(kOptimizerThreads);
     launch(stream, encoded ? lamb_norm_kernel<T, true> : lamb_norm_kernel<T, false>, blocks, block, 0, batch,
            s, space);
-    launch(stream, lamb_trust_kernel, dim3(unsigned(batch.count)), block, 0, batch, space);
+    launch(stream, lamb_trust_kernel, dim3(unsigned(batch.count)), block, 0, batch, space, args.ratio_in_lr);
     launch(stream, encoded ? lamb_kernel<T, true> : lamb_kernel<T, false>, blocks, block, 0, batch, s, space);
   });
 }

@@ -191,6 +191,15 @@ TEST_F(TensorParallel, AVocabularyTakesHalfOnEachOfTwoRanks) {
   EXPECT_LT(together, 0.55 * apart);
 }
 
+// The ratio of LAMB is that of whole parameters.
+TEST_F(TensorParallel, TrainsWithLamb) {
+  const Words lamb{"--optimizer", "lamb{lr=0.01}", "--clip-norm", "0.5"};
+  expect_equal(training("mlp", lamb), 2, 2, 1e-10);
+  expect_equal(training("gpt-char", with(lamb, {"--clip-value", "0.01"})), 4, 2, 1e-10);
+  expect_equal(training("mlp", {"--optimizer", "lamb{lr=0.01,maximize=true}"}), 4, 4, 1e-10);
+  expect_equal(training("gpt-char", with(lamb, {"--precision", "f16"})), 2, 2, 1e-2);
+}
+
 TEST_F(TensorParallel, TakesLessOnEachRank) {
   const Words adamw{"--optimizer", "adamw{lr=1e-3}"};
   const auto peaks = [&](const Words& more) {
@@ -305,7 +314,7 @@ TEST_F(TensorParallel, IsRefusedInOneLine) {
   refused("3", {"--passes", "tensor-parallel{size=2}"}, "3 ranks are no groups of 2");
   refused("2", {"--passes", "default,tensor-parallel,zero", "--optimizer", "adamw"},
           "switch one of the two off");
-  refused("2", {"--passes", "default,tensor-parallel", "--optimizer", "lamb"}, "needs norms and means");
+  refused("2", {"--passes", "default,tensor-parallel", "--optimizer", "adafactor"}, "needs means over rows");
 }
 
 TEST_F(TensorParallel, PlansSayWhatIsSplitAndWhatNot) {

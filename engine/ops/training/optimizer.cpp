@@ -10,8 +10,8 @@
 // count) of each parameter and copy are updated alone, begin a multiple of kRangeUnit; the others stay. States and, if it is not whole, the
 // gradient are those of these elements, of one dim.
 // Attributes: n, copies (the parameter of each), kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
-// stand there; factored (optimizers with states of rows and columns): whether the states are these; lr_factor
-// and clip_value (OptimizerArgs); eight_bit_states: every state is u8[encoded_bytes(elements)] (kernels/block_quantization.h). Otherwise
+// stand there; factored (optimizers with states of rows and columns): whether the states are these; lr_factor,
+// clip_value and ratio_in_lr (OptimizerArgs); eight_bit_states: every state is u8[encoded_bytes(elements)] (kernels/block_quantization.h). Otherwise
 // every state has its parameter's shape or that of its rows or columns.
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
@@ -339,6 +339,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   set_options(layout, attrs);
   layout.lr_factor = attrs.real("lr_factor", 1);
   layout.clip_value = attrs.real("clip_value", 0);
+  layout.ratio_in_lr = attrs.integer("ratio_in_lr", 0) != 0;
   layout.factored = l.factored;
   layout.low_params = !l.keys.empty();
   layout.low_type = DType::bf16;
