@@ -477,6 +477,8 @@ std::vector<Sample> samples() {
   const auto kind = [](const char* name) {
     return Attrs{{"kind", std::string(name)}, {"weight_decay", 0.01}};
   };
+  Attrs of_parts = kind("lamb");
+  of_parts.set("ratio_in_lr", std::int64_t{1});
   Attrs momentum = kind("sgd");
   momentum.set("momentum", 0.9);
   momentum.set("dampening", 0.1);
@@ -505,6 +507,7 @@ std::vector<Sample> samples() {
       sample("adam-scaled", kind("adam"), {{2, 2}}, 10, true),
       sample("adamw", kind("adamw"), {{3, 5}, {4}, {1}}, 3, false),
       sample("lamb", kind("lamb"), {{3, 5}, {4}}, 3, true),
+      sample("lamb-of-parts", of_parts, {{3, 5}, {4}}, 3, true),
       sample("adagrad", adagrad, {{3, 5}, {4}}, 1, false),
       sample("adagrad-later", adagrad, {{3, 5}, {4}}, 5, true),
       sample("lion", kind("lion"), {{3, 5}, {4}}, 3, true),

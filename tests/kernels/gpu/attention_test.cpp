@@ -17,7 +17,8 @@ struct Case {
   double fill = -INFINITY, dropout = 0;
   bool safe = false;
   Layout layout = Layout::dense;
-  std::size_t offset = 0;  // elements, of every operand from a boundary
+  std::size_t offset = 0;            // elements, of every operand from a boundary
+  i64 run = 0, ranks = 1, rank = 0;  // of a batch that is a part: what FlashAttentionArgs says of it
 
   i64 parts() const {
     i64 n = 1;
@@ -108,7 +109,8 @@ class Reference {
   }
   double kept(i64 part, i64 row, i64 key) const {
     if (c_.dropout == 0) return 1;
-    const auto i = static_cast<unsigned long long>((part * c_.rows + row) * c_.keys + key);
+    const i64 in_whole = c_.run == 0 ? part : (part / c_.run * c_.ranks + c_.rank) * c_.run + part % c_.run;
+    const auto i = static_cast<unsigned long long>((in_whole * c_.rows + row) * c_.keys + key);
     const auto words = portable::philox_block(i / 4, kState.seed ^ kKey, kState.step);
     return portable::philox_uniform(words.word[i % 4]) >= float(c_.dropout) ? 1 / (1 - c_.dropout) : 0;
   }
@@ -192,6 +194,9 @@ FlashAttentionArgs form_of(const Case& c) {
   a.safe = c.safe;
   a.dropout = c.dropout;
   a.key = kKey;
+  a.part_run = c.run;
+  a.parts = c.ranks;
+  a.part = c.rank;
   return a;
 }
 
@@ -311,6 +316,17 @@ TYPED_TEST(GpuAttention, OfDropout) {
   check<TypeParam>({{2}, 33, 37, 16, 16, 0, AttentionMask::none, false, 0, 0.25}, "parts of blocks");
   check<TypeParam>({{2}, 150, 150, 64, 64, 1, AttentionMask::none, false, 0, 0.1}, "causal");
   check<TypeParam>({{1}, 64, 64, 128, 128, 0, AttentionMask::keep, true, -INFINITY, 0.5}, "padding");
+}
+
+// Two heads of each of three images, of six that three ranks share: those of the second.
+TYPED_TEST(GpuAttention, OfAPartDropsWhatTheWholeDoes) {
+  for (const i64 keys : {36, 37}) {
+    Case c{{3, 2}, 33, keys, 16, 16, 0, AttentionMask::none, false, 0, 0.25};
+    c.run = 2;
+    c.ranks = 3;
+    c.rank = 1;
+    check<TypeParam>(c, "a part");
+  }
 }
 
 TYPED_TEST(GpuAttention, OfOperandsAsTheyLie) {

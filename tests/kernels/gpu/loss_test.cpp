@@ -303,6 +303,75 @@ TEST(LossOnGpuSpecial, AllIgnoredGivesNanMean) {
   for (const char* name : {"nll total", "total"}) EXPECT_EQ(gpu.get<float>(name)[0], 0.0f) << name;
 }
 
+// Of a part of the classes: log-sum-exp and the logit at a label that is among them, and what both give back, in rows and columns.
+TEST(LossOnGpuSpecial, PartsOfTheClasses) {
+  constexpr i64 kOuter = 2, kInner = 3;
+  for (const i64 inner : {i64{1}, kInner})
+    for (const i64 n : {5, 600, 9000}) {
+      SCOPED_TRACE(std::to_string(n) + " classes, " + std::to_string(inner) + " columns");
+      const i64 rows = kOuter * inner;
+      const auto x = numbers<float>(kOuter * n * inner, 1), dlse = numbers<float>(rows, 2),
+                 dtarget = numbers<float>(rows, 3);
+      std::vector<i64> labels = {n - 1, n, -100, 0, -1, 2};
+      labels.resize(std::size_t(rows));
+      SoftmaxCrossEntropyArgs args{};
+      args.dtype = args.losses = DType::f32;
+      args.label_dtype = DType::i64;
+      args.reduction = LossReduction::none;
+      args.outer = kOuter;
+      args.n = n;
+      args.inner = inner;
+      SoftmaxCrossEntropyGradArgs grad{};
+      grad.dtype = grad.losses = DType::f32;
+      grad.label_dtype = DType::i64;
+      grad.reduction = LossReduction::none;
+      grad.outer = kOuter;
+      grad.n = n;
+      grad.inner = inner;
+      std::vector<float> lse(dlse.size()), target(lse.size()), dx(x.size());
+      std::vector<double> space(workspace_bytes(Target::cpu, args) / sizeof(double) + 1);
+      const auto computed = [&](const auto& run, const float* logits, const i64* of, const float* dl,
+                                const float* dt, float* l, float* t, float* d, void* workspace) {
+        SoftmaxCrossEntropyArgs a = args;
+        a.logits = logits;
+        a.labels = of;
+        a.log_sum_exp = l;
+        a.targets = t;
+        a.workspace = workspace;
+        SoftmaxCrossEntropyGradArgs g = grad;
+        g.dloss = dl;
+        g.dtargets = dt;
+        g.logits = logits;
+        g.labels = of;
+        g.log_sum_exp = l;
+        g.dlogits = d;
+        run(a, g);
+      };
+      computed(
+          [](const auto& a, const auto& g) {
+            cpu().softmax_cross_entropy(a);
+            cpu().softmax_cross_entropy_grad(g);
+          },
+          x.data(), labels.data(), dlse.data(), dtarget.data(), lse.data(), target.data(), dx.data(),
+          space.data());
+      for (std::size_t row = 0; row < lse.size(); ++row)
+        EXPECT_EQ(target[row] == 0, labels[row] < 0 || labels[row] >= n) << row;
+      const Results gpu = on_device([&](Device& device) {
+        computed(
+            [&](const auto& a, const auto& g) {
+              device.run(softmax_cross_entropy, a);
+              device.run(softmax_cross_entropy_grad, g);
+            },
+            device.in<float>(x), device.in<i64>(labels), device.in<float>(dlse), device.in<float>(dtarget),
+            device.out<float>("lse", lse.size()), device.out<float>("target", target.size()),
+            device.out<float>("dx", dx.size()), device.workspace(workspace_bytes(Target::gpu, args)));
+      });
+      expect_close(gpu.get<float>("lse"), widen(lse), {1e-6, 1e-6}, "lse");
+      expect_close(gpu.get<float>("target"), widen(target), {}, "target");
+      expect_close(gpu.get<float>("dx"), widen(dx), {1e-5, 1e-6}, "dx");
+    }
+}
+
 // Masked logits are -inf; NaN of an ignored row goes nowhere.
 TEST(LossOnGpuSpecial, InfinitiesAndNan) {
   for (const i64 n : {8, 600, 9000}) {
