@@ -194,6 +194,7 @@ const OpDef part_scores_grad_op = {
     .cpu = prepare_grad,
     .gpu = prepare_grad,
     .samples = samples_grad,
+    .inplace_input = 1,
 };
 
 }  // namespace gradloom
