@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(ROOT, "bench"))
 sys.dont_write_bytecode = True
 import twins  # noqa: E402
 
-# Model, its batch, what a step consumes, and the goal for a step and its peak where there is one.
+# Model, its batch, what a step consumes, and the goal for a step and its peak where there is one: the peak is the plan's memory budget too.
 WORKLOADS = [
     ("gpt2-124m", 64, 64 * 1024, "tokens", {"ms": 104, "gb": 20}),
     ("gpt2-124m", 4, 4 * 1024, "tokens", {"ms": 8.8}),
@@ -47,9 +47,11 @@ def export(name, folder):
     return path
 
 
-def roofline(gradloom, model, batch, on):
+def roofline(gradloom, model, batch, on, budget_gb=None):
     command = [gradloom, "plan", model, "--dim", f"batch={batch}", "--device", "cuda:0", "--precision", "bf16", "--optimizer",
                "adamw", "--roofline", "--on", on, "--json"]  # fmt: skip
+    if budget_gb is not None:
+        command += ["--memory-budget", f"{budget_gb}GB"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.stderr.strip() or f"{' '.join(command)} ended with {done.returncode}")
@@ -72,7 +74,29 @@ def result_of(types):
     return first + "]" if first else ""
 
 
-def section(name, batch, items, what, goal, r):
+def counted(kernels):
+    """3 LayerNormalization, 1 Gelu"""
+    launches = {}
+    for k in kernels:
+        launches[k["op"]] = launches.get(k["op"], 0) + k["launches"]
+    return ", ".join(f"{count:.0f} {op}" for op, count in sorted(launches.items(), key=lambda item: -item[1]))
+
+
+def budget_lines(goal, kept, r):
+    """What the budget costs: `kept` is the plan without one, which keeps all that the backward pass reads."""
+    again = [k for k in r["kernels"] if "/again" in k["node"]]
+    plain = f"Without a budget a step is expected to take {kept['expected_ns'] / 1e6:.1f} ms with a peak of {kept['plan_peak_bytes'] / 1e9:.2f} GB"
+    if not again:
+        return [plain + f": `--memory-budget {goal['gb']}GB` changes nothing."]
+    ns = sum(k["expected_ns"] for k in again)
+    return [
+        plain + ", which is what the backward",
+        f"pass reads of the forward pass, and the optimizer's states. The plan below is that of `--memory-budget {goal['gb']}GB`: {counted(again)} run again",
+        f"in the backward pass, {ns / 1e6:.1f} ms, in place of what they give being kept; losses and gradients are the same to the bit.",
+    ]
+
+
+def section(name, batch, items, what, goal, r, kept):
     ms = r["expected_ns"] / 1e6
     lines = [f"## {name}, batch {batch}, bf16", ""]
     reached = f"goal {goal['ms']} ms: {'met' if ms <= goal['ms'] else 'missed'} on paper" if "ms" in goal else "no goal"
@@ -83,6 +107,8 @@ def section(name, batch, items, what, goal, r):
     else:
         peak_text = f"of {r['memory_bytes'] / 1e9:.0f} GB"
     lines.append(f"Peak {peak:.2f} GB ({peak_text}), {sum(k['launches'] for k in r['kernels']):.0f} kernels, {r['flops'] / 1e12:.2f} TFLOP, {r['bytes'] / 1e9:.1f} GB moved.")
+    if "gb" in goal:
+        lines += [""] + budget_lines(goal, kept, r)
     roofs = sorted(r["roofs"].items(), key=lambda item: -item[1]["expected_ns"])
     lines += ["", "| roof | time | share |", "|---|---|---|"]
     lines += [f"| {roof} | {of['expected_ns'] / 1e6:.2f} ms | {100 * of['expected_ns'] / r['expected_ns']:.1f} % |" for roof, of in roofs]
@@ -111,8 +137,10 @@ def main():
         for name, batch, items, what, goal in WORKLOADS:
             models.setdefault(name, None)
             models[name] = models[name] or export(name, folder)
-            hardware = roofline(options.gradloom, models[name], batch, options.on)
-            parts += section(name, batch, items, what, goal, hardware)
+            kept = hardware = roofline(options.gradloom, models[name], batch, options.on)
+            if "gb" in goal:
+                hardware = roofline(options.gradloom, models[name], batch, options.on, goal["gb"])
+            parts += section(name, batch, items, what, goal, hardware, kept)
     head = [
         f"# Expected on an {hardware['hardware']}: a prediction, not a measurement",
         "",

@@ -10,7 +10,7 @@ namespace gradloom::kernels {
 
 // y = softmax(scale q k^T + mask) v. q: [batch, heads, rows, d], k: [.., keys, d], v: [.., keys, e], y: [..,
 // rows, e], each with strides in elements. mask: dense, `mask_dims`, each the size of the scores' or 1; null:
-// none. causal: row r sees keys 0 to r.
+// none. causal: row r sees keys 0 to r. log_sum_exp: of the scores of each row, dense [batch, heads, rows]; null: it is not wanted.
 struct AttentionArgs {
   DType dtype;
   std::int64_t batch, heads, rows, keys, d, e;
@@ -19,13 +19,14 @@ struct AttentionArgs {
   bool causal;
   const void *q, *k, *v, *mask;
   void* y;
+  float* log_sum_exp;
   void* workspace;
   std::size_t workspace_bytes;
 };
-// dy as forward.y; dq, dk, dv of the shapes of q, k, v, with strides of their own. forward.y is not read.
+// forward.y and forward.log_sum_exp are read. dy, dq, dk, dv of the shapes of y, q, k, v, with strides of their own.
 struct AttentionGradArgs {
   AttentionArgs forward;
-  std::int64_t dq_strides[4], dk_strides[4], dv_strides[4];
+  std::int64_t dy_strides[4], dq_strides[4], dk_strides[4], dv_strides[4];
   const void* dy;
   void *dq, *dk, *dv;
 };
@@ -49,16 +50,10 @@ constexpr std::size_t library_place(Target target, std::size_t offset) {
   return shares_host_memory(target) ? offset : at_library_boundary(offset);
 }
 
-// Attention's workspace: results that one call of the library leaves there for the next, then its own.
-// Offsets in bytes.
-struct AttentionSpace {
-  std::size_t y, log_sum_exp, row_sums, engine;
-};
-constexpr AttentionSpace attention_space(const AttentionArgs& a, bool backward) {
-  const auto rows = std::size_t(a.batch * a.heads * a.rows);
-  const std::size_t sums = at_library_boundary(rows * 4),
-                    y = backward ? at_library_boundary(rows * std::size_t(a.e) * dtype_bytes(a.dtype)) : 0;
-  return {0, y, y + sums, y + (backward ? 2 : 1) * sums};
+// Attention's workspace: one f32 per row, which are the log-sum-exp where nobody wants it or, of the gradient, the sums of dy * y; then the
+// library's own, from here on. In bytes.
+constexpr std::size_t attention_engine_at(const AttentionArgs& a) {
+  return at_library_boundary(std::size_t(a.batch * a.heads * a.rows) * sizeof(float));
 }
 
 }  // namespace gradloom::kernels

@@ -14,8 +14,13 @@ bool is_product(const Node& node) {
   return is_op(node, "MatMul") || is_op(node, "Gemm") || is_op(node, "FusedMatMul") ||
          is_op(node, "FusedMatMulGrad");
 }
-bool is_attention(const Node& node) {
-  return is_op(node, "FusedAttention") || is_op(node, "FusedAttentionGrad");
+// Operands and results, but for the mask and log-sum-exp.
+bool reads_rows_as_attention(const Node& node, std::size_t input) {
+  return (is_op(node, "FusedAttention") && input < 3) ||
+         (is_op(node, "FusedAttentionGrad") && input < 6 && input != 2);
+}
+bool writes_rows_as_attention(const Node& node, std::size_t output) {
+  return (is_op(node, "FusedAttention") && output == 0) || is_op(node, "FusedAttentionGrad");
 }
 
 }  // namespace
@@ -34,14 +39,15 @@ std::optional<std::vector<std::int64_t>> row_strides(const Shape& shape, std::in
 
 bool reads_rows(const Node& node, std::size_t input, kernels::Target target) {
   if (is_product(node)) return input < 2;
-  if (is_attention(node)) return input < (is_op(node, "FusedAttention") ? 3u : 4u);  // all but the mask
+  if (reads_rows_as_attention(node, input)) return true;
   if (is_op(node, "Transpose")) return input == 0;
   if (target != kernels::Target::cpu) return false;
   return is_op(node, "Concat") || node.op->has(kElementwise) || is_op(node, "FusedElementwise");
 }
 
 bool writes_rows(const Node& node, std::size_t output, kernels::Target) {
-  return is_attention(node) || ((is_product(node) || is_op(node, "Transpose")) && output == 0);
+  return writes_rows_as_attention(node, output) ||
+         ((is_product(node) || is_op(node, "Transpose")) && output == 0);
 }
 
 void set_input_strides(NodeTypes& types, std::size_t input, std::vector<std::int64_t> strides) {

@@ -32,14 +32,15 @@ struct FlashAttentionArgs {
   std::int64_t part_run, parts, part;
   const void *q, *k, *v, *mask;
   void* y;
+  float* log_sum_exp;  // of the scores of each row, dense: [batch.., rows]; null: it is not wanted
   const RandomState* random;
 };
-// dy as forward.y; dq, dk, dv of the shapes of q, k, v, with strides of their own. forward.y is not read. workspace: three f32
-// per row.
+// forward.y and forward.log_sum_exp are read. dy, dq, dk, dv of the shapes of y, q, k, v, with strides of their own. Rows whose log-sum-exp
+// does not tell their probabilities (kTellingLogSumExp, rows.h) find them as the forward does. workspace: three f32 per row.
 struct FlashAttentionGradArgs {
   FlashAttentionArgs forward;
-  std::int64_t dq_batch[kEwMaxRank], dk_batch[kEwMaxRank], dv_batch[kEwMaxRank];
-  std::int64_t dq_row, dq_col, dk_row, dk_col, dv_row, dv_col;
+  std::int64_t dy_batch[kEwMaxRank], dq_batch[kEwMaxRank], dk_batch[kEwMaxRank], dv_batch[kEwMaxRank];
+  std::int64_t dy_row, dy_col, dq_row, dq_col, dk_row, dk_col, dv_row, dv_col;
   const void* dy;
   void *dq, *dk, *dv;
   void* workspace;

@@ -17,7 +17,8 @@ struct ReduceArgs {
 };
 
 // y = softmax or log-softmax over n. in, out: [outer, n, inner].  (ONNX-13 Softmax)
-// safe (softmax only): of n times -inf it is 0, else NaN.
+// safe (softmax only): of n times -inf it is 0, else NaN. log_sum_exp (softmax of rows of f32 or f64, inner = 1): [outer],
+// max + log(sum(exp(x - max))), -inf of n times -inf; null: it is not wanted.
 struct SoftmaxArgs {
   DType dtype;
   bool log;
@@ -25,14 +26,29 @@ struct SoftmaxArgs {
   const void* x;
   void* y;
   bool safe = false;
+  void* log_sum_exp = nullptr;
+};
+// A log-sum-exp of f32 tells the softmax, as exp(x - log_sum_exp), to about the digits of f32 up to this size. Far from 0 it has the size
+// of the largest x and no digit of their number; of a row of -inf it says nothing.
+constexpr float kTellingLogSumExp = 256;
+// The softmax of rows whose log-sum-exp is known: exp(x - log_sum_exp); of rows that it does not tell (kTellingLogSumExp), softmax(x),
+// with `safe` as there. x, y: [rows, n] of f32 or f64, log_sum_exp: [rows] of that type. May be in place.
+struct SoftmaxAgainArgs {
+  DType dtype;
+  std::int64_t rows, n;
+  const void *x, *log_sum_exp;
+  void* y;
+  bool safe;
 };
 // softmax: dx = y * (dy - sum(dy * y));  log: dx = dy - exp(y) * sum(dy)
+// known_sums (softmax of rows of f32 or f64, inner = 1): [outer], what sum(dy * y) is; null: it is added up.
 struct SoftmaxGradArgs {
   DType dtype;
   bool log;
   std::int64_t outer, n, inner;
   const void *dy, *y;
   void* dx;
+  const void* known_sums = nullptr;
 };
 
 // The first lengths[b] positions in time turned around, the rest copied. x, y: [batch, time, inner], or
@@ -107,8 +123,8 @@ struct TopKArgs {
 // clang-format off
 // Its kernels: K(name, arguments).
 #define GRADLOOM_ROW_KERNELS(K) \
-  K(reduce, ReduceArgs) K(softmax, SoftmaxArgs) K(softmax_grad, SoftmaxGradArgs) \
-  K(reverse_sequence, ReverseSequenceArgs) K(trilu, TriluArgs) K(determinant, DeterminantArgs) \
+  K(reduce, ReduceArgs) K(softmax, SoftmaxArgs) K(softmax_again, SoftmaxAgainArgs) \
+  K(softmax_grad, SoftmaxGradArgs) K(reverse_sequence, ReverseSequenceArgs) K(trilu, TriluArgs) K(determinant, DeterminantArgs) \
   K(determinant_grad, DeterminantGradArgs) K(cum_sum, CumSumArgs) K(arg_extreme, ArgExtremeArgs) \
   K(top_k, TopKArgs)
 // clang-format on

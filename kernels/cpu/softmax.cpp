@@ -1,6 +1,7 @@
 // Softmax and log-softmax along the middle axis of [outer, n, inner], and their gradients (ONNX-13 Softmax).
 //   y = exp(x - max) / sum(exp(x - max));  log: y = x - max - log(sum(exp(x - max)))
 //   dx = y * (dy - sum(dy * y));           log: dx = dy - exp(y) * sum(dy)
+// and the softmax of rows whose log-sum-exp is known: y = exp(x - log_sum_exp).
 // inner = 1 (the usual case) goes row by row, of bf16 too; otherwise strips of columns advance together.
 #include "kernels/cpu/column_sums.h"
 
@@ -24,8 +25,9 @@ GRADLOOM_INLINE T based(const SoftmaxArgs& args, T peak) {
   return args.safe && peak == T(-__builtin_inf()) ? T(0) : peak;
 }
 
+// first: the number of the first of these rows.
 template <class T>
-void softmax_rows(const SoftmaxArgs& args, i64 rows, const T* x, T* y) {
+void softmax_rows(const SoftmaxArgs& args, i64 first, i64 rows, const T* x, T* y) {
   const bool log_form = args.log;
   const i64 n = args.n;
   T peak[kRows], factor[kRows];
@@ -38,6 +40,11 @@ void softmax_rows(const SoftmaxArgs& args, i64 rows, const T* x, T* y) {
                         : exp_sum<T>(from, n, peak[r], next, to, to + rows * n);
   }
   for (i64 r = 0; r < rows; ++r) factor[r] = share<T>(args, total[r]);
+  if (args.log_sum_exp != nullptr) {
+    T* const sums = static_cast<T*>(args.log_sum_exp) + first;
+    for (i64 r = 0; r < rows; ++r)
+      sums[r] = total[r] == 0 ? T(-__builtin_inf()) : T(double(peak[r]) + log(total[r]));
+  }
   for (i64 r = 0; r < rows; ++r, x += n, y += n) {
     if (log_form) {
 #pragma GCC ivdep
@@ -56,7 +63,7 @@ void softmax_widened_rows(const SoftmaxArgs& args, i64 rows, const Stored* x, St
   T part[kSumBlock];
   if (n <= kSumBlock) {
     read_row(x, rows * n, part);
-    softmax_rows<T>(args, rows, part, part);
+    softmax_rows<T>(args, 0, rows, part, part);
     return write_row(part, rows * n, y);
   }
   const auto row = peak_and_total(x, n, part);
@@ -97,7 +104,7 @@ void softmax_of_rows(const SoftmaxArgs& args) {
       if constexpr (kWidened<Stored>) {
         softmax_widened_rows(args, count, x + row * n, y + row * n);
       } else {
-        softmax_rows(args, count, x + row * n, y + row * n);
+        softmax_rows(args, row, count, x + row * n, y + row * n);
       }
     }
   });
@@ -118,6 +125,24 @@ void softmax_typed(const SoftmaxArgs& args) {
   });
 }
 
+template <class T>
+void softmax_again_row(const SoftmaxAgainArgs& args, T log_sum_exp, const T* x, T* y) {
+  if (!(log_sum_exp >= -T(kTellingLogSumExp) && log_sum_exp <= T(kTellingLogSumExp)))
+    return softmax_rows<T>({args.dtype, false, 1, args.n, 1, nullptr, nullptr, args.safe}, 0, 1, x, y);
+  for_computed(x, args.n, [&](i64 i, const auto& v) { put(y + i, exp_down(v - log_sum_exp)); });
+}
+
+template <class T>
+void softmax_again_typed(const SoftmaxAgainArgs& args) {
+  const T *const x = static_cast<const T*>(args.x), *const sums = static_cast<const T*>(args.log_sum_exp);
+  T* const y = static_cast<T*>(args.y);
+  const i64 n = args.n;
+  parallel_pieces(args.rows, larger(1, 4096 / larger(1, n)), args.rows * n * 5, [&](i64 begin, i64 end) {
+    for (i64 row = begin; row < end && n > 0; ++row)
+      softmax_again_row(args, sums[row], x + row * n, y + row * n);
+  });
+}
+
 // dx = dy - exp(y) * total, the log form; dx may be dy.
 template <class T>
 GRADLOOM_INLINE void log_softmax_slopes(const T* dy, const T* y, i64 n, T total, T* dx) {
@@ -125,11 +150,14 @@ GRADLOOM_INLINE void log_softmax_slopes(const T* dy, const T* y, i64 n, T total,
 }
 
 template <class T>
-void softmax_grad_row(bool log_form, i64 n, const T* dy, const T* y, T* dx) {
-  if (log_form) {
+void softmax_grad_row(const SoftmaxGradArgs& args, i64 row, const T* dy, const T* y, T* dx) {
+  const i64 n = args.n;
+  if (args.log) {
     return log_softmax_slopes(dy, y, n, T(sum(dy, n)), dx);
   }
-  const T total = T(sum_of(dy, y, n, [](const auto& a, const auto& b) { return a * b; }));
+  const T total = args.known_sums != nullptr
+                      ? static_cast<const T*>(args.known_sums)[row]
+                      : T(sum_of(dy, y, n, [](const auto& a, const auto& b) { return a * b; }));
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) dx[i] = y[i] * (dy[i] - total);
 }
@@ -192,7 +220,7 @@ void softmax_grad_of_rows(const SoftmaxGradArgs& args) {
                       if constexpr (kWidened<Stored>) {
                         softmax_grad_widened_row(args.log, n, dy + row * n, y + row * n, dx + row * n);
                       } else {
-                        softmax_grad_row(args.log, n, dy + row * n, y + row * n, dx + row * n);
+                        softmax_grad_row(args, row, dy + row * n, y + row * n, dx + row * n);
                       }
                     }
                   });
@@ -220,6 +248,9 @@ void softmax_grad_typed(const SoftmaxGradArgs& args) {
 void softmax(const SoftmaxArgs& args) {
   if (args.dtype == DType::bf16) return softmax_of_rows<Brain>(args);
   GRADLOOM_FLOAT_DISPATCH(args.dtype, softmax_typed, args);
+}
+void softmax_again(const SoftmaxAgainArgs& args) {
+  GRADLOOM_FLOAT_DISPATCH(args.dtype, softmax_again_typed, args);
 }
 void softmax_grad(const SoftmaxGradArgs& args) {
   if (args.dtype == DType::bf16) return softmax_grad_of_rows<Brain>(args);

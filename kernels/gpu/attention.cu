@@ -2,7 +2,7 @@
 // the keys go in tiles. Maximum and sum of a row are found on the way, and what has been summed until then is scaled
 // whenever the maximum grows (Milakov and Gimelshein 2018; Dao 2023, "FlashAttention-2").
 //   per tile: s = scale q k^T, m' = max(m, max s), p = 2^((s - m') log2 e), l = l 2^((m - m') log2 e) + sum p, o = o 2^(..) + D(p) v
-//   at the end: y = o / l
+//   at the end: y = o / l, log-sum-exp = m + log l
 // Scores, p until it is multiplied, and sums are f32. The next keys are on their way while o is summed, the values of a tile
 // while its scores are.
 #include "kernels/gpu/attention_tiles.h"
@@ -153,8 +153,8 @@ class Forward {
     }
   }
 
-  // The block's part of y, rounded, in shared memory.
-  GRADLOOM_DEVICE void finish() {
+  // The block's part of y, rounded, in shared memory; log_sum_exp: of the rows of this part of the batch, or null.
+  GRADLOOM_DEVICE void finish(float* log_sum_exp) {
 #pragma unroll
     for (int m = 0; m < kWarpTiles; ++m) {
       float factor[kLaneRows];
@@ -162,7 +162,9 @@ class Forward {
       for (int r = 0; r < kLaneRows; ++r) {
         const float total = row_reduce(state_.total[m][r], Sum());
         factor[r] = a_.safe && total == 0.0f ? 0.0f : dropping_.scale() / total;
+        state_.total[m][r] = state_.peak[m][r] + log(total);
       }
+      if (log_sum_exp != nullptr) write_log_sums(m, log_sum_exp);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
@@ -173,6 +175,15 @@ class Forward {
   }
 
  private:
+  // By one of the lanes that have elements of a row.
+  GRADLOOM_DEVICE void write_log_sums(int m, float* to) const {
+    const int lane = lane_number();
+#pragma unroll
+    for (int i = 0; i < kTileElements; ++i) {
+      const int row = row_ + tile_at(m) + tile_row(lane, i);
+      if (tile_column(lane, i) == 0 && row < int(a_.rows)) to[row] = state_.total[m][lane_row(i)];
+    }
+  }
   // Row of the block where row tile m of this warp begins.
   static GRADLOOM_DEVICE int tile_at(int m) { return (warp_number() * kWarpTiles + m) * kTile; }
   GRADLOOM_DEVICE void drop(Sums& p, int row, int key) const {
@@ -224,7 +235,7 @@ __global__ void __launch_bounds__(kThreads) flash_kernel(FlashAttentionArgs a, i
     forward.add_values(values, key, live);
   }
   __syncthreads();
-  forward.finish();
+  forward.finish(a.log_sum_exp == nullptr ? nullptr : a.log_sum_exp + part.number * a.rows);
   __syncthreads();
   const Matrix<T> y{static_cast<T*>(a.y) + part.y, a.y_row, a.y_col, int(a.rows), int(a.e), packs};
   store_rows<T, D>(keys, y, row, kBlockRows, 0, int(a.e));

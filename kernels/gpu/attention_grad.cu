@@ -1,7 +1,9 @@
 // Gradient of attention.cu, in two passes that compute the scores again, tile by tile (Dao 2023, "FlashAttention-2", without its
 // atomic additions: each result is summed by one warp, in order of the other side's tiles).
-//   queries   per 64 rows: maximum m, sum l and slope t = sum p (D(dy v^T)) / l of each row on a first walk past the keys, kept in the
-//             workspace; then dq = scale sum ds k on a second one, with p = 2^((s - m) log2 e) / l and ds = p (D(dy v^T) - t)
+//   queries   per 64 rows: dq = scale sum ds k past the keys, with p = 2^((s - L) log2 e) of the log-sum-exp L of a row and ds = p (D(dy v^T) - t).
+//             The slope t = sum p D(dy v^T) is dy y; as y is rounded, the sum of ds tells by how much t is wrong, and sum p k what dq is to
+//             be corrected with. Where L does not tell p (kTellingLogSumExp), a walk past the keys before finds maximum m, sum l and
+//             slope, and p = 2^((s - m) log2 e) / l. The workspace keeps what the other pass needs of them
 //   keys      per block of keys, past the queries: dv = sum D(p)^T dy, dk = scale sum ds^T q, of scores with keys as rows
 // Scores, slopes and sums are f32; p and ds are rounded where they are multiplied. Up to 128 columns of a result are a block's: of more,
 // two blocks compute the same scores. ds is 0 where the mask has replaced a score.
@@ -15,6 +17,9 @@ constexpr int kQueryThreads = 128, kQueryRows = 64;
 // Operands, filled up to D columns, and the columns of a block's results.
 template <int D>
 constexpr int kPartColumns = D < 128 ? D : 128;
+// Whether registers hold sum p k beside sum ds k. Heads of more columns have their keys go by twice, as rows without a telling L.
+template <int D>
+constexpr bool kKnowsSlopes = D <= 64;
 
 struct GradShape {
   int blocks;  // of queries or of keys
@@ -31,6 +36,18 @@ struct RowNumbers {
         slope(inverse + all_rows) {}
 };
 
+// Where part `part` of the batch begins in a tensor with these strides.
+template <class T>
+GRADLOOM_DEVICE T* part_of(const FlashAttentionArgs& a, T* base, const std::int64_t (&steps)[kEwMaxRank],
+                           i64 part) {
+  i64 offset = 0;
+  for (int d = a.batch_rank - 1; d >= 0; --d) {
+    offset += part % a.batch_dims[d] * steps[d];
+    part /= a.batch_dims[d];
+  }
+  return base + offset;
+}
+
 template <class T>
 struct GradMatrices {
   Matrix<const T> q, k, v, dy;
@@ -41,7 +58,12 @@ struct GradMatrices {
       : q{static_cast<const T*>(a.q) + part.q, a.q_row, a.q_col, int(a.rows), int(a.d), packs},
         k{static_cast<const T*>(a.k) + part.k, a.k_row, a.k_col, int(a.keys), int(a.d), packs},
         v{static_cast<const T*>(a.v) + part.v, a.v_row, a.v_col, int(a.keys), int(a.e), packs},
-        dy{static_cast<const T*>(g.dy) + part.y, a.y_row, a.y_col, int(a.rows), int(a.e), packs} {}
+        dy{part_of(a, static_cast<const T*>(g.dy), g.dy_batch, part.number),
+           g.dy_row,
+           g.dy_col,
+           int(a.rows),
+           int(a.e),
+           packs} {}
 };
 
 // The results, which lie in memory in their own way. Each is asked for when it is written.
@@ -62,12 +84,7 @@ struct GradResults {
 
  private:
   GRADLOOM_DEVICE T* at(void* base, const std::int64_t (&steps)[kEwMaxRank]) const {
-    i64 rest = part, offset = 0;
-    for (int d = g.forward.batch_rank - 1; d >= 0; --d) {
-      offset += rest % g.forward.batch_dims[d] * steps[d];
-      rest /= g.forward.batch_dims[d];
-    }
-    return static_cast<T*>(base) + offset;
+    return part_of(g.forward, static_cast<T*>(base), steps, part);
   }
 };
 
@@ -187,6 +204,10 @@ class ScoreTile {
 
 // ---- queries --------------------------------------------------------------------------------------------------------------------
 
+GRADLOOM_DEVICE bool tells_probabilities(float log_sum_exp) {
+  return log_sum_exp >= -kTellingLogSumExp && log_sum_exp <= kTellingLogSumExp;
+}
+
 // Maximum, sum and slope of this lane's rows while keys go by.
 struct RowWalk {
   float peak[kWarpTiles][kLaneRows], total[kWarpTiles][kLaneRows], slope[kWarpTiles][kLaneRows];
@@ -251,6 +272,7 @@ class QuerySide {
   GRADLOOM_DEVICE QuerySide(const FlashAttentionArgs& a, const BatchPart& part, int row, int begin)
       : a_(a), tile_(a, part), row_(row), begin_(begin) {
     clear<T>(dq_);
+    clear<T>(seen_);
   }
   GRADLOOM_DEVICE void take(const GradMatrices<T>& x, T* shared) {
     fetch_rows<T, D>(q_, shared, x.q, row_, kQueryRows);
@@ -285,40 +307,81 @@ class QuerySide {
       for (int m = 0; m < kWarpTiles; ++m) walk_.add(m, s, dp);
     });
   }
-  GRADLOOM_DEVICE void finish_measures(const RowNumbers& rows, bool write) {
-    walk_.finish(a_.safe);
+  GRADLOOM_DEVICE void finish_measures() { walk_.finish(a_.safe); }
+  // The numbers of rows that their log-sum-exp tells, with the block's rows of y in shared memory. dy y is a product of tiles as dy v^T is, so
+  // that a row that sees one key alone has slopes of 0.
+  GRADLOOM_DEVICE void take_known(const float* log_sum_exp, const T* y) {
+    const int lane = lane_number();
+#pragma unroll
+    for (int m = 0; m < kWarpTiles; ++m) {
+      Sums products{};
+#pragma unroll
+      for (int c = 0; c < D / kTile; ++c)
+        if (c < whole_tiles(int(a_.e)))
+          multiply(products, dy_[m][c],
+                   load_operand<false>(y + tile_at(m) * kPitch<D> + c * kTile, kPitch<D>));
+#pragma unroll
+      for (int r = 0; r < kLaneRows; ++r) {
+        const int in_tile = tile_row(lane, 2 * r), row = row_ + tile_at(m) + in_tile;
+        float own = 0;  // where the lane has the element of the diagonal in its row
+#pragma unroll
+        for (int i = 0; i < kTileElements; ++i)
+          if (i == tile_element(in_tile, in_tile)) own = products.v[i];
+        const float slope = shuffle(own, tile_lane(in_tile, in_tile)),
+                    known = row < int(a_.rows) ? log_sum_exp[row] : 0.0f;
+        if (!tells_probabilities(known)) continue;
+        walk_.peak[m][r] = known;
+        walk_.total[m][r] = 1;
+        walk_.slope[m][r] = slope;
+      }
+    }
+  }
+  GRADLOOM_DEVICE void write_numbers(const RowNumbers& rows) const {
     const int lane = lane_number();
 #pragma unroll
     for (int m = 0; m < kWarpTiles; ++m)
 #pragma unroll
       for (int i = 0; i < kTileElements; ++i) {
         const int row = row_ + tile_at(m) + tile_row(lane, i);
-        if (!write || tile_column(lane, i) != 0 || row >= int(a_.rows)) continue;
+        if (tile_column(lane, i) != 0 || row >= int(a_.rows)) continue;
         rows.peak[row] = walk_.peak[m][lane_row(i)];
         rows.inverse[row] = walk_.total[m][lane_row(i)];
         rows.slope[row] = walk_.slope[m][lane_row(i)];
       }
   }
   GRADLOOM_DEVICE void add(const T* keys, const T* values, int key) {
-    each(keys, values, key, [&](int n, auto& s, const auto& dp, const auto& notes) {
+    each(keys, values, key, [&](int n, auto& s, auto& dp, const auto& notes) {
 #pragma unroll
       for (int j = 0; j < kSpan; ++j) {
-        Operand<T> ds[kWarpTiles];
+        Operand<T> ds[kWarpTiles], p[kWarpTiles];
 #pragma unroll
         for (int m = 0; m < kWarpTiles; ++m) {
-#pragma unroll
-          for (int i = 0; i < kTileElements; ++i) {
-            const int r = lane_row(i);
-            const float p = power_of_2((s[j][m].v[i] - walk_.peak[m][r]) * kLog2E) * walk_.total[m][r];
-            s[j][m].v[i] =
-                (notes[j][m] >> (16 + i) & 1u) != 0 ? 0.0f : p * (dp[j][m].v[i] - walk_.slope[m][r]);
-          }
+          slopes_of(m, s[j][m], dp[j][m], notes[j][m]);
           ds[m] = operand_of<T>(s[j][m]);
+          p[m] = operand_of<T>(dp[j][m]);
         }
-        add_product<T, D, kWidth>(dq_, ds, keys + (n + j) * kTile * kPitch<D> + begin_,
-                                  whole_tiles(int(a_.d) - begin_));
+        const T* const right = keys + (n + j) * kTile * kPitch<D> + begin_;
+        add_product<T, D, kWidth>(dq_, ds, right, whole_tiles(int(a_.d) - begin_));
+        if constexpr (kKnowsSlopes<D>)
+          add_product<T, D, kWidth>(seen_, p, right, whole_tiles(int(a_.d) - begin_));
       }
     });
+  }
+  // After all keys: the slopes as they are, and dq with them.
+  GRADLOOM_DEVICE void correct() {
+#pragma unroll
+    for (int m = 0; m < kWarpTiles; ++m) {
+      float wrong[kLaneRows];
+#pragma unroll
+      for (int r = 0; r < kLaneRows; ++r) {
+        wrong[r] = row_reduce(rest_[m][r], Sum());
+        walk_.slope[m][r] += wrong[r];
+      }
+#pragma unroll
+      for (int c = 0; c < kWidth / kTile; ++c)
+#pragma unroll
+        for (int i = 0; i < kTileElements; ++i) dq_[m][c].v[i] -= wrong[lane_row(i)] * seen_[m][c].v[i];
+    }
   }
   GRADLOOM_DEVICE void put(T* shared, const Matrix<T>& dq) {
     put_rows<T, D, kWidth>(dq_, float(a_.scale), shared, dq, row_, kQueryRows, begin_);
@@ -326,12 +389,26 @@ class QuerySide {
 
  private:
   static GRADLOOM_DEVICE int tile_at(int m) { return (warp_number() * kWarpTiles + m) * kTile; }
+  // Scores become ds, and dp probabilities; both are 0 where the mask has replaced a score.
+  GRADLOOM_DEVICE void slopes_of(int m, Sums& s, Sums& dp, unsigned notes) {
+#pragma unroll
+    for (int i = 0; i < kTileElements; ++i) {
+      const int r = lane_row(i);
+      const bool replaced = (notes >> (16 + i) & 1u) != 0;
+      const float p = power_of_2((s.v[i] - walk_.peak[m][r]) * kLog2E) * walk_.total[m][r],
+                  ds = p * (dp.v[i] - walk_.slope[m][r]);
+      rest_[m][r] += ds;
+      s.v[i] = replaced ? 0.0f : ds;
+      dp.v[i] = replaced ? 0.0f : p;
+    }
+  }
 
   const FlashAttentionArgs& a_;
   const ScoreTile<T> tile_;
   const int row_, begin_;
   Operand<T> q_[kWarpTiles][D / kTile], dy_[kWarpTiles][D / kTile];
-  Sums dq_[kWarpTiles][kWidth / kTile];
+  Sums dq_[kWarpTiles][kWidth / kTile], seen_[kWarpTiles][kWidth / kTile];  // seen: sums of p k
+  float rest_[kWarpTiles][kLaneRows] = {};                                  // of ds
   RowWalk walk_;
 };
 
@@ -348,20 +425,35 @@ __global__ void __launch_bounds__(kQueryThreads)
   QuerySide<T, D, kKeys, kSpan> side(a, part, row, int(blockIdx.y) * kPartColumns<D>);
   side.take(x, keys);
   const int seen = row + kQueryRows - 1 + int(a.reach), end = seen < int(a.keys) ? seen : int(a.keys);
-  for (int walk = 0; walk < 2; ++walk) {
+  const auto walk = [&](const auto& what) {
     for (int key = 0; key < end; key += kKeys) {
       load_rows<T, D>(keys, x.k, key, kKeys);
       load_rows<T, D>(values, x.v, key, kKeys);
       wait_copies();
       __syncthreads();
-      if (walk == 0)
-        side.measure(keys, values, key);
-      else
-        side.add(keys, values, key);
+      what(key);
       __syncthreads();
     }
-    if (walk == 0) side.finish_measures(RowNumbers(g, shape.rows, part.number), blockIdx.y == 0);
+  };
+  const float* const sums = a.log_sum_exp + part.number * a.rows;
+  const int own = row + int(threadIdx.x);
+  const bool vague = int(threadIdx.x) < kQueryRows && own < int(a.rows) && !tells_probabilities(sums[own]);
+  if (!kKnowsSlopes<D> || block_reduce(vague ? 1 : 0, Largest(), 0) != 0) {
+    walk([&](int key) { side.measure(keys, values, key); });
+    side.finish_measures();
   }
+  if constexpr (kKnowsSlopes<D>) {
+    const Matrix<const T> y{
+        static_cast<const T*>(a.y) + part.y, a.y_row, a.y_col, int(a.rows), int(a.e), shape.packs};
+    load_rows<T, D>(keys, y, row, kQueryRows);
+    wait_copies();
+    __syncthreads();
+    side.take_known(sums, keys);
+    __syncthreads();
+  }
+  walk([&](int key) { side.add(keys, values, key); });
+  if constexpr (kKnowsSlopes<D>) side.correct();
+  if (blockIdx.y == 0) side.write_numbers(RowNumbers(g, shape.rows, part.number));
   side.put(keys, GradResults<T>{g, part.number, shape.packs}.dq());
 }
 

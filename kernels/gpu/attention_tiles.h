@@ -38,7 +38,8 @@ template <class T>
 bool whole_packs(const FlashAttentionGradArgs& g) {
   const FlashAttentionArgs& a = g.forward;
   const int rank = a.batch_rank;
-  return whole_packs<T>(a, g.dy) && whole_packs<T>(g.dq, a.d, rank, g.dq_batch, g.dq_row, g.dq_col) &&
+  return whole_packs<T>(a, a.y) && whole_packs<T>(g.dy, a.e, rank, g.dy_batch, g.dy_row, g.dy_col) &&
+         whole_packs<T>(g.dq, a.d, rank, g.dq_batch, g.dq_row, g.dq_col) &&
          whole_packs<T>(g.dk, a.d, rank, g.dk_batch, g.dk_row, g.dk_col) &&
          whole_packs<T>(g.dv, a.e, rank, g.dv_batch, g.dv_row, g.dv_col);
 }

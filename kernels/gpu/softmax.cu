@@ -1,6 +1,7 @@
 // Softmax and log-softmax along the middle axis of [outer, n, inner], and their gradients (ONNX-13 Softmax).
 //   y = exp(x - max) / sum(exp(x - max));  log: y = x - max - log(sum(exp(x - max)))
 //   dx = y * (dy - sum(dy * y));           log: dx = dy - exp(y) * sum(dy)
+// and the softmax of rows whose log-sum-exp is known: y = exp(x - log_sum_exp).
 // inner = 1: rows (rows.h), in registers up to 8192 elements; longer ones find maximum and sum in one pass
 // (Milakov, Gimelshein 2018, "Online normalizer calculation for softmax") and are read twice. inner > 1:
 // columns, read twice. y may be x, dx may be dy.
@@ -14,13 +15,14 @@ namespace {
 template <class A>
 struct Normalizer {
   bool log_form;
-  A peak, shift, factor;
+  A peak, shift, factor, log_sum_exp;
 
   GRADLOOM_DEVICE Normalizer(const SoftmaxArgs& args, const LogSumExp<A>& sum) : log_form(args.log) {
     const bool empty = args.safe && sum.peak == -infinity<A>();
     peak = empty ? A(0) : sum.peak;
     shift = log(sum.total);
     factor = empty ? A(0) : A(1) / sum.total;
+    log_sum_exp = empty ? sum.peak : sum.peak + shift;
   }
   template <int V>
   GRADLOOM_DEVICE void apply(A* v) const {
@@ -43,6 +45,12 @@ GRADLOOM_DEVICE A slope_sum(bool log_form, const A* y, const A* g) {
   return sum;
 }
 
+// By one thread of a row; `sums`: null where nobody wants it.
+template <class A>
+GRADLOOM_DEVICE void write_log_sum(void* sums, const RowGroup& group, i64 row, i64 rows, A log_sum_exp) {
+  if (sums != nullptr && group.lane == 0 && row < rows) static_cast<A*>(sums)[row] = log_sum_exp;
+}
+
 template <class T, int V, bool held>
 __global__ void __launch_bounds__(kRowThreads) softmax_rows(SoftmaxArgs args, int lanes) {
   using A = Accum<T>;
@@ -54,12 +62,14 @@ __global__ void __launch_bounds__(kRowThreads) softmax_rows(SoftmaxArgs args, in
     if constexpr (held) {
       A v[kRowValues];
       const Normalizer<A> normalizer(args, held_log_sum_exp<V>(group, x, cols, v));
+      write_log_sum(args.log_sum_exp, group, row, args.outer, normalizer.log_sum_exp);
       group.each_held<V>(cols, [&](int i, int c) {
         normalizer.template apply<V>(v + i);
         store_values<V>(y + c, v + i);
       });
     } else {
       const Normalizer<A> normalizer(args, streamed_log_sum_exp<V>(group, x, cols));
+      write_log_sum(args.log_sum_exp, group, row, args.outer, normalizer.log_sum_exp);
       group.each<V>(cols, [&](i64 c) {
         A v[V];
         load_values<V>(x + c, v);
@@ -90,6 +100,32 @@ __global__ void __launch_bounds__(kColumnThreads) softmax_columns(SoftmaxArgs ar
   }
 }
 
+// Rows that their log-sum-exp does not tell are summed as softmax_rows sums them; the others of a warp take part in it.
+template <class T, int V>
+__global__ void __launch_bounds__(kRowThreads) softmax_again_rows(SoftmaxAgainArgs args, int lanes) {
+  using A = Accum<T>;
+  const RowGroup group(lanes);
+  const SoftmaxArgs whole{args.dtype, false, args.rows, args.n, 1, args.x, args.y, args.safe};
+  for (i64 first = group.first(); first < args.rows; first += group.step()) {
+    const i64 row = first + group.row, cols = row < args.rows ? args.n : 0;
+    const T* const x = static_cast<const T*>(args.x) + row * args.n;
+    T* const y = static_cast<T*>(args.y) + row * args.n;
+    const A known = cols > 0 ? A(static_cast<const T*>(args.log_sum_exp)[row]) : A(0);
+    const bool tells = known >= -A(kTellingLogSumExp) && known <= A(kTellingLogSumExp);
+    LogSumExp<A> sum;
+    const bool asked = block_reduce(tells ? 0 : 1, Largest(), 0) != 0;
+    if (asked) sum = streamed_log_sum_exp<V>(group, x, cols);
+    const Normalizer<A> normalizer(whole, sum);
+    group.each<V>(cols, [&](i64 c) {
+      A v[V];
+      load_values<V>(x + c, v);
+      if (!tells) normalizer.template apply<V>(v);
+      for (int e = 0; tells && e < V; ++e) v[e] = exp(v[e] - known);
+      store_values<V>(y + c, v);
+    });
+  }
+}
+
 template <class T, int V, bool held>
 __global__ void __launch_bounds__(kRowThreads) softmax_grad_rows(SoftmaxGradArgs args, int lanes) {
   using A = Accum<T>;
@@ -99,27 +135,32 @@ __global__ void __launch_bounds__(kRowThreads) softmax_grad_rows(SoftmaxGradArgs
     const T* const dy = static_cast<const T*>(args.dy) + row * args.n;
     const T* const y = static_cast<const T*>(args.y) + row * args.n;
     T* const dx = static_cast<T*>(args.dx) + row * args.n;
-    A total = 0;
+    const A* const known = static_cast<const A*>(args.known_sums);
+    A total = known != nullptr && cols > 0 ? known[row] : A(0);
     if constexpr (held) {
       A g[kRowValues], v[kRowValues];
       group.each_held<V>(cols, [&](int i, int c) {
         load_values<V>(dy + c, g + i);
         load_values<V>(y + c, v + i);
       });
-      group.each_held<V>(cols, [&](int i, int) { total += slope_sum<V>(args.log, v + i, g + i); });
-      total = group.reduce(total, Sum(), A(0));
+      if (known == nullptr) {
+        group.each_held<V>(cols, [&](int i, int) { total += slope_sum<V>(args.log, v + i, g + i); });
+        total = group.reduce(total, Sum(), A(0));
+      }
       group.each_held<V>(cols, [&](int i, int c) {
         slopes<V>(args.log, total, v + i, g + i);
         store_values<V>(dx + c, g + i);
       });
     } else {
       A g[V], v[V];
-      group.each<V>(cols, [&](i64 c) {
-        load_values<V>(dy + c, g);
-        load_values<V>(y + c, v);
-        total += slope_sum<V>(args.log, v, g);
-      });
-      total = group.reduce(total, Sum(), A(0));
+      if (known == nullptr) {
+        group.each<V>(cols, [&](i64 c) {
+          load_values<V>(dy + c, g);
+          load_values<V>(y + c, v);
+          total += slope_sum<V>(args.log, v, g);
+        });
+        total = group.reduce(total, Sum(), A(0));
+      }
       group.each<V>(cols, [&](i64 c) {
         load_values<V>(dy + c, g);
         load_values<V>(y + c, v);
@@ -173,6 +214,16 @@ void softmax_typed(const SoftmaxArgs& args, Stream stream) {
 }
 
 template <class T>
+void softmax_again_typed(const SoftmaxAgainArgs& args, Stream stream) {
+  if (args.rows * args.n == 0) return;
+  constexpr int V = Pack<T>::kCount;
+  const RowPlan plan = plan_rows(args.rows, args.n);
+  const auto kernel =
+      packable<T>(args.n, args.x, args.y) ? softmax_again_rows<T, V> : softmax_again_rows<T, 1>;
+  launch(stream, kernel, plan.blocks, plan.threads, 0, args, plan.lanes);
+}
+
+template <class T>
 void softmax_grad_typed(const SoftmaxGradArgs& args, Stream stream) {
   if (args.outer * args.n * args.inner == 0) return;
   if (args.inner > 1) {
@@ -191,6 +242,10 @@ void softmax_grad_typed(const SoftmaxGradArgs& args, Stream stream) {
 
 void softmax(const SoftmaxArgs& args, Stream stream) {
   GRADLOOM_GPU_FLOATS(args.dtype, softmax_typed, args, stream);
+}
+void softmax_again(const SoftmaxAgainArgs& args, Stream stream) {
+  if (args.dtype == DType::f32) softmax_again_typed<float>(args, stream);
+  if (args.dtype == DType::f64) softmax_again_typed<double>(args, stream);
 }
 void softmax_grad(const SoftmaxGradArgs& args, Stream stream) {
   GRADLOOM_GPU_FLOATS(args.dtype, softmax_grad_typed, args, stream);

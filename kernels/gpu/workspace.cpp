@@ -68,7 +68,7 @@ std::size_t workspace_bytes(const ConvolutionArgs& args) {
   return product_bytes(product_cut(s.groups, p.rows, p.cols, p.depth, s.dtype), s.groups, p.rows, p.cols,
                        s.dtype);
 }
-// Maximum, reciprocal of the sum, and slope of every row.
+// What is taken off the scores of every row, what their exponentials are multiplied with, and their slope.
 std::size_t workspace_bytes(const FlashAttentionGradArgs& args) {
   const FlashAttentionArgs& a = args.forward;
   std::int64_t rows = a.rows;
@@ -128,7 +128,7 @@ std::size_t library_workspace_bytes(const ConvolutionArgs& args) {
 // Of half types alone: f32 would be rounded to TF32.
 std::size_t library_workspace_bytes(const AttentionArgs& args) {
   if (!is_half(args.dtype)) return 0;
-  return attention_space(args, false).engine + gpu::kLibraryTables;
+  return attention_engine_at(args) + gpu::kLibraryTables;
 }
 
 // The scores in tiles of 128 x 128.
@@ -137,7 +137,7 @@ std::size_t library_workspace_bytes(const AttentionGradArgs& args) {
   const std::int64_t scores =
       a.batch * a.heads * filled(a.rows, 128) * filled(a.keys, 128) * std::int64_t(dtype_bytes(a.dtype));
   if (!is_half(a.dtype) || scores > kMostScoreBytes) return 0;
-  return attention_space(a, true).engine + std::size_t(scores) + gpu::kLibraryTables;
+  return attention_engine_at(a) + std::size_t(scores) + gpu::kLibraryTables;
 }
 
 }  // namespace gradloom::kernels

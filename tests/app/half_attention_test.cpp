@@ -45,9 +45,10 @@ std::vector<Tensor> attention(DType operands, DType type, std::int64_t columns,
                  {"mask", std::string("block")},
                  {"fill", -1e30}};
   const std::vector<ValueId> forward = {inputs[1], inputs[2], inputs[3], mask};
-  std::vector<ValueId> backward = {inputs[0]};
+  std::vector<ValueId> backward = b.ops(op_by_name("FusedAttention"), forward, attrs, 2);
+  std::vector<ValueId> results = {backward[0]};
+  backward.insert(backward.begin(), inputs[0]);
   backward.insert(backward.end(), forward.begin(), forward.end());
-  std::vector<ValueId> results = {b.op("FusedAttention", forward, attrs)};
   for (const ValueId gradient : b.ops(op_by_name("FusedAttentionGrad"), backward, attrs, 3))
     results.push_back(gradient);
   graph.outputs = results;

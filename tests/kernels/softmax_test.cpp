@@ -122,6 +122,63 @@ TEST(Softmax, SafeRowsThatSeeNothing) {
   }
 }
 
+// Rows and their log-sum-exp, from which they are computed again: where it tells them, and where it does not.
+template <class T>
+void check_again(std::int64_t rows, std::int64_t n) {
+  SCOPED_TRACE(testing::Message() << rows << " rows of " << n << ", bytes " << sizeof(T));
+  auto x = values<T>(rows * n, 1, -9, 9);
+  const auto at = [&](std::int64_t row, std::int64_t i) -> T& { return x[std::size_t(row * n + i)]; };
+  for (std::int64_t i = 0; i < n; ++i) {
+    at(0, i) = i % 3 == 0 ? T(-1e30) : T(-2e30);  // the log-sum-exp is that of one
+    at(1, i) = -INFINITY;
+    at(2, i) += T(1000);
+  }
+  for (const CpuKernels* k : levels()) {
+    for (const bool safe : {false, true}) {
+      std::vector<T> y(x.size()), same(x.size()), again = x, sums(static_cast<std::size_t>(rows), T(-1));
+      k->softmax({dtype_of<T>(), false, rows, n, 1, x.data(), same.data(), safe});
+      k->softmax({dtype_of<T>(), false, rows, n, 1, x.data(), y.data(), safe, sums.data()});
+      EXPECT_TRUE(same_bits(y, same)) << k->isa;
+      for (std::int64_t row = 0; row < rows; ++row) {
+        double peak = -INFINITY, total = 0;
+        for (std::int64_t i = 0; i < n; ++i) peak = std::max(peak, double(at(row, i)));
+        for (std::int64_t i = 0; i < n; ++i) total += std::exp(double(at(row, i)) - peak);
+        const double got = double(sums[std::size_t(row)]), want = peak + std::log(total);
+        if (row == 1)
+          EXPECT_TRUE(safe ? got == -INFINITY : std::isnan(got)) << got;
+        else
+          EXPECT_NEAR(got, want, 3e-7 * (1 + std::abs(want))) << row;
+      }
+      k->softmax_again({dtype_of<T>(), rows, n, again.data(), sums.data(), again.data(), safe});
+      for (std::int64_t i = 0; i < rows * n; ++i) {
+        const double got = double(again[std::size_t(i)]), want = double(y[std::size_t(i)]);
+        if (i / n < 3)  // not told: as before
+          EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want))) << i;
+        else
+          EXPECT_NEAR(got, want, 4e-6 * want) << i;
+      }
+    }
+  }
+}
+
+TEST(Softmax, AgainFromTheLogarithmsOfItsSums) {
+  for (const std::int64_t n : {3, 40, 1009, 5000}) {
+    check_again<float>(9, n);
+    check_again<double>(9, n);
+  }
+  for (const CpuKernels* k : levels()) k->softmax_again({DType::f32, 0, 3, nullptr, nullptr, nullptr, false});
+}
+
+// Sums of dy * y that are given are not added up.
+TEST(Softmax, GradientOfKnownSums) {
+  const std::vector<float> y = {0.25f, 0.75f, 0.5f, 0.5f}, dy = {1, 2, 3, 4}, sums = {2, 5};
+  for (const CpuKernels* k : levels()) {
+    std::vector<float> dx(4);
+    k->softmax_grad({DType::f32, false, 2, 2, 1, dy.data(), y.data(), dx.data(), sums.data()});
+    EXPECT_EQ(dx, (std::vector<float>{-0.25f, 0, -1, -0.5f})) << k->isa;
+  }
+}
+
 TEST(Softmax, NanFillsItsRowOnly) {
   std::vector<float> x(2 * 40, 0.5f), y(2 * 40);
   x[3] = NAN;

@@ -136,6 +136,27 @@ TEST(FuseAttention, GradientsStayTheSame) {
   }
 }
 
+// A number per row, which a graph without a gradient has not.
+TEST(FuseAttention, LogSumExpIsMadeForTheGradientAlone) {
+  const auto nodes_of = [](const Graph& graph, const char* op) {
+    std::vector<Node> found;
+    for (const Node& node : graph.nodes)
+      if (is_op(node, op)) found.push_back(node);
+    return found;
+  };
+  Graph graph = attention({});
+  run_pass(graph, kAlways);
+  ASSERT_EQ(nodes_of(graph, "FusedAttention").size(), 1u);
+  EXPECT_EQ(nodes_of(graph, "FusedAttention")[0].outputs.size(), 1u);
+  add_attention_training(graph);
+  const Node forward = nodes_of(graph, "FusedAttention")[0],
+             gradient = nodes_of(graph, "FusedAttentionGrad")[0];
+  ASSERT_EQ(forward.outputs.size(), 2u);
+  EXPECT_EQ(graph.type(forward.outputs[1]), (Type{DType::f64, {2, 3, 6}})) << "of the layout of the scores";
+  EXPECT_EQ(gradient.inputs[1], forward.outputs[0]);
+  EXPECT_EQ(gradient.inputs[2], forward.outputs[1]);
+}
+
 TEST(FuseAttention, SaysWhyNot) {
   struct Case {
     Form form;

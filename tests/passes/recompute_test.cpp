@@ -125,6 +125,25 @@ TEST(Recompute, WhatIsNamedRunsAgainAndGivesTheSame) {
   }
 }
 
+// With log-sum-exp, which the gradient reads beside the result, and the same dropout.
+TEST(Recompute, AttentionRunsAgainWithBothOfItsResults) {
+  const Graph model = test::layered_network(4, [](GraphBuilder& b, ValueId product, int i) {
+    return b.op("FusedAttention", {product, product, product},
+                {{"scale", 0.5}, {"dropout", 0.25}, {"key", std::int64_t{i}}});
+  });
+  const auto whole = compile(model, training());
+  ASSERT_OK(whole);
+  for (const std::vector<std::string>& patterns :
+       {std::vector<std::string>{"FusedAttention"}, {"FusedAttention", "MatMul"}}) {
+    const auto again = compile(model, naming(patterns));
+    ASSERT_OK(again);
+    ASSERT_OK(check_plan(again->train.graph, again->plan));
+    EXPECT_EQ(count_of(again->train.graph, "FusedAttention"), 8u);
+    EXPECT_EQ(count_of(again->train.graph, "FusedAttentionGrad"), 4u);
+    test::expect_same_results(whole->train.graph, again->train.graph, 0);
+  }
+}
+
 TEST(Recompute, NodesCanBeNamedByTheirNames) {
   Graph model = network(4);
   int layer = 0;

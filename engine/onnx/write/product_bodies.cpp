@@ -96,8 +96,7 @@ Result<Values> accumulate_matmul(Body& body) {
 // ---- attention ------------------------------------------------------------------------------------------------
 
 struct Heads {
-  ValueId q, k, v, probabilities;  // in the layout of the products
-  ValueId dropped;                 // probabilities, where dropout leaves them
+  ValueId q, k, v, scores, probabilities;  // in the layout of the products
 };
 
 // With dropout: some of the probabilities, or of their gradients, dropped by the same random numbers.
@@ -125,9 +124,20 @@ Result<Heads> heads(Body& body, std::size_t first) {
     if (mode == "keep") scores = body.op("Where", {mask, scores, fill});
     if (mode == "block") scores = body.op("Where", {mask, fill, scores});
   }
+  h.scores = scores;
   h.probabilities = body.op("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
-  h.dropped = dropped(body, h.probabilities);
   return h;
+}
+
+// From log-sum-exp, where it tells them.
+ValueId probabilities_again(Body& body, const Heads& h, ValueId log_sum_exp) {
+  Shape column = body.shape(log_sum_exp);
+  column.push_back(1);
+  const ValueId sums = body.reshape(log_sum_exp, column);
+  const ValueId tells =
+      body.op("LessOrEqual", {body.op("Abs", {sums}), body.number_like(sums, kernels::kTellingLogSumExp)});
+  const ValueId shares = body.op("Exp", {body.op("Sub", {body.cast(h.scores, body.dtype(sums)), sums})});
+  return body.op("Where", {tells, body.cast(shares, body.dtype(h.scores)), h.probabilities});
 }
 
 // From the layout of the products back to how the operand lies.
@@ -138,23 +148,32 @@ ValueId back(Body& body, ValueId x, const char* perm) {
 
 Result<Values> fused_attention(Body& body) {
   const Heads h = TRY(heads(body, 0));
-  return Values{body.transpose(body.op("MatMul", {h.dropped, h.v}), body.attrs().integers("perm_y"))};
+  Values results = {body.transpose(body.op("MatMul", {dropped(body, h.probabilities), h.v}),
+                                   body.attrs().integers("perm_y"))};
+  if (body.types.wants(1)) {
+    const auto last = static_cast<std::int64_t>(body.shape(h.scores).size()) - 1;
+    const ValueId sums =
+        body.op("ReduceLogSumExp", {h.scores, body.b.i64s({last})}, {{"keepdims", std::int64_t{0}}});
+    results.push_back(body.cast(sums, body.types.outputs[1].dtype));
+  }
+  return results;
 }
 
 Result<Values> fused_attention_grad(Body& body) {
-  const Heads h = TRY(heads(body, 1));
-  const ValueId dy = back(body, body.in[0], "perm_y"), p = h.probabilities;
+  constexpr std::size_t kOperands = 3;  // behind dy, y and log-sum-exp
+  const Heads h = TRY(heads(body, kOperands));
+  const ValueId dy = back(body, body.in[0], "perm_y"), p = probabilities_again(body, h, body.in[2]);
   const std::size_t rank = body.shape(h.q).size();
   const auto last = static_cast<std::int64_t>(rank) - 1;
-  const ValueId dv = body.op("MatMul", {body.transpose(h.dropped, turned(rank)), dy});
+  const ValueId dv = body.op("MatMul", {body.transpose(dropped(body, p), turned(rank)), dy});
   const ValueId dp = dropped(body, body.op("MatMul", {dy, body.transpose(h.v, turned(rank))}));
   const ValueId share = body.sum(body.op("Mul", {p, dp}), {last}, true);
   ValueId ds = body.op("Mul", {body.op("Mul", {p, body.op("Sub", {dp, share})}),
                                body.number_like(p, body.attrs().real("scale", 1))});
   const std::string mode = body.attrs().text("mask");
   const ValueId zero = body.number_like(p, 0);  // what the mask put there depends on nothing
-  if (body.has(4) && mode == "keep") ds = body.op("Where", {body.in[4], ds, zero});
-  if (body.has(4) && mode == "block") ds = body.op("Where", {body.in[4], zero, ds});
+  if (body.has(kOperands + 3) && mode == "keep") ds = body.op("Where", {body.in[kOperands + 3], ds, zero});
+  if (body.has(kOperands + 3) && mode == "block") ds = body.op("Where", {body.in[kOperands + 3], zero, ds});
   const ValueId dq = body.op("MatMul", {ds, h.k}),
                 dk = body.op("MatMul", {body.transpose(ds, turned(rank)), h.q});
   return Values{back(body, dq, "perm_q"), back(body, dk, "perm_k"), back(body, dv, "perm_v")};

@@ -39,6 +39,7 @@ std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t fir
   set_strides(a.y.strides, f.y_batch, f.y_row, f.y_col);
   if (first > 0) {
     kernels::FlashAttentionGradArgs& g = calls.form_;
+    set_strides(a.dy.strides, g.dy_batch, g.dy_row, g.dy_col);
     set_strides(a.dq.strides, g.dq_batch, g.dq_row, g.dq_col);
     set_strides(a.dk.strides, g.dk_batch, g.dk_row, g.dk_col);
     set_strides(a.dv.strides, g.dv_batch, g.dv_row, g.dv_col);
@@ -52,6 +53,7 @@ std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t fir
   f.part_run = a.part.run;
   f.parts = a.part.parts;
   f.part = a.part.number;
+  calls.log_sums_ = first == 0 && types.wants(1);
   if (a.mask == Mask::none) return calls;
   set_strides(mask_strides(a, types.inputs[first + 3].shape), f.mask_batch, f.mask_row, f.mask_col);
   if (const Tensor* const known = types.constants[first + 3]) {
@@ -79,12 +81,15 @@ kernels::FlashAttentionArgs FlashCalls::form(const LaunchArgs& args, const void*
 void FlashCalls::attention(const LaunchArgs& args) const {
   kernels::FlashAttentionArgs f = form(args, args.inputs);
   f.y = args.outputs[0];
+  f.log_sum_exp = log_sums_ ? static_cast<float*>(args.outputs[1]) : nullptr;
   args.on.flash_attention(f);
 }
 
 void FlashCalls::attention_grad(const LaunchArgs& args) const {
   kernels::FlashAttentionGradArgs g = form_;
-  g.forward = form(args, args.inputs + 1);
+  g.forward = form(args, args.inputs + kGradOperands);
+  g.forward.y = const_cast<void*>(args.inputs[1]);
+  g.forward.log_sum_exp = static_cast<float*>(const_cast<void*>(args.inputs[2]));
   g.dy = args.inputs[0];
   g.dq = args.outputs[0];
   g.dk = args.outputs[1];

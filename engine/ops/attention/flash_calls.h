@@ -24,6 +24,7 @@ class FlashCalls {
   kernels::FlashAttentionArgs form(const LaunchArgs& args, const void* const* inputs) const;
 
   kernels::FlashAttentionGradArgs form_{};  // without addresses; of FusedAttention, what is forward
+  bool log_sums_ = false;                   // FusedAttention gives them
 };
 
 }  // namespace gradloom::attention

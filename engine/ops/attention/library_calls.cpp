@@ -39,7 +39,7 @@ std::optional<kernels::AttentionArgs> form_of(const NodeTypes& types, std::size_
   const Tensor* const known = types.constants[first + 3];
   l.causal = known != nullptr && hides_the_future_only(a, *known);
   if (l.causal) return l;
-  if (a.safe && (known == nullptr || hides_all_of_a_row(a, *known))) return std::nullopt;
+  if (known != nullptr ? hides_all_of_a_row(a, *known) : a.safe) return std::nullopt;
   Shape mask = types.inputs[first + 3].shape;
   if (a.mask != Mask::add || mask.empty() || mask.back() != a.keys) return std::nullopt;
   mask.insert(mask.begin(), rank + 2 - mask.size(), 1);
@@ -58,7 +58,9 @@ std::optional<LibraryCalls> LibraryCalls::of(const NodeTypes& types, std::size_t
   if (!form) return std::nullopt;
   LibraryCalls calls;
   calls.form_.forward = *form;
+  calls.log_sums_ = !backward && types.wants(1);
   if (backward) {
+    set_strides(a, a.dy, calls.form_.dy_strides);
     set_strides(a, a.dq, calls.form_.dq_strides);
     set_strides(a, a.dk, calls.form_.dk_strides);
     set_strides(a, a.dv, calls.form_.dv_strides);
@@ -82,7 +84,7 @@ std::optional<LibraryCalls> LibraryCalls::of(const NodeTypes& types, std::size_t
 }
 
 LibraryCalls::Part LibraryCalls::part(std::int64_t image, std::int64_t head) const {
-  Part p{form_, 0, 0, 0, 0, 0, 0, 0};
+  Part p{form_, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   kernels::AttentionArgs& form = p.form.forward;
   form.batch = std::min(form.batch, batch_ - image);
   form.heads = std::min(form.heads, heads_ - head);
@@ -93,6 +95,8 @@ LibraryCalls::Part LibraryCalls::part(std::int64_t image, std::int64_t head) con
   p.k = begin(form.k_strides);
   p.v = begin(form.v_strides);
   p.y = begin(form.y_strides);
+  p.log_sum = (image * heads_ + head) * form.rows;
+  p.dy = begin(form_.dy_strides);
   p.dq = begin(form_.dq_strides);
   p.dk = begin(form_.dk_strides);
   p.dv = begin(form_.dv_strides);
@@ -121,14 +125,18 @@ bool LibraryCalls::attention(const LaunchArgs& args) const {
   return all_parts(args, args.inputs, [&](Part& p) {
     kernels::AttentionArgs& form = p.form.forward;
     form.y = elements_at(args.outputs[0], form.dtype, p.y);
+    form.log_sum_exp = log_sums_ ? static_cast<float*>(args.outputs[1]) + p.log_sum : nullptr;
     return args.on.attention(form);
   });
 }
 
 bool LibraryCalls::attention_grad(const LaunchArgs& args) const {
-  return all_parts(args, args.inputs + 1, [&](Part& p) {
-    const DType dtype = p.form.forward.dtype;
-    p.form.dy = elements_at(args.inputs[0], dtype, p.y);
+  return all_parts(args, args.inputs + kGradOperands, [&](Part& p) {
+    kernels::AttentionArgs& form = p.form.forward;
+    const DType dtype = form.dtype;
+    form.y = elements_at(const_cast<void*>(args.inputs[1]), dtype, p.y);
+    form.log_sum_exp = static_cast<float*>(const_cast<void*>(args.inputs[2])) + p.log_sum;
+    p.form.dy = elements_at(args.inputs[0], dtype, p.dy);
     p.form.dq = elements_at(args.outputs[0], dtype, p.dq);
     p.form.dk = elements_at(args.outputs[1], dtype, p.dk);
     p.form.dv = elements_at(args.outputs[2], dtype, p.dv);

@@ -27,7 +27,7 @@ class LibraryCalls {
   // The part of one call, and where it begins, in elements.
   struct Part {
     kernels::AttentionGradArgs form;
-    std::int64_t q, k, v, y, dq, dk, dv;
+    std::int64_t q, k, v, y, log_sum, dy, dq, dk, dv;
   };
   // inputs: q, k, v, mask.
   template <class Call>
@@ -35,7 +35,8 @@ class LibraryCalls {
   Part part(std::int64_t image, std::int64_t head) const;
 
   kernels::AttentionGradArgs
-      form_{};  // of the largest call, without addresses; of FusedAttention, what is forward
+      form_{};             // of the largest call, without addresses; of FusedAttention, what is forward
+  bool log_sums_ = false;  // FusedAttention gives them
   std::int64_t batch_ = 0, heads_ = 0;           // of all
   std::int64_t mask_image_ = 0, mask_head_ = 0;  // elements from one to the next; 0: all have one
 };

@@ -2,6 +2,7 @@
 // workspace, and the keys that a known mask leaves to each.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -19,11 +20,14 @@ struct View {
   std::int64_t row() const { return strides[strides.size() - 2]; }
 };
 
+// The first of FusedAttentionGrad's inputs that are FusedAttention's: q, k, v and the mask, behind dy, y and log-sum-exp.
+constexpr std::size_t kGradOperands = 3;
+
 struct Attention {
   Shape batch;
   std::int64_t rows = 0, keys = 0, d = 0, e = 0;
   View q, k, v, y;
-  View dq, dk, dv;  // of the gradient, whose dy is y
+  View dy, dq, dk, dv;  // of the gradient
   double scale = 1, fill = 0;
   bool safe = false;  // probabilities of a row that sees nothing are 0
   Mask mask = Mask::none;

@@ -1,7 +1,10 @@
 #include "engine/ops/attention/samples.h"
 
 #include <cmath>
+#include <iterator>
+#include <utility>
 
+#include "engine/ops/products/matrix_product.h"
 #include "engine/ops/samples.h"
 
 namespace gradloom::attention {
@@ -156,19 +159,56 @@ std::vector<Form> forms() {
   return list;
 }
 
+// Log-sum-exp, [batch.., rows] of q, of rows of about a thousand keys.
+SampleInput log_sums_of(const Form& form) {
+  Shape rows = permuted(form.operands[0].type.shape, form.attrs.integers("perm_q"));
+  rows.pop_back();
+  return statistic(std::move(rows), 6, 7);
+}
+
+// Numbers between those of the input, of few bits: the same in every floating type.
+std::vector<double> short_numbers(const SampleInput& input, std::int64_t seed) {
+  std::vector<double> numbers;
+  for (std::int64_t i = 0; i < element_count(input.type.shape); ++i)
+    numbers.push_back(static_cast<double>((i * 37 + seed * 59) * 73 % 61 - 30) / 32 * input.high);
+  return numbers;
+}
+
+// y and log-sum-exp as FusedAttention makes them of the operands, whose contents are set.
+std::vector<SampleInput> results_of(Form& form) {
+  std::vector<Tensor> given;
+  for (SampleInput& operand : form.operands) {
+    const bool number = is_float(operand.type.dtype);
+    if (operand.values.empty()) operand.values = short_numbers(operand, std::ssize(given));
+    given.push_back(
+        Tensor::from_f64(number ? DType::f64 : operand.type.dtype, operand.type.shape, operand.values));
+  }
+  const auto results = evaluate(op_by_name("FusedAttention"), form.attrs, given, 2);
+  CHECK(results.ok(), "a sample of attention that does not run");
+  std::vector<SampleInput> inputs = {floats(form.y), log_sums_of(form)};
+  for (std::size_t i = 0; i < 2; ++i) inputs[i].values = (*results)[i].to_f64();
+  return inputs;
+}
+
 }  // namespace
 
 std::vector<Sample> samples() {
   std::vector<Sample> list;
   for (Form& f : forms())
-    list.push_back({.name = f.name, .attrs = f.attrs, .inputs = f.operands, .bench = f.bench});
+    list.push_back({.name = f.name,
+                    .attrs = f.attrs,
+                    .inputs = f.operands,
+                    .output_count = list.empty() ? 1 : 2,
+                    .bench = f.bench});
   return list;
 }
 
 std::vector<Sample> samples_grad() {
   std::vector<Sample> list;
   for (Form& f : forms()) {
-    f.operands.insert(f.operands.begin(), floats(f.y));
+    std::vector<SampleInput> inputs = f.bench ? std::vector{floats(f.y), log_sums_of(f)} : results_of(f);
+    inputs.insert(inputs.begin(), floats(f.y));
+    f.operands.insert(f.operands.begin(), inputs.begin(), inputs.end());
     list.push_back(
         {.name = f.name, .attrs = f.attrs, .inputs = f.operands, .output_count = 3, .bench = f.bench});
   }

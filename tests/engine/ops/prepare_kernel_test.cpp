@@ -160,9 +160,11 @@ TEST(PrepareKernel, AttentionInBf16IsCloseToF32) {
       ASSERT_TRUE(low.ok() && full.ok()) << name << "/" << sample.name;
       for (std::size_t i = 0; i < low->size(); ++i) {
         const Tensor &got = (*low)[i], &want = (*full)[i];
-        ASSERT_EQ(got.dtype(), DType::bf16);
+        const bool number_of_row = want.shape().size() < (*full)[0].shape().size();  // log-sum-exp
+        ASSERT_EQ(got.dtype(), number_of_row ? DType::f32 : DType::bf16);
         double largest = 0, apart = 0;
         for (std::int64_t k = 0; k < want.count(); ++k) {
+          if (std::isinf(want.at(k)) && got.at(k) == want.at(k)) continue;  // of a row that sees nothing
           largest = std::max(largest, std::abs(want.at(k)));
           apart = std::max(apart, std::abs(got.at(k) - want.at(k)));
         }

@@ -48,8 +48,10 @@ struct AttentionRows : Pieces {
       operands.push_back(b.op("Reshape", {made[i], b.i64s({kBatch, kTime, kHeads, a.columns})}));
     }
     if (a.mask != kNone) operands.push_back(a.mask);
-    y = b.op("FusedAttention", operands, attrs);
-    operands.insert(operands.begin(), given("dy", {kBatch, kTime, kHeads, a.columns}, a.dtype));
+    const auto results = b.ops(op_by_name("FusedAttention"), operands, attrs, 2);
+    y = results[0];
+    operands.insert(operands.begin(),
+                    {given("dy", {kBatch, kTime, kHeads, a.columns}, a.dtype), y, results[1]});
     const auto slopes = b.ops(op_by_name("FusedAttentionGrad"), operands, attrs, 3);
     std::vector<ValueId> flat;
     for (std::size_t i = 0; i < 3; ++i) {

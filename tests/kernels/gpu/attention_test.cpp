@@ -1,4 +1,4 @@
-// Our own attention on the executor against plain loops in f64: y, dq, dk, dv of masks, dropout, layouts and sizes. Errors are
+// Our own attention on the executor against plain loops in f64: y, log-sum-exp, dq, dk, dv of masks, dropout, layouts and sizes. Errors are
 // counted in roundings of the half type: scores and sums are f32, so that those of operands and results are all there is.
 #include "kernels/philox.h"
 #include "tests/kernels/gpu/support.h"
@@ -72,7 +72,7 @@ struct Operands {
 };
 
 struct Expected {
-  std::vector<double> y, dq, dk, dv;
+  std::vector<double> y, log_sums, dq, dk, dv;
 };
 
 template <class T>
@@ -87,8 +87,11 @@ class Reference {
         results_(steps_of(c, c.rows, c.e)) {}
 
   Expected all() {
-    out_ = {std::vector<double>(x_.dy.size()), std::vector<double>(x_.q.size()),
-            std::vector<double>(x_.k.size()), std::vector<double>(x_.v.size())};
+    out_ = {std::vector<double>(x_.dy.size()),
+            {},
+            std::vector<double>(x_.q.size()),
+            std::vector<double>(x_.k.size()),
+            std::vector<double>(x_.v.size())};
     for (i64 part = 0; part < c_.parts(); ++part)
       for (i64 row = 0; row < c_.rows; ++row) add_row(part, row);
     return out_;
@@ -131,7 +134,8 @@ class Reference {
       p[std::size_t(key)] = std::isnan(instead) ? s : instead;
       peak = std::max(peak, p[std::size_t(key)]);
     }
-    for (double& s : p) sum += s = c_.safe && peak == -INFINITY ? 0 : std::exp(s - peak);
+    for (double& s : p) sum += s = peak == -INFINITY ? 0 : std::exp(s - peak);
+    out_.log_sums.push_back(peak + std::log(sum));
     for (i64 key = 0; key < c_.keys; ++key) {
       double& share = p[std::size_t(key)];
       share = c_.safe && sum == 0 ? 0 : share / sum;
@@ -211,10 +215,15 @@ Results computed(const Case& c, const Operands<T>& x) {
     if (!x.flags.empty()) a.mask = device.in<std::uint8_t>(x.flags);
     a.random = device.in<RandomState>(std::vector<RandomState>{kState});
     a.y = device.out<T>("y", x.dy.size(), c.offset);
+    a.log_sum_exp = device.out<float>("log_sums", std::size_t(c.parts() * c.rows));
     device.run(flash_attention, a);
+    FlashAttentionArgs silent = a;
+    silent.y = device.out<T>("y alone", x.dy.size(), c.offset);
+    silent.log_sum_exp = nullptr;
+    device.run(flash_attention, silent);
     FlashAttentionGradArgs g{};
     g.forward = a;
-    g.forward.y = nullptr;
+    set(steps_of(c, c.rows, c.e), g.dy_batch, g.dy_row, g.dy_col);
     set(steps_of(c, c.rows, c.d), g.dq_batch, g.dq_row, g.dq_col);
     set(steps_of(c, c.keys, c.d), g.dk_batch, g.dk_row, g.dk_col);
     set(steps_of(c, c.keys, c.e), g.dv_batch, g.dv_row, g.dv_col);
@@ -247,11 +256,19 @@ Errors errors_of(const std::vector<V>& got, const std::vector<double>& expected)
   return {differences == 0 ? 0 : std::sqrt(differences / squares), most};
 }
 
+void expect_log_sums(const std::vector<float>& got, const std::vector<double>& expected, const char* what) {
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_TRUE(double(got[i]) == expected[i] ||
+                std::abs(double(got[i]) - expected[i]) <= 2e-6 * (1 + std::abs(expected[i])))
+        << what << ": log-sum-exp " << i << ": " << got[i] << " against " << expected[i];
+}
+
 template <class T>
-void check(const Case& c, const char* what) {
-  const Operands<T> x(c);
+void check(const Case& c, const Operands<T>& x, const char* what) {
   const Results gpu = computed<T>(c, x);
   const Expected expected = Reference<T>(c, x).all();
+  expect_log_sums(gpu.get<float>("log_sums"), expected.log_sums, what);
+  EXPECT_TRUE(kernels::test::same_bits(gpu.get<T>("y alone"), gpu.get<T>("y"))) << what;
   const auto expect = [&](const char* name, const std::vector<double>& exact) {
     const Errors errors = errors_of(gpu.get<T>(name), exact);
     // One rounding is half of kUnit<T> in the mean of what it may be. Probabilities, their slopes and results are rounded.
@@ -264,6 +281,11 @@ void check(const Case& c, const char* what) {
   expect("dq", expected.dq);
   expect("dk", expected.dk);
   expect("dv", expected.dv);
+}
+
+template <class T>
+void check(const Case& c, const char* what) {
+  check(c, Operands<T>(c), what);
 }
 
 template <class T>
@@ -309,6 +331,21 @@ TYPED_TEST(GpuAttention, OfMasks) {
   check<TypeParam>({{2}, 37, 50, 16, 16, 0, block, false, 0.5}, "replaced, not hidden");
   check<TypeParam>({{4}, 37, 3, 16, 16, 0, keep, false, -INFINITY, 0, true}, "blind rows, safe");
   check<TypeParam>({{4}, 37, 3, 16, 16, 0, keep, false, -0x1.fffffep127}, "blind rows, alike");
+}
+
+// Rows all of whose keys large numbers hide, of several sizes, among rows that see some: their log-sum-exp has no digit of how many keys share
+// the largest score.
+TYPED_TEST(GpuAttention, OfRowsThatTheirLogSumExpDoesNotTell) {
+  for (const i64 d : {16, 80}) {
+    const Case c{{2}, 70, 150, d, d, 0, AttentionMask::add};
+    Operands<TypeParam> x(c);
+    for (std::size_t i = 0; i < x.added.size(); ++i) {
+      const std::size_t row = i / 150, key = i % 150;
+      if (row % 7 == 3) x.added[i] = key % 5 < 2 ? -30720.0f : -61440.0f;
+      if (row % 7 == 5) x.added[i] = 1024 + 8 * float(key % 3);
+    }
+    check(c, x, "hidden by added numbers");
+  }
 }
 
 TYPED_TEST(GpuAttention, OfDropout) {
@@ -371,11 +408,13 @@ Results computed_in_rows(const Case& c, const Operands<T>& x) {
     set(result, g.dq_batch, g.dq_row, g.dq_col);
     set(result, g.dk_batch, g.dk_row, g.dk_col);
     set(result, g.dv_batch, g.dv_row, g.dv_col);
+    set(steps_of(c, c.rows, c.e), g.dy_batch, g.dy_row, g.dy_col);
     const T* const qkv = device.in<T>(side_by_side<T>(c, {&x.q, &x.k, &x.v}), c.offset);
     a.q = qkv;
     a.k = qkv + row;
     a.v = qkv + 2 * row;
     a.y = device.out<T>("y", x.dy.size(), c.offset);
+    a.log_sum_exp = device.out<float>("log_sums", std::size_t(c.parts() * c.rows));
     a.random = device.in<RandomState>(std::vector<RandomState>{kState});
     device.run(flash_attention, a);
     T* const whole = device.out<T>("dqkv", 4 * x.q.size(), c.offset);

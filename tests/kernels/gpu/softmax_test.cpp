@@ -109,8 +109,47 @@ TYPED_TEST(SoftmaxOnGpu, InfinitiesAndNan) {
   }
 }
 
+// Log-sum-exp, the softmax again from it, also of rows that it does not tell, and the gradient of known sums.
+template <class T>
+void check_again(i64 rows, i64 n, bool safe) {
+  SCOPED_TRACE(testing::Message() << rows << " rows of " << n << " safe " << safe);
+  auto x = numbers<T>(rows * n, 1, -8.0, 8.0);
+  const auto dy = numbers<T>(rows * n, 2), row_sums = numbers<T>(rows, 3);
+  for (i64 i = 0; i < n; ++i) {
+    x[std::size_t(i)] = i % 3 == 0 ? T(-1e30) : T(-2e30);
+    x[std::size_t(2 * n + i)] = T(-kInf);
+  }
+  const std::size_t count = x.size();
+  std::vector<T> y(count), sums(std::size_t(rows), T(0)), dx(count);
+  cpu().softmax({cpu_dtype<T>(), false, rows, n, 1, x.data(), y.data(), safe, sums.data()});
+  cpu().softmax_grad({cpu_dtype<T>(), false, rows, n, 1, dy.data(), y.data(), dx.data(), row_sums.data()});
+  const Results gpu = on_device([&](Device& device) {
+    device.run(softmax, SoftmaxArgs{gpu_dtype<T>(), false, rows, n, 1, device.in<T>(x),
+                                    device.out<T>("y", count), safe, device.out<T>("sums", sums.size())});
+    T* const again = device.inout<T>("again", x);
+    device.run(softmax_again,
+               SoftmaxAgainArgs{gpu_dtype<T>(), rows, n, again, device.in<T>(sums), again, safe});
+    device.run(softmax_grad,
+               SoftmaxGradArgs{gpu_dtype<T>(), false, rows, n, 1, device.in<T>(dy), device.in<T>(y),
+                               device.out<T>("dx", count), device.in<T>(row_sums)});
+  });
+  expect_close(gpu.get<T>("y"), widen(y), {1e-5, 1e-6}, "y");
+  expect_close(gpu.get<T>("sums"), widen(sums), {1e-6, 1e-6}, "sums");
+  expect_close(gpu.get<T>("again"), widen(y), {1e-5, 1e-6}, "again");
+  expect_close(gpu.get<T>("dx"), widen(dx), {1e-6, 1e-6}, "dx");
+}
+
+TEST(SoftmaxAgainOnGpu, FromTheLogarithmsOfItsSums) {
+  for (const bool safe : {false, true})
+    for (const i64 n : {3, 64, 700, 9000}) {
+      check_again<float>(7, n, safe);
+      check_again<double>(7, n, safe);
+    }
+}
+
 TEST(SoftmaxOnGpuEmpty, LaunchesNothing) {
   Device device({host::ThreadOrder::ascending});
+  device.run(softmax_again, SoftmaxAgainArgs{DType::f32, 0, 5, nullptr, nullptr, nullptr, false});
   device.run(softmax, SoftmaxArgs{DType::f32, false, 0, 5, 1, nullptr, nullptr});
   device.run(softmax_grad, SoftmaxGradArgs{DType::f32, false, 4, 5, 0, nullptr, nullptr, nullptr});
   EXPECT_EQ(device.launches(), 0u);

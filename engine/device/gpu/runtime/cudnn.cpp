@@ -20,28 +20,17 @@ class DnnLibrary {
   DnnLibrary(const DnnLibrary&) = delete;
   DnnLibrary& operator=(const DnnLibrary&) = delete;
 
-  Answer run(const DnnCalls& calls, void* stream, bool capturing) {
-    if (calls.empty()) return refused("it is not handed this problem (type, shape, strides or workspace)");
-    // All of them or none.
-    std::vector<Known*> known;
-    for (const DnnCall& call : calls) {
-      known.push_back(plan_of(call, capturing));
-      if (known.back() == nullptr) return failed("first seen while the step is recorded");
-      if (known.back()->plan == nullptr) return known.back()->why_not;
-      if (!aligned(call)) return refused("an address is not at a boundary of 16 bytes");
-    }
+  Answer run(const std::optional<DnnCall>& call, void* stream, bool capturing) {
+    if (!call) return refused("it is not handed this problem (type, shape, strides or workspace)");
+    Known* const known = plan_of(*call, capturing);
+    if (known == nullptr) return failed("first seen while the step is recorded");
+    if (known->plan == nullptr) return known->why_not;
+    if (!aligned(*call)) return refused("an address is not at a boundary of 16 bytes");
     if (const cudnnStatus_t status = cudnn().set_stream(handle_, stream); status != CUDNN_STATUS_SUCCESS)
       return failed("cudnnSetStream: " + cudnn_words(status));
-    std::string text;
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      const Answer answer = known[i]->plan->run(handle_, calls[i].places, calls[i].workspace);
-      if (!answer.taken) {
-        *known[i] = {nullptr, answer};
-        return answer;
-      }
-      text += (text.empty() ? "" : ", ") + answer.text;
-    }
-    return taken_by(text);
+    const Answer answer = known->plan->run(handle_, call->places, call->workspace);
+    if (!answer.taken) *known = {nullptr, answer};
+    return answer;
   }
 
  private:
@@ -83,8 +72,8 @@ DnnLibraryPtr open_dnn_library(int capability, Answer* why) {
   return DnnLibraryPtr(new DnnLibrary(handle, capability));
 }
 
-Answer run_dnn(DnnLibrary& library, const DnnCalls& calls, void* stream, bool capturing) {
-  return library.run(calls, stream, capturing);
+Answer run_dnn(DnnLibrary& library, const std::optional<DnnCall>& call, void* stream, bool capturing) {
+  return library.run(call, stream, capturing);
 }
 
 std::string dnn_library_version() {

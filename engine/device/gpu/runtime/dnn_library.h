@@ -19,11 +19,10 @@ using DnnLibraryPtr = std::unique_ptr<DnnLibrary, CloseDnnLibrary>;
 // Null when the library is not found here, does not open or is not wanted: *why. capability: the device's, 90 for
 // sm_90.
 DnnLibraryPtr open_dnn_library(int capability, Answer* why);
-// Queues the calls on `stream` (cudaStream_t). Not taken, and whatever was queued must be done
-// again otherwise: there are none, the library does not take one of them, or failed at it
-// once, or sees it for the first time while the stream is being recorded (capturing).
+// Queues the call on `stream` (cudaStream_t). Not taken, and to be done otherwise: there is none, the library does not take it, or failed at
+// it once, or sees it for the first time while the stream is being recorded (capturing).
 // Deterministic, f32 computed in f32 (TF32 only with GRADLOOM_TF32=1).
-Answer run_dnn(DnnLibrary& library, const DnnCalls& calls, void* stream, bool capturing);
+Answer run_dnn(DnnLibrary& library, const std::optional<DnnCall>& call, void* stream, bool capturing);
 // "cudnn 9.19.0"; "" when there is none, or it is not wanted.
 std::string dnn_library_version();
 

@@ -57,9 +57,9 @@ std::optional<DnnProblem> pool_problem(DType dtype, const PoolShape& s, bool max
   return p;
 }
 
-DnnCalls pool_calls(std::optional<DnnProblem> problem, void* x, void* y) {
-  if (!problem) return {};
-  return {{std::move(*problem), {{'x', x}, {'y', y}}}};
+std::optional<DnnCall> pool_call(std::optional<DnnProblem> problem, void* x, void* y) {
+  if (!problem) return std::nullopt;
+  return DnnCall{std::move(*problem), {{'x', x}, {'y', y}}};
 }
 
 // ---- batch normalization ----------------------------------------------------------------------------------------------------------
@@ -116,23 +116,24 @@ std::optional<AttentionProblem> attention_problem(const AttentionArgs& a) {
   return p;
 }
 
-// The gradient, which finds y in the workspace; `p`: of its forward.
+// `p`: of its forward.
 std::optional<AttentionProblem> gradient_of(AttentionProblem p, const AttentionGradArgs& args) {
-  if (!packs(args.dq_strides) || !packs(args.dk_strides) || !packs(args.dv_strides)) return std::nullopt;
+  if (!packs(args.dy_strides) || !packs(args.dq_strides) || !packs(args.dk_strides) ||
+      !packs(args.dv_strides))
+    return std::nullopt;
   const AttentionArgs& a = args.forward;
   p.backward = true;
   p.dq = strided('Q', a.dtype, p.q.dims, args.dq_strides);
   p.dk = strided('K', a.dtype, p.k.dims, args.dk_strides);
   p.dv = strided('V', a.dtype, p.v.dims, args.dv_strides);
-  p.dy = strided('Y', a.dtype, p.y.dims, a.y_strides);
-  p.y = dense_tensor('y', a.dtype, p.y.dims);
+  p.dy = strided('Y', a.dtype, p.y.dims, args.dy_strides);
   return p;
 }
 
-// The places of the forward, whose results are at `y` and `log_sum_exp`.
-std::vector<DnnCall::Place> forward_places(const AttentionArgs& a, void* y, void* log_sum_exp) {
+// Of the forward's operands and results.
+std::vector<DnnCall::Place> forward_places(const AttentionArgs& a, void* log_sum_exp) {
   std::vector<DnnCall::Place> places = {
-      {'q', writable(a.q)}, {'k', writable(a.k)}, {'v', writable(a.v)}, {'y', y}, {'l', log_sum_exp}};
+      {'q', writable(a.q)}, {'k', writable(a.k)}, {'v', writable(a.v)}, {'y', a.y}, {'l', log_sum_exp}};
   if (a.mask != nullptr) places.push_back({'m', writable(a.mask)});
   return places;
 }
@@ -187,9 +188,9 @@ DnnTensor dense_tensor(std::int64_t id, DType dtype, DnnSizes dims) {
   return {id, dtype, std::move(dims), std::move(strides)};
 }
 
-DnnCalls dnn_calls(const ConvolutionArgs& args) {
+std::optional<DnnCall> dnn_call(const ConvolutionArgs& args) {
   const ConvolutionDesc& s = args.shape;
-  if (!has_engines(s.dtype)) return {};
+  if (!has_engines(s.dtype)) return std::nullopt;
   const bool deep = s.d != 1 || s.t != 1 || s.od != 1 || s.pad_front != 0 || s.pad_back != 0;
   // Without depth its size of 1 goes: the first of three.
   const auto spatial = [&](std::int64_t depth, std::int64_t height, std::int64_t width) {
@@ -214,85 +215,81 @@ DnnCalls dnn_calls(const ConvolutionArgs& args) {
     case ConvolutionKind::backward_data: places = {{'x', args.out}, {'w', b}, {'y', a}}; break;
     case ConvolutionKind::backward_weights: places = {{'x', b}, {'w', args.out}, {'y', a}}; break;
   }
-  return {{std::move(p), std::move(places), args.workspace,
-           args.workspace != nullptr ? args.workspace_bytes : 0}};
+  return DnnCall{std::move(p), std::move(places), args.workspace,
+                 args.workspace != nullptr ? args.workspace_bytes : 0};
 }
 
-DnnCalls dnn_calls(const MaxPoolArgs& args) {
-  if (args.argmax != nullptr || args.indices != nullptr) return {};
-  return pool_calls(pool_problem(args.dtype, args.shape, true, false, PoolDivisor::inside), writable(args.x),
-                    args.y);
+std::optional<DnnCall> dnn_call(const MaxPoolArgs& args) {
+  if (args.argmax != nullptr || args.indices != nullptr) return std::nullopt;
+  return pool_call(pool_problem(args.dtype, args.shape, true, false, PoolDivisor::inside), writable(args.x),
+                   args.y);
 }
-DnnCalls dnn_calls(const AveragePoolArgs& args) {
-  return pool_calls(pool_problem(args.dtype, args.shape, false, false, args.divisor), writable(args.x),
-                    args.y);
+std::optional<DnnCall> dnn_call(const AveragePoolArgs& args) {
+  return pool_call(pool_problem(args.dtype, args.shape, false, false, args.divisor), writable(args.x),
+                   args.y);
 }
-DnnCalls dnn_calls(const AveragePoolGradArgs& args) {
-  return pool_calls(pool_problem(args.dtype, args.shape, false, true, args.divisor), args.dx,
-                    writable(args.dy));
+std::optional<DnnCall> dnn_call(const AveragePoolGradArgs& args) {
+  return pool_call(pool_problem(args.dtype, args.shape, false, true, args.divisor), args.dx,
+                   writable(args.dy));
 }
 
 // Within the workspace of our own kernel. Not in place: that the library could is written nowhere. Nor the moments
 // or sums alone.
-DnnCalls dnn_calls(const BatchNormArgs& args) {
+std::optional<DnnCall> dnn_call(const BatchNormArgs& args) {
   auto p = batch_norm_problem(args);
-  if (!p || args.y == nullptr || args.x == args.y) return {};
+  if (!p || args.y == nullptr || args.x == args.y) return std::nullopt;
   p->epsilon = args.epsilon;
-  return {{std::move(*p),
-           {{'x', writable(args.x)},
-            {'y', args.y},
-            {'s', writable(args.scale)},
-            {'b', writable(args.bias)},
-            {'m', args.saved_mean},
-            {'i', args.saved_inv_std}},
-           args.workspace,
-           gpu::workspace_bytes(args)}};
+  return DnnCall{std::move(*p),
+                 {{'x', writable(args.x)},
+                  {'y', args.y},
+                  {'s', writable(args.scale)},
+                  {'b', writable(args.bias)},
+                  {'m', args.saved_mean},
+                  {'i', args.saved_inv_std}},
+                 args.workspace,
+                 gpu::workspace_bytes(args)};
 }
-DnnCalls dnn_calls(const BatchNormGradArgs& args) {
+std::optional<DnnCall> dnn_call(const BatchNormGradArgs& args) {
   auto p = batch_norm_problem(args);
-  if (!p || args.dx == nullptr || args.dx == args.dy || args.dx == args.x) return {};
+  if (!p || args.dx == nullptr || args.dx == args.dy || args.dx == args.x) return std::nullopt;
   p->backward = true;
-  return {{std::move(*p),
-           {{'x', writable(args.x)},
-            {'y', writable(args.dy)},
-            {'d', args.dx},
-            {'s', writable(args.scale)},
-            {'g', args.dscale},
-            {'b', args.dbias},
-            {'m', writable(args.saved_mean)},
-            {'i', writable(args.saved_inv_std)}},
-           args.workspace,
-           gpu::workspace_bytes(args)}};
+  return DnnCall{std::move(*p),
+                 {{'x', writable(args.x)},
+                  {'y', writable(args.dy)},
+                  {'d', args.dx},
+                  {'s', writable(args.scale)},
+                  {'g', args.dscale},
+                  {'b', args.dbias},
+                  {'m', writable(args.saved_mean)},
+                  {'i', writable(args.saved_inv_std)}},
+                 args.workspace,
+                 gpu::workspace_bytes(args)};
 }
 
-DnnCalls dnn_calls(const AttentionArgs& args) {
+std::optional<DnnCall> dnn_call(const AttentionArgs& args) {
   auto p = attention_problem(args);
-  const AttentionSpace space = attention_space(args, false);
-  if (!p || args.workspace == nullptr || args.workspace_bytes < space.engine) return {};
-  auto* const at = static_cast<std::byte*>(args.workspace);
-  return {{std::move(*p), forward_places(args, args.y, at + space.log_sum_exp), at + space.engine,
-           args.workspace_bytes - space.engine}};
+  const std::size_t engine = attention_engine_at(args);
+  if (!p || args.workspace == nullptr || args.workspace_bytes < engine) return std::nullopt;
+  return DnnCall{std::move(*p),
+                 forward_places(args, args.log_sum_exp != nullptr ? args.log_sum_exp : args.workspace),
+                 static_cast<std::byte*>(args.workspace) + engine, args.workspace_bytes - engine};
 }
-DnnCalls dnn_calls(const AttentionGradArgs& args) {
+std::optional<DnnCall> dnn_call(const AttentionGradArgs& args) {
   const AttentionArgs& a = args.forward;
-  auto forward = attention_problem(a);
-  const AttentionSpace space = attention_space(a, true);
-  if (!forward || a.workspace == nullptr || a.workspace_bytes < space.engine) return {};
+  const auto forward = attention_problem(a);
+  const std::size_t engine = attention_engine_at(a);
+  if (!forward || a.workspace == nullptr || a.workspace_bytes < engine) return std::nullopt;
   auto backward = gradient_of(*forward, args);
-  if (!backward) return {};
-  auto* const at = static_cast<std::byte*>(a.workspace);
-  const std::size_t bytes = a.workspace_bytes - space.engine;
-  forward->y = backward->y;
-  auto places = forward_places(a, at + space.y, at + space.log_sum_exp);
-  DnnCalls calls = {{std::move(*forward), places, at + space.engine, bytes}};
-  for (const DnnCall::Place& place : {DnnCall::Place{'r', at + space.row_sums},
+  if (!backward) return std::nullopt;
+  auto places = forward_places(a, a.log_sum_exp);
+  for (const DnnCall::Place& place : {DnnCall::Place{'r', a.workspace},
                                       {'Y', writable(args.dy)},
                                       {'Q', args.dq},
                                       {'K', args.dk},
                                       {'V', args.dv}})
     places.push_back(place);
-  calls.push_back({std::move(*backward), std::move(places), at + space.engine, bytes});
-  return calls;
+  return DnnCall{std::move(*backward), std::move(places), static_cast<std::byte*>(a.workspace) + engine,
+                 a.workspace_bytes - engine};
 }
 
 bool aligned(const DnnCall& call) {

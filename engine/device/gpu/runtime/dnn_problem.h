@@ -66,21 +66,20 @@ struct DnnCall {
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
 };
-// The calls that do a kernel's work, in their order; none: it is not for a library.
-using DnnCalls = std::vector<DnnCall>;
-DnnCalls dnn_calls(const ConvolutionArgs& args);  // without the bias
+// The call that does a kernel's work; nothing: it is not for a library.
+std::optional<DnnCall> dnn_call(const ConvolutionArgs& args);  // without the bias
 // Not with positions of the maxima, nor dilated. The gradient of max pooling reads positions, which no
 // library knows: it is ours alone.
-DnnCalls dnn_calls(const MaxPoolArgs& args);
-DnnCalls dnn_calls(const AveragePoolArgs& args);
-DnnCalls dnn_calls(const AveragePoolGradArgs& args);
+std::optional<DnnCall> dnn_call(const MaxPoolArgs& args);
+std::optional<DnnCall> dnn_call(const AveragePoolArgs& args);
+std::optional<DnnCall> dnn_call(const AveragePoolGradArgs& args);
 // Training of [n, c]; without the running statistics. In NCHW cuDNN has one engine, which copies images to
 // channels last and back: a workspace of two to three tensors, and twice the traffic of our kernel.
-DnnCalls dnn_calls(const BatchNormArgs& args);
-DnnCalls dnn_calls(const BatchNormGradArgs& args);
-// Half types alone: f32 would be rounded to TF32. The gradient computes y and log_sum_exp again.
-DnnCalls dnn_calls(const AttentionArgs& args);
-DnnCalls dnn_calls(const AttentionGradArgs& args);
+std::optional<DnnCall> dnn_call(const BatchNormArgs& args);
+std::optional<DnnCall> dnn_call(const BatchNormGradArgs& args);
+// Half types alone: f32 would be rounded to TF32.
+std::optional<DnnCall> dnn_call(const AttentionArgs& args);
+std::optional<DnnCall> dnn_call(const AttentionGradArgs& args);
 
 // True when every address is there and at a boundary of kDnnAlignment.
 bool aligned(const DnnCall& call);

@@ -9,7 +9,7 @@ DnnLibraryPtr open_dnn_library(int, Answer* why) {
   *why = refused("this plugin knows no library for it");
   return nullptr;
 }
-Answer run_dnn(DnnLibrary&, const DnnCalls&, void*, bool) { return {}; }
+Answer run_dnn(DnnLibrary&, const std::optional<DnnCall>&, void*, bool) { return {}; }
 std::string dnn_library_version() { return ""; }
 
 }  // namespace gradloom::kernels::gpu

@@ -205,7 +205,7 @@ template <class Args>
 Answer ask_library(GpuContext* context, const Args& args, GPU(Stream_t) stream) {
   context->used = context->dnn_name;
   if (context->dnn == nullptr) return context->no_dnn;
-  return run_dnn(*context->dnn, dnn_calls(args), stream, context->capturing);
+  return run_dnn(*context->dnn, dnn_call(args), stream, context->capturing);
 }
 
 // What a library leaves to us.

@@ -42,24 +42,33 @@ struct Head {
     for (int d = 0; d < 4; ++d) place = place * a.mask_dims[d] + (a.mask_dims[d] == 1 ? 0 : index[d]);
     return load(a.mask, place);
   }
-  // Of one row of queries.
-  std::vector<double> probabilities(std::int64_t row) const {
+  float& log_sum(std::int64_t row) const { return a.log_sum_exp[(batch * a.heads + head) * a.rows + row]; }
+  // Of one row of queries; -inf where it sees nothing.
+  std::vector<double> scores(std::int64_t row) const {
     const std::int64_t seen = a.causal ? std::min(row + 1, a.keys) : a.keys;
-    std::vector<double> p(static_cast<std::size_t>(a.keys), 0.0);
-    double largest = -INFINITY, sum = 0;
+    std::vector<double> s(static_cast<std::size_t>(a.keys), -INFINITY);
     for (std::int64_t key = 0; key < seen; ++key) {
-      double& score = p[static_cast<std::size_t>(key)];
+      double& score = s[static_cast<std::size_t>(key)];
+      score = 0;
       for (std::int64_t i = 0; i < a.d; ++i)
         score += double{load(a.q, at(a.q_strides, row, i))} * load(a.k, at(a.k_strides, key, i));
       score = score * a.scale + mask(row, key);
-      largest = std::max(largest, score);
     }
-    for (std::int64_t key = 0; key < seen; ++key)
-      sum += p[static_cast<std::size_t>(key)] = std::exp(p[static_cast<std::size_t>(key)] - largest);
-    for (double& share : p) share /= sum;
-    return p;
+    return s;
   }
 };
+
+double log_sum_exp(const std::vector<double>& scores) {
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (const double s : scores) sum += std::exp(s - largest);
+  return largest + std::log(sum);
+}
+// exp(scores - log_sum)
+std::vector<double> shares(std::vector<double> scores, double log_sum) {
+  for (double& s : scores) s = std::exp(s - log_sum);
+  return scores;
+}
 
 template <class Each>
 void for_heads(const AttentionArgs& a, const Each& each) {
@@ -70,7 +79,8 @@ void for_heads(const AttentionArgs& a, const Each& each) {
 void forward(const AttentionArgs& a) {
   for_heads(a, [&](const Head& head) {
     for (std::int64_t row = 0; row < a.rows; ++row) {
-      const std::vector<double> p = head.probabilities(row);
+      const std::vector<double> scores = head.scores(row), p = shares(scores, log_sum_exp(scores));
+      if (a.log_sum_exp != nullptr) head.log_sum(row) = static_cast<float>(log_sum_exp(scores));
       for (std::int64_t i = 0; i < a.e; ++i) {
         double sum = 0;
         for (std::int64_t key = 0; key < a.keys; ++key)
@@ -93,18 +103,19 @@ void backward(const AttentionGradArgs& g) {
       return m[static_cast<std::size_t>(row * columns + column)];
     };
     for (std::int64_t row = 0; row < a.rows; ++row) {
-      const std::vector<double> p = head.probabilities(row);
+      const std::vector<double> p = shares(head.scores(row), double{head.log_sum(row)});
       std::vector<double> dp = matrix(1, a.keys);
       double mean = 0;
+      for (std::int64_t i = 0; i < a.e; ++i)
+        mean += double{load(g.dy, head.at(g.dy_strides, row, i))} * load(a.y, head.at(a.y_strides, row, i));
       for (std::int64_t key = 0; key < a.keys; ++key) {
         const double share = p[static_cast<std::size_t>(key)];
         double& share_grad = dp[static_cast<std::size_t>(key)];
         for (std::int64_t i = 0; i < a.e; ++i) {
-          const double dy = load(g.dy, head.at(a.y_strides, row, i));
+          const double dy = load(g.dy, head.at(g.dy_strides, row, i));
           share_grad += dy * load(a.v, head.at(a.v_strides, key, i));
           of(dv, key, a.e, i) += share * dy;
         }
-        mean += share * share_grad;
       }
       for (std::int64_t key = 0; key < a.keys; ++key) {
         const auto k = static_cast<std::size_t>(key);

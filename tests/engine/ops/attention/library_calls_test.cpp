@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/ops/copies.h"
+#include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/samples.h"
 #include "kernels/launcher.h"
@@ -49,7 +50,8 @@ NodeTypes types_of(const Attended& a) {
   NodeTypes types;
   types.target = kernels::Target::gpu;
   types.dnn_library = true;
-  types.inputs.assign(4, whole);
+  types.inputs.assign(6, whole);
+  types.inputs[2] = {statistics_type(a.dtype), {a.batch, a.heads, a.rows}};
   types.outputs.assign(3, whole);
   if (a.dropout > 0) types.attrs.set("dropout", a.dropout);
   if (!a.mask.empty()) {
@@ -62,8 +64,8 @@ NodeTypes types_of(const Attended& a) {
   return types;
 }
 
-// dy, q, k, v, mask; dq, dk, dv; workspace
-constexpr std::uintptr_t kPlaces[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+// dy, q, k, v, mask; dq, dk, dv; workspace; y, log-sum-exp
+constexpr std::uintptr_t kPlaces[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
 void* place(std::size_t i) { return reinterpret_cast<void*>(kPlaces[i] << 40); }
 
 Library call_library(const Attended& a, std::size_t takes = SIZE_MAX) {
@@ -71,7 +73,8 @@ Library call_library(const Attended& a, std::size_t takes = SIZE_MAX) {
   EXPECT_TRUE(kernel.ok()) << kernel.error().message;
   Library library{.takes = takes};
   library.workspace_bytes = kernel->workspace_bytes;
-  const void* const inputs[] = {place(0), place(1), place(2), place(3), a.mask.empty() ? nullptr : place(4)};
+  const void* const inputs[] = {
+      place(0), place(9), place(10), place(1), place(2), place(3), a.mask.empty() ? nullptr : place(4)};
   void* const outputs[] = {place(5), place(6), place(7)};
   const kernels::Launcher launcher(queue, &library, offer);
   kernel->run({inputs, outputs, place(8), nullptr, launcher});
@@ -96,9 +99,10 @@ std::map<std::pair<std::int64_t, std::int64_t>, int> covered(const Library& libr
   for (const AttentionGradArgs& call : library.calls) {
     const AttentionArgs& f = call.forward;
     const std::int64_t at = offset(f.q, 1);
-    const void* const others[] = {call.dy, f.q, f.k, f.v, call.dq, call.dk, call.dv};
-    constexpr std::size_t kOf[] = {0, 1, 2, 3, 5, 6, 7};
-    for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(offset(others[i], kOf[i]), at) << i;
+    const void* const others[] = {call.dy, f.q, f.k, f.v, call.dq, call.dk, call.dv, f.y};
+    constexpr std::size_t kOf[] = {0, 1, 2, 3, 5, 6, 7, 9};
+    for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(offset(others[i], kOf[i]), at) << i;
+    EXPECT_EQ(offset(f.log_sum_exp, 10) / 2, at / a.d) << "an f32 per row";
     if (!a.mask.empty()) {
       const std::int64_t of_image = a.mask[0] > 1 ? a.mask[1] * a.mask[2] * a.mask[3] : 0,
                          of_head = a.mask[1] > 1 ? a.mask[2] * a.mask[3] : 0;

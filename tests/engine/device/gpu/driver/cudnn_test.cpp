@@ -30,20 +30,20 @@ class Cudnn : public LibraryFixture {
     dnn_.reset();
     LibraryFixture::TearDown();
   }
-  Answer run(const DnnCalls& calls, bool capturing = false) {
-    return run_dnn(*dnn_, calls, stream_, capturing);
+  Answer run(const std::optional<DnnCall>& call, bool capturing = false) {
+    return run_dnn(*dnn_, call, stream_, capturing);
   }
   // Of windows of 2 x 2.
-  DnnCalls pooling(std::int64_t channels) const {
+  DnnCall pooling(std::int64_t channels) const {
     DnnCall call;
     const DnnTensor x = dense_tensor(1, DType::f32, {2, channels, 8, 8}),
                     y = dense_tensor(2, DType::f32, {2, channels, 4, 4});
     call.problem = PoolProblem{PoolMode::max, false, x, y, {2, 2}, {2, 2}, {0, 0}, {0, 0}};
     call.places = {{1, x_}, {2, y_}};
-    return {call};
+    return call;
   }
   // 3 x 3 with a rim of one.
-  DnnCalls convolution(std::size_t workspace_bytes) const {
+  DnnCall convolution(std::size_t workspace_bytes) const {
     DnnCall call;
     call.problem = ConvolutionProblem{ConvolutionKind::forward,
                                       dense_tensor('x', DType::f32, {1, 2, 4, 4}),
@@ -56,7 +56,7 @@ class Cudnn : public LibraryFixture {
     call.places = {{'x', x_}, {'w', w_}, {'y', y_}};
     call.workspace = workspace_;
     call.workspace_bytes = workspace_bytes;
-    return {call};
+    return call;
   }
   DnnLibraryPtr dnn_;
   float *x_ = nullptr, *y_ = nullptr, *w_ = nullptr;
@@ -80,11 +80,11 @@ TEST_F(Cudnn, TellsTheEngineAndComputes) {
 }
 
 TEST_F(Cudnn, WhatItHasNotIsRefused) {
-  Answer answer = run({});
+  Answer answer = run(std::nullopt);
   EXPECT_FALSE(answer.taken || answer.failed);
-  DnnCalls calls = pooling(4);
-  calls[0].places[0].address = x_ + 1;
-  answer = run(calls);
+  DnnCall call = pooling(4);
+  call.places[0].address = x_ + 1;
+  answer = run(call);
   EXPECT_FALSE(answer.taken || answer.failed);
   EXPECT_EQ(answer.text, "an address is not at a boundary of 16 bytes");
   strict_fail("cudnnBackendFinalize:5:3000");  // two tensors, a window and the operation before it
@@ -95,15 +95,15 @@ TEST_F(Cudnn, WhatItHasNotIsRefused) {
 
 TEST_F(Cudnn, WhatFailsOnceIsNotTriedAgain) {
   for (const char* fault : {"cudnnBackendExecute:1", "launch:1"}) {
-    const DnnCalls calls = fault[0] == 'l' ? pooling(9) : pooling(10);
-    EXPECT_TRUE(run(calls).taken);
+    const DnnCall call = fault[0] == 'l' ? pooling(9) : pooling(10);
+    EXPECT_TRUE(run(call).taken);
     strict_fail(fault);
-    const Answer answer = run(calls);
+    const Answer answer = run(call);
     EXPECT_FALSE(answer.taken);
     EXPECT_TRUE(answer.failed);
     EXPECT_EQ(answer.text, "cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED") << fault;
     const std::int64_t executed = driver().calls_by_name["cudnnBackendExecute"];
-    EXPECT_EQ(run(calls).text, answer.text);
+    EXPECT_EQ(run(call).text, answer.text);
     EXPECT_EQ(driver().calls_by_name["cudnnBackendExecute"], executed);
   }
 }
@@ -156,8 +156,8 @@ TEST_F(Cudnn, WithoutAHandleItSaysWhetherItIsWanted) {
 class CudnnRules : public Cudnn {
  protected:
   // What the plugin would never ask: its problem is planned, and the answer has these words.
-  void expect_wrong(const DnnCalls& calls, const std::string& words) {
-    const Answer answer = run(calls);
+  void expect_wrong(const DnnCall& call, const std::string& words) {
+    const Answer answer = run(call);
     EXPECT_TRUE(answer.failed) << answer.text;
     EXPECT_NE(answer.text.find(words), std::string::npos) << answer.text;
     expect_said(words);
@@ -165,47 +165,47 @@ class CudnnRules : public Cudnn {
 };
 
 TEST_F(CudnnRules, WindowsMakeTheSizesOfTheirResults) {
-  DnnCalls calls = pooling(1);
-  std::get<PoolProblem>(calls[0].problem).y = dense_tensor(2, DType::f32, {2, 1, 5, 4});
-  expect_wrong(calls, "a window makes 4 of dim 2 and not 5");
-  calls = convolution(512);
-  std::get<ConvolutionProblem>(calls[0].problem).dilation = {2, 1};
-  expect_wrong(calls, "a window makes 2 of dim 2 and not 4");
-  std::get<ConvolutionProblem>(calls[0].problem).dilation = {0, 1};
-  expect_wrong(calls, "a stride or dilation of 0");
-  calls = convolution(512);
-  std::get<ConvolutionProblem>(calls[0].problem).x = dense_tensor('x', DType::f32, {1, 3, 4, 4});
-  expect_wrong(calls, "images or channels that do not fit the weight");
+  DnnCall call = pooling(1);
+  std::get<PoolProblem>(call.problem).y = dense_tensor(2, DType::f32, {2, 1, 5, 4});
+  expect_wrong(call, "a window makes 4 of dim 2 and not 5");
+  call = convolution(512);
+  std::get<ConvolutionProblem>(call.problem).dilation = {2, 1};
+  expect_wrong(call, "a window makes 2 of dim 2 and not 4");
+  std::get<ConvolutionProblem>(call.problem).dilation = {0, 1};
+  expect_wrong(call, "a stride or dilation of 0");
+  call = convolution(512);
+  std::get<ConvolutionProblem>(call.problem).x = dense_tensor('x', DType::f32, {1, 3, 4, 4});
+  expect_wrong(call, "images or channels that do not fit the weight");
 }
 
 TEST_F(CudnnRules, TensorsHaveDimsStridesAndIdsOfTheirOwn) {
-  DnnCalls calls = pooling(1);
-  std::get<PoolProblem>(calls[0].problem).x.strides[3] = 0;
-  expect_wrong(calls, "a dim or a stride is not positive");
-  calls = pooling(1);
-  std::get<PoolProblem>(calls[0].problem).x.strides.pop_back();
-  expect_wrong(calls, "a tensor of 4 dims and 3 strides");
-  calls = pooling(1);
-  std::get<PoolProblem>(calls[0].problem).y.id = 1;
-  expect_wrong(calls, "two tensors with the id 1");
+  DnnCall call = pooling(1);
+  std::get<PoolProblem>(call.problem).x.strides[3] = 0;
+  expect_wrong(call, "a dim or a stride is not positive");
+  call = pooling(1);
+  std::get<PoolProblem>(call.problem).x.strides.pop_back();
+  expect_wrong(call, "a tensor of 4 dims and 3 strides");
+  call = pooling(1);
+  std::get<PoolProblem>(call.problem).y.id = 1;
+  expect_wrong(call, "two tensors with the id 1");
 }
 
 TEST_F(CudnnRules, EveryTensorHasMemoryOfTheDevice) {
-  DnnCalls calls = pooling(1);
-  calls[0].places.pop_back();
-  expect_wrong(calls, "tensor 2 has no address");
+  DnnCall call = pooling(1);
+  call.places.pop_back();
+  expect_wrong(call, "tensor 2 has no address");
   alignas(16) static float pageable[256];
-  calls = pooling(2);
-  calls[0].places[0].address = pageable;
-  EXPECT_TRUE(run(calls).failed);
+  call = pooling(2);
+  call.places[0].address = pageable;
+  EXPECT_TRUE(run(call).failed);
   expect_said("tensor 1: it is not memory of the device");
-  calls = pooling(3);
-  calls[0].places[0].address = x_ + 4096 - 16;
-  EXPECT_TRUE(run(calls).failed);
+  call = pooling(3);
+  call.places[0].address = x_ + 4096 - 16;
+  EXPECT_TRUE(run(call).failed);
   expect_said("tensor 1: 1536 bytes at 16320 of device memory of 16384 bytes");
-  calls = convolution(512);
-  calls[0].workspace = workspace_ + 4;
-  EXPECT_TRUE(run(calls).failed);
+  call = convolution(512);
+  call.workspace = workspace_ + 4;
+  EXPECT_TRUE(run(call).failed);
   expect_said("the workspace does not begin at a boundary of 16 bytes");
 }
 

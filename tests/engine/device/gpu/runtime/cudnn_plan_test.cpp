@@ -92,8 +92,8 @@ std::unique_ptr<CudnnPlan> plan_of(const DnnCall& call, bool tf32 = false, int c
 }
 template <class Args>
 std::unique_ptr<CudnnPlan> plan_of(const Args& args, bool tf32 = false) {
-  const DnnCalls calls = dnn_calls(args);
-  return calls.size() == 1 ? plan_of(calls[0], tf32) : nullptr;
+  const std::optional<DnnCall> call = dnn_call(args);
+  return call ? plan_of(*call, tf32) : nullptr;
 }
 
 // Same bits every time, sums of half types in f32 and not of transforms, f32 not rounded.
@@ -168,7 +168,7 @@ TEST_F(CudnnPlans, Tf32IsForThoseWhoAsk) {
 
 TEST_F(CudnnPlans, WhatCannotBeIsRefused) {
   ConvolutionArgs args = arguments(kConvolutions[1], ConvolutionKind::forward, DType::bf16);
-  const DnnProblem problem = dnn_calls(args).at(0).problem;
+  const DnnProblem problem = dnn_call(args).value().problem;
   EXPECT_EQ(CudnnPlan::create({nullptr, "{}", 90, false}, problem, args.workspace_bytes), nullptr);
   EXPECT_EQ(CudnnPlan::create({nullptr, "no JSON", 90, false}, problem, args.workspace_bytes), nullptr);
   EXPECT_EQ(CudnnPlan::create({}, problem, args.workspace_bytes), nullptr);
@@ -344,6 +344,7 @@ AttentionArgs arguments(const AttentionCase& from, DType type = DType::bf16) {
 // Its gradients lie as the operands do.
 AttentionGradArgs gradient_of(const AttentionArgs& forward) {
   AttentionGradArgs g{forward};
+  std::copy_n(forward.y_strides, 4, g.dy_strides);
   std::copy_n(forward.q_strides, 4, g.dq_strides);
   std::copy_n(forward.k_strides, 4, g.dk_strides);
   std::copy_n(forward.v_strides, 4, g.dv_strides);
@@ -356,15 +357,14 @@ TEST_F(CudnnPlans, EveryAttentionHasAnEngineWithinItsWorkspace) {
       SCOPED_TRACE(std::string(from.name) + name_of(type));
       AttentionArgs args = arguments(from, type);
       args.workspace_bytes = library_workspace_bytes(args);
-      DnnCalls calls = dnn_calls(args);
-      ASSERT_EQ(calls.size(), 1u);
+      const std::optional<DnnCall> forward = dnn_call(args);
       args.workspace_bytes = library_workspace_bytes(gradient_of(args));
-      for (DnnCall& call : dnn_calls(gradient_of(args))) calls.push_back(std::move(call));
-      ASSERT_EQ(calls.size(), 3u) << "the gradient, and the forward before it";
-      for (const DnnCall& call : calls) {
-        const auto plan = plan_of(call);
+      const std::optional<DnnCall> backward = dnn_call(gradient_of(args));
+      for (const auto* call : {&forward, &backward}) {
+        ASSERT_TRUE(call->has_value());
+        const auto plan = plan_of(**call);
         ASSERT_NE(plan, nullptr);
-        EXPECT_LE(plan->workspace_bytes(), call.workspace_bytes);
+        EXPECT_LE(plan->workspace_bytes(), (*call)->workspace_bytes);
         EXPECT_TRUE(has(plan->notes(), kTensorCore));
         expect_allowed(*plan, type);
       }
@@ -379,11 +379,11 @@ TEST_F(CudnnPlans, AttentionsThatItRefuses) {
   EXPECT_EQ(plan_of(args), nullptr);
   args = arguments(kAttentions[0]);
   args.workspace_bytes = library_workspace_bytes(gradient_of(args));
-  DnnCalls calls = dnn_calls(gradient_of(args));
-  ASSERT_EQ(calls.size(), 2u);
-  EXPECT_EQ(plan_of(calls[1], false, 100), nullptr) << "a knob decides there whether its bits are the same";
-  calls[1].workspace_bytes = 1 << 20;
-  EXPECT_EQ(plan_of(calls[1]), nullptr) << "the form that needs no more has other bits every time";
+  std::optional<DnnCall> call = dnn_call(gradient_of(args));
+  ASSERT_TRUE(call.has_value());
+  EXPECT_EQ(plan_of(*call, false, 100), nullptr) << "a knob decides there whether its bits are the same";
+  call->workspace_bytes = 1 << 20;
+  EXPECT_EQ(plan_of(*call), nullptr) << "the form that needs no more has other bits every time";
 }
 
 }  // namespace
