@@ -51,7 +51,8 @@ Status resolve_dim(SlidingWindow& w, std::size_t i, std::int64_t in, const std::
                                  std::to_string(stride) + (ceil ? " ceil" : ""));
     return {};
   }
-  if (in + slack < 0)
+  // By ceil, a window that ends beyond the padded input is one where less than a stride is missing.
+  if (in + slack <= (ceil ? -stride : -1))
     return infer_error("a window of " + std::to_string(extent) + " does not fit the padded input of " +
                        std::to_string(in + w.pad_begin[i] + w.pad_end[i]));
   w.out[i] = (ceil ? ceil_div(in + slack, stride) : (in + slack) / stride) + 1;

@@ -154,6 +154,17 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
     return image if input.dim() == 3 else image[0]
 
 
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Tensor.unfold: [.., windows, .., size]."""
+    axis = dimension % input.dim()
+    count = (input.shape[axis] - size) // step + 1
+    if size == step:
+        rows = input.narrow(axis, 0, count * size)
+    else:
+        rows = input.index_select(axis, (torch.arange(count).mul(step)[:, None] + torch.arange(size)[None]).reshape(-1))
+    return rows.reshape(*input.shape[:axis], count, size, *input.shape[axis + 1 :]).movedim(axis + 1, -1)
+
+
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """With constants of the input's width, which exporters write as f32."""
     if approximate == "tanh":
@@ -229,6 +240,11 @@ def hardswish(input: Tensor) -> Tensor:
     return input * hardsigmoid(input)
 
 
+# Of sizes, as torch's functions of these names give them for tensors.
+NUMBERS: Dict[str, Callable[[float], float]] = {
+    "ceil": lambda x: float(math.ceil(x)), "floor": lambda x: float(math.floor(x)), "round": lambda x: float(round(x)), "trunc": lambda x: float(math.trunc(x)),
+    "sqrt": math.sqrt,
+}  # fmt: skip
 # Exporters write their constants as f32, which f64 would notice.
 DECOMPOSED_IN_F64: Dict[str, Callable[..., Tensor]] = {"selu": selu, "hardsigmoid": hardsigmoid, "hardswish": hardswish}
 DECOMPOSITIONS: Dict[str, Callable[..., Tensor]] = {

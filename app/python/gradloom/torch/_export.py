@@ -21,10 +21,12 @@ import torch
 from .._library import UnsupportedError
 from .. import _onnx_file
 from . import _sizes, _structure
+from ._complex import Complex, dft_symbolic
 from ._members import Tensors, exchanged, members
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of
 from ._symbolics import SYMBOLICS
-from ._trace import lock, tracing, untraced
+from ._trace import lock, tracing
+from ._values import untraced
 
 RANDOM = {"Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
@@ -112,6 +114,8 @@ class _Flat(torch.nn.Module):
                 raise UnsupportedError(f"the module's forward changes {name} in place")
         tensors: List[torch.Tensor] = []
         description = _structure.flatten(result, tensors, "the module's results: ")
+        if any(isinstance(tensor, Complex) for tensor in tensors):
+            raise UnsupportedError("the module's results are complex numbers: give torch.view_as_real of them")
         owned = self.outside.owns()
         elsewhere = {i for i, slots in enumerate(self.held.slots) if all(id(owner) in owned for owner, _ in slots)}
         changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
@@ -180,10 +184,22 @@ def _register(opset: int) -> None:
         new_var.setType(scale.type())
         return y, new_mean, new_var
 
+    def copy(g: Any, x: Any, source: Any, non_blocking: Any) -> Any:
+        """Tensor.copy_ of a whole tensor: the source in its shape and type."""
+        made = g.original_node.output().type()
+        kind, sizes = made.scalarType(), made.sizes()
+        if kind != source.type().scalarType():
+            source = g.op("Cast", source, to_i=torch.onnx.symbolic_helper.cast_pytorch_to_onnx[kind])
+        if sizes != source.type().sizes():
+            source = g.op("Expand", source, g.op("Constant", value_t=torch.tensor(sizes, dtype=torch.int64)))
+        return source.setType(made)
+
     register: Callable[..., None] = getattr(torch.onnx, "register_custom_op_symbolic")
     register("aten::detach", detach, opset)
     register("aten::native_batch_norm", native_batch_norm, opset)
+    register("aten::copy", copy, opset)
     register(f"{DOMAIN}::outside", outside_symbolic, opset)
+    register(f"{DOMAIN}::dft", dft_symbolic, opset)
     for name, symbolic in SYMBOLICS.items():
         register(name, symbolic, opset)
 

@@ -255,9 +255,9 @@ class Outside:
 
 
 _values: List[List[torch.Tensor]] = []  # results of the call that is being made part of a trace, which holds the lock
-_operators = torch.library.Library(DOMAIN, "DEF")
-_operators.define("outside(int call, int result, Tensor[] read) -> Tensor")
-_operators.impl("outside", lambda call, result, read: _values[-1][result].detach(), "CPU")
+OPERATORS = torch.library.Library(DOMAIN, "DEF")
+OPERATORS.define("outside(int call, int result, Tensor[] read) -> Tensor")
+OPERATORS.impl("outside", lambda call, result, read: _values[-1][result].detach(), "CPU")
 
 
 def outside_symbolic(g: Any, call: Any, result: Any, read: Any) -> Any:

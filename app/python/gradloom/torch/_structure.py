@@ -2,7 +2,7 @@
 
 flatten() appends the tensors of a value to a list and returns a hashable description of the rest; unflatten() puts tensors
 back. Lists, tuples (also named ones), dicts and what derives from them, dataclasses and other objects with attributes are
-followed; numbers, texts, None and other hashable plain values are part of the description.
+followed; numbers, texts, None, classes and other hashable plain values are part of the description.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from ._sizes import Size
 
 TENSOR = "tensor"  # the description of a tensor
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format,
-          torch.Size, enum.Enum)  # fmt: skip
+          torch.Size, enum.Enum, type)  # fmt: skip
 
 
 def _fields(value: Any) -> List[str]:

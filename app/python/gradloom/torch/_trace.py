@@ -5,11 +5,12 @@ in operators:
 
 - sizes are numbers, which they are for a call of known shapes; no nodes compute them (what Python compares with them: _sizes.py);
 - a tensor's value that reaches Python (`if x.sum() > 0`, `x.item()`) and depends on inputs or parameters is an error;
+- what is written in place shows in the tensors that share its memory (_operators.py);
 - detach(), .data and no_grad blocks become Identity nodes that say so;
 - training BatchNormalization gives its batch's statistics as results of their own, from which the caller moves the
   running ones; the module's buffers stay as they are;
 - an embedding's row of padding gets no gradient, and cross entropy has its label smoothing;
-- functions that some exporter lacks are written in others (_decompositions.py);
+- functions that some exporter lacks are written in others (_decompositions.py), complex numbers as two real ones (_complex.py);
 - torch.utils.checkpoint inside the module calls its function: what is kept in memory is the plan's business;
 - submodules and torch.autograd.Functions that stay in PyTorch are called as they are (_outside.py).
 
@@ -18,6 +19,7 @@ Patches are process-wide while a trace runs: one runs at a time, and other threa
 
 import contextlib
 import math
+import os
 import threading
 import traceback
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -28,9 +30,11 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from .._library import UnsupportedError
-from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, adaptive_avg_pool, pad_circular, rms_norm
+from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm
 from . import _sizes
+from ._operators import Operators
 from ._outside import Outside, reason_of
+from ._values import made_of, untraced
 
 _C: Any = torch._C  # whose private functions have no types
 _BASE = _C._TensorBase
@@ -55,17 +59,6 @@ class _Trace(threading.local):
 
 
 _trace = _Trace()
-
-
-@contextlib.contextmanager
-def untraced() -> Iterator[None]:
-    """What is computed here is a constant of the trace."""
-    state = torch._C._get_tracing_state()
-    _C._set_tracing_state(None)
-    try:
-        yield
-    finally:
-        _C._set_tracing_state(state)
 
 
 @contextlib.contextmanager
@@ -147,7 +140,7 @@ def _apply(original: Any) -> Any:
 
 def _place() -> str:
     """The line of the user's code that is running."""
-    own = (__file__, torch.__file__.rsplit("/", 1)[0])
+    own = (os.path.dirname(__file__), torch.__file__.rsplit("/", 1)[0])
     for frame in reversed(traceback.extract_stack()):
         if not frame.filename.startswith(own):
             return f"{frame.filename}:{frame.lineno}"
@@ -164,27 +157,11 @@ def _of_no_trace(function: Callable[..., Any]) -> Callable[..., Any]:
     return read
 
 
-def _made_of(value: Any) -> Tuple[bool, bool]:
-    """Whether a value of the trace is made of the module's inputs, and of numbers that may be sizes."""
-    seen, left, sizes = set(), [value], False
-    while left:
-        node = left.pop().node()
-        if node.kind() == "prim::Param":
-            return True, True
-        if node.kind() == "prim::Constant" and node.outputsAt(0).type().kind() == "IntType":
-            sizes = sizes or node.outputsAt(0).toIValue() not in (0, 1)
-        for source in node.inputs():
-            if source.debugName() not in seen:
-                seen.add(source.debugName())
-                left.append(source)
-    return False, sizes
-
-
 def _value_read(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def read(tensor: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         if not _trace.active or torch._C._get_tracing_state() is None:
             return function(tensor, *arguments, **named)
-        inputs, sizes = _made_of(_C._get_value_trace(tensor))
+        inputs, sizes = made_of(tensor)
         if inputs:
             raise UnsupportedError(f"{_place()} needs the numbers of a tensor in Python ({name}), which differ from call to call")
         if sizes:
@@ -202,7 +179,7 @@ class _Stopping(TorchFunctionMode):
         result = function(*args, **(kwargs or {}))
         if torch._C._get_tracing_state() is None or not isinstance(result, torch.Tensor):
             return result
-        if any(result is argument for argument in args) or not result.is_floating_point():
+        if any(result is argument for argument in args) or not (result.is_floating_point() or result.is_complex()):
             return result
         return _BASE.detach(result)
 
@@ -289,6 +266,15 @@ def _decomposed_in_f64(original: Callable[..., torch.Tensor], body: Callable[...
     return call
 
 
+def _of_numbers(original: Callable[..., Any], body: Callable[[float], float]) -> Callable[..., Any]:
+    """Code for tracers hands sizes to torch.ceil and the like, as tensors: here they are numbers."""
+
+    def call(input: Any, *args: Any, **named: Any) -> Any:
+        return body(input) if _trace.active and isinstance(input, (int, float)) else original(input, *args, **named)
+
+    return call
+
+
 def _pad(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def pad(input: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -> torch.Tensor:
         if _trace.active and mode == "circular":
@@ -332,6 +318,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     ]
     rows += [(functional, name, _adaptive_avg_pool(getattr(functional, name), axes))
              for axes, name in ((1, "adaptive_avg_pool1d"), (2, "adaptive_avg_pool2d"), (3, "adaptive_avg_pool3d"))]  # fmt: skip
+    rows += [(torch, name, _of_numbers(getattr(torch, name), body)) for name, body in NUMBERS.items()]
     if hasattr(torch, "rms_norm"):
         rows.append((torch, "rms_norm", _decomposed(torch.rms_norm, rms_norm)))
     function = torch.autograd.Function
@@ -361,7 +348,8 @@ def tracing(outside: Outside, apart: bool = True) -> Iterator[List[BatchStatisti
             own: Dict[str, Any] = vars(owner)
             kept.append((owner, name, own.get(name)))
             setattr(owner, name, replacement)
-        yield _trace.statistics
+        with Operators():
+            yield _trace.statistics
     finally:
         _trace.active, _trace.outside = False, None
         for owner, name, before in reversed(kept):
