@@ -64,7 +64,8 @@ def _parts(value: Any) -> Tuple[Any, Any]:
     if made_of(value)[0]:
         raise UnsupportedError("a complex argument, parameter or result of another operator is not known to the engine")
     with untraced():
-        return value.detach().real.clone(), value.detach().imag.clone()
+        plain = value.detach().resolve_conj()
+        return plain.real.clone(), plain.imag.clone()
 
 
 def _pair(value: Any) -> Tuple[Any, Any]:
@@ -206,7 +207,7 @@ def _computed(x: Tensor, axis: int, length: Optional[int], inverse: bool, one_si
         if inverse and one_sided:
             return torch.fft.irfft(z, n=length, dim=axis).unsqueeze(-1)
         transform = torch.fft.ifft if inverse else torch.fft.rfft if one_sided else torch.fft.fft
-        return torch.view_as_real(transform(z, n=length, dim=axis)).clone()
+        return torch.view_as_real(transform(z, n=length, dim=axis).resolve_conj()).clone()
 
 
 def dft_symbolic(g: Any, x: Any, axis: Any, length: Any, inverse: Any, one_sided: Any) -> Any:

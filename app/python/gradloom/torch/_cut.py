@@ -47,7 +47,7 @@ class Cut:
             opened = None
             if part.outputs:
                 own = exported._replace(model=part.file(types), inputs=part.inputs, outputs=part.outputs, results=len(part.outputs),
-                                        read=set(part.inputs), written=[], moved=[], counters=[], counts=[])  # fmt: skip
+                                        read=set(part.inputs), written=[], moved=[], failed=None, counters=[], counts=[])  # fmt: skip
                 opened = Opened(own, [gradients[name] for name in part.inputs], words, arenas)
                 for place, (name, (shape, dtype)) in enumerate(zip(part.outputs, opened.types)):
                     types[name], gradients[name] = (NUMBERS[dtype], shape), place in opened.takes

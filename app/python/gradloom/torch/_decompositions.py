@@ -165,6 +165,50 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return rows.reshape(*input.shape[:axis], count, size, *input.shape[axis + 1 :]).movedim(axis + 1, -1)
 
 
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Tensor.masked_scatter: where the mask is true, the source's numbers in order, or its rows where the mask has a row's truth."""
+    mask, input = (mask, input.expand(torch.broadcast_shapes(mask.shape, input.shape)))
+    width = input.shape[-1] if mask.dim() == input.dim() and mask.shape[-1] == 1 else 1
+    mask = mask.expand(*input.shape[:-1], mask.shape[-1] if width > 1 else input.shape[-1])
+    places = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(min=0)
+    rows = source.reshape(-1)[: source.numel() // width * width].reshape(-1, width)
+    # No more are read than the mask has, and PyTorch raises where the source has fewer.
+    values = rows.index_select(0, places.clamp(max=rows.shape[0] - 1)).reshape(input.shape)
+    return torch.where(mask, values, input)
+
+
+def _inverse_of_lower(matrix: Tensor) -> Tensor:
+    """Of triangles [.., n, n], by blocks of 1, 2, 4, ..: [[A, 0], [C, D]] has the inverse [[a, 0], [-d C a, d]], a and d those of A and D."""
+    size, batch = matrix.shape[-1], matrix.shape[:-2]
+    padded = 1 << (size - 1).bit_length()
+    if padded != size:
+        matrix = functional.pad(matrix, (0, padded - size, 0, padded - size))
+        matrix = matrix + torch.diag((torch.arange(padded) >= size).to(matrix.dtype))
+    inverse = (1 / matrix.diagonal(0, -2, -1))[..., None, None]  # [.., blocks, rows, columns]
+    width = 1
+    while width < padded:
+        count = padded // (2 * width)
+        blocks = matrix.reshape(*batch, count, 2, width, count, 2, width).select(-2, 0).select(-4, 1)  # [.., count, width, count, width]
+        below = blocks.diagonal(0, -4, -2).movedim(-1, -3)
+        pairs = inverse.reshape(*batch, count, 2, width, width)
+        first, second = pairs.select(-3, 0), pairs.select(-3, 1)
+        lower = torch.cat([-(second @ below @ first), second], -1)
+        inverse = torch.cat([torch.cat([first, torch.zeros_like(first)], -1), lower], -2)
+        width *= 2
+    return inverse.squeeze(-3)[..., :size, :size]
+
+
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """torch.linalg.solve_triangular."""
+    lower = A.transpose(-2, -1).tril() if upper else A.tril()
+    if unitriangular:
+        lower = lower.tril(-1) + torch.eye(A.shape[-1], dtype=A.dtype)
+    inverse = _inverse_of_lower(lower)
+    if upper:
+        inverse = inverse.transpose(-2, -1)
+    return inverse @ B if left else B @ inverse
+
+
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """With constants of the input's width, which exporters write as f32."""
     if approximate == "tanh":

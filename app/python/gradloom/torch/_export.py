@@ -7,6 +7,7 @@ they were (Members.constants).
 """
 
 import contextlib
+import functools
 import inspect
 import io
 import logging
@@ -23,7 +24,7 @@ from .. import _onnx_file
 from . import _sizes, _structure
 from ._complex import Complex, dft_symbolic
 from ._members import Tensors, exchanged, members
-from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of
+from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of, warn
 from ._symbolics import SYMBOLICS
 from ._trace import lock, tracing
 from ._values import untraced
@@ -63,6 +64,7 @@ class Exported(NamedTuple):
     places: List[int]  # for each tensor of the results its output, or -1 - i for input i itself
     written: List[Tuple[torch.Tensor, int]]  # buffers that a call gives new contents: their output
     moved: List[Moved]
+    failed: Optional[int]  # output that is true where the forward would have raised; None: it checks nothing
     counters: List[torch.Tensor]  # num_batches_tracked
     counts: List[int]  # how many each call makes of them
     results: int  # outputs that are the module's results; the others are about its buffers, and have no gradient
@@ -103,7 +105,7 @@ class _Flat(torch.nn.Module):
         given_versions = [tensor._version for tensor in inputs]
         self._name_scopes()
         self.outside.begin()
-        with tracing(self.outside, not self.states) as statistics, _default_dtype(self.dtype), _sizes.noting() as compared, \
+        with tracing(self.outside, not self.states) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, \
                 exchanged(self.source, ("_parameters", self.given.slots, rest[:count]), ("_buffers", self.held.slots, buffers)):  # fmt: skip
             args, kwargs = _structure.unflatten(self.description, iter(arguments))
             result = _without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
@@ -120,7 +122,7 @@ class _Flat(torch.nn.Module):
         elsewhere = {i for i, slots in enumerate(self.held.slots) if all(id(owner) in owned for owner, _ in slots)}
         changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
         self.trace = {"result": description, "tensors": tensors, "changed": changed, "buffers": buffers, "after": after,
-                      "statistics": list(statistics), "inputs": inputs, "elsewhere": elsewhere, "compared": compared, "counted": counted}  # fmt: skip
+                      "statistics": list(noted.statistics), "failing": list(noted.failing), "checks": list(noted.checks), "inputs": inputs, "elsewhere": elsewhere, "compared": compared, "counted": counted}  # fmt: skip
         return (tensors[0],) if self.states else self._outputs()
 
     def _name_scopes(self) -> None:
@@ -156,6 +158,8 @@ class _Flat(torch.nn.Module):
         outputs += [t["after"][i].detach() for i in t["written"]]
         for row in t["statistics"]:
             outputs += [row.mean.detach(), row.variance.detach()]
+        if t["failing"]:
+            outputs.append(functools.reduce(torch.logical_or, t["failing"]))
         return tuple(outputs)
 
 
@@ -404,8 +408,10 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     given = [*arguments, *parameters.tensors, *[tensor.detach().clone() for tensor in buffers.tensors]]
     model = _onnx_file.with_unbiased(_run_job_exporter(flat, given, inputs + own, functions, fallback))
     read = _onnx_file.read_names(model)
+    if flat.trace["checks"]:
+        warn("gradloom: steps go on where the model would raise, but for the first: " + ", ".join(dict.fromkeys(flat.trace["checks"])))
     exported = Exported(model=model, inputs=inputs + own, arguments=len(arguments), parameters=parameters, changing=[], constants=[],
-                        outputs=["loss"], result=None, places=[0], written=[], moved=[], counters=[], counts=[], results=1, read=read,
+                        outputs=["loss"], result=None, places=[0], written=[], moved=[], failed=None, counters=[], counts=[], results=1, read=read,
                         random=False, all_f64=False, calls=outside.calls, compared=flat.trace["compared"])  # fmt: skip
     counters = [(buffers.tensors[i], int(flat.trace["after"][i]) - before) for i, before in flat.trace["counted"].items()
                 if i in flat.trace["changed"]]  # fmt: skip
@@ -419,7 +425,7 @@ def _run_job_exporter(flat: _Flat, given: Sequence[torch.Tensor], names: Sequenc
     refusals = list(outside.chosen.values())
     if not functions:
         names_of = sorted({str(call) for call in outside.calls if not call.is_module})
-        refusals += [Refusal("", "", f"{name} has a backward of its own in Python, which no file holds (TrainStep calls it)") for name in names_of]
+        refusals += [Refusal("", "", f"{name} has a backward of its own, which no file holds (TrainStep calls it)") for name in names_of]
     if model is None or (refusals and not fallback):
         raise outside.error(refusals)
     return model
@@ -453,6 +459,7 @@ def _exported(model: bytes, names: List[str], flat: _Flat, given: Sequence[torch
         places=t["places"],
         written=[(buffers.tensors[i], first + n) for n, i in enumerate(t["written"])],
         moved=_moved(flat, after),
+        failed=after + 2 * len(t["moved"]) if t["failing"] else None,
         counters=[buffers.tensors[i] for i in t["counters"]],
         counts=[int(t["after"][i]) - t["counted"][i] for i in t["counters"]],
         results=first,

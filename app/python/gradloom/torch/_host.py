@@ -80,7 +80,7 @@ class HostCalls:
                 "differentiable": [int(gradient and call.gradients) for _, _, gradient in call.outputs],
             }  # fmt: skip
             attributes.update((f"dims_{index}", list(shape)) for index, (shape, _, _) in enumerate(call.outputs))
-            nodes.append((call.kind, attributes))
+            nodes.append((call.kind.rpartition(".")[2], attributes))
         return with_host_calls(model, DOMAIN, nodes)
 
     def error(self) -> Optional[BaseException]:

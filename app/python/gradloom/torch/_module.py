@@ -16,7 +16,7 @@ from . import _structure
 from ._cut import Cut
 from ._devices import Place, autocast, place_of
 from ._export import Exported, export
-from ._opened import Opened, Words
+from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
 from ._plan import Arenas
 from ._recipe import read_recipe
@@ -263,7 +263,7 @@ class _Engine:
             return self.module(*args, **kwargs)
         try:
             return self._call(args, kwargs)
-        except _InTorch:
+        except (_InTorch, Unlike):
             return self.module(*args, **kwargs)
 
     def _call(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:

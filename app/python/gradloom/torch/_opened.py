@@ -15,6 +15,10 @@ _TWICE = ("the gradient of a gradient was asked of gradloom.torch.Module, which 
 _PLANS_OF_ONE_FILE = 4  # for different sets of results with gradients
 
 
+class Unlike(Exception):
+    """A call in which the module's forward raises, or catches what one of its parts does."""
+
+
 class Words(NamedTuple):
     """What every plan of a call is opened with."""
 
@@ -40,7 +44,7 @@ class Opened:
         self.types, self.extents = first.results, first.extents
         self.takes = tuple(first.takes)  # all results with gradients
         self.silent = [index for index in range(self.results) if index not in self.takes]
-        self.follows = bool(exported.counters or exported.written or exported.moved)  # buffers, after a call
+        self.follows = bool(exported.counters or exported.written or exported.moved) or exported.failed is not None  # something, after a call
         self.expected = self.takes
         self._plans[self.takes] = first
         self.lock = threading.Lock()
@@ -103,7 +107,9 @@ class _Run:
 
 
 def follow(exported: Exported, outputs: Sequence[torch.Tensor]) -> None:
-    """The module's buffers after a call."""
+    """The module's buffers after a call. Raises Unlike."""
+    if exported.failed is not None and bool(outputs[exported.failed]):
+        raise Unlike()
     with torch.no_grad():
         if exported.counters:
             torch._foreach_add_(exported.counters, exported.counts)

@@ -1,30 +1,95 @@
 """The operators of a module that is traced, as Python calls them.
 
-Some are made of others. And after one that wrote in place, the tensors that share memory with what it wrote get values that are made
+Some are made of others, or computed by PyTorch. And after one that wrote in place, the tensors that share memory with what it wrote get values that are made
 of the written one: in PyTorch what is written through one shows in all, a trace has a value for each, and the exporter follows slices
 alone.
 """
 
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import torch
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from .._library import UnsupportedError
 from ._complex import REPLACED, Complex
-from ._decompositions import unfold
+from ._decompositions import masked_scatter, solve_triangular, unfold
 from ._values import untraced
 
 
-_REPLACED: Dict[Any, Callable[..., Any]] = {**REPLACED, torch.Tensor.unfold: unfold}
+_REPLACED: Dict[Any, Callable[..., Any]] = {
+    **REPLACED, torch.Tensor.unfold: unfold, torch.linalg.solve_triangular: solve_triangular,
+    torch.masked_scatter: masked_scatter, torch.Tensor.masked_scatter: masked_scatter,
+    **({torch._is_all_true: torch.all, torch._is_any_true: torch.any} if hasattr(torch, "_is_all_true") else {}),
+}  # fmt: skip
+
+
+def _diagonal(input: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tuple[Any, ...]:
+    return input, offset, dim1 % input.dim(), dim2 % input.dim()
+
+
+# Arguments as exporters take them: axes counted from the first.
+_ARGUMENTS: Dict[Any, Callable[..., Tuple[Any, ...]]] = {torch.diagonal: _diagonal, torch.Tensor.diagonal: _diagonal}
+
+
+# What neither files nor the engine have: PyTorch computes it, and its gradient, between parts of the plan.
+_ALGEBRA = ("cholesky", "eigh", "eigvalsh", "householder_product", "inv", "lu_factor", "matrix_exp", "pinv", "qr", "slogdet", "solve", "svd", "svdvals")
+_IN_PYTORCH: Dict[Any, str] = {getattr(torch.linalg, name): f"torch.linalg.{name}" for name in _ALGEBRA}
+_IN_PYTORCH.update({getattr(torch, name): f"torch.{name}" for name in ("cholesky_solve", "cholesky_inverse", "inverse")})
+_IN_PYTORCH.update({getattr(torch.Tensor, name): f"torch.{name}" for name in ("cholesky_solve", "cholesky_inverse", "inverse")})
+_GAMMAS = ("lgamma", "digamma", "erfinv")
+_IN_PYTORCH.update({getattr(owner, name): f"torch.{name}" for owner in (torch, torch.Tensor) for name in _GAMMAS})
+_IN_PYTORCH.update({getattr(torch.special, name): f"torch.special.{name}" for name in ("gammaln", "psi", "digamma", "erfinv")})
+_IN_PYTORCH.update({functional.ctc_loss: "torch.nn.functional.ctc_loss", torch.ctc_loss: "torch.ctc_loss"})
+
+
+class Selected(torch.Tensor):
+    """masked_select of integers, such as labels: how many there are differs from call to call, so what PyTorch computes of it selects."""
+
+    values: torch.Tensor
+    mask: torch.Tensor
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunction():
+            return function(*[_selected(value) for value in args], **{name: _selected(value) for name, value in (kwargs or {}).items()})
+
+
+def _select(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    with untraced():
+        made = torch.masked_select(input.detach(), mask.detach()).as_subclass(Selected)
+    made.values, made.mask = input, mask
+    return made
+
+
+def _selected(value: Any) -> Any:
+    return torch.masked_select(value.values, value.mask) if isinstance(value, Selected) else value
+
+
+class _Selecting(NamedTuple):
+    """A function that is given values and their mask in the place of each argument that is Selected."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def plain(value: Any) -> Any:
+            return torch.masked_select(*value[1:]) if isinstance(value, tuple) and len(value) == 3 and value[0] == "selected" else value
+
+        return self.function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+
+
+def _given(value: Any) -> Any:
+    return ("selected", value.values, value.mask) if isinstance(value, Selected) else value
 
 
 class Operators(TorchFunctionMode):
     """Sees all operators of the module that is traced."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_pytorch: Callable[..., Any]) -> None:
+        """in_pytorch: of the name of a function of torch, what calls it, its arguments and named arguments."""
         super().__init__()
+        self._in_pytorch = in_pytorch
         self._views: Dict[int, List["weakref.ref[torch.Tensor]"]] = {}  # by the id of what they are views of
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -35,6 +100,15 @@ class Operators(TorchFunctionMode):
         if body is not None:
             with self:
                 return body(*args, **kwargs)
+        if function in _IN_PYTORCH:
+            named = {name: _given(value) for name, value in kwargs.items()}
+            return self._in_pytorch(_IN_PYTORCH[function], _Selecting(function), tuple(map(_given, args)), named)
+        if function in (torch.masked_select, torch.Tensor.masked_select) and not args[0].is_floating_point():
+            return _select(*args, **kwargs)
+        if function in _ARGUMENTS and not any(isinstance(value, Complex) for value in args):
+            args, kwargs = _ARGUMENTS[function](*args, **kwargs), {}
+        if args and _writes(function) and type(args[0]) is torch.Tensor and args[0]._is_view():
+            return self._write(function, args, kwargs)
         given = [(tensor, tensor._version) for tensor in _tensors((*args, *kwargs.values()))]
         result = function(*args, **kwargs)
         for tensor in _tensors((result,)):
@@ -47,6 +121,17 @@ class Operators(TorchFunctionMode):
         for tensor in written.values():
             self._follow(tensor)
         return result
+
+    def _write(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """What a function writes into a view: into a copy, as an exporter has ideas of its own about views."""
+        view, copy = args[0], args[0].clone()
+        result = function(copy, *args[1:], **kwargs)
+        with untraced(), torch.no_grad():
+            view.copy_(copy)
+        torch._C._set_value_trace(view, torch._C._get_value_trace(copy))
+        self._note(view)
+        self._follow(view)
+        return view if result is copy else result
 
     def _note(self, view: torch.Tensor) -> None:
         live = self._views.setdefault(id(view._base), [])
@@ -63,6 +148,38 @@ class Operators(TorchFunctionMode):
         for other in others:
             now = whole.reshape(other.shape) if other is base else _without(whole, base, other)
             torch._C._set_value_trace(other, torch._C._get_value_trace(now))
+
+
+def _writes(function: Any) -> bool:
+    """Whether a function writes into its first argument."""
+    name: str = getattr(function, "__name__", "")
+    if name.startswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name not in ("__index__", "__int__", "__invert__", "__iter__", "__init__"))
+    return name.endswith("_") and name not in _OF_NO_NUMBERS
+
+
+# Of tensors, with a last underscore, but not about their numbers.
+_OF_NO_NUMBERS = {"requires_grad_", "detach_", "share_memory_", "rename_", "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_",
+                  "resize_", "resize_as_", "set_", "as_strided_", "retain_grad_"}  # fmt: skip
+
+
+class _Probe(TorchFunctionMode):
+    seen = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen = True
+        return function(*args, **(kwargs or {}))
+
+
+def _unseen() -> bool:
+    """Whether this PyTorch hides from modes what is read and written by []."""
+    tensor = torch.zeros(1)
+    with _Probe() as probe:
+        tensor[0]
+    return not probe.seen
+
+
+UNSEEN = ("__getitem__", "__setitem__") if _unseen() else ()  # functions of tensors that modes do not see
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

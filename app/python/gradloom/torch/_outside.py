@@ -42,7 +42,7 @@ class Call(NamedTuple):
     """One call outside, as the trace saw it."""
 
     path: str
-    kind: str  # the type of the submodule, or the Function
+    kind: str  # the type of the submodule, the Function, or the name of a function of torch
     function: Callable[..., Any]
     is_module: bool
     gradients: bool  # False: inside no_grad
@@ -55,7 +55,7 @@ class Call(NamedTuple):
     def __str__(self) -> str:
         if self.is_module:
             return f"{self.path} ({self.kind})"
-        name = f"torch.autograd.Function {self.kind}"
+        name = _title(self.kind)
         return f"{name} in {self.path}" if self.path else name
 
     def run(self, given: Sequence[torch.Tensor]) -> Dict[int, torch.Tensor]:
@@ -76,6 +76,11 @@ class Call(NamedTuple):
     def _differs(self) -> UnsupportedError:
         return UnsupportedError(f"the results of {self}, which runs in PyTorch, have another structure or other shapes than in an earlier call: "
                                 f"wrap its neighbours in gradloom.torch.Module, not what holds it")  # fmt: skip
+
+
+def _title(kind: str) -> str:
+    """How its user knows a function that is outside."""
+    return kind if kind.startswith("torch.") else f"torch.autograd.Function {kind}"
 
 
 class Submodule:
@@ -207,14 +212,14 @@ class Outside:
             self.chosen[refusal.path] = refusal
         return bool(news) and "" not in self.chosen
 
-    def call(self, path: str, function: Callable[..., Any], args: Any, kwargs: Any, apart: Callable[[], Any]) -> Any:
-        """Runs `function` as it is, within `apart()`, and makes its results values of the trace. Raises UnsupportedError where a call
+    def call(self, path: str, function: Callable[..., Any], args: Any, kwargs: Any, apart: Callable[[], Any], kind: str = "") -> Any:
+        """kind: the name of what is no submodule. Runs `function` as it is, within `apart()`, and makes its results values of the trace. Raises UnsupportedError where a call
         between parts of a plan could not be the same."""
         is_module = isinstance(function, torch.nn.Module)
         given: List[torch.Tensor] = []
-        kind: str = type(function).__name__ if is_module else function.__self__.__name__  # type: ignore[attr-defined]
+        kind = kind or type(function).__name__
         shown = self.title(path) if is_module or path not in self._unnamed else ""
-        what = shown if is_module else f"torch.autograd.Function {kind}"
+        what = shown if is_module else _title(kind)
         if isinstance(function, torch.nn.Module) and self.owns_parameters:
             function = Submodule(function)
             args = (function.parameters(), *args)

@@ -277,7 +277,7 @@ class Traced(NamedTuple):
         """What has to be the same in all traces of a family."""
         e = self.exported
         moved = [(id(row.running_mean), id(row.running_var), None if row.counter is not None else row.factor, row.later, row.output) for row in e.moved]
-        return (e.inputs, e.outputs, e.result, e.places, [(id(buffer), output) for buffer, output in e.written], moved, e.counts, e.results,
+        return (e.inputs, e.outputs, e.result, e.places, [(id(buffer), output) for buffer, output in e.written], moved, e.failed, e.counts, e.results,
                 e.read, e.random, e.all_f64, [id(tensor) for tensor in e.constants], [c[0] for c in e.compared])  # fmt: skip
 
 

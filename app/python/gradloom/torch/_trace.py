@@ -4,7 +4,8 @@ A trace records operators, so what Python makes of tensors must be known or refu
 in operators:
 
 - sizes are numbers, which they are for a call of known shapes; no nodes compute them (what Python compares with them: _sizes.py);
-- a tensor's value that reaches Python (`if x.sum() > 0`, `x.item()`) and depends on inputs or parameters is an error;
+- a tensor's value that reaches Python (`if x.sum() > 0`, `x.item()`) and depends on inputs or parameters is an error, but where its
+  other truth would only raise: that is told with each call's results (_checks.py);
 - what is written in place shows in the tensors that share its memory (_operators.py);
 - detach(), .data and no_grad blocks become Identity nodes that say so;
 - training BatchNormalization gives its batch's statistics as results of their own, from which the caller moves the
@@ -12,7 +13,7 @@ in operators:
 - an embedding's row of padding gets no gradient, and cross entropy has its label smoothing;
 - functions that some exporter lacks are written in others (_decompositions.py), complex numbers as two real ones (_complex.py);
 - torch.utils.checkpoint inside the module calls its function: what is kept in memory is the plan's business;
-- submodules and torch.autograd.Functions that stay in PyTorch are called as they are (_outside.py).
+- submodules, torch.autograd.Functions and the few functions of torch that stay in PyTorch are called as they are (_outside.py).
 
 Patches are process-wide while a trace runs: one runs at a time, and other threads' tensors behave as ever.
 """
@@ -20,6 +21,7 @@ Patches are process-wide while a trace runs: one runs at a time, and other threa
 import contextlib
 import math
 import os
+import sys
 import threading
 import traceback
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -32,7 +34,8 @@ from torch.overrides import TorchFunctionMode
 from .._library import UnsupportedError
 from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm
 from . import _sizes
-from ._operators import Operators
+from ._checks import failing, passing
+from ._operators import UNSEEN, Operators
 from ._outside import Outside, reason_of
 from ._values import made_of, untraced
 
@@ -52,9 +55,17 @@ class BatchStatistics(NamedTuple):
     factor: float
 
 
+class Noted(NamedTuple):
+    """What a trace notes besides the operators."""
+
+    statistics: List[BatchStatistics]
+    failing: List[torch.Tensor]  # booleans, true where the forward would have raised
+    checks: List[str]  # where each of them is in the code
+
+
 class _Trace(threading.local):
     active = False
-    statistics: List[BatchStatistics] = []
+    noted = Noted([], [], [])
     outside: Optional[Outside] = None
 
 
@@ -92,14 +103,15 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
             with _own():
                 return outside.call(path, module, args, kwargs, _apart)
         with outside.entered(path):
-            rows = len(_trace.statistics)
+            rows = [len(notes) for notes in _trace.noted]
             try:
                 return original(module, *args, **kwargs)
             except Exception as error:
                 if getattr(error, "gradloom_own", False):
                     raise
                 reason = error
-        del _trace.statistics[rows:]
+        for notes, count in zip(_trace.noted, rows):
+            del notes[count:]
         if path != "":
             outside.refuse(path, reason_of(reason))
             with _own():
@@ -133,9 +145,35 @@ def _apply(original: Any) -> Any:
         if outside is None or not _traces():
             return own(*args, **kwargs)
         with _own():
-            return outside.call(outside.stack[-1], own, args, kwargs, _apart)
+            return outside.call(outside.stack[-1], own, args, kwargs, _apart, function.__name__)
 
     return classmethod(apply)
+
+
+def _in_pytorch(name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """A function of torch that neither files nor the engine have."""
+    outside = _trace.outside
+    assert outside is not None
+    with _own():
+        return outside.call(outside.stack[-1], function, args, kwargs, _apart, name)
+
+
+def _seen(operators: Operators, function: Any) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        return operators.__torch_function__(function, (), args) if _trace.active else function(*args)
+
+    call.__name__ = function.__name__
+    return call
+
+
+def _text(original: Callable[..., str]) -> Callable[..., str]:
+    """Of a tensor, for messages: that of the call that is traced."""
+
+    def text(tensor: torch.Tensor, *args: Any, **named: Any) -> str:
+        with untraced():
+            return original(tensor, *args, **named)
+
+    return text
 
 
 def _place() -> str:
@@ -162,6 +200,10 @@ def _value_read(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if not _trace.active or torch._C._get_tracing_state() is None:
             return function(tensor, *arguments, **named)
         inputs, sizes = made_of(tensor)
+        if inputs and name in ("__bool__", "item") and tensor.numel() == 1:
+            wanted = passing(sys._getframe(1))
+            if wanted is not None:
+                return _checked(tensor, wanted)
         if inputs:
             raise UnsupportedError(f"{_place()} needs the numbers of a tensor in Python ({name}), which differ from call to call")
         if sizes:
@@ -170,6 +212,33 @@ def _value_read(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return function(tensor, *arguments, **named)
 
     return read
+
+
+class _Fails(Exception):
+    """The call that is traced raises, as it does in PyTorch."""
+
+
+def _checked(tensor: torch.Tensor, wanted: bool) -> bool:
+    """The truth of a tensor whose other truth would raise."""
+    with untraced():
+        found = bool(tensor.detach())
+    if found != wanted:
+        raise _Fails(f"a check at {_place()} fails")
+    _trace.noted.failing.append(failing(tensor, wanted))
+    _trace.noted.checks.append(_place())
+    return wanted
+
+
+def _check_all(original: Callable[..., Any], condition: int) -> Callable[..., Any]:
+    """torch._check_tensor_all and the like, whose argument `condition` is the tensor."""
+
+    def check(*args: Any, **named: Any) -> Any:
+        tensor = args[condition] if len(args) > condition else named.get("cond")
+        if not _traces() or not isinstance(tensor, torch.Tensor) or not made_of(tensor)[0]:
+            return original(*args, **named)
+        _checked(tensor.all(), True)
+
+    return check
 
 
 class _Stopping(TorchFunctionMode):
@@ -209,7 +278,7 @@ def _batch_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
         if math.prod(sizes) < 2:
             raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
         y, mean, variance = torch.native_batch_norm(input, weight, bias, None, None, True, 1.0, eps)
-        _trace.statistics.append(BatchStatistics(mean, variance, sizes, running_mean, running_var, momentum))
+        _trace.noted.statistics.append(BatchStatistics(mean, variance, sizes, running_mean, running_var, momentum))
         return y
 
     return batch_norm
@@ -318,6 +387,8 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     ]
     rows += [(functional, name, _adaptive_avg_pool(getattr(functional, name), axes))
              for axes, name in ((1, "adaptive_avg_pool1d"), (2, "adaptive_avg_pool2d"), (3, "adaptive_avg_pool3d"))]  # fmt: skip
+    rows += [(torch, name, _check_all(getattr(torch, name), index))
+             for name, index in (("_check_tensor_all", 0), ("_check_tensor_all_with", 1), ("_assert_async", 0)) if hasattr(torch, name)]  # fmt: skip
     rows += [(torch, name, _of_numbers(getattr(torch, name), body)) for name, body in NUMBERS.items()]
     if hasattr(torch, "rms_norm"):
         rows.append((torch, "rms_norm", _decomposed(torch.rms_norm, rms_norm)))
@@ -329,6 +400,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     rows += [(owner, name, _value_read(name, getattr(owner, name))) for owner in (torch, tensor) for name in ("equal", "allclose", "is_nonzero")]
     rows += [(functional, name, _decomposed(getattr(functional, name), body)) for name, body in DECOMPOSITIONS.items()]
     rows += [(functional, name, _decomposed_in_f64(getattr(functional, name), body)) for name, body in DECOMPOSED_IN_F64.items()]
+    rows += [(tensor, name, _text(getattr(tensor, name))) for name in ("__format__", "__repr__")]
     rows += [(tensor, name, _of_no_trace(getattr(tensor, name))) for name in ("size", "numel", "nelement")]
     rows += [(tensor, name, _value_read(name, getattr(tensor, name)))
              for name in ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "__array__", "__contains__")]  # fmt: skip
@@ -336,11 +408,11 @@ def _patches() -> List[Tuple[Any, str, Any]]:
 
 
 @contextlib.contextmanager
-def tracing(outside: Outside, apart: bool = True) -> Iterator[List[BatchStatistics]]:
-    """While a module's forward is traced. apart: training BatchNormalizations give their statistics to the list.
+def tracing(outside: Outside, apart: bool = True) -> Iterator[Noted]:
+    """While a module's forward is traced. apart: training BatchNormalizations give their statistics to what is noted.
     REQUIRES `lock`."""
     kept: List[Tuple[Any, str, Optional[Any]]] = []
-    _trace.active, _trace.statistics, _trace.outside = True, [], outside
+    _trace.active, _trace.noted, _trace.outside = True, Noted([], [], []), outside
     try:
         for owner, name, replacement in _patches():
             if name == "batch_norm" and not apart:
@@ -348,8 +420,11 @@ def tracing(outside: Outside, apart: bool = True) -> Iterator[List[BatchStatisti
             own: Dict[str, Any] = vars(owner)
             kept.append((owner, name, own.get(name)))
             setattr(owner, name, replacement)
-        with Operators():
-            yield _trace.statistics
+        with Operators(_in_pytorch) as operators:
+            for name in UNSEEN:
+                kept.append((torch.Tensor, name, vars(torch.Tensor).get(name)))
+                setattr(torch.Tensor, name, _seen(operators, getattr(_BASE, name)))
+            yield _trace.noted
     finally:
         _trace.active, _trace.outside = False, None
         for owner, name, before in reversed(kept):
