@@ -12,7 +12,7 @@ import unittest
 
 import support
 import torch
-from gradloom.torch import Module
+from gradloom.torch import Module, TrainStep
 from support import worst
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -111,6 +111,8 @@ MODELS = [
       "layer_types": ["linear_attention", "full_attention"], "mlp_only_layers": [0, 1], "num_experts": 2}, CAUSAL),
     ("Llama4ForCausalLM", "Llama4TextConfig", {**FEW, "head_dim": 8, "intermediate_size_mlp": 32, "moe_layers": []}, CAUSAL),
     ("FNetForMaskedLM", "FNetConfig", SIZES, CAUSAL),
+    ("EfficientNetForImageClassification", "EfficientNetConfig",
+     {"image_size": 32, "width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320}, IMAGE),
     ("YosoForMaskedLM", "YosoConfig", {**SIZES, "use_expectation": True}, MASKED),
     ("LongT5ForConditionalGeneration", "LongT5Config",
      {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 99, "decoder_start_token_id": 0, "local_radius": 3}, MASKED),
@@ -181,6 +183,26 @@ class Architectures(unittest.TestCase):
         """DeBERTa picks the rows that have labels, whose number differs from batch to batch."""
         with self.assertRaisesRegex(support.gradloom.UnsupportedError, "only the data tells"):
             Module(make("DebertaV2ForSequenceClassification", "DebertaV2Config", SIZES))(**PAIRS)
+
+
+class Steps(unittest.TestCase):
+    def test_losses(self):
+        """Six steps of AdamW: transforms, a scan, and a loss that PyTorch computes."""
+        speech = {f"{part}_dropout": 0.0 for part in ("hidden", "attention", "activation", "feat_proj", "final")}
+        wanted = {"FNetForMaskedLM": {"hidden_dropout_prob": 0.0}, "Mamba2ForCausalLM": {}, "HubertForCTC": {**speech, "layerdrop": 0.0}}
+        rows = [row for row in MODELS if row[0] in wanted and hasattr(hf, row[0])]
+        for model, config, options, inputs in rows:
+            with self.subTest(model=model):
+                theirs = make(model, config, {**options, **wanted[model]}).train()
+                mine = copy.deepcopy(theirs)
+                optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-3)
+                step = TrainStep(mine, None, torch.optim.AdamW(mine.parameters(), lr=1e-3))
+                for _ in range(6):
+                    optimizer.zero_grad()
+                    loss = theirs(**inputs).loss
+                    loss.backward()
+                    optimizer.step()
+                    self.assertAlmostEqual(float(step.step(**inputs)) / float(loss.detach()), 1.0, places=5)
 
 
 class Loops(unittest.TestCase):

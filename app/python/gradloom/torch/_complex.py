@@ -24,12 +24,12 @@ class Complex(torch.Tensor):
 
     re: Tensor
     im: Tensor
-    shape = property(lambda z: z.re.shape)  # type: ignore[assignment]
-    device = property(lambda z: z.re.device)  # type: ignore[assignment]
-    real = property(lambda z: z.re)  # type: ignore[assignment]
-    imag = property(lambda z: z.im)  # type: ignore[assignment]
-    data = property(lambda z: joined(z.re.detach(), z.im.detach()))  # type: ignore[assignment]
-    requires_grad = property(lambda z: z.re.requires_grad or z.im.requires_grad)  # type: ignore[assignment]
+    shape = property(lambda z: z.re.shape)
+    device = property(lambda z: z.re.device)
+    real = property(lambda z: z.re)
+    imag = property(lambda z: z.im)
+    data = property(lambda z: joined(z.re.detach(), z.im.detach()))
+    requires_grad = property(lambda z: z.re.requires_grad or z.im.requires_grad)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -193,8 +193,9 @@ _BODIES: Dict[str, Callable[..., Any]] = {
     "imag": lambda z: z.im,
     "is_complex": lambda z: True,
     "is_floating_point": lambda z: False,
-    "size": lambda z, *axis: z.re.size(*axis),
-    **{name: lambda z, name=name: getattr(z.re, name)() for name in ("dim", "ndimension", "numel", "nelement", "is_contiguous", "len")},
+    "size": lambda z, *axis, **named: z.re.size(*axis, **named),
+    "len": lambda z: len(z.re),
+    **{name: lambda z, name=name: getattr(z.re, name)() for name in ("dim", "ndimension", "numel", "nelement", "is_contiguous")},
 }  # fmt: skip
 
 
@@ -205,7 +206,8 @@ def _computed(x: Tensor, axis: int, length: Optional[int], inverse: bool, one_si
     with untraced(), torch.no_grad():
         z = x.detach().select(-1, 0) if x.shape[-1] == 1 else torch.view_as_complex(x.detach().contiguous())
         if inverse and one_sided:
-            return torch.fft.irfft(z, n=length, dim=axis).unsqueeze(-1)
+            real: Tensor = torch.fft.irfft(z, n=length, dim=axis).unsqueeze(-1)
+            return real
         transform = torch.fft.ifft if inverse else torch.fft.rfft if one_sided else torch.fft.fft
         return torch.view_as_real(transform(z, n=length, dim=axis).resolve_conj()).clone()
 
@@ -264,7 +266,7 @@ def _axes(input: Tensor, s: Any, dim: Any, default: Optional[Tuple[int, ...]]) -
     if dim is None:
         dim = default if default is not None else range(rank - len(s), rank) if s is not None else range(rank)
     over = [axis % rank for axis in ([dim] if isinstance(dim, int) else dim)]
-    lengths = [None] * len(over) if s is None else [None if length == -1 else length for length in s]
+    lengths: List[Optional[int]] = [None] * len(over) if s is None else [None if length == -1 else length for length in s]
     if len(lengths) != len(over) or len(set(over)) != len(over) or not over:
         raise ValueError("torch.fft: dim and s must name as many axes, each once")
     return over, lengths

@@ -17,6 +17,8 @@ from ._complex import REPLACED, Complex
 from ._decompositions import masked_scatter, solve_triangular, unfold
 from ._values import untraced
 
+_C: Any = torch._C  # whose private functions have no types
+
 
 _REPLACED: Dict[Any, Callable[..., Any]] = {
     **REPLACED, torch.Tensor.unfold: unfold, torch.linalg.solve_triangular: solve_triangular,
@@ -47,7 +49,7 @@ _IN_PYTORCH.update({functional.ctc_loss: "torch.nn.functional.ctc_loss", torch.c
 class Selected(torch.Tensor):
     """masked_select of integers, such as labels: how many there are differs from call to call, so what PyTorch computes of it selects."""
 
-    values: torch.Tensor
+    of: torch.Tensor
     mask: torch.Tensor
 
     @classmethod
@@ -59,12 +61,12 @@ class Selected(torch.Tensor):
 def _select(input: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     with untraced():
         made = torch.masked_select(input.detach(), mask.detach()).as_subclass(Selected)
-    made.values, made.mask = input, mask
+    made.of, made.mask = input, mask
     return made
 
 
 def _selected(value: Any) -> Any:
-    return torch.masked_select(value.values, value.mask) if isinstance(value, Selected) else value
+    return torch.masked_select(value.of, value.mask) if isinstance(value, Selected) else value
 
 
 class _Selecting(NamedTuple):
@@ -80,7 +82,7 @@ class _Selecting(NamedTuple):
 
 
 def _given(value: Any) -> Any:
-    return ("selected", value.values, value.mask) if isinstance(value, Selected) else value
+    return ("selected", value.of, value.mask) if isinstance(value, Selected) else value
 
 
 class Operators(TorchFunctionMode):
@@ -128,7 +130,7 @@ class Operators(TorchFunctionMode):
         result = function(copy, *args[1:], **kwargs)
         with untraced(), torch.no_grad():
             view.copy_(copy)
-        torch._C._set_value_trace(view, torch._C._get_value_trace(copy))
+        _take(view, copy)
         self._note(view)
         self._follow(view)
         return view if result is copy else result
@@ -147,7 +149,12 @@ class Operators(TorchFunctionMode):
         whole = tensor.reshape(-1) if tensor is base else _with(base, tensor)
         for other in others:
             now = whole.reshape(other.shape) if other is base else _without(whole, base, other)
-            torch._C._set_value_trace(other, torch._C._get_value_trace(now))
+            _take(other, now)
+
+
+def _take(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """A tensor is in the trace, from here on, what another is."""
+    _C._set_value_trace(tensor, _C._get_value_trace(value))
 
 
 def _writes(function: Any) -> bool:

@@ -103,14 +103,15 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
             with _own():
                 return outside.call(path, module, args, kwargs, _apart)
         with outside.entered(path):
-            rows = [len(notes) for notes in _trace.noted]
+            noted: List[List[Any]] = list(_trace.noted)
+            rows = [len(notes) for notes in noted]
             try:
                 return original(module, *args, **kwargs)
             except Exception as error:
                 if getattr(error, "gradloom_own", False):
                     raise
                 reason = error
-        for notes, count in zip(_trace.noted, rows):
+        for notes, count in zip(noted, rows):
             del notes[count:]
         if path != "":
             outside.refuse(path, reason_of(reason))
