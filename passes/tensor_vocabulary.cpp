@@ -63,15 +63,19 @@ Result<ValueId> gather_of_parts(GraphBuilder& b, const Node& node, ValueId part,
 Result<ValueId> loss_of_parts(GraphBuilder& b, const Node& node, ValueId logits, const PartsSummed& summed) {
   const ValueId labels = node.inputs[1];
   const std::int64_t size = b.shape(logits)[1], classes = size * summed.ranks;
-  const ValueId places = places_in_part(b, labels, summed.ranks, size);
-  const ValueId scores = b.op("PartScores", {logits, places}, {{"parts", summed.ranks}});
-  const DType wide = b.type(scores).dtype;
-  ValueId losses = TRY(row_losses(b, TRY(added_up(b, node, scores, summed)), b.shape(labels), summed.ranks));
   ValueId counts = is_below(b, labels, classes);
   if (node.attrs.has("ignore_index")) {
     const ValueId ignored = b.op("Equal", {labels, number(b, labels, node.attrs.integer("ignore_index"))});
     counts = b.op("And", {counts, b.op("Not", {ignored})});
   }
+  // A place that no label has, of rows that do not count.
+  const std::int64_t nowhere = -classes - 1;
+  const ValueId places =
+      b.op("Where", {counts, places_in_part(b, labels, summed.ranks, size), number(b, labels, nowhere)});
+  const ValueId scores =
+      b.op("PartScores", {logits, places}, {{"parts", summed.ranks}, {"ignore_index", nowhere}});
+  const DType wide = b.type(scores).dtype;
+  ValueId losses = TRY(row_losses(b, TRY(added_up(b, node, scores, summed)), b.shape(labels), summed.ranks));
   ValueId weights = b.op("Cast", {counts}, {{"to", onnx_from_dtype(wide)}});
   if (node.inputs.size() > 2 && node.inputs[2] != kNone) {
     ValueId weight = node.inputs[2];

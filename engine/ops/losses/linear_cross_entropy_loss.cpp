@@ -7,11 +7,11 @@
 //   LinearCrossEntropyGrad(dloss, x, w, bias, labels, class weight) -> loss, dx, dw, dbias: all from one product per
 //     chunk; attribute wide_gradients: dw and dbias are f32 where w is 16 bits
 // LinearPartScores (ours): PartScores (part_scores.cpp) of x w + bias, of classes that are a part of all: labels [n] are places among these,
-//   or anything else; attribute parts; scores [parts + 1, n]
+//   or anything else; attribute parts; scores [parts + 1, n]; nothing reads those of rows whose label is ignore_index
 //   LinearPartScoresGrad(dscores, x, w, bias, labels, scores) -> dx, dw, dbias: the logits are computed again, for scores of other ranks
 //     lie between
 // Attribute chunk_rows: how many rows at a time. On the CPU rows that add nothing (ignore_index) are left out before
-// the products; on GPUs, where the host does not see the labels, they are computed and add 0, and so are all rows of LinearPartScores.
+// the products; on GPUs, where the host does not see the labels, they are computed and add 0.
 #include <memory>
 
 #include "engine/ops/costs.h"

@@ -29,8 +29,10 @@ struct Chunk {
 // Where things lie in the workspace, in bytes.
 struct Places {
   std::size_t logits = 0, narrow = 0, x = 0, dx = 0, dw_part = 0, dw = 0, dbias_parts = 0, row_losses = 0;
-  std::size_t log_sum_exp = 0, spare = 0, total = 0, factor = 0, kept = 0, kept_labels = 0, inner = 0;
+  std::size_t log_sum_exp = 0, spare = 0, total = 0, factor = 0, kept = 0, kept_labels = 0, row_scores = 0,
+              inner = 0;
 };
+constexpr std::size_t kRowScores = 3;  // numbers of scores and their gradients of a selected row
 
 struct Prepared {
   LinearHead head;
@@ -180,9 +182,10 @@ kernels::SoftmaxCrossEntropyArgs loss_args(const LinearHead& head, std::int64_t 
   return args;
 }
 
-// Whether rows without a label can be left out: the host sees which they are. Of a part of the classes every row has scores.
+// Whether rows that add nothing can be left out: the host sees which they are. Of a part of the classes only those that are ignored, for
+// others' labels may be those of other ranks.
 bool selects_rows(const LinearHead& head) {
-  return head.parts == 0 && kernels::shares_host_memory(head.target);
+  return (head.parts == 0 || head.has_ignore) && kernels::shares_host_memory(head.target);
 }
 
 void lay_out(Prepared& p) {
@@ -198,6 +201,7 @@ void lay_out(Prepared& p) {
   p.at.log_sum_exp = take(bytes(head.sums, head.rows));
   for (std::size_t* scalar : {&p.at.spare, &p.at.total, &p.at.factor}) *scalar = take(sizeof(double));
   if (selects_rows(head)) {
+    if (head.parts > 0) p.at.row_scores = take(kRowScores * bytes(head.sums, head.rows));
     p.at.x = take(bytes(head.type, row));
     if (head.want_dx) p.at.dx = take(bytes(head.type, row));
     p.at.kept = take(bytes(DType::i64, head.n));
@@ -257,7 +261,24 @@ class Run {
   std::int64_t line(std::int64_t number, std::int64_t row) const { return number * head_.n + row; }
   void clear_scores() const {
     const double zero = 0;  // all bits zero in every type
-    args_.on.fill({dtype_bytes(head_.sums), head_.parts * head_.n, &zero, args_.outputs[0]});
+    args_.on.fill({dtype_bytes(head_.sums), (head_.parts + 1) * head_.n, &zero, args_.outputs[0]});
+  }
+  // Numbers of rows from `row` on in a line of scores: where they are, or, of selected rows, the i-th kind of them together.
+  void* row_scores(std::size_t i) const {
+    return elements_at(place(p_.at.row_scores), head_.sums, static_cast<std::int64_t>(i) * head_.rows);
+  }
+  const void* read_scores(const void* scores, std::int64_t number, std::int64_t row, std::int64_t rows,
+                          std::size_t i) const {
+    if (!selected_) return elements_at(scores, head_.sums, line(number, row));
+    for (std::int64_t r = 0; r < rows; ++r)
+      std::memcpy(elements_at(row_scores(i), head_.sums, r),
+                  elements_at(scores, head_.sums, line(number, kept(row)[r])), dtype_bytes(head_.sums));
+    return row_scores(i);
+  }
+  void write_scores(std::int64_t number, std::int64_t row, std::int64_t rows, std::size_t i) const {
+    for (std::int64_t r = 0; selected_ && r < rows; ++r)
+      std::memcpy(elements_at(args_.outputs[0], head_.sums, line(number, kept(row)[r])),
+                  elements_at(row_scores(i), head_.sums, r), dtype_bytes(head_.sums));
   }
 
   void call(const Kernel& kernel, std::initializer_list<const void*> in,
@@ -301,7 +322,8 @@ class Run {
     std::int64_t found = 0;
     for (std::int64_t row = 0; row < head_.n; ++row) {
       const std::int64_t label = labels[row];
-      if ((head_.has_ignore && label == head_.ignore_index) || label < 0 || label >= head_.classes) continue;
+      if (head_.has_ignore && label == head_.ignore_index) continue;
+      if (head_.parts == 0 && (label < 0 || label >= head_.classes)) continue;
       kept[found] = row;
       kept_labels[found++] = labels[row];
     }
@@ -362,16 +384,21 @@ class Run {
 
   // The scores of the rows, or the gradients of their logits in place.
   void part_scores(std::int64_t row, std::int64_t rows, void* logits) const {
-    const void* const labels = elements_at(labels_, head_.labels, row);
-    const std::int64_t own = line(head_.number, row), target = line(head_.parts, row);
+    const void* const labels = elements_at(selected_ ? place(p_.at.kept_labels) : labels_, head_.labels, row);
+    const std::int64_t own = head_.number, target = head_.parts;  // lines
     if (!head_.gradients()) {
       kernels::SoftmaxCrossEntropyArgs loss = loss_args(head_, rows);
+      const auto to = [&](std::int64_t number, std::size_t i) {
+        return selected_ ? row_scores(i) : elements_at(args_.outputs[0], head_.sums, line(number, row));
+      };
       loss.logits = logits;
       loss.labels = labels;
-      loss.log_sum_exp = elements_at(args_.outputs[0], head_.sums, own);
-      loss.targets = elements_at(args_.outputs[0], head_.sums, target);
+      loss.log_sum_exp = to(own, 0);
+      loss.targets = to(target, 1);
       loss.workspace = inner();
-      return args_.on.softmax_cross_entropy(loss);
+      args_.on.softmax_cross_entropy(loss);
+      write_scores(own, row, rows, 0);
+      return write_scores(target, row, rows, 1);
     }
     kernels::SoftmaxCrossEntropyGradArgs grad{};
     grad.dtype = head_.scores;
@@ -380,11 +407,11 @@ class Run {
     grad.outer = rows;
     grad.n = head_.classes;
     grad.inner = 1;
-    grad.dloss = elements_at(args_.inputs[0], head_.sums, own);
-    grad.dtargets = elements_at(args_.inputs[0], head_.sums, target);
+    grad.dloss = read_scores(args_.inputs[0], own, row, rows, 0);
+    grad.dtargets = read_scores(args_.inputs[0], target, row, rows, 1);
     grad.logits = logits;
     grad.labels = labels;
-    grad.log_sum_exp = elements_at(args_.inputs[head_.first + 4], head_.sums, own);
+    grad.log_sum_exp = read_scores(args_.inputs[head_.first + 4], own, row, rows, 2);
     grad.dlogits = logits;
     grad.losses = head_.sums;
     grad.pitch = head_.pitch();

@@ -1,6 +1,6 @@
 // PartScores (ours): what softmax cross-entropy asks of logits whose classes several ranks share (Shoeybi et al. 2019, Megatron-LM, section 3).
 //   logits: [n, classes, d..], the number-th of `parts` equal parts of all classes (attribute parts); labels: [n, d..], places among these
-//   classes, or anything else where the label is a class of another rank
+//   classes, or anything else where the label is a class of another rank; attribute ignore_index: labels of rows whose scores nothing reads
 //   scores: [parts + 1, n, d..], f32 where the logits are 16 bits: line `number` is log sum exp of the logits, line `parts` the logit at the
 //   label, or 0; all other lines are 0
 // Added up over the ranks (AllReduceSum) the first lines are the log sum exp of every part, to the bit, and the last one is the label's logit:

@@ -88,6 +88,28 @@ TEST(PartScores, OfALinearLayerAreThoseOfItsResults) {
     expect_near(together.grad(i), of_product.grad(i).shape(), of_product.grad(i).to_f64(), 1e-13);
 }
 
+// Rows that are left out before the products, of which nothing reads the scores, nor has their gradient something to add.
+TEST(PartScores, OfALinearLayerLeavesIgnoredRowsOut) {
+  const Tensor x = numbers(DType::f64, {7, 5}, 8), w = numbers(DType::f64, {5, kClasses}, 9),
+               bias = numbers(DType::f64, {kClasses}, 11),
+               labels = Tensor::from_i64({-9, 5, -9, 3, 2, -9, 1});
+  std::vector<double> slopes = numbers(DType::f64, {kParts + 1, 7}, 10).to_f64();
+  for (std::size_t i = 0; i < slopes.size(); ++i)
+    if (labels.int_at(static_cast<std::int64_t>(i) % 7) == -9) slopes[i] = 0;
+  const Tensor seed = Tensor::from_f64(DType::f64, {kParts + 1, 7}, slopes);
+  Attrs all{{"parts", kParts}, {"chunk_rows", std::int64_t{3}}}, some = all;
+  some.set("ignore_index", std::int64_t{-9});
+  const std::vector<Tensor> operands{x, w, bias, labels};
+  const Tensor with = run("LinearPartScores", all, operands)[0],
+               without = run("LinearPartScores", some, operands)[0];
+  for (std::int64_t i = 0; i < with.count(); ++i)
+    EXPECT_NEAR(without.at(i), labels.int_at(i % 7) == -9 ? 0 : with.at(i), 1e-14) << i;
+  Differentiated of_all = differentiate(op_by_name("LinearPartScores"), all, operands, seed, {0, 1, 2}),
+                 of_some = differentiate(op_by_name("LinearPartScores"), some, operands, seed, {0, 1, 2});
+  for (const std::size_t i : {0u, 1u, 2u})
+    expect_near(of_some.grad(i), of_all.grad(i).shape(), of_all.grad(i).to_f64(), 1e-13);
+}
+
 TEST(PartScores, RefusesWhatDoesNotFit) {
   const Type logits{DType::f64, {5, 4}}, labels{DType::i64, {5}};
   const auto error = [&](std::int64_t parts, const Type& of) {
