@@ -46,7 +46,7 @@ def histc(g: Any, x: Any, bins: Any, low: Any, high: Any) -> Any:
 
     flat = g.op("Reshape", x, g.op("Constant", value_t=torch.tensor([-1, 1])))
     place = g.op("Floor", g.op("Div", g.op("Mul", g.op("Sub", flat, number(first)), number(count)), number(last - first)))
-    place = g.op("Where", g.op("Equal", flat, number(last)), number(count - 1), place)
+    place = g.op("Where", g.op("Greater", flat, number(last)), number(-1), g.op("Min", place, number(count - 1)))
     equal = g.op("Equal", place, g.op("Constant", value_t=torch.arange(count, dtype=like)[None]))
     counts = g.op("ReduceSum", g.op("Cast", equal, to_i=code),
                   g.op("Constant", value_t=torch.tensor([0])), keepdims_i=0)  # fmt: skip
