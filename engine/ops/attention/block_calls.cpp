@@ -5,7 +5,7 @@
 
 #include "engine/ops/operand_rows.h"
 #include "engine/ops/preparation.h"
-#include "engine/ops/rows.h"
+#include "engine/ops/widening.h"
 #include "kernels/launcher.h"
 
 namespace gradloom::attention {
@@ -200,7 +200,7 @@ Status BlockCalls::add_row_numbers(const NodeTypes& types, Step& s, bool backwar
     s.log_sum_copy = TRY(strided_copy_args(s.log_sum_places, dtype_bytes(a_.scores)));
   }
   // A rounded y would add its errors to the slopes. With dropout y is of one mask of the probabilities.
-  if (!backward || a_.dtype != a_.scores || a_.dropout > 0) return {};
+  if (!backward || a_.dtype != a_.scores || is_widened(types) || a_.dropout > 0) return {};
   const std::int64_t rows = batches() * block.rows;
   s.result_slopes = slope_program(a_, block.rows);
   score_bytes_ = std::max(score_bytes_, aligned_bytes(a_.scores, rows * a_.e));

@@ -13,13 +13,13 @@ namespace gradloom {
 namespace {
 
 // Inputs in bf16 (but statistics), or the same numbers in f32.
-std::vector<Tensor> inputs_of(const Sample& sample, bool low) {
+std::vector<Tensor> inputs_of(const Sample& sample, bool low, DType half = DType::bf16) {
   std::mt19937_64 random(3);
   std::vector<Tensor> inputs;
   for (const SampleInput& input : sample.inputs) {
     Tensor data = input.omitted ? Tensor() : make_sample_input(input, sample, random);
     if (!input.omitted && data.dtype() == DType::f32 && !input.statistic) {
-      data = data.cast(DType::bf16);
+      data = data.cast(half);
       if (!low) data = data.cast(DType::f32);
     }
     inputs.push_back(data);
@@ -148,31 +148,44 @@ TEST(PrepareKernel, CrossEntropyReadsBf16) {
   }
 }
 
-// Products read probabilities and their gradients rounded to bf16; sums over blocks are not rounded between.
-TEST(PrepareKernel, AttentionInBf16IsCloseToF32) {
-  for (const char* name : {"FusedAttention", "FusedAttentionGrad"}) {
-    const OpDef& op = op_by_name(name);
-    for (const Sample& sample : op.samples()) {
-      if (sample.bench) continue;
-      const std::vector<Tensor> given = inputs_of(sample, true);
-      const auto low = evaluate(op, sample.attrs, given, sample.output_count),
-                 full = evaluate(op, sample.attrs, inputs_of(sample, false), sample.output_count);
-      ASSERT_TRUE(low.ok() && full.ok()) << name << "/" << sample.name;
-      for (std::size_t i = 0; i < low->size(); ++i) {
-        const Tensor &got = (*low)[i], &want = (*full)[i];
-        const bool number_of_row = want.shape().size() < (*full)[0].shape().size();  // log-sum-exp
-        ASSERT_EQ(got.dtype(), number_of_row ? DType::f32 : DType::bf16);
-        double largest = 0, apart = 0;
-        for (std::int64_t k = 0; k < want.count(); ++k) {
-          if (std::isinf(want.at(k)) && got.at(k) == want.at(k)) continue;  // of a row that sees nothing
-          largest = std::max(largest, std::abs(want.at(k)));
-          apart = std::max(apart, std::abs(got.at(k) - want.at(k)));
-        }
-        EXPECT_LE(apart, 0x1p-7 * largest) << name << "/" << sample.name << " output " << i;
-      }
-      EXPECT_EQ(op.cpu(types_of(sample, given, *low)).ok(), kernels::has_bf16_products()) << name;
-    }
+// What the row makes of a sample in a half type, against f32, which is given y as f32 makes it.
+void expect_close_to_f32(const OpDef& op, const Sample& sample, DType half, double most) {
+  const std::vector<Tensor> given = inputs_of(sample, true, half);
+  std::vector<Tensor> exact = inputs_of(sample, false, half);
+  if (std::string(op.name) == "FusedAttentionGrad") {
+    const auto forward =
+        evaluate(op_by_name("FusedAttention"), sample.attrs, {exact.begin() + 3, exact.end()});
+    ASSERT_TRUE(forward.ok());
+    exact[1] = (*forward)[0];
   }
+  const auto low = evaluate(op, sample.attrs, given, sample.output_count),
+             full = evaluate(op, sample.attrs, exact, sample.output_count);
+  ASSERT_TRUE(low.ok() && full.ok()) << op.name << "/" << sample.name;
+  for (std::size_t i = 0; i < low->size(); ++i) {
+    const Tensor &got = (*low)[i], &want = (*full)[i];
+    const bool number_of_row = want.shape().size() < (*full)[0].shape().size();  // log-sum-exp
+    ASSERT_EQ(got.dtype(), number_of_row ? DType::f32 : half);
+    double largest = 0, apart = 0;
+    for (std::int64_t k = 0; k < want.count(); ++k) {
+      if (std::isinf(want.at(k)) && got.at(k) == want.at(k)) continue;  // of a row that sees nothing
+      largest = std::max(largest, std::abs(want.at(k)));
+      apart = std::max(apart, std::abs(got.at(k) - want.at(k)));
+    }
+    EXPECT_LE(apart, most * largest) << op.name << "/" << sample.name << " output " << i;
+  }
+  if (half == DType::bf16) {
+    EXPECT_EQ(op.cpu(types_of(sample, given, *low)).ok(), kernels::has_bf16_products()) << op.name;
+  }
+}
+
+// In bf16 products read probabilities and their gradients rounded; sums over blocks are not rounded between. In f16 results alone are.
+TEST(PrepareKernel, AttentionInHalvesIsCloseToF32) {
+  for (const char* name : {"FusedAttention", "FusedAttentionGrad"})
+    for (const Sample& sample : op_by_name(name).samples()) {
+      if (sample.bench) continue;
+      expect_close_to_f32(op_by_name(name), sample, DType::bf16, 0x1p-7);
+      expect_close_to_f32(op_by_name(name), sample, DType::f16, 0x1p-10);
+    }
 }
 
 TEST(PrepareKernel, SaysHowItComputes) {
