@@ -103,6 +103,14 @@ def copied(x):
     return state * x
 
 
+def filled(x):
+    mask = torch.zeros(x.shape, dtype=x.dtype)
+    for index, (first, last) in enumerate(((0, 1), (1, 2), (2, 3))):
+        mask[first:last, 0:index, 0:1] = index
+        mask[first:last, index:, 1:2] = x[0, index:, 1:]
+    return mask
+
+
 LOWER = torch.arange(25.0).reshape(5, 5).remainder(7) / 8 + 2 * torch.eye(5)
 
 
@@ -142,6 +150,8 @@ FUNCTIONS = {
     "through a slice of a view": (written(lambda y, x: y.view(6, 2)[1:3].copy_(x[:2, :2])), (3, 4)),
     "setitem of a view": (written(lambda y, x: y.view(6, 2).__setitem__(slice(1, 3), 0.0)), (3, 4)),
     "the base": (written(lambda y, x: y.mul_(2)), (3, 4)),
+    "three slices": (written(lambda y, x: y.view(2, 2, 3).__setitem__((slice(0, 1), slice(1, 2), slice(1, 3)), x[0, 2:])), (3, 4)),
+    "three slices of a tensor": (lambda x: x * filled(x), (3, 4, 2)),
     "in turns": (written(write_in_turns), (4, 4)),
 }  # fmt: skip
 if NEWER:  # its exporter has atan2

@@ -19,6 +19,7 @@ try:
     import timm
     from torchvision import models
     from torchvision.models import convnext, efficientnet, mobilenetv3, swin_transformer
+    from torchvision.models.video import swin_transformer as video
 except ImportError as error:
     print("skipped:", error)
     sys.exit(77)
@@ -50,6 +51,7 @@ NETWORKS = {
         "convnext_tiny": lambda: convnext.ConvNeXt([convnext.CNBlockConfig(8, 16, 1), convnext.CNBlockConfig(16, None, 1)], num_classes=4),
         "swin_t": lambda: swin_transformer.SwinTransformer([4, 4], 8, [2, 2], [2, 2], [4, 4], num_classes=4),
         "densenet": lambda: models.DenseNet(8, (2, 2), 16, num_classes=4),
+        "maxvit": lambda: models.MaxVit((64, 64), 8, 2, [8, 16], [1, 1], 8, 0.0, num_classes=4),
         "squeezenet1_1": lambda: models.squeezenet1_1(num_classes=4),
         "shufflenet_v2": lambda: models.ShuffleNetV2([1, 1, 1], [8, 16, 32, 32, 32], num_classes=4),
     },
@@ -64,6 +66,11 @@ NETWORKS = {
         "efficientnet": timm_model("test_efficientnet"),
         "byobnet": timm_model("test_byobnet"),
         "mambaout": timm_model("test_mambaout"),
+        "edgenext": timm_model("edgenext_xx_small", depths=(1, 1, 1, 1), dims=(8, 16, 16, 16)),
+        "cait": timm_model("cait_xxs24_224", img_size=64, depth=2, embed_dim=16, num_heads=2),
+        "xcit": timm_model("xcit_nano_12_p16_224", img_size=64, depth=2, embed_dim=16, num_heads=2),
+        "twins": timm_model("twins_svt_small", img_size=64, depths=(1, 1, 1, 1), embed_dims=(16, 16, 16, 16), num_heads=(1, 1, 2, 2)),
+        "sequencer": timm_model("sequencer2d_s", layers=(1, 1, 1, 1), embed_dims=(16, 16, 16, 16), hidden_sizes=(4, 8, 8, 8)),
     },
 }
 
@@ -83,10 +90,10 @@ def prepared(make, dtype):
 
 
 class Networks(Case):
-    def check(self, make, dtype, tolerance):
+    def check(self, make, dtype, tolerance, sizes=(4, 3, 64, 64)):
         theirs = prepared(make, dtype)
         mine = Module(copy.deepcopy(theirs))
-        images = torch.randn(4, 3, 64, 64, dtype=dtype)
+        images = torch.randn(sizes, dtype=dtype)
         results = [m(images) for m in (mine, theirs)]
         for result in results:
             result.square().mean().backward()
@@ -110,6 +117,10 @@ class Networks(Case):
                     except AssertionError:
                         if draw + 1 == draws:
                             raise
+
+    def test_video(self):
+        torch.manual_seed(0)
+        self.check(lambda: video.SwinTransformer3d([2, 4, 4], 8, [2, 2], [2, 2], [2, 4, 4], num_classes=4), torch.float64, 1e-9, (1, 3, 4, 64, 64))
 
     def test_torchvision_float64(self):
         self.check_all("torchvision", torch.float64, 1e-9)

@@ -109,6 +109,10 @@ class Operators(TorchFunctionMode):
             return _select(*args, **kwargs)
         if function in _ARGUMENTS and not any(isinstance(value, Complex) for value in args):
             args, kwargs = _ARGUMENTS[function](*args, **kwargs), {}
+        if getattr(function, "__name__", "") == "__setitem__" and type(args[0]) is torch.Tensor and _many_slices(args[1]):
+            fills = not isinstance(args[2], torch.Tensor)
+            self._write(torch.Tensor.fill_ if fills else torch.Tensor.copy_, (args[0][args[1]], args[2]), {})
+            return None
         if args and _writes(function) and type(args[0]) is torch.Tensor and args[0]._is_view():
             return self._write(function, args, kwargs)
         given = [(tensor, tensor._version) for tensor in _tensors((*args, *kwargs.values()))]
@@ -150,6 +154,11 @@ class Operators(TorchFunctionMode):
         for other in others:
             now = whole.reshape(other.shape) if other is base else _without(whole, base, other)
             _take(other, now)
+
+
+def _many_slices(index: Any) -> bool:
+    """Whether an exporter fails at what is written there."""
+    return isinstance(index, tuple) and sum(isinstance(part, slice) for part in index) > 2 and not any(isinstance(part, (torch.Tensor, list)) for part in index)
 
 
 def _take(tensor: torch.Tensor, value: torch.Tensor) -> None:
