@@ -32,6 +32,7 @@ MASKED = {**WORDS, "labels": TOKENS}
 PAIRS = {**WORDS, "labels": torch.tensor([0, 1])}
 IMAGE = {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 1])}
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 99, "max_position_embeddings": 32}
+EXPERTS = {**SIZES, "num_key_value_heads": 1, "num_experts_per_tok": 2}
 VISION = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 32, "patch_size": 8}
 GPT = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 99, "n_positions": 32}
 SEQUENCE = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -78,6 +79,14 @@ MODELS = [
     ("FalconForCausalLM", "FalconConfig", {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 99}, CAUSAL),
     ("MambaForCausalLM", "MambaConfig", {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 99, "state_size": 4},
      {**CAUSAL, "use_cache": False}),
+    ("MixtralForCausalLM", "MixtralConfig", {**EXPERTS, "num_local_experts": 4}, CAUSAL),
+    ("Qwen2MoeForCausalLM", "Qwen2MoeConfig", {**EXPERTS, "num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}, CAUSAL),
+    ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**EXPERTS, "head_dim": 8, "num_experts": 4, "moe_intermediate_size": 16}, CAUSAL),
+    ("OlmoeForCausalLM", "OlmoeConfig", {**EXPERTS, "num_experts": 4}, CAUSAL),
+    ("GptOssForCausalLM", "GptOssConfig", {**EXPERTS, "head_dim": 8, "num_local_experts": 4}, CAUSAL),
+    ("DeepseekV3ForCausalLM", "DeepseekV3Config",
+     {**EXPERTS, "num_key_value_heads": 2, "n_routed_experts": 4, "n_group": 2, "topk_group": 1, "moe_intermediate_size": 16, "kv_lora_rank": 8,
+      "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8, "first_k_dense_replace": 1}, CAUSAL),
     ("XLNetLMHeadModel", "XLNetConfig", {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32, "vocab_size": 99}, CAUSAL),
     ("T5ForConditionalGeneration", "T5Config",
      {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 99, "decoder_start_token_id": 0}, MASKED),
