@@ -2,11 +2,11 @@
 
 Some are made of others, or computed by PyTorch. And after one that wrote in place, the tensors that share memory with what it wrote get values that are made
 of the written one: in PyTorch what is written through one shows in all, a trace has a value for each, and the exporter follows slices
-alone.
+alone. PyTorch before 2.0 shows no mode what is read and written by [], so slices are not followed there.
 """
 
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.nn import functional
@@ -93,6 +93,7 @@ class Operators(TorchFunctionMode):
         super().__init__()
         self._in_pytorch = in_pytorch
         self._views: Dict[int, List["weakref.ref[torch.Tensor]"]] = {}  # by the id of what they are views of
+        self._seen: Dict[int, "weakref.ref[torch.Tensor]"] = {}  # what is no view, by id: it has a value in the trace
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -115,9 +116,12 @@ class Operators(TorchFunctionMode):
             return None
         if args and _writes(function) and type(args[0]) is torch.Tensor and args[0]._is_view():
             return self._write(function, args, kwargs)
+        for tensor in _tensors((*args, *kwargs.values())):
+            self._see(tensor)
         given = [(tensor, tensor._version) for tensor in _tensors((*args, *kwargs.values()))]
         result = function(*args, **kwargs)
         for tensor in _tensors((result,)):
+            self._see(tensor)
             if tensor._is_view():
                 self._note(tensor)
         written: Dict[int, torch.Tensor] = {}
@@ -139,17 +143,33 @@ class Operators(TorchFunctionMode):
         self._follow(view)
         return view if result is copy else result
 
+    def _see(self, tensor: torch.Tensor) -> None:
+        if not tensor._is_view():
+            self._seen[id(tensor)] = weakref.ref(tensor)
+
+    def _is_seen(self, base: torch.Tensor) -> bool:
+        found = self._seen.get(id(base))
+        return found is not None and found() is base
+
     def _note(self, view: torch.Tensor) -> None:
+        base = _base(view)
+        if not self._is_seen(base) and view.dtype == base.dtype and view.numel() == base.numel():
+            whole = _whole(base, view)  # of what an operator made inside, such as einsum, and returned as seen from another side
+            if whole is not None:
+                _take(base, whole.reshape(base.shape))
+                self._see(base)
         live = self._views.setdefault(id(view._base), [])
         live[:] = [other for other in live if other() is not None and other() is not view] + [weakref.ref(view)]
 
     def _follow(self, tensor: torch.Tensor) -> None:
         """Those that share memory with what was written get its numbers."""
         base = _base(tensor)
-        others = [other for other in (base, *[view() for view in self._views.get(id(base), [])])
+        others = [other for other in (*[base] * self._is_seen(base), *[view() for view in self._views.get(id(base), [])])
                   if other is not None and other is not tensor and _base(other) is base]  # fmt: skip
         if not others:
             return
+        if not self._is_seen(base):
+            raise UnsupportedError("a part of an operator's result is written in place while others are seen")
         whole = tensor.reshape(-1) if tensor is base else _with(base, tensor)
         for other in others:
             now = whole.reshape(other.shape) if other is base else _without(whole, base, other)
@@ -179,25 +199,6 @@ _OF_NO_NUMBERS = {"requires_grad_", "detach_", "share_memory_", "rename_", "sque
                   "resize_", "resize_as_", "set_", "as_strided_", "retain_grad_"}  # fmt: skip
 
 
-class _Probe(TorchFunctionMode):
-    seen = False
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen = True
-        return function(*args, **(kwargs or {}))
-
-
-def _unseen() -> bool:
-    """Whether this PyTorch hides from modes what is read and written by []."""
-    tensor = torch.zeros(1)
-    with _Probe() as probe:
-        tensor[0]
-    return not probe.seen
-
-
-UNSEEN = ("__getitem__", "__setitem__") if _unseen() else ()  # functions of tensors that modes do not see
-
-
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, Complex):
@@ -223,15 +224,21 @@ def _places(base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
         return slots.as_strided(view.shape, view.stride(), view.storage_offset() - base.storage_offset()).reshape(-1)
 
 
-def _with(base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """The base's numbers in a row, after its view was written."""
-    places, row = _places(base, view), view.reshape(-1)
+def _whole(base: torch.Tensor, view: torch.Tensor) -> Optional[torch.Tensor]:
+    """The base's numbers in a row, made of a view; None: it has not all."""
+    places = _places(base, view)
     with untraced():
         all_of_them, in_order = _covers(places, base.numel())
         back = torch.argsort(places) if all_of_them else places
-    if in_order:
-        return row
-    return row.index_select(0, back) if all_of_them else base.reshape(-1).scatter(0, places, row)
+    if not all_of_them:
+        return None
+    return view.reshape(-1) if in_order else view.reshape(-1).index_select(0, back)
+
+
+def _with(base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    """The base's numbers in a row, after its view was written."""
+    whole = _whole(base, view)
+    return base.reshape(-1).scatter(0, _places(base, view), view.reshape(-1)) if whole is None else whole
 
 
 def _without(whole: torch.Tensor, base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,7 @@ from .._library import UnsupportedError
 from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm
 from . import _sizes
 from ._checks import failing, passing
-from ._operators import UNSEEN, Operators
+from ._operators import Operators
 from ._outside import Outside, reason_of
 from ._values import made_of, untraced
 
@@ -157,14 +157,6 @@ def _in_pytorch(name: str, function: Callable[..., Any], args: Any, kwargs: Any)
     assert outside is not None
     with _own():
         return outside.call(outside.stack[-1], function, args, kwargs, _apart, name)
-
-
-def _seen(operators: Operators, function: Any) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        return operators.__torch_function__(function, (), args) if _trace.active else function(*args)
-
-    call.__name__ = function.__name__
-    return call
 
 
 def _text(original: Callable[..., str]) -> Callable[..., str]:
@@ -421,10 +413,7 @@ def tracing(outside: Outside, apart: bool = True) -> Iterator[Noted]:
             own: Dict[str, Any] = vars(owner)
             kept.append((owner, name, own.get(name)))
             setattr(owner, name, replacement)
-        with Operators(_in_pytorch) as operators:
-            for name in UNSEEN:
-                kept.append((torch.Tensor, name, vars(torch.Tensor).get(name)))
-                setattr(torch.Tensor, name, _seen(operators, getattr(_BASE, name)))
+        with Operators(_in_pytorch):
             yield _trace.noted
     finally:
         _trace.active, _trace.outside = False, None
