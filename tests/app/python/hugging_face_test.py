@@ -120,6 +120,8 @@ MODELS = [
       "layer_types": ["linear_attention", "full_attention"], "mlp_only_layers": [0, 1], "num_experts": 2}, CAUSAL),
     ("Llama4ForCausalLM", "Llama4TextConfig", {**FEW, "head_dim": 8, "intermediate_size_mlp": 32, "moe_layers": []}, CAUSAL),
     ("FNetForMaskedLM", "FNetConfig", SIZES, CAUSAL),
+    ("FunnelForMaskedLM", "FunnelConfig",
+     {"vocab_size": 99, "block_sizes": [1, 1], "num_decoder_layers": 1, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32}, MASKED),
     ("EfficientNetForImageClassification", "EfficientNetConfig",
      {"image_size": 32, "width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320}, IMAGE),
     ("YosoForMaskedLM", "YosoConfig", {**SIZES, "use_expectation": True}, MASKED),

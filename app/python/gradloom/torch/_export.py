@@ -122,7 +122,8 @@ class _Flat(torch.nn.Module):
         elsewhere = {i for i, slots in enumerate(self.held.slots) if all(id(owner) in owned for owner, _ in slots)}
         changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
         self.trace = {"result": description, "tensors": tensors, "changed": changed, "buffers": buffers, "after": after,
-                      "statistics": list(noted.statistics), "failing": list(noted.failing), "checks": list(noted.checks), "inputs": inputs, "elsewhere": elsewhere, "compared": compared, "counted": counted}  # fmt: skip
+                      "statistics": list(noted.statistics), "failing": list(noted.failing), "checks": list(noted.checks),
+                      "inputs": inputs, "elsewhere": elsewhere, "compared": compared, "counted": counted}  # fmt: skip
         return (tensors[0],) if self.states else self._outputs()
 
     def _name_scopes(self) -> None:
