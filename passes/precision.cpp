@@ -24,6 +24,7 @@ constexpr const char* kAutocastLow[] = {"MatMul",
                                         "FusedMatMul",
                                         "FusedAttention",
                                         "LinearCrossEntropyLoss",
+                                        "LinearPartScores",
                                         "LSTM",
                                         "GRU",
                                         "RNN",
@@ -46,6 +47,7 @@ constexpr const char* kAutocastFull[] = {"Acos",
                                          "LogSoftmax",
                                          "LpNormalization",
                                          "SoftmaxCrossEntropyLoss",
+                                         "PartScores",
                                          "NegativeLogLikelihoodLoss",
                                          "CumSum",
                                          "ReduceProd",
@@ -60,8 +62,8 @@ constexpr const char* kAutocastFull[] = {"Acos",
                                          "GridSample"};
 // apex/amp/lists: FP16_FUNCS and FP32_FUNCS of functional_overrides, torch_overrides and tensor_overrides.
 constexpr const char* kO1Low[] = {
-    "MatMul", "Gemm", "Conv", "ConvTranspose", "FusedMatMul", "LinearCrossEntropyLoss",
-    "LSTM",   "GRU",  "RNN",  "PRelu"};
+    "MatMul",           "Gemm", "Conv", "ConvTranspose", "FusedMatMul", "LinearCrossEntropyLoss",
+    "LinearPartScores", "LSTM", "GRU",  "RNN",           "PRelu"};
 constexpr const char* kO1Full[] = {"Acos",
                                    "Asin",
                                    "Cosh",
@@ -83,6 +85,7 @@ constexpr const char* kO1Full[] = {"Acos",
                                    "Gelu",
                                    "GeluTanh",
                                    "SoftmaxCrossEntropyLoss",
+                                   "PartScores",
                                    "NegativeLogLikelihoodLoss",
                                    "CumSum",
                                    "ReduceProd",
@@ -94,7 +97,7 @@ constexpr const char* kO1Full[] = {"Acos",
                                    "ReduceLogSum",
                                    "ReduceLogSumExp"};
 // O2: the model in 16 bits but for batch normalization; losses are outside of it.
-constexpr const char* kO2Full[] = {"BatchNormalization", "SoftmaxCrossEntropyLoss",
+constexpr const char* kO2Full[] = {"BatchNormalization", "SoftmaxCrossEntropyLoss", "PartScores",
                                    "NegativeLogLikelihoodLoss"};
 
 constexpr PrecisionList kLists[] = {

@@ -164,6 +164,7 @@ class Update {
     const ValueId m = div(s[0], low(correction(option("beta1")))),
                   v = div(root(s[1]), low(root(correction(option("beta2")))));
     const ValueId update = add(div(m, add(v, n(option("epsilon")))), mul(n(option("weight_decay")), p));
+    if (body_.attrs().integer("ratio_in_lr", 0) != 0) return sub(p, mul(low(lr_), update));
     const ValueId size = norm(body_, p), change = norm(body_, update);
     const ValueId both =
         body_.op("And", {body_.op("Greater", {size, n(0)}), body_.op("Greater", {change, n(0)})});

@@ -5,6 +5,7 @@
 #include <onnx/checker.h>
 
 #include "engine/ops/preparation.h"
+#include "engine/ops/rank_part.h"
 #include "engine/train/train_graph.h"
 #include "tests/engine/every_op.h"
 #include "tests/engine/onnx/support.h"
@@ -14,14 +15,17 @@ namespace {
 
 using every_op::kSeed, every_op::kStep;
 
-// What Dropout keeps, from the random numbers of this key.
-Tensor kept(std::uint64_t key, const Shape& shape, double ratio) {
-  const auto results = evaluate(
-      op_by_name("Dropout"), {{"key", static_cast<std::int64_t>(key)}},
-      {Tensor(DType::f32, shape), Tensor::scalar(DType::f32, ratio), Tensor::scalar(DType::boolean, 1)}, 2,
-      "", kSeed, kStep);
+// What Dropout keeps, from the random numbers of this key; `node`: of a sample that may be a part of a tensor.
+Tensor kept(std::uint64_t key, const Shape& shape, double ratio, const Node& node) {
+  Attrs attrs{{"key", static_cast<std::int64_t>(key)}};
+  copy_rank_part(node.attrs, attrs);
+  const Tensor ones = Tensor::from_f64(
+      DType::f32, shape, std::vector<double>(static_cast<std::size_t>(element_count(shape)), 1));
+  const auto results = evaluate(op_by_name("Dropout"), attrs,
+                                {ones, Tensor::scalar(DType::f32, ratio), Tensor::scalar(DType::boolean, 1)},
+                                1, "", kSeed, kStep);
   EXPECT_TRUE(results.ok());
-  return (*results)[1];
+  return (*results)[0].cast(DType::boolean);
 }
 
 // The ratio that a sample's Dropout has: of its node, of its statement in a region, or of the attention.
@@ -65,7 +69,7 @@ void round_trip(const OpDef* op, const Sample& sample) {
       feeds[id] = built->feeds.at(same);
     else
       feeds[id] = kept(std::stoull(name.substr(name.rfind('/') + 1), nullptr, 16), back->graph.type(id).shape,
-                       ratio_of(*built));
+                       ratio_of(*built), built->graph.nodes[0]);
   }
   auto ours = reference::Runner::create(built->graph), theirs = reference::Runner::create(back->graph);
   ASSERT_OK(ours);
