@@ -35,7 +35,8 @@ bool prepare(const OpDef& op, const Sample& sample, Launch& launch) {
   EXPECT_TRUE(outputs.ok()) << (outputs.ok() ? "" : outputs.error().message);
   if (!outputs.ok()) return false;
   launch.types = node_types(graph, graph.nodes.back());
-  for (const Tensor*& t : launch.types.constants) t = nullptr;  // their graph ends here
+  for (std::size_t i = 0; i < launch.types.constants.size(); ++i)  // their graph ends here
+    if (launch.types.constants[i] != nullptr) launch.types.constants[i] = &launch.inputs[i];
   return true;
 }
 
