@@ -46,12 +46,26 @@ def passing(frame: FrameType) -> Optional[bool]:
         return None
     jumps_if = jump.opname.endswith("IF_TRUE") != negated
     ways = {jumps_if: places[jump.argval], not jumps_if: at + 1}
-    raising = [truth for truth, index in ways.items() if _raises(code, places, index)]
+    raising = [truth for truth, index in ways.items() if _raises(code, places, index, frame)]
     return not raising[0] if len(raising) == 1 else None
 
 
-def _raises(code: List[dis.Instruction], places: Dict[int, int], start: int) -> bool:
-    """Whether all ways from an instruction end in a raise."""
+def raising(frame: FrameType) -> bool:
+    """Whether the code of a frame, from its current instruction on, raises in any case."""
+    at, code, places = _current(frame)
+    return _raises(code, places, at, frame)
+
+
+def _caught(frame: FrameType, offset: int) -> bool:
+    """Whether the frame's own code may catch what is raised there."""
+    parse = getattr(dis, "_parse_exception_table", None)
+    if parse is None:  # before Python 3.11, whose blocks are set up by instructions
+        return any(one.opname.startswith("SETUP") for one in dis.get_instructions(frame.f_code))
+    return any(entry.start <= offset < entry.end for entry in parse(frame.f_code))
+
+
+def _raises(code: List[dis.Instruction], places: Dict[int, int], start: int, frame: FrameType) -> bool:
+    """Whether all ways from an instruction of the frame end in a raise that leaves it."""
     left, seen = [start], set()
     while left:
         index = left.pop()
@@ -62,6 +76,8 @@ def _raises(code: List[dis.Instruction], places: Dict[int, int], start: int) -> 
             return False
         one = code[index]
         if one.opname == "RAISE_VARARGS":
+            if _caught(frame, one.offset):
+                return False
             continue
         if one.opname.startswith(_ENDS):
             return False

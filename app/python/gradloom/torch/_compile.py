@@ -40,7 +40,7 @@ class _Compiled:
     def __init__(self, graph: torch.fx.GraphModule, examples: Sequence[Any], options: Dict[str, Any]) -> None:
         self._graph, self._options = graph, options
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        self._paths = [_path(node, example) for node, example in zip(nodes, examples)]
+        self._paths = _distinct([_path(node, example) for node, example in zip(nodes, examples)], [node.name for node in nodes])
         self._sizes = _sizes(nodes, examples)
         self._members = [i for i, path in enumerate(self._paths) if path is not None]
         self._arguments = [i for i, path in enumerate(self._paths) if path is None and i not in self._sizes]
@@ -68,6 +68,15 @@ def _path(node: torch.fx.Node, example: Any) -> Optional[str]:
     return ".".join(_MEMBER.findall(name() if callable(name) else name)) or node.name
 
 
+def _distinct(paths: List[Optional[str]], names: Sequence[str]) -> List[Optional[str]]:
+    """Paths of which no two are one, or one is within another: modules of one function may have members of one name. Those have the
+    placeholders' names instead."""
+    known = [path for path in paths if path is not None]
+    within = {path.rpartition(".")[0] for path in known}
+    within |= {path[:i] for path in known for i, letter in enumerate(path) if letter == "."}
+    return [path if path is None or (known.count(path) == 1 and path not in within) else name for path, name in zip(paths, names)]
+
+
 def _sizes(nodes: Sequence[torch.fx.Node], examples: Sequence[Any]) -> Dict[int, Tuple[int, int]]:
     """Placeholders that are the size of an argument: of which, and along which axis."""
     known: Dict[str, Tuple[int, int]] = {}
@@ -85,12 +94,13 @@ class _Graph(torch.nn.Module):
     def __init__(self, graph: torch.fx.GraphModule, count: int, members: Dict[int, Tuple[str, torch.Tensor]],
                  sizes: Dict[int, Tuple[int, int]]) -> None:  # fmt: skip
         super().__init__()
+        self._held_here = torch.nn.Module()  # apart from what this module has itself
         self._graph, self._count, self._sizes = graph, count, sizes
         self._slots = {i: self._held(path, tensor) for i, (path, tensor) in members.items()}
 
     def _held(self, path: str, tensor: torch.Tensor) -> Tuple[torch.nn.Module, str]:
         *outer, name = path.split(".")
-        owner: torch.nn.Module = self
+        owner: torch.nn.Module = self._held_here
         for part in outer:
             held = owner._modules.get(part)
             if held is None:

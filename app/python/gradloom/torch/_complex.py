@@ -34,11 +34,24 @@ class Complex(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name: str = getattr(function, "__name__", "")
+        in_place = name.endswith("_") and not name.endswith("__")
         body = _BODIES.get(name.strip("_"))
-        if body is not None:
-            return body(*args, **(kwargs or {}))
-        if name.strip("_") in _EACH:
-            return _each(function, args, kwargs or {})
+        if body is None and name.strip("_") not in _EACH:
+            return cls._other(function, name, args)
+        if in_place and (kwargs or not isinstance(args[0], Complex)):
+            raise UnsupportedError(f"torch's {name} of complex numbers is not known to the engine")
+        if body is None and in_place:
+            function = getattr(Tensor, name[:-1])
+        made = body(*args, **(kwargs or {})) if body is not None else _each(function, args, kwargs or {})
+        if not in_place:
+            return made
+        if not isinstance(made, Complex) or made.shape != args[0].shape:
+            raise UnsupportedError(f"torch's {name} of complex numbers is not known to the engine")
+        args[0].re, args[0].im = made.re, made.im
+        return args[0]
+
+    @staticmethod
+    def _other(function: Any, name: str, args: Any) -> Any:
         if name == "__get__":  # dtype, ndim, layout, ..
             with torch._C.DisableTorchFunction():
                 return function(*args)
@@ -81,6 +94,11 @@ def _each(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             return [_pair(item)[index] for item in value]
         return _pair(value)[index] if isinstance(value, Complex) else value
 
+    name = getattr(function, "__name__", "")
+    if name == "view" and any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values())):
+        raise UnsupportedError("a view of complex numbers as others is not known to the engine")
+    if name == "pad" and (len(args) > 3 or kwargs.get("value")):
+        raise UnsupportedError("complex numbers padded with others than 0 are not known to the engine")
     made = [function(*[part(value, index) for value in args], **kwargs) for index in (0, 1)]
     if isinstance(made[0], (list, tuple)):
         return [joined(re, im) for re, im in zip(*made)]
@@ -220,7 +238,7 @@ def dft_symbolic(g: Any, x: Any, axis: Any, length: Any, inverse: Any, one_sided
 
 
 OPERATORS.define("dft(Tensor x, int axis, int? length, bool inverse, bool one_sided) -> Tensor")
-OPERATORS.impl("dft", _computed, "CPU")
+OPERATORS.impl("dft", _computed, "CompositeExplicitAutograd")
 
 
 def _transformed(x: Tensor, axis: int, length: Optional[int], inverse: bool, one_sided: bool) -> Tensor:

@@ -161,7 +161,8 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     if size == step:
         rows = input.narrow(axis, 0, count * size)
     else:
-        rows = input.index_select(axis, (torch.arange(count).mul(step)[:, None] + torch.arange(size)[None]).reshape(-1))
+        first = torch.arange(count, device=input.device).mul(step)[:, None]
+        rows = input.index_select(axis, (first + torch.arange(size, device=input.device)[None]).reshape(-1))
     return rows.reshape(*input.shape[:axis], count, size, *input.shape[axis + 1 :]).movedim(axis + 1, -1)
 
 
@@ -171,6 +172,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     width = input.shape[-1] if mask.dim() == input.dim() and mask.shape[-1] == 1 else 1
     mask = mask.expand(*input.shape[:-1], mask.shape[-1] if width > 1 else input.shape[-1])
     places = (mask.reshape(-1).to(torch.int64).cumsum(0) - 1).clamp(min=0)
+    if source.numel() == 0:
+        return input  # a mask that has nothing: PyTorch raises for any other
     rows = source.reshape(-1)[: source.numel() // width * width].reshape(-1, width)
     # No more are read than the mask has, and PyTorch raises where the source has fewer.
     values = rows.index_select(0, places.clamp(max=rows.shape[0] - 1)).reshape(input.shape)
@@ -183,7 +186,7 @@ def _inverse_of_lower(matrix: Tensor) -> Tensor:
     padded = 1 << (size - 1).bit_length()
     if padded != size:
         matrix = functional.pad(matrix, (0, padded - size, 0, padded - size))
-        matrix = matrix + torch.diag((torch.arange(padded) >= size).to(matrix.dtype))
+        matrix = matrix + torch.diag((torch.arange(padded, device=matrix.device) >= size).to(matrix.dtype))
     inverse = (1 / matrix.diagonal(0, -2, -1))[..., None, None]  # [.., blocks, rows, columns]
     width = 1
     while width < padded:
@@ -202,7 +205,7 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
     """torch.linalg.solve_triangular."""
     lower = A.transpose(-2, -1).tril() if upper else A.tril()
     if unitriangular:
-        lower = lower.tril(-1) + torch.eye(A.shape[-1], dtype=A.dtype)
+        lower = lower.tril(-1) + torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     inverse = _inverse_of_lower(lower)
     if upper:
         inverse = inverse.transpose(-2, -1)

@@ -221,7 +221,7 @@ def _places(base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
         span = 1 + sum((size - 1) * stride for size, stride in zip(base.shape, base.stride()))
         slots = torch.zeros(span, dtype=torch.int64)
         slots.as_strided(base.shape, base.stride()).copy_(torch.arange(base.numel()).reshape(base.shape))
-        return slots.as_strided(view.shape, view.stride(), view.storage_offset() - base.storage_offset()).reshape(-1)
+        return slots.as_strided(view.shape, view.stride(), view.storage_offset() - base.storage_offset()).reshape(-1).to(base.device)
 
 
 def _whole(base: torch.Tensor, view: torch.Tensor) -> Optional[torch.Tensor]:
@@ -251,5 +251,5 @@ def _without(whole: torch.Tensor, base: torch.Tensor, view: torch.Tensor) -> tor
 
 def _covers(places: torch.Tensor, count: int) -> Tuple[bool, bool]:
     """Whether these are all of `count` places, and in order."""
-    in_order = places.numel() == count and bool((places == torch.arange(count)).all())
-    return in_order or (places.numel() == count and bool((places.sort()[0] == torch.arange(count)).all())), in_order
+    in_order = places.numel() == count and bool((places == torch.arange(count, device=places.device)).all())
+    return in_order or (places.numel() == count and bool((places.sort()[0] == torch.arange(count, device=places.device)).all())), in_order

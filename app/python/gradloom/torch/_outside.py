@@ -262,7 +262,7 @@ class Outside:
 _values: List[List[torch.Tensor]] = []  # results of the call that is being made part of a trace, which holds the lock
 OPERATORS = torch.library.Library(DOMAIN, "DEF")
 OPERATORS.define("outside(int call, int result, Tensor[] read) -> Tensor")
-OPERATORS.impl("outside", lambda call, result, read: _values[-1][result].detach(), "CPU")
+OPERATORS.impl("outside", lambda call, result, read: _values[-1][result].detach(), "CompositeExplicitAutograd")
 
 
 def outside_symbolic(g: Any, call: Any, result: Any, read: Any) -> Any:

@@ -39,7 +39,11 @@ def histc(g: Any, x: Any, bins: Any, low: Any, high: Any) -> Any:
     count, first, last = (helper._get_const(value, kind, name) for value, kind, name in ((bins, "i", "bins"), (low, "f", "min"), (high, "f", "max")))
     if not first < last:
         raise UnsupportedError("histc without its limits, which are then those of the data")
-    like, code = _FLOATS[x.type().scalarType()]
+    kind = x.type().scalarType()
+    like, code = _FLOATS.get(kind, _FLOATS["Double" if kind == "Long" else "Float"])
+    result = g.original_node.output().type()
+    counts_code = helper.cast_pytorch_to_onnx[result.scalarType() or kind]
+    x = x if kind in _FLOATS else g.op("Cast", x, to_i=code)
 
     def number(value: float) -> Any:
         return g.op("Constant", value_t=torch.tensor(value, dtype=like))
@@ -48,9 +52,9 @@ def histc(g: Any, x: Any, bins: Any, low: Any, high: Any) -> Any:
     place = g.op("Floor", g.op("Div", g.op("Mul", g.op("Sub", flat, number(first)), number(count)), number(last - first)))
     place = g.op("Where", g.op("Greater", flat, number(last)), number(-1), g.op("Min", place, number(count - 1)))
     equal = g.op("Equal", place, g.op("Constant", value_t=torch.arange(count, dtype=like)[None]))
-    counts = g.op("ReduceSum", g.op("Cast", equal, to_i=code),
+    counts = g.op("ReduceSum", g.op("Cast", equal, to_i=counts_code),
                   g.op("Constant", value_t=torch.tensor([0])), keepdims_i=0)  # fmt: skip
-    return counts.setType(g.original_node.output().type())
+    return counts.setType(result)
 
 
 SYMBOLICS: Dict[str, Callable[..., Any]] = {
