@@ -89,6 +89,12 @@ class ModuleDevice {
   static Result<std::shared_ptr<ModuleDevice>> open(const std::string& id);
   Device& device() { return *device_; }
   bool queued() const { return queued_; }
+  // On a GPU: by the arena's address the forward whose backward is to come in it, of any module. REQUIRES the lock.
+  struct Waiting {
+    const void* module = nullptr;
+    kernels::RandomState random;
+  };
+  std::unordered_map<const void*, Waiting> waiting;
   [[nodiscard]] std::unique_lock<std::mutex> lock() {
     return queued_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
   }
@@ -130,6 +136,7 @@ struct ModelModule::Variant {
 ModelModule::~ModelModule() {
   if (device_ == nullptr) return;
   const auto alone = device_->lock();
+  std::erase_if(device_->waiting, [&](const auto& row) { return row.second.module == this; });
   forward_alone_.reset();
   whole_.reset();
 }
@@ -276,26 +283,28 @@ std::int64_t ModelModule::arena_alignment() const {
   return device_->queued() ? static_cast<std::int64_t>(kernels::kLibraryBoundaryBytes) : kAlignmentBytes;
 }
 
-// The host cannot write into the memory of a GPU: there `waiting_` has what else is at the arena's begin.
+// The host cannot write into the memory of a GPU: there the device has a list of what else is at the arena's begin.
 std::int64_t ModelModule::head_bytes() const { return device_->queued() ? 0 : kAlignmentBytes; }
 
 // A forward begins in the arena (waits: false), or has ended and its backward is to come. REQUIRES the lock.
 void ModelModule::note_forward(const ModuleCall& call, bool waits) {
-  if (!device_->queued()) {
+  const auto alone = device_->lock();
+  if (!device_->queued())
     *static_cast<ArenaHead*>(call.arena) =
         waits ? ArenaHead{ArenaHead::kWaiting, this, call.seed, call.step} : ArenaHead{};
-  } else if (waits) {
-    waiting_[call.arena] = {call.seed, call.step};
-  } else {
-    waiting_.erase(call.arena);
-  }
+  else if (waits)
+    device_->waiting[call.arena] = {this, {call.seed, call.step}};
+  else
+    device_->waiting.erase(call.arena);
 }
 
 // Seed and step of the forward that waits in the arena; nothing: there is none. REQUIRES the lock.
 std::optional<kernels::RandomState> ModelModule::waiting_forward(const ModuleCall& call) const {
+  const auto alone = device_->lock();
   if (device_->queued()) {
-    const auto there = waiting_.find(call.arena);
-    return there == waiting_.end() ? std::nullopt : std::optional(there->second);
+    const auto there = device_->waiting.find(call.arena);
+    const bool ours = there != device_->waiting.end() && there->second.module == this;
+    return ours ? std::optional(there->second.random) : std::nullopt;
   }
   const auto& head = *static_cast<const ArenaHead*>(call.arena);
   if (head.waiting != ArenaHead::kWaiting || head.module != this) return std::nullopt;
@@ -346,6 +355,7 @@ void ModelModule::watch(ModuleWatch watch) {
 // REQUIRES the lock.
 Status ModelModule::run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward) {
   const auto alone = device_->lock();
+  device_->device().set_strict_libraries(prepared_->recipe.strict_libraries);
   const auto compute = [&] { return backward ? v.executor->backward(with) : v.executor->forward(with); };
   if (!watch_.called) return compute();
   WatchedCall watched{&v.compiled, backward, call.arena};

@@ -19,7 +19,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -115,8 +114,6 @@ class ModelModule {
   std::unique_ptr<Variant> whole_, forward_alone_;  // the second when it was first asked for
   std::array<std::vector<ModuleValue>, 4> values_;
   std::vector<std::string> notes_;
-  std::unordered_map<const void*, kernels::RandomState>
-      waiting_;  // on a GPU: arenas whose backward is to come
   ModuleWatch watch_;
 };
 

@@ -139,25 +139,35 @@ void spread_cross_entropy(Rule& rule) {
 }
 
 // What LogSoftmax makes of parts of the classes only a loss can take, which takes its operand instead.
+// The axis of a Softmax or LogSoftmax whose input has so many dims; of old ones the first of several.
+std::int64_t softmax_axis(const Node& node, std::int64_t rank) {
+  const std::int64_t axis = node.attrs.integer("axis", node.op->until < 13 ? 1 : -1);
+  return axis < 0 ? axis + rank : axis;
+}
+bool is_over_classes(const Node& node, std::int64_t rank) {
+  return softmax_axis(node, rank) == 1 && (node.op->until >= 13 || rank == 2);
+}
+
 void spread_log_likelihood(Rule& rule) {
-  const NodeId producer = rule.graph().values[rule.node().inputs[0]].producer;
-  if (producer == kNone || !is_op(rule.graph().nodes[producer], "LogSoftmax")) return rule.fail(kMixed);
+  const ValueId input = rule.node().inputs[0];
+  const NodeId producer = rule.graph().values[input].producer;
+  if (producer == kNone || !is_op(rule.graph().nodes[producer], "LogSoftmax") ||
+      !is_over_classes(rule.graph().nodes[producer], rule.rank(input)))
+    return rule.fail(kMixed);
   spread_cross_entropy(rule);
 }
 
 void spread_softmax(Rule& rule) {
   const bool old = rule.node().op->until < 13;  // over all axes from this one on
-  const std::int64_t rank = rule.rank(rule.node().inputs[0]),
-                     axis = rule.node().attrs.integer("axis", old ? 1 : -1);
+  const std::int64_t rank = rule.rank(rule.node().inputs[0]), axis = softmax_axis(rule.node(), rank);
   const TensorSplit* const s = rule.split(rule.node().inputs[0]);
-  const bool over_classes =
-      s != nullptr && s->axis == 1 && (axis < 0 ? axis + rank : axis) == 1 && (!old || rank == 2);
+  const bool over_classes = s != nullptr && s->axis == 1 && is_over_classes(rule.node(), rank);
   if (over_classes && is_op(rule.node(), "LogSoftmax") &&
       rule.read_by(rule.node().outputs[0], "NegativeLogLikelihoodLoss")) {
     rule.end();
     return spread_along(rule, {});
   }
-  spread_along(rule, old ? axes_from(rule, axis) : std::vector{axis < 0 ? axis + rank : axis});
+  spread_along(rule, old ? axes_from(rule, axis) : std::vector{axis});
 }
 
 // A part drops what the whole tensor would (engine/ops/rank_part.h), where that is known before running.

@@ -131,7 +131,8 @@ typedef struct gradloom_module gradloom_module;
 
 /* A model made ready to run for one binding of its dims, on the CPU or, with --device cuda:0, on a GPU, whose memory all addresses of a
  * call are then (arrays of addresses are the host's). All modules of one GPU share a context of the process's primary one, and a
- * stream of their own. Opening one makes the GPU the thread's device; a call leaves that as it was. `path`: an ONNX file, may be null with --recipe (whose
+ * stream of their own. Opening, closing, gradloom_module_arena and the first call with GRADLOOM_NO_GRAD make the GPU the thread's device;
+ * other calls leave that as it was. `path`: an ONNX file, may be null with --recipe (whose
  * model it is then; of a recipe everything counts that is about the model and its plan: dims, freeze, train, precision,
  * passes, rules, planner, threads, recompute and memory budget, which is for parameters, their gradients, inputs, outputs and
  * the arena of one call). `words`: such settings as flags ("--dim", "batch=8"), and
@@ -210,7 +211,7 @@ int gradloom_module_backward(gradloom_module* module, const gradloom_call* call)
 typedef struct gradloom_recorder gradloom_recorder;
 
 /* A training loop of the caller as a run of a session, which `gradloom show`, `trace` and `open` read: its steps, what the
- * thread that opened the recorder did in each (spans), and the kernels of the modules that it watches. Calls of other
+ * thread that opened the recorder did in each (spans), and the kernels of the modules that it watches (of those on a GPU the calls alone, as long as the host took). Calls of other
  * threads are not recorded. Times are nanoseconds of CLOCK_MONOTONIC. After an error of the session (GRADLOOM_IO) nothing
  * more is recorded, and every call but close returns it; modules go on.
  *

@@ -36,6 +36,24 @@ TEST(ModuleOnDevice, ManyAtATime) {
     expect_like(*two.loop.gradient(want.name), want.tensor, 1e-3, want.name);
 }
 
+// An arena has the forward that was last in it, whichever module's.
+TEST(ModuleOnDevice, AnArenaThatAnotherModuleTookIsRefused) {
+  REQUIRE_HOST_GPU();
+  const auto device = open_device("host-gpu");
+  ASSERT_TRUE(device.ok()) << device.error().message;
+  const auto first = open_folder("mlp", {"--device", "host-gpu"}),
+             second = open_folder("mlp", {"--device", "host-gpu"});
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  DeviceLoop one(*first->module, first->loop(), **device), two(*second->module, second->loop(), **device);
+  ASSERT_TRUE(one.forward().ok());
+  ASSERT_TRUE(two.forward_in(one).ok());
+  const Status refused = one.backward();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::usage) << refused.error().message;
+  EXPECT_TRUE(two.backward().ok());
+}
+
 TEST(ModuleOnDevice, OneThatIsNotThereIsSaid) {
   const auto module =
       ModelModule::open(folder_of_module("mlp") + "/model.onnx", {"--dim", "batch=2", "--device", "cuda:99"});

@@ -32,11 +32,16 @@ class DeviceLoop {
                             {&input_made_, &loop.input_gradients},
                             {&made_, &loop.parameter_gradients}})
       TRY(put(*to, *from));
-    arena_ = TRY(take(static_cast<std::size_t>(TRY(module_.arena_bytes(no_grad)))));
+    if (arena_ == nullptr) arena_ = TRY(take(static_cast<std::size_t>(TRY(module_.arena_bytes(no_grad)))));
     TRY(device_.lead_stream(nullptr));
     TRY(module_.forward(call(no_grad)));
     TRY(get(loop.outputs, out_));
     return get(loop.statistics, statistics_);
+  }
+  // In the arena of a loop of a module like this one.
+  Status forward_in(const DeviceLoop& other) {
+    arena_ = other.arena_;
+    return forward();
   }
   Status backward() {
     TRY(module_.backward(call(false)));

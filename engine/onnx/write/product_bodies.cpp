@@ -152,9 +152,9 @@ Result<Values> fused_attention(Body& body) {
                                    body.attrs().integers("perm_y"))};
   if (body.types.wants(1)) {
     const auto last = static_cast<std::int64_t>(body.shape(h.scores).size()) - 1;
-    const ValueId sums =
-        body.op("ReduceLogSumExp", {h.scores, body.b.i64s({last})}, {{"keepdims", std::int64_t{0}}});
-    results.push_back(body.cast(sums, body.types.outputs[1].dtype));
+    const ValueId wide = body.cast(h.scores, body.types.outputs[1].dtype);
+    results.push_back(
+        body.op("ReduceLogSumExp", {wide, body.b.i64s({last})}, {{"keepdims", std::int64_t{0}}}));
   }
   return results;
 }

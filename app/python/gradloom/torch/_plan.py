@@ -4,7 +4,7 @@ import ctypes
 import sys
 import threading
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -54,6 +54,11 @@ class Arenas:
             return arena
 
 
+def _close(close: Callable[[int], None], handle: int, place: Place) -> None:
+    with place.current():
+        close(handle)
+
+
 class Plan:
     """An open module of the engine. Its calls may come from any thread."""
 
@@ -70,7 +75,7 @@ class Plan:
         self._library, self._arenas, self._place = library(), arenas, place
         with place.current():
             self._handle = self._library.open_module(exported.model, words)
-        self._closed = weakref.finalize(self, self._library.close_module, self._handle)
+        self._closed = weakref.finalize(self, _close, self._library.close_module, self._handle, place)
         self._closed.atexit = False  # the process takes it along, and a thread may be in it
         inputs, outputs = self._values(INPUT), self._values(OUTPUT)
         if self._values(PARAMETER) or self._values(STATISTIC):
@@ -84,7 +89,8 @@ class Plan:
         self._inputs, self._outputs = ctypes.c_void_p * len(inputs), ctypes.c_void_p * len(outputs)  # arrays
         self.no_grad = not self.takes
         self.flags = NO_GRAD if self.no_grad else 0
-        size, alignment = self._library.arena(self._handle, self.flags)
+        with place.current():
+            size, alignment = self._library.arena(self._handle, self.flags)
         self.bytes, self._alignment = size + alignment, alignment
 
     def _values(self, kind: int) -> List[Any]:

@@ -356,7 +356,7 @@ GpuStatus enter_with(GpuContext* context, int32_t stream, int32_t event) {
 GpuStatus make_event(GpuContext* context, int32_t* event) {
   GpuStatus status = enter(context);
   if (status == GPU_OK) status = add_event(context);
-  *event = int32_t(context->events.size()) - 1;
+  if (status == GPU_OK) *event = int32_t(context->events.size()) - 1;
   return status;
 }
 
@@ -407,18 +407,21 @@ GpuStatus synchronize(GpuContext* context) {
   return status != GPU_OK ? status : check(context, GPU(DeviceSynchronize)(), "wait for the device");
 }
 
-GpuStatus join_stream(GpuContext* context, void* stream, int32_t first) {
-  auto* const others = static_cast<GPU(Stream_t)>(stream);
-  if (first != 0) (void)GPU(GetDevice)(&context->callers_device);
+GpuStatus join_events(GpuContext* context, GPU(Stream_t) before, GPU(Stream_t) after) {
   GpuStatus status = enter(context);
   if (status == GPU_OK && context->join_event < 0) status = make_event(context, &context->join_event);
   if (status != GPU_OK) return status;
-  const GPU(Stream_t) own = context->streams[GPU_COMPUTE];
   const GPU(Event_t) event = context->events[context->join_event];
-  status = check(context, GPU(EventRecord)(event, first != 0 ? others : own), "record event");
-  if (status == GPU_OK)
-    status = check(context, GPU(StreamWaitEvent)(first != 0 ? own : others, event, 0), "wait for event");
-  if (first == 0) (void)GPU(SetDevice)(context->callers_device);
+  status = check(context, GPU(EventRecord)(event, before), "record event");
+  return status != GPU_OK ? status : check(context, GPU(StreamWaitEvent)(after, event, 0), "wait for event");
+}
+
+GpuStatus join_stream(GpuContext* context, void* stream, int32_t first) {
+  auto* const others = static_cast<GPU(Stream_t)>(stream);
+  const GPU(Stream_t) own = context->streams[GPU_COMPUTE];
+  if (first != 0) (void)GPU(GetDevice)(&context->callers_device);
+  const GpuStatus status = first != 0 ? join_events(context, others, own) : join_events(context, own, others);
+  if (first == 0 || status != GPU_OK) (void)GPU(SetDevice)(context->callers_device);
   return status;
 }
 
