@@ -211,8 +211,8 @@ int gradloom_module_backward(gradloom_module* module, const gradloom_call* call)
 typedef struct gradloom_recorder gradloom_recorder;
 
 /* A training loop of the caller as a run of a session, which `gradloom show`, `trace` and `open` read: its steps, what the
- * thread that opened the recorder did in each (spans), and the kernels of the modules that it watches (of those on a GPU the calls alone, as long as the host took). Calls of other
- * threads are not recorded. Times are nanoseconds of CLOCK_MONOTONIC. After an error of the session (GRADLOOM_IO) nothing
+ * thread that opened the recorder did in each (spans), and the kernels of the modules that it watches (of those on a GPU the calls
+ * alone, as long as the host took). Calls of other threads are not recorded. Times are nanoseconds of CLOCK_MONOTONIC. After an error of the session (GRADLOOM_IO) nothing
  * more is recorded, and every call but close returns it; modules go on.
  *
  * `session`: a file, which is made where there is none; a session that is there gets one more run. `words`:

@@ -89,38 +89,37 @@ def _sizes(nodes: Sequence[torch.fx.Node], examples: Sequence[Any]) -> Dict[int,
 
 
 class _Graph(torch.nn.Module):
-    """A graph whose parameters and buffers, arguments there, are members again."""
+    """A graph whose parameters and buffers, arguments there, are members again. What it has itself has names that no member can have."""
 
     def __init__(self, graph: torch.fx.GraphModule, count: int, members: Dict[int, Tuple[str, torch.Tensor]],
                  sizes: Dict[int, Tuple[int, int]]) -> None:  # fmt: skip
         super().__init__()
-        self._held_here = torch.nn.Module()  # apart from what this module has itself
-        self._graph, self._count, self._sizes = graph, count, sizes
-        self._slots = {i: self._held(path, tensor) for i, (path, tensor) in members.items()}
+        self.add_module("(graph)", graph)
+        self.__dict__["(places)"] = count, {i: self._held(path, tensor) for i, (path, tensor) in members.items()}, sizes
 
     def _held(self, path: str, tensor: torch.Tensor) -> Tuple[torch.nn.Module, str]:
         *outer, name = path.split(".")
-        owner: torch.nn.Module = self._held_here
+        owner: torch.nn.Module = self
         for part in outer:
             held = owner._modules.get(part)
             if held is None:
-                held = torch.nn.Module()
-                owner.add_module(part, held)
+                held = owner._modules[part] = torch.nn.Module()
             owner = held
-        if isinstance(tensor, torch.nn.Parameter):
-            owner.register_parameter(name, tensor)
-        else:
-            owner.register_buffer(name, tensor)
+        kind = owner._parameters if isinstance(tensor, torch.nn.Parameter) else owner._buffers
+        kind[name] = tensor  # type: ignore[assignment]
         return owner, name
 
     def forward(self, *arguments: Any) -> Any:
         rest = iter(arguments)
-        values: List[Any] = [None] * self._count
-        for i in range(self._count):
-            if i in self._slots:
-                values[i] = getattr(*self._slots[i])
-            elif i not in self._sizes:
+        count, slots, sizes = self.__dict__["(places)"]
+        values: List[Any] = [None] * count
+        for i in range(count):
+            if i in slots:
+                owner, name = slots[i]
+                values[i] = owner._parameters.get(name, owner._buffers.get(name))
+            elif i not in sizes:
                 values[i] = next(rest)
-        for i, (tensor, axis) in self._sizes.items():
+        for i, (tensor, axis) in sizes.items():
             values[i] = values[tensor].shape[axis]
-        return self._graph(*values)
+        graph: Any = self._modules["(graph)"]
+        return graph(*values)
