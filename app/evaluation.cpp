@@ -55,7 +55,7 @@ Result<std::unique_ptr<Evaluation>> Evaluation::create(Job& job, std::stop_token
   e.early_stop_ = EarlyStop(TRY(parse_early_stop(recipe.early_stop)));
   e.compiled_ = TRY(compile_evaluation(job.compiled(), job.options(), e.stop_));
   const Graph& graph = e.compiled_.graph;
-  const std::vector<InputSpec> specs = input_specs(graph);
+  const std::vector<InputSpec> specs = input_specs(graph, job.compiled().forward);
   auto batches = make_batches(recipe.eval_data, specs, recipe.seed, {.epochs = true});
   if (!batches) return with_context(batches.error(), "held-out data");
   e.batches_ = std::move(batches).value();

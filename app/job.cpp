@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -55,8 +56,10 @@ void find_limit(const Graph& graph, const std::vector<std::vector<Use>>& uses, V
 
 }  // namespace
 
-std::vector<InputSpec> input_specs(const Graph& graph) {
-  const auto uses = uses_of(graph);
+std::vector<InputSpec> input_specs(const Graph& graph, const Graph& before_passes) {
+  const auto uses = uses_of(graph), uses_before = uses_of(before_passes);
+  std::map<std::string_view, ValueId> before;
+  for (const ValueId id : before_passes.inputs) before[before_passes.values[id].name] = id;
   std::vector<InputSpec> specs;
   for (ValueId id : graph.inputs) {
     const Value& v = graph.values[id];
@@ -64,7 +67,9 @@ std::vector<InputSpec> input_specs(const Graph& graph) {
       continue;
     InputSpec spec{v.name, v.type, 0, false};
     std::set<ValueId> seen;
-    if (!is_float(v.type.dtype)) find_limit(graph, uses, id, spec, seen);
+    const auto same = before.find(v.name);
+    if (!is_float(v.type.dtype) && same != before.end())
+      find_limit(before_passes, uses_before, same->second, spec, seen);
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -240,7 +245,7 @@ Result<std::shared_ptr<const JobPlan>> in_memory(std::shared_ptr<const Prepared>
   TRY(check_fits(graph, compiled.plan, info.id, info.queued ? info.free_bytes : info.memory_bytes));
   auto plan = std::make_shared<JobPlan>();
   plan->executor = TRY(Executor::create(graph, compiled.plan, device, lent));
-  plan->inputs = input_specs(graph);
+  plan->inputs = input_specs(graph, compiled.forward);
   for (const InputSpec& input : plan->inputs) plan->fed.push_back(find_value(graph, input.name));
   plan->prepared = std::move(prepared);
   return std::shared_ptr<const JobPlan>(std::move(plan));

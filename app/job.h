@@ -148,8 +148,9 @@ class Job {
 // them; not where the recipe says so by name.
 Status check_apart(const ImportedModel& model, const std::vector<std::string>& trained);
 // Inputs that the step reads, with what is known of integer inputs: class counts from the loss, vocabulary
-// from the embedding.
-std::vector<InputSpec> input_specs(const Graph& graph);
+// from the embedding. Passes may hide that: `before_passes` tells it.
+std::vector<InputSpec> input_specs(const Graph& graph, const Graph& before_passes);
+inline std::vector<InputSpec> input_specs(const Graph& graph) { return input_specs(graph, graph); }
 // 0: as OMP_NUM_THREADS says, which must be a number from 1 to 1024 then; without it, all usable processors.
 Status apply_threads(std::int64_t threads);
 

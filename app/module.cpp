@@ -114,7 +114,8 @@ Result<std::shared_ptr<ModuleDevice>> ModuleDevice::open(const std::string& id) 
   static std::map<std::string, std::weak_ptr<ModuleDevice>> opened;
   const std::lock_guard lock(opening);
   if (const std::shared_ptr<ModuleDevice> there = opened[id].lock()) return there;
-  std::shared_ptr<ModuleDevice> made(new ModuleDevice(TRY(open_device(id))));
+  std::unique_ptr<Device> device = TRY(open_device(id));
+  std::shared_ptr<ModuleDevice> made(new ModuleDevice(std::move(device)));
   opened[id] = made;
   return made;
 }

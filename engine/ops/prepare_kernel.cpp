@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "engine/ops/preparation.h"
-#include "engine/ops/widening.h"
 #include "kernels/launcher.h"
 
 namespace gradloom {
@@ -73,7 +72,6 @@ Result<Kernel> prepare_widened(const OpDef& op, NodeTypes types) {
   std::size_t end = 0;
   w->inputs = widen(types.inputs, types.input_present, false, end);
   w->outputs = widen(types.outputs, types.output_present, true, end);
-  set_widened(types);
   w->inner = TRY(op.cpu(types));
   w->pointers = aligned_bytes(w->inner.workspace_bytes);
   const std::size_t before =

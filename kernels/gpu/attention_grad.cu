@@ -323,11 +323,13 @@ class QuerySide {
 #pragma unroll
       for (int r = 0; r < kLaneRows; ++r) {
         const int in_tile = tile_row(lane, 2 * r), row = row_ + tile_at(m) + in_tile;
-        float own = 0;  // where the lane has the element of the diagonal in its row
+        unsigned own =
+            0;  // where the lane has the element of the diagonal in its row; a choice would go through memory
 #pragma unroll
         for (int i = 0; i < kTileElements; ++i)
-          if (i == tile_element(in_tile, in_tile)) own = products.v[i];
-        const float slope = shuffle(own, tile_lane(in_tile, in_tile)),
+          own |= __builtin_bit_cast(unsigned, products.v[i]) &
+                 (0u - unsigned(i == tile_element(in_tile, in_tile)));
+        const float slope = shuffle(__builtin_bit_cast(float, own), tile_lane(in_tile, in_tile)),
                     known = row < int(a_.rows) ? log_sum_exp[row] : 0.0f;
         if (!tells_probabilities(known)) continue;
         walk_.peak[m][r] = known;

@@ -42,7 +42,7 @@ def test_padding():
     before = model(tokens)
     peer.pad_vocabulary(model, 70)
     after = model(tokens)
-    assert after.shape[-1] == 128 and torch.equal(after[..., :70], before)
+    assert after.shape[-1] == 128 and torch.allclose(after[..., :70], before, rtol=0, atol=1e-6)  # of a product with more columns
     assert model.wte.weight.requires_grad and not after[..., 70:].any()
 
 

@@ -18,7 +18,7 @@
 // Where log_sum_exp is beyond +-256 (kTellingLogSumExp), as of a row all of whose scores a mask hides by a large number, P is
 // softmax(mask(scale q k^T)) instead; the library alone takes it at its word.
 // y spares a walk past the keys, as rowsum(P dP) = rowsum(dY Y) (Dao et al. 2022): the library's, our own kernels' of one piece, which
-// find what its rounding to half types makes wrong, and, of f32 and f64, softmax_grad's of the sequence. What is kept for the gradient is one
+// find what its rounding to half types makes wrong, and, of f32 and f64 on GPUs, softmax_grad's of the sequence. What is kept for the gradient is one
 // number per row: y is read by the gradient of the product behind it, in all but models that freeze that product's weights.
 // Products read half types as they are, on GPUs and on CPUs that multiply bf16; scores, probabilities and sums over blocks
 // are f32.

@@ -5,7 +5,6 @@
 
 #include "engine/ops/operand_rows.h"
 #include "engine/ops/preparation.h"
-#include "engine/ops/widening.h"
 #include "kernels/launcher.h"
 
 namespace gradloom::attention {
@@ -199,8 +198,11 @@ Status BlockCalls::add_row_numbers(const NodeTypes& types, Step& s, bool backwar
     (backward ? s.log_sum_places.in_offset : s.log_sum_places.out_offset) = block.row;
     s.log_sum_copy = TRY(strided_copy_args(s.log_sum_places, dtype_bytes(a_.scores)));
   }
-  // A rounded y would add its errors to the slopes. With dropout y is of one mask of the probabilities.
-  if (!backward || a_.dtype != a_.scores || is_widened(types) || a_.dropout > 0) return {};
+  // A rounded y would add its errors to the slopes. With dropout y is of one mask of the probabilities. On the CPU, where a walk past a
+  // block's keys costs little, the sums are of the very products that they are taken from: what the softmax cancels (a key's bias has
+  // no gradient) then cancels here, too.
+  const bool of_products = kernels::has_prepared_kernels(types.target);
+  if (!backward || a_.dtype != a_.scores || of_products || a_.dropout > 0) return {};
   const std::int64_t rows = batches() * block.rows;
   s.result_slopes = slope_program(a_, block.rows);
   score_bytes_ = std::max(score_bytes_, aligned_bytes(a_.scores, rows * a_.e));

@@ -300,7 +300,27 @@ class Checks(Case):
             step.step(torch.randn(3, 4), self.GOOD, torch.randn(3))
 
     def test_texts_of_tensors(self):
-        self.assert_near(Module(Function(lambda x: x * len(f"{x.sum():.1f} {x}"[:1])))(torch.ones(3)), torch.ones(3))
+        """On the way to a raise they are what they are; what is computed with them would be the traced call's for ever."""
+        def checked(x):
+            if x.sum() > 100:
+                raise ValueError(f"too large: {x.sum():.1f} of {x}")
+            return 2 * x
+
+        self.assert_near(Module(Function(checked))(torch.ones(3)), 2 * torch.ones(3))
+        with self.assertRaisesRegex(UnsupportedError, "makes a text of a tensor"):
+            Module(Function(lambda x: x * float(f"{x.sum():.1f}")))(torch.ones(3))
+
+    def test_a_raise_that_is_caught_is_a_way_on(self):
+        def tried(x):
+            try:
+                if x.sum() > 100:
+                    raise ValueError
+            except ValueError:
+                return 3 * x
+            return 2 * x
+
+        with self.assertRaisesRegex(UnsupportedError, "needs the numbers of a tensor"):
+            Module(Function(tried))(torch.ones(3))
 
 
 class Speech(nn.Module):

@@ -22,6 +22,7 @@ struct Attended {
 };
 
 struct AttentionRows : Pieces {
+  void SetUp() override { REQUIRE_OWN_PRODUCTS(); }
   static constexpr std::int64_t kBatch = 2, kTime = 24, kHeads = 2;
   ValueId parts[3] = {kNone, kNone, kNone}, grads[3] = {kNone, kNone, kNone};
   ValueId qkv = kNone, y = kNone, joined = kNone;

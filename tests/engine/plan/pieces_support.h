@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <random>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "engine/plan/pieces.h"
 #include "engine/run/executor.h"
 #include "tests/engine/plan/support.h"
+#include "kernels/prepared/dnnl.h"
 
 namespace gradloom {
 
@@ -22,6 +25,14 @@ inline std::int64_t spread(const std::vector<Request>& requests, std::vector<std
   EXPECT_LE(requests.size(), static_cast<std::size_t>(kMost));
   return kMost * kApart;
 }
+
+// Makes products of f32 those that processors without AVX-512 have, ours, unless oneDNN was used before in this process.
+inline bool has_own_products() {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+  return !kernels::prepared::has_avx512();
+}
+#define REQUIRE_OWN_PRODUCTS() \
+  if (!has_own_products()) GTEST_SKIP() << "oneDNN multiplied with AVX-512 in this process before"
 
 struct Pieces : ::testing::Test {
   using Ints = std::vector<std::int64_t>;

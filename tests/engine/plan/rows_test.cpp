@@ -9,6 +9,7 @@ namespace gradloom {
 namespace {
 
 struct RowPieces : Pieces {
+  void SetUp() override { REQUIRE_OWN_PRODUCTS(); }
   // [2, 6, 3 * 8]: two batches of six positions.
   ValueId qkv = b.op("MatMul", {b.input("tokens", {DType::f32, {2, 6, 16}}), weight({16, 24})});
 
