@@ -1,6 +1,7 @@
 // Advice on jobs whose kernels take what a machine of the test's own says: no step is made, no clock is read.
 #pragma once
 
+#include <cstdlib>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -68,6 +69,9 @@ struct TestMachine {
 
 class AdviceTest : public ::testing::Test {
  protected:
+  // Which parts of tensors lie in place, and so how many kernels there are, depends on the processor's products: these are of one without AVX-512.
+  AdviceTest() { setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1); }
+
   // A job of a model in ONNX's text syntax; `weights`: its trained parameters.
   Recipe job_of(const std::string& text, const std::map<std::string, std::vector<std::int64_t>>& weights) {
     onnx::ModelProto model = test::model_from_text(text);
