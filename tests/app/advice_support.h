@@ -1,9 +1,9 @@
 // Advice on jobs whose kernels take what a machine of the test's own says: no step is made, no clock is read.
 #pragma once
 
-#include <cstdlib>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-
 #include <random>
 #include <string>
 #include <vector>
@@ -13,8 +12,8 @@
 #include "engine/ir/op.h"
 #include "engine/plan/pieces.h"
 #include "engine/run/executor.h"
-#include "tests/engine/plan/support.h"
 #include "kernels/prepared/dnnl.h"
+#include "tests/engine/plan/support.h"
 
 namespace gradloom {
 
