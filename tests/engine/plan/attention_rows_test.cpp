@@ -193,6 +193,7 @@ TEST_F(AttentionRows, OnGpusNotOfRoundedSums) {
 struct WrongAttentionRows : AttentionRows {
   Plan good;
   void SetUp() override {
+    REQUIRE_OWN_PRODUCTS();
     attend();
     good = plan(true, false);
     ASSERT_EQ(good.steps.size(), 4u) << why(good, false);
