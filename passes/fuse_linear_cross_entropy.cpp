@@ -326,6 +326,8 @@ class FuseLinearCrossEntropy final : public Pass {
     if (gradient.outputs[0] != kNone && rw.use_count(gradient.outputs[0]) > 0) return;
     const NodeId loss = loss_of(rw, gradient);
     if (loss == kNone) return;
+    if (graph.loss == kNone)  // a module: its caller brings the gradient of the loss
+      return rw.reject(kMergeRule, loss, "forward and backward run apart: the product is computed twice");
     if (depends(graph, gradient.inputs[0], loss))
       return rw.reject(kMergeRule, loss, "the gradient depends on the loss: the product is computed twice");
     if (!rw.allowed(kMergeRule, loss, {loss, id})) return;

@@ -464,6 +464,27 @@ class Budgets(Case):
         self.assertEqual(copied._gradloom.memory_budget, "1GiB")
 
 
+class Vocabulary(Case):
+    def test_a_loss_alone_of_many_words(self):
+        """The logits are no result, and never whole: what makes them and the loss is one operator, whose gradient comes later."""
+        class Words(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.head = nn.Embedding(3000, 16), nn.Linear(16, 3000)
+
+            def forward(self, tokens, labels):
+                return nn.functional.cross_entropy(self.head(self.words(tokens)).flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+        mine, theirs = twins(Words)
+        tokens, labels = torch.randint(3000, (2, 8, 128), generator=torch.Generator().manual_seed(1)).unbind()
+        labels[0, 5] = -100
+        losses = [3 * model(tokens, labels) for model in (mine, theirs)]
+        for loss in losses:
+            loss.backward()
+        self.assert_near(losses[0].detach(), losses[1].detach())
+        self.assert_same_gradients(mine, theirs, 1e-4)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore", DeprecationWarning)
     sys.exit(unittest.main(verbosity=1))
