@@ -50,12 +50,6 @@ def passing(frame: FrameType) -> Optional[bool]:
     return not raising[0] if len(raising) == 1 else None
 
 
-def raising(frame: FrameType) -> bool:
-    """Whether the code of a frame, from its current instruction on, raises in any case."""
-    at, code, places = _current(frame)
-    return _raises(code, places, at, frame)
-
-
 def _caught(frame: FrameType, offset: int) -> bool:
     """Whether the frame's own code may catch what is raised there."""
     parse = getattr(dis, "_parse_exception_table", None)

@@ -34,7 +34,7 @@ from torch.overrides import TorchFunctionMode
 from .._library import UnsupportedError
 from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm
 from . import _sizes
-from ._checks import failing, passing, raising
+from ._checks import failing, passing
 from ._operators import Operators
 from ._outside import Outside, reason_of
 from ._values import made_of, untraced
@@ -160,11 +160,9 @@ def _in_pytorch(name: str, function: Callable[..., Any], args: Any, kwargs: Any)
 
 
 def _text(original: Callable[..., str]) -> Callable[..., str]:
-    """Of a tensor, on the way to a raise: that of the call that is traced."""
+    """Of a tensor, for messages: that of the call that is traced."""
 
     def text(tensor: torch.Tensor, *args: Any, **named: Any) -> str:
-        if _traces() and made_of(tensor)[0] and not raising(sys._getframe(1)):
-            raise UnsupportedError(f"{_place()} makes a text of a tensor's numbers, which differ from call to call")
         with untraced():
             return original(tensor, *args, **named)
 
