@@ -300,6 +300,9 @@ TEST_P(AttentionLibrary, ComputesTheSame) {
                                       "known holes",
                                       "dropped",
                                       "causal, dropped"};
+  // The library's gradient takes the sums of its slopes from y, which is rounded (2^-9 of numbers up to 1, 3 columns and more a row); those of
+  // the reference are of the products themselves.
+  const double of_y = std::string_view(GetParam()) == "FusedAttentionGrad" ? 1e-3 : 0;
   for_each_sample([&](const Sample& sample, const every_op::Built& built) {
     Library library;
     std::vector<Tensor> got;
@@ -316,7 +319,7 @@ TEST_P(AttentionLibrary, ComputesTheSame) {
     auto want = runner->run(added->feeds, every_op::kSeed, every_op::kStep);
     ASSERT_OK(want);
     for (std::size_t i = 0; i < got.size(); ++i)
-      EXPECT_TRUE(every_op::near(got[i], (*want)[added->outputs[i]], {4e-3, 1e-3})) << "output " << i;
+      EXPECT_TRUE(every_op::near(got[i], (*want)[added->outputs[i]], {4e-3, 1e-3 + of_y})) << "output " << i;
   });
 }
 
