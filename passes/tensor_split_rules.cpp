@@ -138,7 +138,6 @@ void spread_cross_entropy(Rule& rule) {
   rule.end();
 }
 
-// What LogSoftmax makes of parts of the classes only a loss can take, which takes its operand instead.
 // The axis of a Softmax or LogSoftmax whose input has so many dims; of old ones the first of several.
 std::int64_t softmax_axis(const Node& node, std::int64_t rank) {
   const std::int64_t axis = node.attrs.integer("axis", node.op->until < 13 ? 1 : -1);
@@ -148,6 +147,7 @@ bool is_over_classes(const Node& node, std::int64_t rank) {
   return softmax_axis(node, rank) == 1 && (node.op->until >= 13 || rank == 2);
 }
 
+// What LogSoftmax makes of parts of the classes only a loss can take, which takes its operand instead.
 void spread_log_likelihood(Rule& rule) {
   const ValueId input = rule.node().inputs[0];
   const NodeId producer = rule.graph().values[input].producer;

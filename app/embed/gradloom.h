@@ -200,7 +200,8 @@ typedef struct gradloom_call {
   void* stream;
 } gradloom_call;
 
-/* Returns when the results are there, on a GPU when the work is queued. Errors: GRADLOOM_USAGE: a pointer that is missing or misaligned, naming its value. */
+/* Returns when the results are there, on a GPU when the work is queued. Errors: GRADLOOM_USAGE: a pointer that is missing or
+ * misaligned, naming its value. */
 int gradloom_module_forward(gradloom_module* module, const gradloom_call* call);
 /* After a forward in the same arena, once: what it kept is used up. GRADLOOM_USAGE: the arena holds no forward that waits
  * for its backward. */
@@ -212,8 +213,8 @@ typedef struct gradloom_recorder gradloom_recorder;
 
 /* A training loop of the caller as a run of a session, which `gradloom show`, `trace` and `open` read: its steps, what the
  * thread that opened the recorder did in each (spans), and the kernels of the modules that it watches (of those on a GPU the calls
- * alone, as long as the host took). Calls of other threads are not recorded. Times are nanoseconds of CLOCK_MONOTONIC. After an error of the session (GRADLOOM_IO) nothing
- * more is recorded, and every call but close returns it; modules go on.
+ * alone, as long as the host took). Calls of other threads are not recorded. Times are nanoseconds of CLOCK_MONOTONIC.
+ * After an error of the session (GRADLOOM_IO) nothing more is recorded, and every call but close returns it; modules go on.
  *
  * `session`: a file, which is made where there is none; a session that is there gets one more run. `words`:
  *   --profile step|sampled|all   steps that are timed kernel by kernel: none, every third (the default), all

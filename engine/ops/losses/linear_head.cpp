@@ -167,8 +167,10 @@ Program part_program(const LinearHead& head, bool add) {
   return std::make_shared<const kernels::EwProgram>(std::move(program));
 }
 
-kernels::SoftmaxCrossEntropyArgs loss_args(const LinearHead& head, std::int64_t rows) {
-  kernels::SoftmaxCrossEntropyArgs args{};
+// What the arguments of the loss and of its gradient have in common.
+template <class Args>
+Args loss_args(const LinearHead& head, std::int64_t rows) {
+  Args args{};
   args.dtype = head.scores;
   args.label_dtype = head.labels;
   args.reduction = kernels::LossReduction::none;
@@ -217,7 +219,8 @@ void lay_out(Prepared& p) {
     for (const auto* product : {&chunk->dx, &chunk->first_dw, &chunk->more_dw})
       if (*product) inner((*product)->workspace_bytes());
     inner(chunk->column_sums.workspace_bytes);
-    inner(kernels::workspace_bytes(head.target, loss_args(head, chunk->rows)));
+    inner(kernels::workspace_bytes(head.target,
+                                   loss_args<kernels::SoftmaxCrossEntropyArgs>(head, chunk->rows)));
   }
   p.bytes += aligned_bytes(p.inner_bytes);
 }
@@ -365,7 +368,7 @@ class Run {
 
   // The losses of the rows, and the gradients of their logits in place.
   void losses(std::int64_t row, std::int64_t rows, void* logits) const {
-    kernels::SoftmaxCrossEntropyArgs loss = loss_args(head_, rows);
+    auto loss = loss_args<kernels::SoftmaxCrossEntropyArgs>(head_, rows);
     loss.logits = logits;
     loss.labels = elements_at(selected_ ? place(p_.at.kept_labels) : labels_, head_.labels, row);
     loss.weight = weight_;
@@ -375,11 +378,15 @@ class Run {
     loss.workspace = inner();
     args_.on.softmax_cross_entropy(loss);
     if (!head_.gradients()) return;
-    const void* const factor = head_.mean ? place(p_.at.factor) : args_.inputs[0];
-    args_.on.softmax_cross_entropy_grad({loss.dtype, loss.label_dtype, kernels::LossReduction::sum, rows,
-                                         head_.classes, 1, loss.has_ignore, loss.ignore_index, factor, logits,
-                                         loss.labels, weight_, loss.log_sum_exp, nullptr, logits, loss.losses,
-                                         loss.pitch});
+    auto grad = loss_args<kernels::SoftmaxCrossEntropyGradArgs>(head_, rows);
+    grad.reduction = kernels::LossReduction::sum;
+    grad.dloss = head_.mean ? place(p_.at.factor) : args_.inputs[0];
+    grad.logits = logits;
+    grad.labels = loss.labels;
+    grad.weight = weight_;
+    grad.log_sum_exp = loss.log_sum_exp;
+    grad.dlogits = logits;
+    args_.on.softmax_cross_entropy_grad(grad);
   }
 
   // The scores of the rows, or the gradients of their logits in place.
@@ -387,7 +394,7 @@ class Run {
     const void* const labels = elements_at(selected_ ? place(p_.at.kept_labels) : labels_, head_.labels, row);
     const std::int64_t own = head_.number, target = head_.parts;  // lines
     if (!head_.gradients()) {
-      kernels::SoftmaxCrossEntropyArgs loss = loss_args(head_, rows);
+      auto loss = loss_args<kernels::SoftmaxCrossEntropyArgs>(head_, rows);
       const auto to = [&](std::int64_t number, std::size_t i) {
         return selected_ ? row_scores(i) : elements_at(args_.outputs[0], head_.sums, line(number, row));
       };
@@ -400,21 +407,13 @@ class Run {
       write_scores(own, row, rows, 0);
       return write_scores(target, row, rows, 1);
     }
-    kernels::SoftmaxCrossEntropyGradArgs grad{};
-    grad.dtype = head_.scores;
-    grad.label_dtype = head_.labels;
-    grad.reduction = kernels::LossReduction::none;
-    grad.outer = rows;
-    grad.n = head_.classes;
-    grad.inner = 1;
+    auto grad = loss_args<kernels::SoftmaxCrossEntropyGradArgs>(head_, rows);
     grad.dloss = read_scores(args_.inputs[0], own, row, rows, 0);
     grad.dtargets = read_scores(args_.inputs[0], target, row, rows, 1);
     grad.logits = logits;
     grad.labels = labels;
     grad.log_sum_exp = read_scores(args_.inputs[head_.first + 4], own, row, rows, 2);
     grad.dlogits = logits;
-    grad.losses = head_.sums;
-    grad.pitch = head_.pitch();
     args_.on.softmax_cross_entropy_grad(grad);
   }
 

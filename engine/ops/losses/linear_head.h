@@ -26,10 +26,10 @@ struct LinearHead {
   // Classes are a part of all, the number-th of `parts`: there are scores (part_scores.cpp) and no losses. parts 0: all classes are here.
   std::int64_t parts = 0, number = 0;
   bool library = false;  // NodeTypes::dnn_library
-  std::size_t first =
-      0;  // inputs are: dloss if 1, x, w, bias, labels, class weight; or dscores if 1, .., labels, scores if 1
-  bool want_loss = false, want_dx = false, want_dw = false,
-       want_dbias = false;  // outputs in this order; of a part without the loss
+  // Inputs are: dloss if 1, x, w, bias, labels, class weight; or dscores if 1, .., labels, scores if 1.
+  std::size_t first = 0;
+  // Outputs in this order; of a part without the loss.
+  bool want_loss = false, want_dx = false, want_dw = false, want_dbias = false;
   bool gradients() const { return want_dx || want_dw || want_dbias; }
   std::int64_t chunks() const { return (n + rows - 1) / rows; }
   // Elements from one row of the logits to the next. Tensor cores are fed from rows that begin at multiples of 16 bytes, best of 128, and

@@ -12,6 +12,7 @@
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
+#include "engine/ops/products/matrix_product.h"
 #include "engine/ops/rank_part.h"
 #include "engine/ops/rows.h"
 #include "engine/ops/samples.h"
@@ -85,10 +86,9 @@ struct Lines {
     own = own_part(parts) * rows;
     target = parts * rows;
   }
-  template <class Byte>
-  auto* at(Byte* scores, std::int64_t element) const {
-    using Bytes = std::conditional_t<std::is_const_v<Byte>, const std::byte, std::byte>;
-    return static_cast<Bytes*>(scores) + element * static_cast<std::int64_t>(dtype_bytes(type));
+  template <class Void>
+  Void* at(Void* scores, std::int64_t element) const {
+    return elements_at(scores, type, element);
   }
 };
 

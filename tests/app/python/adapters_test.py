@@ -5,22 +5,13 @@ Nothing is downloaded: weights are random. Exits with 77 (skipped) without trans
 """
 
 import copy
-import os
-import sys
 import unittest
 
 import support
 import torch
 from gradloom.torch import Module, TrainStep
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-try:
-    import peft
-    import transformers as hf
-except ImportError as error:
-    print("skipped:", error)
-    sys.exit(77)
+peft, hf = support.of_hugging_face("peft", "transformers")
 
 LLAMA = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32,
          "vocab_size": 99, "max_position_embeddings": 32}  # fmt: skip

@@ -5,20 +5,13 @@ Nothing is downloaded: weights are random. Exits with 77 (skipped) without diffu
 """
 
 import copy
-import os
-import sys
 import unittest
 
 import support
 import torch
 from gradloom.torch import Module
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-try:
-    import diffusers
-except ImportError as error:
-    print("skipped:", error)
-    sys.exit(77)
+(diffusers,) = support.of_hugging_face("diffusers")
 
 torch.manual_seed(0)
 TIMES = torch.tensor([3, 70])

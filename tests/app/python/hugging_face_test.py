@@ -5,7 +5,6 @@ Nothing is downloaded: weights are random. Exits with 77 (skipped) without trans
 """
 
 import copy
-import os
 import sys
 import tempfile
 import unittest
@@ -15,13 +14,7 @@ import torch
 from gradloom.torch import Module, TrainStep
 from support import worst
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-try:
-    import transformers as hf
-except ImportError as error:
-    print("skipped:", error)
-    sys.exit(77)
+(hf,) = support.of_hugging_face("transformers")
 
 torch.manual_seed(0)
 TOKENS = torch.randint(3, 90, (2, 8))

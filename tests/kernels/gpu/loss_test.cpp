@@ -314,20 +314,17 @@ TEST(LossOnGpuSpecial, PartsOfTheClasses) {
                  dtarget = numbers<float>(rows, 3);
       std::vector<i64> labels = {n - 1, n, -100, 0, -1, 2};
       labels.resize(std::size_t(rows));
-      SoftmaxCrossEntropyArgs args{};
-      args.dtype = args.losses = DType::f32;
-      args.label_dtype = DType::i64;
-      args.reduction = LossReduction::none;
-      args.outer = kOuter;
-      args.n = n;
-      args.inner = inner;
-      SoftmaxCrossEntropyGradArgs grad{};
-      grad.dtype = grad.losses = DType::f32;
-      grad.label_dtype = DType::i64;
-      grad.reduction = LossReduction::none;
-      grad.outer = kOuter;
-      grad.n = n;
-      grad.inner = inner;
+      const auto of_parts = [&](auto common) {
+        common.dtype = common.losses = DType::f32;
+        common.label_dtype = DType::i64;
+        common.reduction = LossReduction::none;
+        common.outer = kOuter;
+        common.n = n;
+        common.inner = inner;
+        return common;
+      };
+      const auto args = of_parts(SoftmaxCrossEntropyArgs{});
+      const auto grad = of_parts(SoftmaxCrossEntropyGradArgs{});
       std::vector<float> lse(dlse.size()), target(lse.size()), dx(x.size());
       std::vector<double> space(workspace_bytes(Target::cpu, args) / sizeof(double) + 1);
       const auto computed = [&](const auto& run, const float* logits, const i64* of, const float* dl,
