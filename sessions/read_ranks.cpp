@@ -5,6 +5,7 @@
 #include <map>
 
 #include "engine/base/text.h"
+#include "engine/ops/collectives/exchange_rows.h"
 #include "profiler/sampler.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
@@ -85,9 +86,7 @@ Status Store::Impl::read_rank_shares(std::int64_t run, const std::vector<KernelR
     if (s.plan_step < 0 || static_cast<std::size_t>(s.plan_step) >= kernels.size()) return;
     const std::string& op = kernels[static_cast<std::size_t>(s.plan_step)].info.op;
     StepSums& to = sums[static_cast<std::size_t>(rank)][step];
-    const bool stands_still =
-        op == "AllReduceMean" || op == "AllReduceAdasum" || op == "AllReduceWait" || op == "ShareParameters";
-    (stands_still ? to.exposed_ns : to.kernels_ns) += static_cast<double>(s.duration_ns);
+    (stands_still(op) ? to.exposed_ns : to.kernels_ns) += static_cast<double>(s.duration_ns);
   };
   Statement row =
       TRY(database.prepare("SELECT step, plan_step, duration_ns FROM kernel_sample WHERE run = ?"));

@@ -12,7 +12,7 @@
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
 -- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
 -- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices, v_ranks, and implementation with its
--- index, version 9 annotation and prediction, version 10 configuration. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
+-- index, version 9 annotation and prediction, version 10 configuration, version 11 quicker v_kernels and v_nodes, and AllReduceSum in v_ranks. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
 --
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
@@ -24,7 +24,7 @@
 -- (trace.X) and what its import noted (import.X).
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 10;
+PRAGMA user_version = 11;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -432,10 +432,10 @@ SELECT run, plan_step, max(samples) AS samples,
   1.0 * sum(duration_ns) / sum(sum(duration_ns)) OVER (PARTITION BY run) AS share
 FROM ranked GROUP BY run, plan_step;
 
--- Kernels joined to graph nodes and to the ONNX nodes they come from.
+-- Kernels joined to graph nodes and to the ONNX nodes they come from. CROSS JOIN: in this order each look-up has an index.
 CREATE VIEW v_kernels AS
 SELECT p.run, p.plan_step, p.kernel, n.name AS node, n.op, n.phase, n.scope, n.pass,
-  (SELECT group_concat(s.name, ' ') FROM node_source j JOIN source_node s ON s.run = j.run AND s.source = j.source
+  (SELECT group_concat(s.name, ' ') FROM node_source j CROSS JOIN source_node s ON s.run = j.run AND s.source = j.source
    WHERE j.run = p.run AND j.node = p.node) AS onnx_nodes,
   k.samples, k.median_ns, k.min_ns, k.total_ns, k.share, p.flops, p.bytes_read + p.bytes_written AS bytes, p.live_bytes
 FROM plan_step p
@@ -444,15 +444,19 @@ LEFT JOIN kernel_summary k ON k.run = p.run AND k.plan_step = p.plan_step;
 
 -- Time per ONNX node and phase. A fused kernel's time is divided evenly over its ONNX nodes.
 CREATE VIEW v_nodes AS
-WITH parts AS (SELECT run, node, count(*) AS parts FROM node_source GROUP BY run, node)
+WITH timed AS MATERIALIZED (
+  SELECT p.run, p.node, k.total_ns, k.median_ns
+  FROM plan_step p LEFT JOIN kernel_summary k ON k.run = p.run AND k.plan_step = p.plan_step
+), part AS (
+  SELECT j.run, j.node, j.source, (SELECT count(*) FROM node_source o WHERE o.run = j.run AND o.node = j.node) AS parts
+  FROM node_source j
+)
 SELECT s.run, s.source, s.name, s.op, s.scope, n.phase, count(*) AS kernels,
-  sum(k.total_ns / parts.parts) AS total_ns, sum(k.median_ns / parts.parts) AS median_ns
-FROM source_node s
-JOIN node_source j ON j.run = s.run AND j.source = s.source
-JOIN parts ON parts.run = j.run AND parts.node = j.node
-JOIN graph_node n ON n.run = j.run AND n.node = j.node
-JOIN plan_step p ON p.run = n.run AND p.node = n.node
-LEFT JOIN kernel_summary k ON k.run = p.run AND k.plan_step = p.plan_step
+  sum(t.total_ns / j.parts) AS total_ns, sum(t.median_ns / j.parts) AS median_ns
+FROM timed t
+CROSS JOIN graph_node n ON n.run = t.run AND n.node = t.node
+CROSS JOIN part j ON j.run = n.run AND j.node = n.node
+CROSS JOIN source_node s ON s.run = j.run AND s.source = j.source
 GROUP BY s.run, s.source, n.phase;
 
 CREATE VIEW v_phases AS
@@ -496,7 +500,7 @@ WITH kernels AS (
   SELECT k.run, 0 AS rank, k.step, k.plan_step, k.duration_ns FROM kernel_sample k WHERE k.run IN (SELECT run FROM rank)
   UNION ALL SELECT run, rank, step, plan_step, duration_ns FROM rank_sample
 ), computed AS (
-  SELECT k.run, k.rank, k.step, n.op IN ('AllReduceMean', 'AllReduceAdasum', 'AllReduceWait', 'ShareParameters') AS waits, k.duration_ns
+  SELECT k.run, k.rank, k.step, n.op IN ('AllReduceMean', 'AllReduceSum', 'AllReduceAdasum', 'AllReduceWait', 'ShareParameters') AS waits, k.duration_ns
   FROM kernels k
   JOIN plan_step p ON p.run = k.run AND p.plan_step = k.plan_step
   JOIN graph_node n ON n.run = p.run AND n.node = p.node

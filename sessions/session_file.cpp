@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/base/input_file.h"
+#include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "sessions/sqlite_vfs.h"
 #include "sessions/store.h"
@@ -170,6 +171,16 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {9, "table", "prediction"},
                             {10, "table", "configuration"}};
 
+// Views that a version writes otherwise: their text in files from version `since` to the one before, hashed.
+struct Changed {
+  std::int64_t version, since;
+  const char *name, *before;  // hash_hex of the text before
+  std::pair<std::string, std::string> key() const { return {"view", name}; }
+};
+constexpr Changed kChanged[] = {{11, 1, "v_kernels", "7814fcaa94c31dc61fc160680dc28fa2"},
+                                {11, 1, "v_nodes", "feccf67e05efc4907a21e1f77b976df2"},
+                                {11, 8, "v_ranks", "626baf95789259eae5ae360b3b07fb42"}};
+
 // Tables replaced by views, changed constraints and triggers are refused; tables that the user added are none
 // of our business.
 Status check_schema(Database& database, const std::string& path) {
@@ -182,10 +193,17 @@ Status check_schema(Database& database, const std::string& path) {
   const Schema found = TRY(read_schema(database));
   for (const Added& added : kAdded)
     if (version < added.version) expected.erase(added.key());
+  const auto before = [&](const std::pair<std::string, std::string>& key) {
+    for (const Changed& changed : kChanged)
+      if (version < changed.version && key == changed.key()) return changed.before;
+    return static_cast<const char*>(nullptr);
+  };
   for (const auto& [key, sql] : expected) {
     const auto at = found.find(key);
     if (at == found.end()) return not_a_session(path, key.first + " " + key.second + " is missing");
-    if (at->second != sql) return not_a_session(path, key.first + " " + key.second + " is not as expected");
+    const char* older = before(key);
+    if (older != nullptr ? hash_hex(at->second) != older : at->second != sql)
+      return not_a_session(path, key.first + " " + key.second + " is not as expected");
   }
   for (const auto& [key, sql] : found) {
     if (key.first == "trigger") return not_a_session(path, "it has a trigger, " + escaped(key.second));
@@ -224,6 +242,11 @@ Status migrate(Database& database, const std::string& path) {
   if (version >= kSchemaVersion) return transaction.commit();  // another process did it
   TRY(check_schema(database, path));
   const Schema expected = TRY(expected_schema());
+  for (const Changed& changed : kChanged) {  // what it had; what it had not comes with the others
+    if (version >= changed.version || version < changed.since) continue;
+    TRY(database.execute(std::string("DROP VIEW ") + changed.name));
+    TRY(database.execute(expected.at(changed.key())));
+  }
   for (const Added& added : kAdded) {
     if (version >= added.version) continue;
     const Status made = database.execute(expected.at(added.key()));

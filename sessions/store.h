@@ -32,7 +32,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 10;                   // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 11;                   // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 // RunStart::data of a recorded loop. Of a run that another profiler recorded it is the name of the profiler (ImportOrigin).

@@ -26,8 +26,8 @@ constexpr std::array<const char*, 21> kRunTables = {
     "environment",   "source_node", "graph_node", "node_source",   "plan",     "plan_step",      "buffer",
     "pass",          "pass_match",  "loss",       "kernel_sample", "activity", "loss_scale",     "evaluation",
     "pass_instance", "host_span",   "rank",       "rank_sample",   "exchange", "implementation", kAnnotation};
-constexpr std::array<std::size_t, kSchemaVersion> kRunTablesOfVersion = {11, 12, 13, 13, 14, 15,
-                                                                         16, 20, 21, 21};  // of version i + 1
+constexpr std::array<std::size_t, kSchemaVersion> kRunTablesOfVersion = {
+    11, 12, 13, 13, 14, 15, 16, 20, 21, 21, 21};  // of version i + 1
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 4> kSummaryTables = {"plan", "plan_step", "loss", kAnnotation};
 

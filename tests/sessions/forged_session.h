@@ -16,7 +16,8 @@ struct ForgedColumn {
 
 class ForgedSession {
  public:
-  // A session with a run as of the CPU (1), one as of a GPU (2), loss scales, a loop's spans and two ranks, a comparison, tuning, tags and a note.
+  // A session with rows in every table: a run as of the CPU (1), one as of a GPU (2), and one (3) with loss scales, a loop's
+  // spans, two ranks and an evaluation; a comparison, tuning, a prediction, trials, tags and a note.
   static void make(const std::string& path) {
     auto store = Store::open(path, StoreMode::write);
     ASSERT_TRUE(store.ok()) << error_of(store);
@@ -29,8 +30,11 @@ class ForgedSession {
     ASSERT_TRUE((*run)->write_ranks({{0, "here", 0, 2, "cpu", 0, 0}, {1, "there", 0, 2, "cpu", 7, 3}}).ok());
     (*run)->add_rank_step(1,
                           {{{1, {0, 0, 100, 50}}}, {{0, 0, 0, 120, 40, 10, 64}, {1, 0, 0, 130, 30, 0, 64}}});
+    (*run)->add_evaluation({1, 0.25, 3, 777});
     ASSERT_TRUE((*run)->add_step({1, 2, 1000, 0.1, -1, false, 65536, 0}).ok());
-    ASSERT_TRUE((*run)->finish({}).ok());
+    RunFinish end;
+    end.implementations = {{{"gemm", "cublasLt 13.1.0", "algorithm 66", false}}};
+    ASSERT_TRUE((*run)->finish(end).ok());
     Comparison comparison;
     comparison.a = "a";
     comparison.kernels.push_back({"/fc/MatMul", "forward", 1, 1, 10, 20, 0.5});
@@ -38,6 +42,9 @@ class ForgedSession {
     ASSERT_TRUE((*store)->add_tuning("test", {{"k", {"c", 5}}}).ok());
     ASSERT_TRUE(
         (*store)->add_prediction({.question = "threads=1", .plan_hash = "p", .recipe_json = "{}"}).ok());
+    ASSERT_TRUE((*store)->add_trial({"job", "threads=1", "p", 1, {1.1, 1.0, 1.2}, 10, 11, 100, "{}"}).ok());
+    ASSERT_TRUE(
+        (*store)->add_configuration({"job", "threads=1", "one thread", "p", 100, 10, 1.1, 1e-6, "{}"}).ok());
     ASSERT_TRUE((*store)->edit_runs({{RunEdit::Kind::tag, 1, "a,b"}, {RunEdit::Kind::note, 3, "n"}}).ok());
   }
 
@@ -84,7 +91,7 @@ class ForgedSession {
       const std::string digest = digest_of(file, id);
       ASSERT_TRUE(update.run({std::string_view(digest), id}).ok());
     }
-    if (renew_digests) renew_comparisons(file);
+    if (renew_digests) renew_rows(file);
     for (const auto& [name, sql] : tables_) set_schema(file, name, sql);
     ASSERT_TRUE(file.execute("COMMIT").ok());
     ASSERT_TRUE(file.execute("PRAGMA wal_checkpoint(TRUNCATE)").ok());
@@ -125,22 +132,29 @@ class ForgedSession {
     }
     return digest;
   }
-  // The hash of runs, time and body, as Store::add_comparison makes it.
-  static void renew_comparisons(Database& file) {
-    Statement rows = file.prepare("SELECT rowid, run_a, run_b, created_utc, body FROM comparison").value();
-    std::vector<std::pair<std::int64_t, std::string>> digests;
-    while (rows.row().value()) {
-      const std::string created = rows.text(3), body = rows.text(4);
-      RowHash hash;
-      hash.add(rows.integer(1));
-      hash.add(rows.integer(2));
-      hash.add(std::string_view(created));
-      hash.add(std::string_view(body));
-      digests.emplace_back(rows.integer(0), hash.hex());
-    }
-    for (const auto& [id, digest] : digests) {
-      Statement update = file.prepare("UPDATE comparison SET digest = ? WHERE rowid = ?").value();
-      ASSERT_TRUE(update.run({std::string_view(digest), id}).ok());
+  // Of tables that belong to no run each row has a digest of its own; what it is made of, in the order of its hash.
+  static void renew_rows(Database& file) {
+    const std::pair<const char*, const char*> hashed[] = {
+        {"comparison", "run_a, run_b, created_utc, body"},
+        {"trial",
+         "created_utc, job, changes, plan_hash, recipe, round, peak_bytes, ratio, ratio_low, ratio_high, step_ns, predicted_ns"},
+        {"configuration",
+         "created_utc, job, changes, label, plan_hash, recipe, peak_bytes, step_ns, predicted, error"},
+        {"prediction",
+         "created_utc, question, plan_hash, hardware, recipe, step_ns, predicted_ns, low_ns, high_ns"}};
+    for (const auto& [table, columns] : hashed) {
+      Statement rows = file.prepare(std::string("SELECT rowid, ") + columns + " FROM " + table).value();
+      std::vector<std::pair<std::int64_t, std::string>> digests;
+      while (rows.row().value()) {
+        RowHash hash;
+        for (int i = 1; i < rows.columns(); ++i) hash.add(rows.cell(i));
+        digests.emplace_back(rows.integer(0), hash.hex());
+      }
+      for (const auto& [id, digest] : digests) {
+        Statement update =
+            file.prepare(std::string("UPDATE ") + table + " SET digest = ? WHERE rowid = ?").value();
+        ASSERT_TRUE(update.run({std::string_view(digest), id}).ok());
+      }
     }
   }
 

@@ -1,6 +1,10 @@
 // Runs of several ranks: what each did, who kept the others waiting, and files that say otherwise.
 #include "sessions/rank_rows.h"
 
+#include <algorithm>
+
+#include "engine/ops/collectives/exchange_rows.h"
+#include "sessions/store.h"
 #include "tests/sessions/forged_session.h"
 #include "tests/sessions/session_fixture.h"
 
@@ -108,6 +112,24 @@ TEST_F(RankRowsTest, PeopleReadThemInAView) {
     ASSERT_TRUE(*row->row());
     for (int i = 0; i < 6; ++i) EXPECT_EQ(row->integer(i), of_rank[i]) << i;
   }
+}
+
+// What the program knows from the operators' rows, the view has to list.
+TEST(RankView, NamesEveryOperatorThatARankStandsStillFor) {
+  const std::string sql = schema_sql();
+  const std::size_t at = sql.find("CREATE VIEW v_ranks"), from = sql.find("n.op IN (", at),
+                    to = sql.find(") AS waits", from);
+  ASSERT_NE(to, std::string::npos);
+  const std::string list = sql.substr(from, to - from);
+  std::ptrdiff_t named = std::count(list.begin(), list.end(), ',') + 1;
+  for (const OpDef* row : exchange_rows()) {
+    EXPECT_NE(row->exchange, RankExchange::none) << row->name;
+    const bool listed = list.find("'" + std::string(row->name) + "'") != std::string::npos;
+    EXPECT_EQ(listed, stands_still(row->name)) << row->name;
+    named -= listed;
+  }
+  EXPECT_EQ(named, 0) << list;
+  EXPECT_FALSE(stands_still("MatMul"));
 }
 
 TEST_F(RankRowsTest, RanksThatAreNoneAreDamage) {

@@ -6,6 +6,7 @@
 #include "sessions/store_impl.h"
 #include "tests/sessions/forged_session.h"
 #include "tests/sessions/session_fixture.h"
+#include "tests/sessions/views_10.h"
 
 namespace gradloom::test {
 namespace {
@@ -176,7 +177,7 @@ TEST_F(RunEdits, DamageIsNotCoveredUp) {
 TEST_F(RunEdits, RunsOfOlderVersionsTakeThem) {
   write_tiny_run(*open(), "a", 9);
   for (const char* sql :
-       {"DROP TABLE configuration", "DROP TABLE annotation", "DROP TABLE prediction",
+       {test::kViews10, "DROP TABLE configuration", "DROP TABLE annotation", "DROP TABLE prediction",
         "UPDATE run SET digest = substr(digest, 1, 21 * 17 - 1)", "PRAGMA user_version = 8"})
     ASSERT_TRUE(Database::open(path_, SQLITE_OPEN_READWRITE)->execute(sql).ok());
   EXPECT_TRUE(open(StoreMode::read)->list_runs()->at(0).tags.empty());

@@ -2,11 +2,13 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/sessions/session_fixture.h"
+#include "tests/sessions/views_10.h"
 
 namespace gradloom::test {
 namespace {
@@ -170,8 +172,9 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
             "launch|NULL|0\nlaunch|NULL|4\ncopy|1|NULL\ncopy|0|NULL\n");
 }
 
-// What versions 10 to 6 brought, undone.
-const std::string kNoVersion9 = "DROP TABLE configuration; DROP TABLE annotation; DROP TABLE prediction; ";
+// What versions 11 to 6 brought, undone.
+const std::string kNoVersion9 =
+    std::string(test::kViews10) + "DROP TABLE configuration; DROP TABLE annotation; DROP TABLE prediction; ";
 const std::string kNoRanks =
     kNoVersion9 +
     "DROP INDEX implementation_of_run; DROP TABLE implementation; "
@@ -220,7 +223,7 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   ASSERT_TRUE(store.ok()) << error_of(store);
   EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
   store = Error{};
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "10\n0\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "11\n0\n");
   shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
@@ -255,12 +258,53 @@ TEST_F(StoreTest, FilesOfVersion5AreReadAndGetFingerprints) {
   }
   EXPECT_EQ(
       shell(path, "PRAGMA user_version; SELECT run, pass, rule, site, fingerprint, matched FROM v_instances"),
-      "10\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
+      "11\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
       "2|fuse-bias-activation|matmul-relu|out|@0123456789ab.2|0\n");
   shell(path, "INSERT INTO pass_instance VALUES (1, 0, 0, '@0123456789ab')");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
   EXPECT_EQ(error_of((*reader)->check(old)), path + ": run 1 is damaged (table pass_instance)");
+}
+
+// Views that are written otherwise now show the same.
+TEST_F(StoreTest, FilesOfVersion10GetFasterViews) {
+  const std::string path = file("s.db");
+  {
+    auto store = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(store.ok());
+    write_tiny_run(**store, "a", 9);
+    write_tiny_run(**store, "b", 3);
+  }
+  const auto shown = [&] {
+    return shell(
+        path,
+        "SELECT * FROM v_kernels ORDER BY run, plan_step; SELECT * FROM v_nodes; SELECT * FROM v_phases");
+  };
+  const std::string now = shown();
+  EXPECT_EQ(shell(path, std::string(test::kViews10) + "PRAGMA user_version = 10;"), "");
+  EXPECT_EQ(shown(), now);
+  EXPECT_GT(std::count(now.begin(), now.end(), '\n'), 15);
+  {
+    auto reader = Store::open(path, StoreMode::read);
+    ASSERT_TRUE(reader.ok()) << error_of(reader);
+    EXPECT_TRUE((*reader)->check(1).ok()) << error_of((*reader)->check(1));
+  }
+  {
+    auto writer = Store::open(path, StoreMode::write);
+    ASSERT_TRUE(writer.ok()) << error_of(writer);
+    EXPECT_TRUE((*writer)->check(1).ok()) << error_of((*writer)->check(1));
+  }
+  EXPECT_EQ(shown(), now);
+  EXPECT_EQ(
+      shell(
+          path,
+          "PRAGMA user_version; SELECT count(*) FROM sqlite_schema WHERE name = 'v_nodes' AND sql LIKE '%MATERIALIZED%'"),
+      "11\n1\n");
+  shell(path, "PRAGMA user_version = 10");  // the new text is not that of version 10
+  const auto forged = Store::open(path, StoreMode::read);
+  ASSERT_FALSE(forged.ok());
+  EXPECT_NE(error_of(forged).find("view v_kernels is not as expected"), std::string::npos)
+      << error_of(forged);
 }
 
 // What the run of a GPU says of its kernels is read back into them; a file of version 7 has nothing of it.
@@ -356,7 +400,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "10\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "11\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);
