@@ -91,8 +91,39 @@ class Finder {
     if (readers.empty()) return {id, true, "no gradient passes " + first + ", which reads it"};
     if (!look_at(graph_.value(id).data)) return {};
     BufferFinding finding = data_.count() == 1 ? examine_scalar(readers) : examine_table(id, readers);
+    if (finding.why.empty() && weighs_losses(readers)) finding = unsure("weighs what the loss adds up");
     finding.parameter = id;
     return finding;
+  }
+
+  // It multiplies what comes to the model's results through elementwise operators and sums alone: labels, or losses of single
+  // elements (pos_weight and weight of a binary cross-entropy); no layer reads it.
+  bool weighs_losses(const std::vector<Reader>& readers) const {
+    std::set<ValueId> seen;
+    std::vector<ValueId> open;
+    bool summed = false;
+    for (const Reader& r : readers) {
+      if (r.op != "Mul") return false;
+      open.push_back(graph_.node(r.node).outputs[0]);
+    }
+    while (!open.empty()) {
+      const ValueId at = open.back();
+      open.pop_back();
+      if (!seen.insert(at).second) continue;
+      if (seen.size() > kMostReaders) return false;
+      for (const Use& use : uses_[at]) {
+        const Node& node = graph_.node(use.node);
+        const bool sums = std::string_view(node.op->name).starts_with("Reduce");
+        if (!sums && !node.op->has(kElementwise) && !moves(node, use.input_index)) return false;
+        for (const ValueId out : node.outputs) {
+          if (out == kNone) continue;
+          open.push_back(out);
+          const Value& value = graph_.value(out);
+          summed |= sums && value.has_type && value.type.shape.empty();
+        }
+      }
+    }
+    return summed;
   }
 
   // Contents that are in a file come into memory while they are looked at; large ones only where their first numbers

@@ -115,6 +115,26 @@ TEST(Buffers, AreTrainedWhereAskedFor) {
   EXPECT_NE(verdict.why.find("trained as --train says"), std::string::npos) << verdict.why;
 }
 
+// What multiplies labels or losses of single elements is told; what a layer reads behind it is not.
+TEST(Buffers, WeightsOfLossesAreUnsure) {
+  const auto why = [](const char* nodes) {
+    onnx::ModelProto model = model_from_text(
+        "g (float[6, 6] x, float[6, 6] t, float[6, 6] w) => (float y) { " + std::string(nodes) + " }");
+    add_floats(model, "p", {6}, numbers(6, noise));
+    const ImportedModel imported = imported_or_fail(model);
+    EXPECT_EQ(imported.graph.parameters.size(), 1u) << nodes;
+    return imported.initializers.at(0).why;
+  };
+  const std::string unsure = "read by Mul; may be a buffer: weighs what the loss adds up";
+  EXPECT_EQ(why("l = Sub(x, t) s = Mul(l, l) e = Mul(p, s) y = ReduceMean <keepdims = 0> (e)"), unsure);
+  EXPECT_EQ(why("q = Mul(t, p) l = Softplus(x) e = Mul(q, l) n = Neg(e) y = ReduceSum <keepdims = 0> (n)"),
+            unsure);
+  EXPECT_EQ(why("h = Mul(x, p) l = MatMul(h, w) y = ReduceMean <keepdims = 0> (l)"), "read by Mul");
+  EXPECT_EQ(why("h = Mul(x, p) l = Softmax(h) e = Mul(l, t) y = ReduceMean <keepdims = 0> (e)"),
+            "read by Mul");
+  EXPECT_EQ(why("h = Add(x, p) e = Mul(h, t) y = ReduceMean <keepdims = 0> (e)"), "read by Add");
+}
+
 TEST(Buffers, UnsureOnesAreNotedWithTheRemedy) {
   onnx::ModelProto model = model_from_text("g (float[6, 6] x) => (float[6, 6] y) { y = Mul(x, p) }");
   add_floats(model, "p", {6, 6}, numbers(36, checked));
