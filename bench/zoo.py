@@ -1,6 +1,6 @@
 """Whole networks at sizes that people train, for bench/vs_torch.py: name -> () -> (module that returns its loss, inputs).
 
-torchvision's with random weights, and those of tests/modules/networks.py, where the tests check them at small sizes.
+torchvision's with random weights, and those of tests/modules, where the tests check them at small sizes.
 """
 
 import os
@@ -13,6 +13,7 @@ from torchvision import models
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "modules"))
 
+import convolutional  # noqa: E402
 import networks  # noqa: E402
 
 
@@ -79,7 +80,7 @@ NETWORKS = {
     "fcn": lambda: (Classifier(unpretrained(models.segmentation.fcn_resnet50)), pixels(1, 224, 21)),
     "vit": lambda: (networks.VisionTransformer(224, 16, 3, 192, 12, 6, 1000),
                     {"image": torch.randn(8, 3, 224, 224), "labels": torch.randint(1000, (8,))}),
-    "unet": lambda: (networks.UNet(32), {"image": torch.randn(4, 2, 128, 128), "mask": torch.rand(4, 1, 128, 128).round()}),
+    "unet": lambda: (convolutional.UNet(32), {"image": torch.randn(4, 2, 128, 128), "mask": torch.rand(4, 1, 128, 128).round()}),
     "denoiser": lambda: (Denoiser(), {"x": torch.randn(4, 3, 64, 64), "time": torch.randn(4, 32), "noise": torch.randn(4, 3, 64, 64)}),
     "lstm": lambda: recurrent(nn.LSTM),
     "gru": lambda: recurrent(nn.GRU, bidirectional=True),
@@ -88,7 +89,7 @@ NETWORKS = {
     "moe": lambda: (networks.MixtureOfExperts(256, 512, 8), {"x": torch.randn(1024, 256), "target": torch.randn(1024, 256)}),
     "llama": lambda: (networks.Llama(4, 256, 16, 4, 688, 256, 8000), tokens(4, 256, 8000, "tokens", "labels")),
     "t5": lambda: (networks.T5(256, 8, 8000, 32, 128, 128), tokens(4, 128, 8000, "source", "target", "labels")),
-    "wavenet": lambda: (networks.WaveNet(32, 8, 256), {"x": torch.randn(4, 1, 4096), "labels": torch.randint(256, (4, 4096))}),
+    "wavenet": lambda: (convolutional.WaveNet(32, 8, 256), {"x": torch.randn(4, 1, 4096), "labels": torch.randint(256, (4, 4096))}),
     "gcn": lambda: (networks.Gcn(128, 64, 10), {"x": torch.randn(20000, 128), "edges": torch.randint(20000, (2, 200000)),
                                              "scale": torch.rand(200000), "labels": torch.randint(10, (20000,))}),
 }  # fmt: skip

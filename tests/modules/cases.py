@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from networks import (EPSILON, Bert, Buffers, ConvNext, DiffusionBlock, Dlrm, Droppings, Foldings, Gan, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
-                      MlpMixer, MobileNet, RecurrentClassifier, ResNet, RmsNorm, SelfLoops, Siamese, StateSpace, Swin, T5, UNet, Vae,
-                      VisionTransformer, WaveNet)  # fmt: skip
+from convolutional import ConvNext, DiffusionBlock, Gan, MlpMixer, MobileNet, ResNet, UNet, WaveNet
+from networks import (EPSILON, Bert, Buffers, Dlrm, Droppings, Foldings, Gcn, Gpt, GraphAttention, Llama, MixtureOfExperts,
+                      RecurrentClassifier, RmsNorm, SelfLoops, Siamese, StateSpace, Swin, T5, Vae, VisionTransformer)  # fmt: skip
 
 
 class Case(NamedTuple):

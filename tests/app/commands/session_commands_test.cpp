@@ -69,6 +69,12 @@ class SessionCommands : public ::testing::Test {
                                   {"trace", session_, "--run", "3", "--format", "perfetto", "-o", file("h")},
                                   {"trace", session_, "--run", "2", "-o", file("t.sqlite")},
                                   {"export", session_, "--run", "3", "--csv", file("tables")}};
+    for (const char* view : {"--steps", "--idle", "--roofline", "--critical-path"})
+      all.push_back({"show", session_, "--run", "1", view});
+    all.push_back({"show", session_, "--run", "3", "--steps", "--json"});
+    all.push_back({"report", session_, "-o", file("r.html")});
+    all.push_back({"what-if", session_, "--scores"});
+    all.push_back({"trends", session_, "--json"});
     all.push_back({"compare", "1", "2", "--stored", "--session", session_});
     all.push_back({"runs", session_, "--json"});  // with the comparison that was stored
     return all;
@@ -171,6 +177,23 @@ class SessionCommands : public ::testing::Test {
 
   const std::string base_ = file("base.db"), session_ = file("s.db");
 };
+
+TEST_F(SessionCommands, TheBaseHasRowsInEveryTableThatSurviveForging) {
+  ASSERT_EQ(forged(""), "");
+  auto file = Database::open(session_, SQLITE_OPEN_READONLY);
+  ASSERT_TRUE(file.ok());
+  std::set<std::string> tables;
+  for (const ForgedColumn& column : ForgedSession(base_).columns()) tables.insert(column.table);
+  EXPECT_GT(tables.size(), 25u);
+  for (const std::string& table : tables)
+    EXPECT_GT(file->integer("SELECT count(*) FROM " + table).value(), 0) << table;
+  auto store = Store::open(session_, StoreMode::read);
+  ASSERT_TRUE(store.ok()) << error_of(store);
+  EXPECT_EQ((*store)->list_trials()->size(), 1u);
+  EXPECT_EQ((*store)->list_configurations()->size(), 1u);
+  EXPECT_EQ((*store)->list_predictions()->size(), 1u);
+  EXPECT_EQ((*store)->list_comparisons()->size(), 1u);
+}
 
 TEST_F(SessionCommands, TheBaseIsReadByAllOfThem) {
   ASSERT_EQ(forged(""), "");
