@@ -44,8 +44,8 @@ struct CommandDef {
   const char* name;
   const char* summary;
   CommandRun (*declare)(CLI::App& app);  // adds flags; the returned function runs with what was parsed
-  std::array<const char*, 5>
-      examples{};  // command lines that a shell takes; a test runs them (tests/app/examples_test.cpp)
+  // Command lines that a shell takes; a test runs them (tests/app/examples_test.cpp)
+  std::array<const char*, 5> examples{};
 };
 std::span<const CommandDef> all_commands();
 // Errc::usage, with the commands that there are and the nearest, when the name is of none.

@@ -12,8 +12,8 @@ namespace gradloom {
 // How processes that were started together have ended.
 struct LocalEnd {
   int code = 0;  // the exit code of the first that was not 0
-  std::string
-      cause;  // of the first that a signal ended, not one of ours: "rank 1 was ended by signal 9 (Killed)"
+  // Of the first that a signal ended, not one of ours: "rank 1 was ended by signal 9 (Killed)"
+  std::string cause;
   std::string told;  // what their launcher says of it
 };
 

@@ -20,8 +20,8 @@ struct ParameterFile {
 };
 
 bool is_safetensors_name(const std::string& path);  // by its end, else .npz is meant
-Result<ParameterFile> read_parameter_file(
-    const std::string& path);  // by its end, too: .npz, .npy or safetensors
+// By its end, too: .npz, .npy or safetensors
+Result<ParameterFile> read_parameter_file(const std::string& path);
 ParameterFile parameter_file(const std::string& path, Safetensors contents);
 
 // The parameters with the model's buffers (constants that a module has names for) and the names of tied copies.

@@ -37,8 +37,8 @@ struct TuneAxisName {
   const char* help;
 };
 std::span<const TuneAxisName> tune_axes();  // those that have a name
-Result<std::set<TuneAxis>> parse_tune_axes(
-    const std::string& text);  // "passes,threads"; usage error: unknown ones
+// "passes,threads"; usage error: unknown ones
+Result<std::set<TuneAxis>> parse_tune_axes(const std::string& text);
 
 struct Candidate {
   std::string changes;  // from the job, as RecipeFlags::override_with takes them; empty: the job

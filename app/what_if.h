@@ -76,8 +76,8 @@ struct PredictionScore {
 };
 Result<std::vector<PredictionScore>> score_predictions(Store& store);
 
-double median_error(
-    const std::vector<PredictionScore>& scores);  // of those measured, without sign; NaN: none was
+// Of those measured, without sign; NaN: none was
+double median_error(const std::vector<PredictionScore>& scores);
 // The command line of a run that measures it, into `session`; empty: none can.
 std::string measuring_command(const KeptPrediction& prediction, const std::string& session);
 

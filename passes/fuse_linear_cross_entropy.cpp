@@ -26,8 +26,8 @@ constexpr const char *kRule = "linear-cross-entropy", *kMergeRule = "loss-with-g
 // The way from the logits that the loss reads up to the product that makes them.
 struct Head {
   NodeId loss = kNone;
-  std::vector<NodeId>
-      between;                // nodes from the product to the loss that are done to x instead, in this order
+  // Nodes from the product to the loss that are done to x instead, in this order
+  std::vector<NodeId> between;
   std::vector<NodeId> nodes;  // all that the rewrite replaces, the loss first
   ValueId x = kNone, w = kNone, bias = kNone;
   bool transposed = false;

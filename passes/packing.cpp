@@ -204,8 +204,8 @@ class Exact {
     std::size_t first_fitting, fitting;  // the requests that live within it, in fitting_: where and how many
   };
   static constexpr std::size_t kNothing = std::numeric_limits<std::size_t>::max();
-  struct
-      Choice {  // the request rests on the floor at `begin`, and what is before that is filled up to `level`
+  // The request rests on the floor at `begin`, and what is before that is filled up to `level`
+  struct Choice {
     std::size_t request;  // kNothing: all is filled up
     Section from, begin;
     std::int64_t floor, level;

@@ -68,8 +68,8 @@ struct PassConfig {
   std::vector<std::pair<std::string, std::string>> options;
   InstanceChoice sites;
   std::shared_ptr<Pass> pass;  // made with the options
-  std::shared_ptr<const PassDef>
-      rule{};  // `def`, where that is a rule: kept as long as what was made from it
+  // `def`, where that is a rule: kept as long as what was made from it
+  std::shared_ptr<const PassDef> rule{};
 };
 // The one reader of options' texts. Unknown options, wrong types and values out of range are usage errors.
 Result<PassConfig> configure_pass(const PassDef& def,

@@ -27,8 +27,8 @@ class Scanner {
   const Token& token() const { return token_; }  // the next one, not yet taken
   bool at_end() const { return token_.kind == Kind::end; }
   bool at(std::string_view sign) const { return token_.kind == Kind::sign && token_.text == sign; }
-  std::string between(
-      const Token& from) const;  // the text from there to the next token, without blanks at its end
+  // The text from there to the next token, without blanks at its end
+  std::string between(const Token& from) const;
   Token take();
   bool take_if(std::string_view sign);
   Status expect(std::string_view sign);

@@ -70,8 +70,8 @@ class TraceEvents {
   TraceEvents& operator=(const TraceEvents&) = delete;
   ~TraceEvents();
   std::int64_t base_ns() const;  // of the earliest event
-  const std::vector<TraceKernel>& kernels()
-      const;  // by plan step; the last: of rows whose plan step is unknown
+  // By plan step; the last: of rows whose plan step is unknown
+  const std::vector<TraceKernel>& kernels() const;
   // Once. Ends with the first error of `take`, which is returned.
   Status each(const std::function<Status(const TraceGroup&)>& take);
 

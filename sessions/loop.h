@@ -39,8 +39,8 @@ struct LoopRow {
   std::string title;
   double ns = 0, share = 0;
 };
-std::vector<LoopRow> loop_rows(
-    const LoopShares& loop);  // in the order of host_kinds(), without those of no time
+// In the order of host_kinds(), without those of no time
+std::vector<LoopRow> loop_rows(const LoopShares& loop);
 // "the engine computes 61.0 % of a step: twice as fast would make the loop 1.44x", and where it is 1 % or more "; PyTorch
 // computes 20.0 % in modules and autograd". Of another profiler's run: "the kernels' times add up to 83.0 % of a step"
 std::string loop_verdict(const LoopShares& loop);

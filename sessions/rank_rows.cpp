@@ -9,8 +9,8 @@
 namespace gradloom {
 
 void set_waits(std::vector<ExchangeRow>& exchanges) {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t>
-      ready_ns;  // the last rank, by micro-batch and plan step
+  // The last rank, by micro-batch and plan step
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> ready_ns;
   for (const ExchangeRow& e : exchanges) {
     const auto [at, fresh] = ready_ns.try_emplace({e.micro, e.plan_step}, e.start_ns);
     if (!fresh) at->second = std::max(at->second, e.start_ns);

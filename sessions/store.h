@@ -131,8 +131,8 @@ struct RunSummary {
   bool is_import() const;                             // from the trace of another profiler
   bool has_recipe() const { return !is_loop() && !is_import(); }
   bool has_loss() const;  // programs of others may tell none
-  std::int64_t warmup_steps()
-      const;  // the first ones, which tell nothing of the others; 0: another profiler chose them
+  // The first ones, which tell nothing of the others; 0: another profiler chose them
+  std::int64_t warmup_steps() const;
   std::string kind_text() const;  // "a recorded loop", "PyTorch's profiler"; empty: a training of ours
 };
 

@@ -50,8 +50,8 @@ struct AdviceOptions {
   double least_share = 0.01;  // of a step: what promises less is left out
   double seconds = 20;        // for steps that are timed beside the job's own
   MachineFacts machine;
-  std::optional<JobSource>
-      source{};  // of the job, which commands then name; none: they name its model and settings
+  // Of the job, which commands then name; none: they name its model and settings
+  std::optional<JobSource> source{};
   // Times the kernels of a recipe; null: no step may be made.
   std::function<Result<TimedKernels>(const Recipe&)> time;
 };

@@ -37,8 +37,8 @@ class Controller {
   void open_recipe(Recipe recipe, const std::string& session_path = {});  // and its model
   // `called`: as it is remembered among the recent files, when that is not its path.
   void open_session(const std::string& path, const std::string& called = {});
-  void open_remote(
-      const std::string& address);  // ssh://..: a session of another machine, on which runs run then
+  // ssh://..: a session of another machine, on which runs run then
+  void open_remote(const std::string& address);
   void set_remote_program(const std::string& program) { remote_program_ = program; }
   void locate_model(const std::string& path);  // where state().without_model's model is now
   void close_model();
@@ -65,11 +65,11 @@ class Controller {
   // training begins at the start, with the recipe as it stands.
   void go_on_from(const std::string& path);
 
-  std::map<std::string, std::string> problems()
-      const;                        // by field, see field_problems; "plan" and "data" from background checks
+  // By field, see field_problems; "plan" and "data" from background checks
+  std::map<std::string, std::string> problems() const;
   std::string run_command() const;  // what Start runs and the window shows
-  std::string as_typed(
-      const std::string& command) const;  // in a terminal of this machine: by ssh where it runs elsewhere
+  // In a terminal of this machine: by ssh where it runs elsewhere
+  std::string as_typed(const std::string& command) const;
   std::string compare_command(bool stored) const;  // runs A and B of the session
   std::string compare_passes_command() const;      // passes off against the recipe's
   void find_stages();                              // fills state().graphs.passes for the plan as it stands
@@ -82,8 +82,8 @@ class Controller {
   void start_compare(const std::string& command);
   std::string advise_command(bool of_run) const;  // of the shown run, else of the recipe as it stands
   void start_advice(bool of_run);
-  std::string what_if_command(
-      const std::string& flags) const;  // of the shown run, else of the recipe as it stands
+  // Of the shown run, else of the recipe as it stands
+  std::string what_if_command(const std::string& flags) const;
   void start_what_if(const std::string& flags);
   // "gradloom plan .. --ranks N ..", and what it says in state().scaling: made in the background, once for a question, a
   // plan and a shown run.
@@ -226,8 +226,8 @@ class Controller {
   std::unique_ptr<Child> child_;
   bool devices_asked_ = false, operators_asked_ = false;
   std::unique_ptr<Child> devices_child_;  // lists them
-  std::vector<std::string>
-      run_changes_;  // command lines that are still to be run, the first one by the child
+  // Command lines that are still to be run, the first one by the child
+  std::vector<std::string> run_changes_;
   std::unique_ptr<Child> run_changes_child_;
   // Two, so that a plan never waits for a session to be read. Last: their jobs publish into everything above.
   std::unique_ptr<Worker> planner_;  // models and plans

@@ -11,6 +11,7 @@
 #include "app/desktop/proofs.h"
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
+#include "passes/planners.h"
 
 namespace gradloom {
 namespace {
@@ -149,11 +150,14 @@ void draw_proof(Ui& ui) {
 void draw_planner(Ui& ui) {
   const Recipe& recipe = ui.state().recipe;
   heading("Memory planner");
-  static const std::vector<std::string> kPlanners{"none", "reuse", "best-fit"};
-  int planner =
-      static_cast<int>(std::find(kPlanners.begin(), kPlanners.end(), recipe.planner) - kPlanners.begin());
-  if (segmented("planner", &planner, kPlanners)) {
-    const std::string& name = kPlanners[static_cast<std::size_t>(planner)];
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const PlannerDef& planner : all_planners()) all.emplace_back(planner.name);
+    return all;
+  }();
+  int planner = static_cast<int>(std::find(names.begin(), names.end(), recipe.planner) - names.begin());
+  if (segmented("planner", &planner, names)) {
+    const std::string& name = names[static_cast<std::size_t>(planner)];
     ui.app.edit("planner " + name, [&](Recipe& r) { r.planner = name; });
   }
   spacer(2);

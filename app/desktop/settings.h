@@ -28,8 +28,8 @@ struct Settings {
   std::string keys;                  // other keys than the usual ones, as viz/draw/keys.h reads them
   std::string layout;                // PaneTree text; empty: the default layout
   std::vector<NamedLayout> layouts;  // the user's, in the order in which they were kept
-  std::vector<SavedFilter>
-      filters;  // searches of the graph and of the table of kernels, in the order in which they were kept
+  // Searches of the graph and of the table of kernels, in the order in which they were kept
+  std::vector<SavedFilter> filters;
   std::string last_folder;
   std::vector<std::string> recents;  // newest first, absolute paths
   bool tour_seen = false;            // it is not offered by itself again

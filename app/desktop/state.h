@@ -124,8 +124,8 @@ struct WhatIfView {
 
 // What recompute can do for the step as it stands, whatever its memory budget.
 struct BudgetView {
-  std::string
-      key;  // what it is of: the recipe without its budget, with the times that it has; empty: nothing was asked
+  // What it is of: the recipe without its budget, with the times that it has; empty: nothing was asked
+  std::string key;
   std::shared_ptr<const PlanSnapshot> plan;  // with the next one, for which it was seen that it holds
   std::int64_t run = 0;                      // whose times it was to have; 0: none
   std::vector<BudgetPoint> points;           // from the largest peak on; none: being made, or `problem`

@@ -190,8 +190,8 @@ struct Ui {
   GraphCanvasState graph;        // holds the selection
   Actions asks;                  // what the views asked for in this frame
   std::string outline;           // node under the mouse in the last frame, in any view
-  std::optional<GraphPlace>
-      place_after;                 // to show once its stage is: of a bookmark, or where the view was left
+  // To show once its stage is: of a bookmark, or where the view was left
+  std::optional<GraphPlace> place_after;
   std::string query_after;         // what is searched for in the graph, the same
   std::optional<Note> note_after;  // time to show once its run is
   NoteEditor note_editor;

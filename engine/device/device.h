@@ -183,7 +183,7 @@ std::vector<DeviceInfo> list_devices();  // every kind, with why_not where unava
 // What is known of the device now; it need not be open. All of it unknown for the CPU and
 // where its plugin cannot tell.
 DeviceState device_state(const std::string& id);
-// Whose kernels a plan for this device has: needs no such device. Error (exit 2): unknown id.
+// What a plan for this device chooses its kernels for. The device need not be there. Error (exit 2): unknown id.
 Result<kernels::Target> device_target(const std::string& id);
 // Whether a plan for it leaves workspace to a library (PlanOptions::dnn_library): "cuda" and cuDNN is wanted
 // (GRADLOOM_CUDNN), and found by the plugin where that is; without a plugin the plan is for another machine,

@@ -464,8 +464,8 @@ class Checker {
 
   const Graph& graph_;
   const Plan& plan_;
-  std::vector<std::vector<ByteRun>>
-      made_of_;  // by value; of values without a producer and results of kernels: themselves
+  // By value; of values without a producer and results of kernels: themselves
+  std::vector<std::vector<ByteRun>> made_of_;
   std::int64_t sizes_[kPlaces] = {};
   Shadow shadows_[kPlaces];
   std::int32_t step_ = 0;

@@ -356,8 +356,8 @@ class BufferAssigner {
   std::set<std::int32_t> kept_;          // buffers of outputs: never overwritten, not even by the last step
   std::map<ValueId, ValueId> replaces_;  // next contents of a state -> those before, in the same place
   std::map<NodeId, Moves> moves_;        // of nodes without a kernel
-  std::map<ValueId, std::pair<ValueId, BufferPart>>
-      joined_;  // results of kernels -> what they are joined to, and where
+  // Results of kernels -> what they are joined to, and where
+  std::map<ValueId, std::pair<ValueId, BufferPart>> joined_;
 };
 
 void place_offsets(Plan& plan, PlannerFn planner) {

@@ -75,8 +75,8 @@ struct Plan {
   std::vector<PlanStep> steps;
   std::vector<Buffer> buffers;
   std::vector<std::int32_t> buffer_of;  // by ValueId; -1: none
-  std::map<ValueId, BufferPart>
-      pieces;  // values that have a part of their buffer; all others begin where it does
+  // Values that have a part of their buffer; all others begin where it does
+  std::map<ValueId, BufferPart> pieces;
   std::vector<PieceChoice> choices;  // in the order of the nodes; of PlanOptions::pieces
   std::int64_t arena_bytes = 0, state_bytes = 0, input_bytes = 0, constant_bytes = 0, result_bytes = 0;
   std::int64_t host_bytes = 0;  // pinned, of the host; no part of the peak, which is the device's

@@ -39,8 +39,8 @@ struct GradloomTransport {
   // with it is thrown away from now on.
   void (*drop)(void* self, int tag);
   int (*leave)(
-      void*
-          self);  // once this rank has nothing under way; waits until the others do it, too, where that is needed
+      // Once this rank has nothing under way; waits until the others do it, too, where that is needed
+      void* self);
   void (*close)(void* self);  // in any state; self is no more
   const char* (*message)(void* self, int code);
 };

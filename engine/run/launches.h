@@ -88,12 +88,12 @@ class Launches {
   std::int64_t rows_ = RowCounts::kAll;
   std::map<std::int64_t, Recordings> recorded_;  // by rows
   mutable std::set<std::int64_t> launched_;
-  std::vector<const PreparedKernel*>
-      meeting_;                   // that do so until a library of the devices has joined the ranks
+  // That do so until a library of the devices has joined the ranks
+  std::vector<const PreparedKernel*> meeting_;
   std::vector<Event> clock_;      // of launch_range_by_events
   std::map<Queue, Event> joins_;  // behind the last step of each queue but the compute queue
-  std::map<std::pair<Queue, bool>, std::size_t>
-      first_;  // the first step of such a queue in each range (micro)
+  // The first step of such a queue in each range (micro)
+  std::map<std::pair<Queue, bool>, std::size_t> first_;
 };
 
 }  // namespace gradloom

@@ -19,8 +19,8 @@ struct LossScaleSpec {
   double least = 0, most = 0;                         // 0: none
   void fields(FieldVisitor& v);
 };
-Result<LossScaleSpec> parse_loss_scale(
-    const std::string& text);  // "dynamic{initial=1024}", "static{scale=128}"
+// "dynamic{initial=1024}", "static{scale=128}"
+Result<LossScaleSpec> parse_loss_scale(const std::string& text);
 std::string print_loss_scale(const LossScaleSpec& spec);
 // Where training in f16 has failed: this many steps skipped in a row, or a scale below 1.
 constexpr std::int64_t kMostSkippedSteps = 20;

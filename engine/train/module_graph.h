@@ -17,8 +17,8 @@ struct ModuleSpec {
   bool gradients = true;                     // false: forward alone
   std::vector<std::string> outputs;          // names, in this order; empty: those of the model
   std::vector<std::string> input_gradients;  // globs over names of inputs whose gradients are results
-  std::vector<std::string>
-      output_gradients;  // globs over outputs whose gradients are given, if they have one; empty: all
+  // Globs over outputs whose gradients are given, if they have one; empty: all
+  std::vector<std::string> output_gradients;
 };
 
 // The forward graph: the outputs that are wanted, what is frozen marked, and nothing that neither an output nor an update

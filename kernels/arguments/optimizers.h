@@ -26,8 +26,8 @@ struct OptimizerArgs {
   // in a step is encoded again.
   bool eight_bit_states;
   double lr_factor;  // of lr
-  bool
-      ratio_in_lr;  // LAMB: lr is multiplied with |p| / |u| already, which are those of wholes of which the tensors are parts
+  // LAMB: lr is multiplied with |p| / |u| already, which are those of wholes of which the tensors are parts
+  bool ratio_in_lr;
   double clip_value;  // largest size of a gradient's element after grad_scale; 0: any
   // Adafactor: whether tensors are matrices [.., rows[i], columns[i]] with means of rows and columns for states
   bool factored;
@@ -49,8 +49,8 @@ struct OptimizerArgs {
   // What is of 16 bits where dtype is wider.
   const DType* grad_types;  // of each tensor's gradient: dtype, f16 or bf16; null: dtype
   DType low_type;           // f16 or bf16: of copy_out
-  const std::int64_t*
-      copies;  // of each tensor: the place in copy_out that gets param_out rounded to low_type, or -1; null: none
+  // Of each tensor: the place in copy_out that gets param_out rounded to low_type, or -1; null: none
+  const std::int64_t* copies;
   void* const* copy_out;
   // Whether parameters are of low_type themselves (and dtype is what they are computed in); rounded at random then.
   bool low_params;

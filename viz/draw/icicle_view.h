@@ -36,8 +36,8 @@ struct IcicleState {
 // What other views say of nodes of the graph.
 struct IcicleMarks {
   std::string selected, outline;
-  std::shared_ptr<const std::unordered_set<std::string>>
-      inside;  // boxes of other kernels alone are faint; null: none is
+  // Boxes of other kernels alone are faint; null: none is
+  std::shared_ptr<const std::unordered_set<std::string>> inside;
 };
 
 struct IcicleEvents {

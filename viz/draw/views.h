@@ -48,8 +48,8 @@ struct MemoryViewState {
   TableState table, findings;
   int part = 0;                     // below the arena: MemoryPart
   int64_t measured_peak_bytes = 0;  // of a run of it; 0: the model's own
-  std::string
-      again;  // asked for: this node's result is made again in the backward pass instead of being kept
+  // Asked for: this node's result is made again in the backward pass instead of being kept
+  std::string again;
 };
 enum MemoryPart : int { kMemoryLive, kMemoryFindings, kMemoryBudget };
 // `budget` draws what is below the arena where the budget is chosen, in this height; none: it cannot be chosen.

@@ -13,8 +13,8 @@ namespace gradloom {
 struct OperatorPage {
   std::string name, summary;
   std::string formula;  // of an elementwise operator, over its operands a, b, c; else empty
-  std::vector<OpTableRow>
-      versions;  // every row of that name: this program's own operators first, newest first
+  // Every row of that name: this program's own operators first, newest first
+  std::vector<OpTableRow> versions;
   // "takes 2 to 3 inputs", "output 0 is input 0 with another shape: no kernel", ...: of the newest own row.
   std::vector<std::string> facts;
 };

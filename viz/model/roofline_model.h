@@ -84,8 +84,8 @@ struct RooflineSelection {
   double share = 0;  // of the time of all kernels, 0..1; of the expected time where none was measured
 };
 RooflineSelection select_inside(const RooflineModel& model, std::vector<RooflineArea> areas);
-std::string selection_text(
-    const RooflineSelection& selection);  // "12 kernels, 1.2 ms, 34.1 % of the step, ..."
+// "12 kernels, 1.2 ms, 34.1 % of the step, ..."
+std::string selection_text(const RooflineSelection& selection);
 
 // Which of some points, x to the right and y up, is the next one from point `from` in a direction, (1, 0) to the right: the
 // nearest, where a way aside counts twice. `from` where there is none; from -1: the first from the left.

@@ -42,8 +42,8 @@ struct RunSteps {
 };
 RunSteps run_steps(const RunRecord& run);
 
-std::vector<std::string> known_causes(
-    const RunStep& step);  // "first steps", "after an evaluation of 12 ms", ..
+// "first steps", "after an evaluation of 12 ms", ..
+std::vector<std::string> known_causes(const RunStep& step);
 // "3 of 400 steps stand out: 5 spreads of 12 us, and 10 %, from the median of 1.2 ms"
 std::string outliers_text(const RunSteps& steps);
 // The steps with the longest of each of `columns` groups of neighbours, as far as they are that many: indices in `steps`, and

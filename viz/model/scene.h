@@ -29,8 +29,8 @@ struct GraphScene {
   std::vector<ValueId> route_value;  // per route: the value of its largest edge
   std::vector<int64_t> route_bytes;  // per route: that value's bytes
   std::vector<LayoutBox> route_bounds;
-  std::vector<bool>
-      route_labelled;           // the first of a producer's routes with that value carries the shape label
+  // The first of a producer's routes with that value carries the shape label
+  std::vector<bool> route_labelled;
   std::vector<uint16_t> saved;  // per box: backward nodes that read its values
   // Where each column has shapes, from the top: few boxes, for drawing the whole of a large graph.
   std::array<std::vector<LayoutBox>, kLayoutColumns> overview;

@@ -31,8 +31,8 @@ struct StageModel {
   std::vector<StageStep> steps;
   std::vector<StageRun> runs;
   std::vector<StageSpan> boxes, links;  // of the graph model's
-  std::vector<std::vector<int32_t>>
-      touched;  // by box: steps that made, changed or removed it, or what it came from
+  // By box: steps that made, changed or removed it, or what it came from
+  std::vector<std::vector<int32_t>> touched;
 
   int32_t last() const { return static_cast<int32_t>(steps.size()) - 1; }
   int32_t run_of(int32_t step) const;

@@ -292,8 +292,9 @@ Result<ValueId> adaptive_weights(Expander& e, const RoiAxis& axis, bool half_pix
   const ValueId divisor = TRY(e.op("Max", {n, number(1)}));
   const ValueId some = TRY(e.op("Greater", {n, number(0)}));
   const ValueId step = TRY(e.op("Where", {some, TRY(e.op("Div", {bin, divisor})), number(1)}));
-  const ValueId begin = TRY(e.op(
-      "Add", {start, TRY(e.op("Mul", {bin, numbers({1, axis.bins, 1}, 0, axis.bins)}))}));  // [r, bins, 1]
+  // [r, bins, 1]
+  const ValueId begin =
+      TRY(e.op("Add", {start, TRY(e.op("Mul", {bin, numbers({1, axis.bins, 1}, 0, axis.bins)}))}));
   // How many samples lie before each edge: -1, 0, .., pixels.
   const auto samples_at = [&](ValueId edge) -> Result<ValueId> {
     const ValueId steps = TRY(e.op("Div", {TRY(e.op("Sub", {edge, begin})), step}));

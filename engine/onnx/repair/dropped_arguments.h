@@ -10,8 +10,8 @@
 namespace gradloom {
 
 struct RestoredArguments {
-  std::vector<std::string>
-      padding;  // embeddings whose row of padding gets no gradient again: "e.weight (row 0)"
+  // Embeddings whose row of padding gets no gradient again: "e.weight (row 0)"
+  std::vector<std::string> padding;
   std::vector<std::string> smoothing;  // losses with label smoothing again: "cross_entropy_loss (0.1)"
   std::vector<std::string> detached;   // values that a call read detached, and does again
   std::vector<std::string> unplaced;   // calls that lack something which cannot be added: "mul_1 (detach)"

@@ -34,8 +34,8 @@ class BlockCalls {
     SliceProduct scores, result, probability_grad, q_grad, k_grad, v_grad;
     Program mask, mask_grad;
     Program narrow;  // where the products read another type than that of the scores
-    Program
-        result_slopes;  // dy * y of the rows, dense; none: what the sums are of is probabilities times their gradients
+    // dy * y of the rows, dense; none: what the sums are of is probabilities times their gradients
+    Program result_slopes;
     // Log-sum-exp of the block's rows, from or to where they are among all; nothing where they are all.
     CopyPlan log_sum_places;
     std::optional<kernels::StridedCopyArgs> log_sum_copy;

@@ -34,9 +34,9 @@ class LibraryCalls {
   bool all_parts(const LaunchArgs& args, const void* const* inputs, const Call& call) const;
   Part part(std::int64_t image, std::int64_t head) const;
 
-  kernels::AttentionGradArgs
-      form_{};             // of the largest call, without addresses; of FusedAttention, what is forward
-  bool log_sums_ = false;  // FusedAttention gives them
+  // Of the largest call, without addresses; of FusedAttention, what is forward
+  kernels::AttentionGradArgs form_{};
+  bool log_sums_ = false;                        // FusedAttention gives them
   std::int64_t batch_ = 0, heads_ = 0;           // of all
   std::int64_t mask_image_ = 0, mask_head_ = 0;  // elements from one to the next; 0: all have one
 };

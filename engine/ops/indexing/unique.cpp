@@ -42,8 +42,8 @@ Result<UniqueResult> unique_of(const Tensor& x, const Attrs& attrs) {
     }
     return false;
   };
-  std::map<std::int64_t, Ints, decltype(before)> groups(
-      before);  // the first part of each kind -> all of them
+  // The first part of each kind -> all of them
+  std::map<std::int64_t, Ints, decltype(before)> groups(before);
   for (std::int64_t part = 0; part < v.size; ++part) groups[part].push_back(part);
   std::vector<const Ints*> order;
   for (const auto& [part, group] : groups) order.push_back(&group);
