@@ -111,10 +111,10 @@ std::vector<ParameterRow> parameter_table(const ImportedModel& model, const Grap
   }
   std::vector<ParameterRow> rows;
   for (const InitializerVerdict& verdict : model.initializers) {
-    rows.push_back({verdict.name, verdict.type, verdict.trained, verdict.why});
+    rows.push_back({verdict.name, verdict.type, verdict.trained, verdict.why, verdict.unsure});
     const auto why = untrained.find(verdict.name);
     if (!verdict.trained || why == untrained.end()) continue;
-    rows.back().trained = false;
+    rows.back().trained = rows.back().unsure = false;
     rows.back().why = why->second;
   }
   return rows;

@@ -46,6 +46,7 @@ struct ParameterRow {
   Type type;
   bool trained = false;
   std::string why;
+  bool unsure = false;  // trained, and may be a buffer
 };
 // Every initializer of the model, under these globs (TrainSpec) and for gradients of `losses`.
 std::vector<ParameterRow> parameter_table(const ImportedModel& model, const std::vector<ValueId>& losses,

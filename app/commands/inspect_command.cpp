@@ -85,8 +85,11 @@ void print_json(const Output& out, const ImportedModel& model, const ModelSummar
         {{"scope", scope}, {"nodes", m.nodes}, {"parameters", m.parameters}, {"flops", m.flops}});
   Json table = Json::array();
   for (const ParameterRow& row : parameters)
-    table.push_back(
-        {{"name", row.name}, {"shape", row.type.shape}, {"trained", row.trained}, {"why", row.why}});
+    table.push_back({{"name", row.name},
+                     {"shape", row.type.shape},
+                     {"trained", row.trained},
+                     {"why", row.why},
+                     {"unsure", row.unsure}});
   Json no_gradient = Json::array();
   for (const Obstacle& o : f.no_gradient)
     no_gradient.push_back({{"node", o.node}, {"op", o.op}, {"scope", o.scope}, {"reason", o.reason}});

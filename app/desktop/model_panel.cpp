@@ -74,6 +74,33 @@ void trained_line(const Graph& graph, const std::vector<ParameterRow>& rows) {
   register_item("model.trained", "trained", std::to_string(trained));
 }
 
+// What is trained and may be a buffer: the file does not say which, so that the user is asked.
+void draw_unsure(Ui& ui, const std::vector<ParameterRow>& rows) {
+  bool first = true;
+  for (const ParameterRow& row : rows) {
+    if (!row.unsure) continue;
+    if (first) heading("Weights or buffers?");
+    first = false;
+    const std::string name = escaped(row.name);
+    const auto answer = [&](const char* id, const char* label, const char* tip,
+                            std::vector<std::string> Recipe::*list) {
+      if (button(std::string("unsure.") + id + "." + row.name, label, ButtonKind::kPlain, tip))
+        ui.app.edit(std::string(id) + " " + name, [&](Recipe& r) { (r.*list).push_back(row.name); });
+    };
+    text(fit_name(theme().small, theme().small->FontSize, name, ImGui::GetContentRegionAvail().x),
+         palette().text, theme().small);
+    tip(name);
+    register_item("unsure." + row.name, row.name, row.why);
+    ImGui::PushFont(theme().small);
+    wrapped(escaped(row.why), palette().text_faint);
+    ImGui::PopFont();
+    answer("freeze", "Freeze", "A buffer: it keeps its numbers", &Recipe::freeze);
+    ImGui::SameLine(0, px(6));
+    answer("train", "Train", "A weight: the optimizer changes it", &Recipe::train);
+    spacer(4);
+  }
+}
+
 // Statistics, masks and tables too; integers, which are shapes and indices, are never meant.
 void draw_untrained(const std::vector<ParameterRow>& rows) {
   constexpr int kMost = 40;
@@ -178,6 +205,7 @@ void draw_model_panel(Ui& ui) {
   }
   for (const std::string& n : m.model.notes) wrapped(escaped(n), palette().text_faint);
   draw_obstacles(ui, m);
+  if (s.plan) draw_unsure(ui, s.plan->parameters);
   if (s.plan) draw_untrained(s.plan->parameters);
   draw_operators(m);
   ImGui::PopStyleVar();

@@ -380,6 +380,7 @@ class Importer {
         frozen.push_back(value.name + " (" + finding.why + ")");
       } else {
         reader_.uses.why[value.name] = reader_.uses.why[value.name] + "; may be a buffer: " + finding.why;
+        reader_.uses.unsure.insert(value.name);
         unsure.push_back(value.name + " (" + finding.why + ")");
       }
     }
@@ -407,6 +408,7 @@ class Importer {
       if (at != top_.values.end()) row.trained = out_.graph.value(at->second).role == Role::parameter;
       if (const auto copy = tied.find(name); copy != tied.end())
         row.why = "follows " + copy->second + ", to which it is tied";
+      row.unsure = row.trained && reader_.uses.unsure.count(name) != 0;
       listed.insert(name);
       out_.initializers.push_back(std::move(row));
     }

@@ -197,6 +197,20 @@ TEST_F(DesktopGestures, AParameterSaysWhetherItIsTrainedAndWhy) {
       << error_;
 }
 
+// The file does not tell the weights of a loss from those of a layer: the user does, and may take it back.
+TEST_F(DesktopGestures, WhatMayBeABufferIsAskedFor) {
+  const std::string model = GRADLOOM_SOURCE_DIR "/tests/modules/loss-bce-logits-weighted/model.onnx";
+  EXPECT_EQ(
+      open(model,
+           "wait idle\nexpect model.trained 2\nexpect unsure.body.pos_weight\nexpect unsure.body.weight\n"
+           "click unsure.freeze.body.weight\nwait idle\nexpect model.trained 1\nabsent unsure.body.weight\n"
+           "expect untrained.body.weight \"frozen by name\"\n"
+           "click unsure.train.body.pos_weight\nwait idle\nabsent unsure.body.pos_weight\nexpect model.trained 1\n"
+           "key ctrl+z\nwait idle\nexpect unsure.body.pos_weight\n"),
+      0)
+      << error_;
+}
+
 TEST_F(DesktopGestures, AModelOpensWithTheDefaultsOfTheCommandLine) {
   EXPECT_EQ(open(kMlp, "wait idle\nexpect run.optimizer sgd\nexpect run.optimizer.options lr=0.01\n"), 0)
       << error_;

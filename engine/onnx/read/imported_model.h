@@ -20,6 +20,7 @@ struct InitializerVerdict {
   Type type;
   bool trained = false;
   std::string why;
+  bool unsure = false;  // trained, and nothing tells it from a buffer: to be asked for
 };
 
 // A parameter that would not train as the module's own do: the exporter computed it from them.

@@ -27,6 +27,7 @@ struct ComputedParameter {
 struct InitializerUses {
   NameMap<InitializerUse> use;                  // of every initializer
   NameMap<std::string> why;                     // the same, in words
+  NameSet unsure;                               // parameters that may be buffers
   NameSet said;                                 // those of which the exporter said whether they are trained
   std::vector<std::string> exporter_constants;  // floats taken for constants by their name alone
   std::vector<ComputedParameter> computed;      // in file order
