@@ -59,6 +59,10 @@ Store::~Store() {
 
 const std::string& Store::path() const { return impl_->path; }
 
+Result<std::int64_t> Store::version() {
+  return impl_->on_snapshot([&] { return impl_->version(); });
+}
+
 Result<std::unique_ptr<Store>> Store::open(const std::string& path, StoreMode mode) {
   if (path.empty() || path.find('\0') != std::string::npos)
     return Error{Errc::usage, "the session needs a file name"};

@@ -245,6 +245,8 @@ class Store {
   static Result<std::unique_ptr<Store>> open(const std::string& path, StoreMode mode);
   ~Store();
   const std::string& path() const;
+  Result<std::int64_t>
+  version();  // of the file's format: kSchemaVersion, or less in an older file that is only read
 
   Result<std::unique_ptr<RunWriter>> begin_run(const RunStart& start);  // the Store must outlive the writer
 

@@ -23,6 +23,7 @@ CommandRun declare_report(CLI::App& app);
 CommandRun declare_export(CLI::App& app);
 CommandRun declare_import(CLI::App& app);
 CommandRun declare_background(CLI::App& app);
+CommandRun declare_update_session(CLI::App& app);
 CommandRun declare_serve(CLI::App& app);
 CommandRun declare_recipe(CLI::App& app);
 CommandRun declare_passes(CLI::App& app);

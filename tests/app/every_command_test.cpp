@@ -51,6 +51,7 @@ class EveryCommand : public Commands {
             {"report", {session, "-o", path("r.html")}},
             {"export", {session}},
             {"import", {path("k.json"), "--session", path("i.db")}},
+            {"update-session", {session}},
             {"recipe", {}},
             {"passes", {}},
             {"ops", {}},
