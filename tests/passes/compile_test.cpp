@@ -1,6 +1,7 @@
 #include "passes/compile.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include "tests/passes/support.h"
 
@@ -212,6 +213,36 @@ TEST(Compile, GlobsOfParametersFitSome) {
     EXPECT_EQ(grouped.error().code, Errc::usage);
     EXPECT_EQ(grouped.error().message, "--group 'wx*' fits no parameter; the nearest is 'w'");
   }
+}
+
+// Nothing walks a graph by calling itself: on a small stack a chain of 12,000 nodes, forward and backward, would end it.
+TEST(Compile, LongChainsNeedNoStack) {
+  Graph graph;
+  GraphBuilder b(graph);
+  ValueId at =
+      b.op("MatMul", {b.input("x", {DType::f32, {2, 3}}), b.parameter("w", Tensor(DType::f32, {3, 4}))});
+  for (int i = 0; i < 4000; ++i) {
+    at = b.op("Reshape", {at, b.i64s({4, 2})});
+    at = b.op("Tanh", {b.op("Reshape", {at, b.i64s({2, 4})})});
+  }
+  at = b.op("ReduceMean", {at}, {{"keepdims", std::int64_t{0}}});
+  graph.values[at].name = "loss";
+  graph.outputs = {at};
+  constexpr std::size_t kStackBytes = 512 << 10;
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, kStackBytes), 0);
+  pthread_t thread{};
+  const auto run = [](void* chain) -> void* {
+    for (const char* passes : {"none", "default"}) {
+      const auto compiled = compile(*static_cast<Graph*>(chain), training(passes));
+      EXPECT_TRUE(compiled.ok() && check_plan(compiled->train.graph, compiled->plan).ok()) << passes;
+    }
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, &graph), 0);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
 }
 
 }  // namespace
