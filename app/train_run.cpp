@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <new>
 
 #include "app/not_finite.h"
@@ -275,8 +276,12 @@ Status TrainRun::finish_replayed(const Status& steps) {
   if (steps.ok() || is_interrupted(steps)) checkpoints_->finish(*job_, last_step(), !steps.ok());
   if (steps.ok())
     if (const auto peaks = of_all_ranks(job_->measured_peak_bytes())) report_.rank_peaks(*peaks);
-  const Status recorded = record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(),
-                                         checkpoints_->latest(), job_->implementations());
+  std::vector<std::map<std::string, std::string>> environments;
+  if (steps.ok() && rank_times_)
+    if (auto found = RankTimes::environments(environment_)) environments = std::move(found).value();
+  const Status recorded =
+      record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(), checkpoints_->latest(),
+                     job_->implementations(), std::move(environments));
   if (!history_.losses.empty() || steps.ok())
     report_.summary(*job_, record_, history_, loss_scale_, overhead, saved, *checkpoints_, evaluation_.get());
   const Status kept = saved_where_asked(saved);

@@ -32,7 +32,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 10;                   // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 11;                   // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 // RunStart::data of a recorded loop. Of a run that another profiler recorded it is the name of the profiler (ImportOrigin).
@@ -77,7 +77,9 @@ struct RunFinish {
   std::int64_t measured_peak_bytes = 0;
   double overhead = -1, overhead_low = 0, overhead_high = 0;  // of timing; -1: unknown
   std::map<std::string, std::string> environment;             // rows known only at the end (load_after)
-  std::vector<Implementations> implementations;               // by plan step
+  std::vector<std::map<std::string, std::string>>
+      rank_environments;                         // the same of all ranks, where there are several
+  std::vector<Implementations> implementations;  // by plan step
 };
 
 class Store;

@@ -95,6 +95,7 @@ Json ranks_json(const std::vector<RankShares>& ranks) {
                     {"local_rank", r.rank.local_rank},
                     {"threads", r.rank.threads},
                     {"cpu_model", r.rank.cpu_model},
+                    {"environment", r.rank.environment},
                     {"clock_offset_ns", r.rank.clock_offset_ns},
                     {"clock_error_ns", r.rank.clock_error_ns},
                     {"steps", r.steps},
@@ -124,7 +125,9 @@ void show_ranks(const Output& out, const RunRecord& run, std::int64_t limit) {
   if (ranks.size() > rows.size())
     out.text("  of " + plural_text(static_cast<std::int64_t>(ranks.size()), "rank") +
              " (--limit N shows more)");
-  for (const std::string& text : {reduce_text(run.recipe_json), slowest_text(ranks)})
+  std::vector<std::string> said = other_environments(run.environment, ranks);
+  said.insert(said.begin(), {reduce_text(run.recipe_json), slowest_text(ranks)});
+  for (const std::string& text : said)
     if (!text.empty()) out.text(text);
 }
 

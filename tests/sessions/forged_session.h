@@ -26,7 +26,10 @@ class ForgedSession {
     ASSERT_TRUE(run.ok());
     (*run)->add_host_spans(
         nested_spans({{"data", "set", 100, 300}, {"engine", "net", 500, 400}}, 1, 0, 1000));
-    ASSERT_TRUE((*run)->write_ranks({{0, "here", 0, 2, "cpu", 0, 0}, {1, "there", 0, 2, "cpu", 7, 3}}).ok());
+    ASSERT_TRUE(
+        (*run)
+            ->write_ranks({{0, "here", 0, 2, "cpu", 0, 0}, {1, "there", 0, 2, "cpu", 7, 3, {{"isa", "v4"}}}})
+            .ok());
     (*run)->add_rank_step(1,
                           {{{1, {0, 0, 100, 50}}}, {{0, 0, 0, 120, 40, 10, 64}, {1, 0, 0, 130, 30, 0, 64}}});
     ASSERT_TRUE((*run)->add_step({1, 2, 1000, 0.1, -1, false, 65536, 0}).ok());

@@ -75,7 +75,7 @@ TEST_F(StoreFaults, ChangedSchemasAreRefused) {
     write_tiny_run(**store, "a", 3);
   };
   const std::pair<const char*, const char*> edits[] = {
-      {"PRAGMA user_version = 11", "newer"},
+      {"PRAGMA user_version = 12", "newer"},
       {"PRAGMA user_version = 0", "no format version"},
       {"DROP TABLE tuning", "missing"},
       {"DROP TABLE tuning; CREATE VIEW tuning AS SELECT 1 AS id", "missing"},
