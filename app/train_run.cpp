@@ -6,7 +6,9 @@
 #include <new>
 
 #include "app/not_finite.h"
+#include "app/rank_agreement.h"
 #include "app/ranks.h"
+#include "engine/ranks/world.h"
 #include "engine/base/text.h"
 #include "kernels/threads.h"
 #include "profiler/processor_wait.h"
@@ -64,7 +66,8 @@ Status TrainRun::run() {
   try {
     steps = run_steps();
   } catch (const std::bad_alloc&) {
-    steps = Error{Errc::limit, "out of memory after step " + std::to_string(last_step())};
+    steps = Error{World::current() == nullptr ? Errc::limit : Errc::device,
+                  "out of memory after step " + std::to_string(last_step())};
   }
   return finish(steps);
 }

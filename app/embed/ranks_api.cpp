@@ -5,6 +5,7 @@
 #include "app/embed/border.h"
 #include "app/embed/joined_ranks.h"
 #include "app/embed/stop_flag.h"
+#include "app/rank_agreement.h"
 #include "engine/ranks/world.h"
 
 using namespace gradloom;
@@ -50,7 +51,8 @@ Status meet(Joined& own, std::unique_lock<std::mutex>& lock, double limit_s, con
       const embed::StopFlag watched(stop, source);
       const auto world = World::join(
           *place, std::chrono::milliseconds(static_cast<std::int64_t>(limit_s * 1000)), source.get_token());
-      if (!world) met = world.error();
+      met = world.ok() ? check_same_build(**world) : Status(world.error());
+      if (!met.ok() && world.ok()) met = (*world)->leave(met);
     }
     lock.lock();
     TRY(met);
