@@ -40,7 +40,6 @@ constexpr KeyReason kReasons[] = {
     {"/checkpoint", "train --checkpoint writes checkpoints"},
     {"/comet", "runs are kept in sessions"},
     {"/comms_logger", "the time line of a run has its exchanges"},
-    {"/communication_data_type", "gradients are exchanged in their own type"},
     {"/compile", "passes are the compiler"},
     {"/compression_training", "nothing is pruned or quantized here"},
     {"/csv_monitor", "gradloom trace writes CSV"},
@@ -145,6 +144,8 @@ std::string loss_scale_text(const LossScaleSpec& spec) {
 }
 
 double gradient_bytes(const Recipe& recipe) {
+  for (const RecipePass& pass : recipe.passes)
+    if (pass.name == kBucketPass && option_of(pass, "dtype") == "bf16") return 2;
   const std::string type = precision_type_name(recipe.precision);
   return type == "f64" ? 8 : type == "f32" ? 4 : 2;
 }
