@@ -31,6 +31,7 @@ struct PlanArguments {
   std::string link = kUsualLink, local_link = kUsualLocalLink;
   std::int64_t ranks_per_machine = 0;
   std::size_t boxes = 60;
+  double cores = 0;
 };
 
 Result<Cluster> cluster_of(const PlanArguments& options) {
@@ -453,6 +454,28 @@ void declare_memory(CLI::App& app, const std::shared_ptr<PlanArguments>& options
   memory->excludes(curve);
 }
 
+void declare_ranks(CLI::App& app, const std::shared_ptr<PlanArguments>& options) {
+  app.add_option("--link", options->link,
+                 "with --ranks: what a machine's link to the others carries, and its latency")
+      ->capture_default_str();
+  app.add_option("--local-link", options->local_link, "with --ranks: the same between ranks of one machine")
+      ->capture_default_str();
+  app.add_option("--local", options->ranks_per_machine, "with --ranks: ranks of a machine; 0: all are on one")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
+  app.add_option(
+         "--cores", options->cores,
+         "with --ranks: cores of a machine, which its ranks share; by default those of the machine of the run that --costs names, without "
+         "one enough for all")
+      ->check(CLI::Range(0.0, 65536.0));
+}
+
+// Of the machine whose cores the ranks share.
+void set_cores(Cluster& cluster, const PlanArguments& options, const Recipe& recipe) {
+  const CostsMachine machine = costs_machine(recipe);
+  cluster.cores = options.cores > 0 ? options.cores : static_cast<double>(machine.cores);
+  cluster.threads = recipe.threads > 0 ? recipe.threads : machine.threads;
+}
+
 }  // namespace
 
 CommandRun declare_plan(CLI::App& app) {
@@ -481,15 +504,9 @@ CommandRun declare_plan(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--part", options->part,
                  "with --export-graph: step (with the optimizer) | gradients (of the loss) | forward");
-  app.add_option("--link", options->link,
-                 "with --ranks: what a machine's link to the others carries, and its latency")
-      ->capture_default_str();
-  app.add_option("--local-link", options->local_link, "with --ranks: the same between ranks of one machine")
-      ->capture_default_str();
-  app.add_option("--local", options->ranks_per_machine, "with --ranks: ranks of a machine; 0: all are on one")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
+  declare_ranks(app, options);
   return [options](CommandContext& context) -> Status {
-    const Cluster cluster = TRY(cluster_of(*options));
+    Cluster cluster = TRY(cluster_of(*options));
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
     if (!options->at.empty()) return print_stage(context, *prepared, *options);
@@ -516,7 +533,10 @@ CommandRun declare_plan(CLI::App& app) {
     if (options->roofline) return print_roofline(context.out, *prepared, *options);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
     std::optional<RankScaling> scaling;
-    if (prepared->recipe.ranks > 1) scaling = predict_scaling(*prepared, cluster);
+    if (prepared->recipe.ranks > 1) {
+      set_cores(cluster, *options, prepared->recipe);
+      scaling = predict_scaling(*prepared, cluster);
+    }
     print_json(context.out, *prepared, costs, scaling);
     if (context.out.json()) return {};
     print_text(context.out, *prepared, *options, costs);

@@ -159,7 +159,8 @@ struct TourState {
 struct ScalingForm {
   ScalingQuestion question;  // as it is typed
   int curve = 0;             // efficiency, step, peak
-  TableState table;
+  int stage = 0;             // of zero, whose memory is shown with the peaks
+  TableState table, memory_table;
 };
 
 // The tune tab: what the next search is given, and what is shown.
