@@ -189,7 +189,7 @@ TEST_F(RankPlaces, ARankWithAnotherModelOrRecipeIsNamed) {
 
 // A build whose commit is another one.
 TEST_F(RankPlaces, ARankOfAnotherVersionIsNamed) {
-  const std::string commit = json::parse(run({"version", "--json"}).out)["commit"];
+  const std::string commit = json::parse(run({"--version", "--json"}).out)["commit"];
   if (commit.empty()) GTEST_SKIP() << "built outside a checkout";
   std::string program = read_file(GRADLOOM_COMMAND), other = commit;
   std::reverse(other.begin(), other.end());
