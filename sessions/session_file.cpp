@@ -283,9 +283,9 @@ bool log_counts(const std::string& log) {
   unsigned char header[32] = {};
   std::ifstream in(log, std::ios::binary);
   in.read(reinterpret_cast<char*>(header), sizeof header);
-  if (in.peek() == std::ifstream::traits_type::eof()) return false;
   constexpr std::uint32_t kMagic = 0x377f0682;  // its last bit: the checksum takes numbers as big-endian
   if (in.gcount() != sizeof header || (big_endian(header) & ~1u) != kMagic) return false;
+  if (in.peek() == std::ifstream::traits_type::eof()) return false;
   const bool big = (big_endian(header) & 1) != 0;
   std::uint32_t sums[2] = {0, 0};
   for (std::size_t i = 0; i < 6; ++i) {
