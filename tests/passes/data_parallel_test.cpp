@@ -136,6 +136,32 @@ TEST(DataParallel, PiecesAreAsLargeAsAsked) {
   EXPECT_EQ(steps_of(apart, all_reduce_op()).size(), 1u);
 }
 
+// Whether an earlier wait of its stream makes that of step `i` for `waited` needless, or the next one makes up for it before anything touches what
+// was exchanged.
+bool made_up_for(const Compiled& c, std::size_t i, std::int32_t waited) {
+  const Graph& graph = c.train.graph;
+  const auto node = [&](std::size_t step) -> const Node& { return graph.nodes[c.plan.steps[step].node]; };
+  for (std::size_t step = 0; step < i; ++step)
+    for (const std::int32_t other : c.plan.steps[step].waits)
+      if (other >= waited && c.plan.steps[step].stream == c.plan.steps[i].stream) return true;
+  if (node(i).op->exchange != RankExchange::wait) return false;
+  std::vector<std::int32_t> buffers;
+  for (const auto* values :
+       {&node(static_cast<std::size_t>(waited)).inputs, &node(static_cast<std::size_t>(waited)).outputs})
+    for (const ValueId value : *values) buffers.push_back(c.plan.buffer_of[value]);
+  for (std::size_t step = i; step < c.plan.steps.size(); ++step) {
+    for (const std::int32_t other : c.plan.steps[step].waits)
+      if (step > i && other > waited && c.plan.steps[step].stream == kComputeStream) return true;
+    if (c.plan.steps[step].stream != kComputeStream || node(step).op->exchange == RankExchange::wait)
+      continue;
+    for (const auto* values : {&node(step).inputs, &node(step).outputs})
+      for (const ValueId value : *values)
+        if (value != kNone && std::count(buffers.begin(), buffers.end(), c.plan.buffer_of[value]) > 0)
+          return false;
+  }
+  return false;
+}
+
 // Each wait taken away, and each result of a kernel laid over what an exchange reads, writes or works in.
 TEST(DataParallel, RacesWithExchangesAreFound) {
   std::size_t waits = 0, overlays = 0;
@@ -152,7 +178,9 @@ TEST(DataParallel, RacesWithExchangesAreFound) {
     for (std::size_t i = 0; i < c.plan.steps.size(); ++i) {
       const PlanStep& step = c.plan.steps[i];
       if (step.stream == kExchangeStream) last_begun = i;
-      for (std::size_t k = 0; k < step.waits.size(); ++k, ++waits) {
+      for (std::size_t k = 0; k < step.waits.size(); ++k) {
+        if (step.stream == kComputeStream && made_up_for(c, i, step.waits[k])) continue;
+        ++waits;
         Plan plan = c.plan;
         plan.steps[i].waits.erase(plan.steps[i].waits.begin() + static_cast<std::ptrdiff_t>(k));
         expect_found(plan,
@@ -192,7 +220,7 @@ TEST(DataParallel, GradientsAreExchangedInBf16) {
                            trained(("default" + more + ",data-parallel{" + how + "}").c_str(), 2, accumulate),
                        half = trained(("default" + more + ",data-parallel{dtype=bf16," + how + "}").c_str(),
                                       2, accumulate);
-        const auto exchanged = [](const Compiled& c, DType type) {
+        const auto exchanged = [&](const Compiled& c, DType type) {
           std::size_t bytes = 0;
           const Graph& graph = c.train.graph;
           for (const PlanStep& step : c.plan.steps) {
@@ -200,7 +228,7 @@ TEST(DataParallel, GradientsAreExchangedInBf16) {
             const bool means = node.op->exchanges() && node.op->exchange != RankExchange::share;
             for (const ValueId in : node.inputs)
               if (means && graph.type(in).dtype == type) bytes += byte_size(graph.type(in));
-            EXPECT_FALSE(means && step.micro);
+            EXPECT_FALSE(means && step.micro && accumulate > 1);
           }
           return bytes;
         };
