@@ -246,7 +246,8 @@ TEST(RealModels, AreFusedAsFarAsTheyCanBe) {
        {{"fuse-layernorm", 5},
         {"fuse-gelu", 2},
         {"fuse-bias-activation", 12},
-        {"fuse-elementwise", 8},
+        {"fuse-elementwise", 6},  // a Dropout of some rows has the numbers of all: it is no part of a region
+        {"select-rows", 1},
         {"fuse-optimizer", 1}}},
       {"cnn-digits", {{"block-channels", 3}, {"fuse-elementwise", 2}, {"fuse-optimizer", 1}}},
       {"mlp", {{"fuse-bias-activation", 2}, {"fuse-optimizer", 1}}}};
