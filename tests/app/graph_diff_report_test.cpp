@@ -45,6 +45,27 @@ TEST_F(GraphDiffCommands, AnotherModelIsAnErrorInOneLine) {
   EXPECT_EQ(run(plan({"--diff", "nonsense"})).code, 2);
 }
 
+// What each match saves, and on a processor how long that takes.
+TEST_F(GraphDiffCommands, PlanTellsWhatMatchesSave) {
+  const Outcome as_json = run(plan({"--log", "--on", "h200", "--json"}));
+  ASSERT_EQ(as_json.code, 0) << as_json.err;
+  int gelus = 0;
+  for (const Json& pass : Json::parse(as_json.out)["passes"])
+    for (const Json& match : pass["log"]) {
+      EXPECT_EQ(match.contains("saves"), match["matched"].get<bool>()) << match.dump();
+      if (pass["pass"] != "fuse-gelu" || !match["matched"]) continue;
+      ++gelus;
+      EXPECT_EQ(match["saves"]["kernels"], 8) << match.dump();
+      EXPECT_GT(match["saves"]["bytes"], 0);
+      EXPECT_GT(match["saves"]["predicted_ns"], 0);
+    }
+  EXPECT_GT(gelus, 0);
+  const Outcome text = run(plan({"--log", "--on", "h200"}));
+  EXPECT_NE(text.out.find("; 8 kernels"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(" less, about "), std::string::npos) << text.out;
+  EXPECT_EQ(run(plan({"--log", "--on", "no-such"})).code, 2);
+}
+
 TEST_F(GraphDiffCommands, PlanShowsTheGraphAtAPass) {
   const Outcome at = run(plan({"--at", "fuse-gelu:/blocks.1/gelu/Mul_5", "--json", "--kernels"}));
   ASSERT_EQ(at.code, 0) << at.err;
