@@ -5,7 +5,9 @@
 #include <new>
 
 #include "app/not_finite.h"
+#include "app/process_memory.h"
 #include "app/ranks.h"
+#include "engine/base/memory.h"
 #include "engine/base/text.h"
 #include "kernels/threads.h"
 #include "profiler/processor_wait.h"
@@ -71,14 +73,18 @@ Status TrainRun::run() {
 Status TrainRun::make_job() {
   TRY(check_places(options_.files));
   TRY(check_evaluation(recipe_));
+  ProcessMarks marks{process_bytes()};
   prepared_ = TRY(prepare(recipe_, context_.stop, from_ ? &*from_ : nullptr));
   if (from_) evaluated_before_ = from_->early_stop;
   from_.reset();
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
   TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
+  marks.compiled = process_bytes();
   auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)), std::move(batches_));
   if (!job) return cannot_start(job.error());
   job_ = std::move(job).value();
+  marks.created = process_bytes();
+  report_.memory(marks);
   return {};
 }
 
