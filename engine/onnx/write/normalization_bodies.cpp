@@ -91,7 +91,6 @@ ValueId across(Body& body, ValueId of, std::size_t rank) {
 
 // In training: with the statistics of the batch, which are outputs 3 and 4.
 Result<Values> batch_normalization(Body& body) {
-  if (body.attrs().integer("block", 1) > 1) return infer_error("channels in blocks");
   const bool declared = body.attrs().has("training_mode");
   if (declared ? body.attrs().integer("training_mode") == 0 : body.types.outputs.size() < 2)
     return infer_error("statistics that are not those of the batch");
@@ -120,7 +119,6 @@ Result<Values> batch_normalization(Body& body) {
 
 // BatchNormGrad(dy, x, scale, mean, inv_std)
 Result<Values> batch_norm_grad(Body& body) {
-  if (body.attrs().integer("block", 1) > 1) return infer_error("channels in blocks");
   const DType sums = body.dtype(body.in[3]), type = body.dtype(body.in[1]),
               parameters = body.dtype(body.in[2]);
   const ValueId dy = body.cast(body.in[0], sums), x = body.cast(body.in[1], sums);
