@@ -26,7 +26,7 @@ struct ProcessMarks {
 std::vector<MemoryItem> process_memory(const ProcessMarks& marks, std::int64_t peak, const Plan& plan,
                                        bool on_host);
 
-// "process   212.0 MiB at its peak: 31.2 MiB program and libraries, ..".
+// "process   212 MiB at its peak: 31.2 MiB program and libraries, ..".
 std::string process_memory_text(const std::vector<MemoryItem>& items);
 Json process_memory_json(const std::vector<MemoryItem>& items);
 

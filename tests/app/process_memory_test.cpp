@@ -24,7 +24,7 @@ TEST(ProcessMemory, ItemsAreAllOfThePeak) {
   const auto items = process_memory({20 * kMiB, 32 * kMiB, 53 * kMiB}, 120 * kMiB, planned(60, 16), true);
   EXPECT_EQ(
       process_memory_text(items),
-      "process   120.0 MiB at its peak: 20.0 MiB program and libraries, 12.0 MiB model and compiling, 76.0 MiB "
+      "process   120 MiB at its peak: 20.0 MiB program and libraries, 12.0 MiB model and compiling, 76.0 MiB "
       "plan, 5.00 MiB kernels' objects, 7.00 MiB batches and copies");
   EXPECT_EQ(total(items), 120 * kMiB);
   EXPECT_EQ(process_memory_json(items)["kernels"], 5 * kMiB);
