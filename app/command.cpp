@@ -111,7 +111,7 @@ constexpr CommandDef kCommands[] = {
      declare_import,
      {"gradloom import kineto.json --session s.db --name pytorch"}},
     {"recipe",
-     "list the settings of a recipe with flags, types and defaults, or make one of DeepSpeed's file",
+     "list the settings of a recipe with flags, types and defaults; check one and say it whole, or make one of DeepSpeed's file",
      declare_recipe,
      {"gradloom recipe", "gradloom recipe optimizer"}},
     {"passes",

@@ -7,6 +7,7 @@
 
 #include "engine/base/text.h"
 #include "passes/precision.h"
+#include "sessions/json_schema.h"
 
 namespace gradloom {
 namespace {
@@ -114,9 +115,7 @@ std::string why_not(const std::string& path, const json& value) {
   for (const KeyReason& reason : kReasons)
     if (std::string_view(reason.path).find('/', 1) == std::string_view::npos)
       known.emplace_back(reason.path + 1);
-  const std::string key = path.substr(1), nearest = nearest_name(key, known);
-  const std::string all = unknown_name("key", key, known);  // which asks only where names are alike
-  return "unknown key" + (all.ends_with("?") ? "; did you mean " + nearest + "?" : "");
+  return unknown_key(path.substr(1), known);
 }
 
 std::string shortened(const json& value) {

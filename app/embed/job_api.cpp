@@ -37,6 +37,7 @@ struct gradloom_job {
   CallerBatches* batches = nullptr;                     // the run's; null: the recipe has data
   std::map<int, std::shared_ptr<const JobPlan>> sizes;  // other than the job's own
   int next_sizes = 1;
+  std::string notes;
   std::vector<std::int64_t> extents;  // that were asked for last
   std::vector<JobValue> values[kKinds];
   std::map<std::string, const JobValue*> contents;  // that can be read and written
@@ -107,6 +108,7 @@ Status open_job(const std::vector<std::string>& words, const gradloom_callbacks*
   job->run = std::make_unique<TrainRun>(recipe, job->request.options, job->context,
                                         std::move(job->request.from), std::move(batches));
   TRY(job->run->begin());
+  for (const std::string& note : job->run->prepared().model.notes) job->notes += note + "\n";
   describe(*job);
   *opened = job.release();
   return {};
@@ -305,6 +307,21 @@ int gradloom_job_set_learning_rate(gradloom_job* job, double rate) {
   return on(job, [&]() -> Status {
     if (!(rate >= 0 && rate <= 1e30)) return Error{Errc::usage, "no learning rate: " + std::to_string(rate)};
     job->run->job().set_learning_rate(rate);
+    return {};
+  });
+}
+
+int gradloom_job_set_option(gradloom_job* job, int group, const char* option, double value) {
+  return on(job, [&]() -> Status {
+    TRY(embed::given(option, "option"));
+    return job->run->job().set_option(group, option, value);
+  });
+}
+
+int gradloom_job_notes(const gradloom_job* job, const char** notes) {
+  return on(job, [&]() -> Status {
+    TRY(embed::given(notes, "notes"));
+    *notes = job->notes.c_str();
     return {};
   });
 }

@@ -32,6 +32,7 @@ struct KernelSample {
 struct StepOptions {
   std::int64_t step = 1;  // 1-based; feeds Graph hyper input and random numbers
   double lr = 0;
+  std::vector<double> options;  // the table of optimizer_inputs.h, where lr is one; empty: lr for all rows
   std::uint64_t seed = 0;
   std::int64_t micro_batches = 1;
   std::int64_t rank = 0,

@@ -84,7 +84,7 @@ Result<Values> moving_average(Body& body) {
 class Update {
  public:
   Update(Body& body, std::string kind, DType type) : body_(body), kind_(std::move(kind)), type_(type) {
-    lr_ = body.op("Mul", {body.in[0], body.number(f64, body.attrs().real("lr_factor", 1))});
+    lr_ = body.op("Mul", {rate(body), body.number(f64, body.attrs().real("lr_factor", 1))});
     step_ = body.cast(body.in[1], f64);
   }
 
@@ -99,6 +99,15 @@ class Update {
   }
 
  private:
+  // Of a table the first number of the node's row: other options are as the attributes say.
+  static ValueId rate(Body& body) {
+    const ValueId lr = body.in[0];
+    if (body.b.type(lr).shape.empty()) return lr;
+    const double at =
+        static_cast<double>(body.attrs().integer("row", 0)) * static_cast<double>(optimizer_inputs::kColumns);
+    const ValueId all = body.reshape(lr, {element_count(body.b.type(lr).shape)});
+    return body.op("Gather", {all, body.number(DType::i64, at)}, {{"axis", std::int64_t{0}}});
+  }
   double option(const char* field) const { return body_.attrs().real(field, default_of(kind_, field)); }
   ValueId n(double value) { return body_.number(type_, value); }
   ValueId d(double value) { return body_.number(f64, value); }

@@ -19,7 +19,7 @@ from unittest import mock
 
 import support
 import torch
-from gradloom.torch import Module
+from gradloom.torch import Module, TrainStep
 from gradloom.torch._plan import Arenas
 from support import Case, Cnn, Gpt, mlp, twins, worst
 from torch import nn
@@ -214,9 +214,26 @@ class Refusals(Case):
         self.assert_near(module(x), model(x))  # the file is gone: it was read
         with self.assertRaisesRegex(support.gradloom.Error, "tuned.json: No such file"):
             Module(model, recipe=path)
+        for field, value, why in (("precisoin", "bf16", "the recipe: /precisoin: unknown key; did you mean precision"),
+                                  ("planner", 3, "the recipe: /planner: must be of type string"),
+                                  ("passes", [{"nam": "dce"}], "/passes/0: key \"name\" is missing")):  # fmt: skip
+            for make in (Module, lambda m, recipe: TrainStep(m, recipe=recipe)):
+                with self.assertRaisesRegex(support.gradloom.UsageError, why):
+                    make(model, recipe={**recipe, field: value})
         recipe["passes"] = [{"name": "no-such-pass"}]
         with self.assertRaisesRegex(support.gradloom.Error, "no-such-pass"):
             Module(model, recipe=recipe)(x)
+
+
+    def test_notes_of_a_recipe_are_warnings(self):
+        recipe = {"gradloom_recipe": 1, "model": {"path": "m.onnx"}, "passes": [], "recompute": ["no.such.node"]}
+        x = torch.randn(4, 6)
+        with support.one_warning(self, "Sequential: recompute: nothing that it names"):
+            module = Module(mlp(), recipe=recipe)
+            module(x), module(x[:2])
+        with support.one_warning(self, "Sequential: recompute: nothing that it names"):
+            step = TrainStep(mlp(), nn.MSELoss(), recipe=recipe)
+            step.step(x, x[:, :3]), step.step(x[:2], x[:2, :3])
 
 
 class Traced(Case):

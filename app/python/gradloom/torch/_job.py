@@ -1,8 +1,7 @@
-"""A whole training step as a file: the module with its loss, and a torch optimizer in a recipe's words."""
+"""A whole training step as a file: the module with its loss, and the words that say how it is trained."""
 
 import os
-from collections import Counter
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.nn import functional
@@ -11,8 +10,10 @@ from .. import _onnx_file
 from .._library import UnsupportedError, UsageError
 from . import _structure
 from ._export import Exported, ExportedJob, export_job
+from ._optimizer import Options, globs, optimizer_words
 from ._outside import Located, Outside
 from ._plan import NUMBERS
+from ._tensors import contents
 
 
 class Objective(torch.nn.Module):
@@ -70,15 +71,20 @@ class Job(NamedTuple):
     parameters: Dict[str, torch.Tensor]  # and buffers, by the names in the file
     words: Dict[str, Any]  # settings of a recipe
     counters: List[Tuple[torch.Tensor, int]]  # of ExportedJob
+    trained: Dict[int, str]  # names of the parameters that are, by their ids
 
 
 def _array(tensor: torch.Tensor) -> _onnx_file.Array:
-    flat = tensor.detach().cpu().contiguous().view(-1)
-    if flat.dtype == torch.bfloat16:
-        raise UnsupportedError("parameters in bfloat16 cannot be captured")
-    numbers: Any = flat.numpy()
-    data = memoryview(numbers).cast("B") if flat.numel() else memoryview(b"")
-    return _onnx_file.Array(NUMBERS[tensor.dtype], tuple(tensor.shape), data)
+    return _onnx_file.Array(NUMBERS[tensor.dtype], tuple(tensor.shape), contents(tensor))
+
+
+def clipped(clip: Optional[float], settings: Dict[str, Any]) -> Dict[str, Any]:
+    """The settings with `clip` under the recipe's name."""
+    if clip is None:
+        return settings
+    if settings.get("clip_norm") is not None:
+        raise UsageError("clip and clip_norm are the same: give one of them")
+    return {**settings, "clip_norm": float(clip)}
 
 
 class Weights:
@@ -129,39 +135,13 @@ def export_step(source: Source, batch: Any) -> ExportedJob:
     return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
 
 
-def globs(names: Sequence[str], others: Iterable[str]) -> List[str]:
-    """`names`, with MODULE.* in place of those of a module that has none of `others`: patterns that fit them alone, as short as a person
-    would say it."""
-    if any(set("*?") & set(name) for name in names):
-        return list(names)
-    own = Counter(module for name in names for module in _modules(name))
-    shared = {module for name in set(others) for module in _modules(name)}
-    found: List[str] = []
-    covered: Set[str] = set()
-    for name in names:
-        modules = _modules(name)
-        if covered.intersection(modules):
-            continue
-        whole = next((m for m in modules if own[m] > 1 and m not in shared), None)
-        if whole is not None:
-            covered.add(whole)
-        found.append(name if whole is None else whole + "*")
-    return found
-
-
-def _modules(name: str) -> List[str]:
-    """The modules that a name lies in, the outermost first: "a.", "a.b." of "a.b.weight"."""
-    parts = name.split(".")
-    return [".".join(parts[:depth]) + "." for depth in range(1, len(parts))]
-
-
-def make_job(source: Source, batch: Any, optimizer: Any) -> Job:
-    """The step on batches like `batch`."""
+def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Options], numbered: bool) -> Job:
+    """The step on batches like `batch`. options: of a torch optimizer, which is no text; numbered: as optimizer_words."""
     step = export_step(source, batch)
     members = step.members
     names = {id(tensor): name for name, tensor in members.items()}
-    words = optimizer_words(optimizer, names)
-    held = None if isinstance(optimizer, str) else {id(p) for group in optimizer.param_groups for p in group["params"]}
+    words = {"optimizer": optimizer} if options is None else optimizer_words(options, names, optimizer.param_groups, numbered)
+    held = None if options is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
     trained, frozen = [], []
     for name, tensor in members.items():
         if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad and (held is None or id(tensor) in held):
@@ -176,47 +156,7 @@ def make_job(source: Source, batch: Any, optimizer: Any) -> Job:
         words["freeze"] = globs(frozen, numbers - set(frozen))
     if all(t.dtype == torch.float64 for t in members.values() if t.is_floating_point()):
         words["precision"] = "f64"
-    return Job(step.exported, step.inputs, members, words, step.counters)
-
-
-# Of torch.optim's classes: the recipe's name, and its options, which are called alike.
-_OPTIMIZERS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
-    "SGD": ("sgd", ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")),
-    "Adam": ("adam", ("lr", "eps", "weight_decay", "maximize")),
-    "AdamW": ("adamw", ("lr", "eps", "weight_decay", "maximize")),
-}
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(float(value))
-
-
-def optimizer_words(optimizer: Any, names: Dict[int, str]) -> Dict[str, Any]:
-    """The settings `optimizer` and `group` for a text or a torch optimizer over parameters with these names."""
-    if isinstance(optimizer, str):
-        return {"optimizer": optimizer}
-    kind = type(optimizer).__name__
-    if not isinstance(optimizer, torch.optim.Optimizer) or kind not in _OPTIMIZERS:
-        raise UnsupportedError(f"no optimizer here does what {kind} does: torch.optim.{', '.join(_OPTIMIZERS)}, or a recipe's text")
-    word, options = _OPTIMIZERS[kind]
-    first, *others = optimizer.param_groups
-    if any(group.get("amsgrad") for group in optimizer.param_groups):
-        raise UnsupportedError(f"{kind} with amsgrad=True is not supported")
-    text = [f"{option}={_text(first[option])}" for option in options if option in first]
-    if "betas" in first:
-        text += [f"beta1={_text(first['betas'][0])}", f"beta2={_text(first['betas'][1])}"]
-    groups = []
-    for group in others:
-        same = {key: value for key, value in group.items() if key not in ("params", "lr", "weight_decay", "initial_lr")}
-        if any(first.get(key) != value for key, value in same.items()):
-            raise UnsupportedError(f"groups of {kind} may differ in lr and weight_decay only")
-        rates = f"lr={_text(group['lr'])},weight_decay={_text(group['weight_decay'])}"
-        own = [names[id(p)] for p in group["params"] if id(p) in names]
-        groups += [f"{glob}{{{rates}}}" for glob in globs(own, set(names.values()) - set(own))]
-    words: Dict[str, Any] = {"optimizer": f"{word}{{{','.join(text)}}}"}
-    if groups:
-        words["group"] = groups
-    return words
+    return Job(step.exported, step.inputs, members, words, step.counters, {id(members[name]): name for name in trained})
 
 
 def write_job(job: Job, folder: str) -> str:
