@@ -31,6 +31,12 @@ def _tensors(batch: Any) -> List[torch.Tensor]:
     return tensors
 
 
+def _array(tensor: torch.Tensor) -> Any:
+    """bf16, which archives do not have, as f32."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
 def write_batches(path: str, names: Sequence[str], batches: Sequence[Any]) -> None:
     """An npz archive: arrays called after the inputs, with the batch's number as first axis."""
     import numpy
@@ -39,7 +45,7 @@ def write_batches(path: str, names: Sequence[str], batches: Sequence[Any]) -> No
     for index, column in enumerate(columns):
         if [t.shape for t in column] != [t.shape for t in columns[0]]:
             raise UsageError(f"batch {index} has other shapes than the first")
-    arrays = {name: numpy.stack([column[i].detach().cpu().numpy() for column in columns]) for i, name in enumerate(names)}
+    arrays = {name: numpy.stack([_array(column[i]) for column in columns]) for i, name in enumerate(names)}
     with zipfile.ZipFile(path, "w") as archive:  # numpy.savez has names of its own, such as "file"
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:

@@ -1,7 +1,8 @@
 """A whole training step as a file: the module with its loss, and the words that say how it is trained."""
 
+import contextlib
 import os
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.nn import functional
@@ -9,6 +10,7 @@ from torch.nn import functional
 from .. import _onnx_file
 from .._library import UnsupportedError, UsageError
 from . import _structure
+from ._devices import AUTOCAST, autocast
 from ._export import Exported, ExportedJob, export_job
 from ._optimizer import Options, globs, optimizer_words
 from ._outside import Located, Outside
@@ -118,6 +120,19 @@ class Source:
         self.objective = Objective(self.model, loss)
         self.outside = Outside(self.objective, unnamed="model", owns_parameters=True)
 
+    def autocast(self) -> Optional[torch.dtype]:
+        """The type of a running torch.autocast for the model's device."""
+        return autocast(self._kind())
+
+    def _kind(self) -> str:
+        return next((tensor.device.type for tensor in self.model.parameters()), "cpu")
+
+    @contextlib.contextmanager
+    def exact(self) -> Iterator[None]:
+        """Without torch.autocast, whose types are the engine's precision."""
+        with torch.autocast(self._kind(), enabled=False) if self.autocast() is not None else contextlib.nullcontext():
+            yield
+
     def leave_out(self, model: bytes, error: UnsupportedError) -> None:
         """The engine refused a file that was exported: without what it names the next one may do, else raises."""
         located = self.outside.located(model, error)
@@ -132,7 +147,8 @@ def export_step(source: Source, batch: Any) -> ExportedJob:
     args, kwargs = arguments_of(batch)
     tensors: List[torch.Tensor] = []
     description = _structure.flatten((args, kwargs), tensors, "the batch: ")
-    return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
+    with source.exact():
+        return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
 
 
 def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Options], numbered: bool) -> Job:
@@ -156,6 +172,8 @@ def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Optio
         words["freeze"] = globs(frozen, numbers - set(frozen))
     if all(t.dtype == torch.float64 for t in members.values() if t.is_floating_point()):
         words["precision"] = "f64"
+    elif (cast := source.autocast()) is not None:
+        words["precision"] = f"{AUTOCAST[cast]}{{list=autocast}}"
     return Job(step.exported, step.inputs, members, words, step.counters, {id(members[name]): name for name in trained})
 
 

@@ -14,7 +14,7 @@ import torch
 from .._library import Error, UnsupportedError
 from . import _structure
 from ._cut import Cut
-from ._devices import Place, autocast, place_of
+from ._devices import AUTOCAST, Place, autocast, place_of
 from ._export import Exported, export, result_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
@@ -151,7 +151,8 @@ class Module(torch.nn.Module):
         super().__init__()
         self._share()
         if type(self) is Module:
-            self.__class__ = _class_like(type(module))
+            kind: Any = type(module)
+            self.__class__ = _class_like(kind)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._gradloom(args, kwargs)
@@ -381,7 +382,7 @@ class _Engine:
         """The file of a call, opened by the engine."""
         words = Words(self.recipe, [] if self.memory_budget is None else ["--memory-budget", self.memory_budget], place)
         if cast is not None:
-            words.own.extend(["--precision", f"{_SHORT[cast]}{{list=autocast}}"])
+            words.own.extend(["--precision", f"{AUTOCAST[cast]}{{list=autocast}}"])
         elif exported.all_f64:
             words.own.extend(["--precision", "f64"])
         wants = [gradients and t.requires_grad for t in (*tensors, *exported.parameters.tensors, *exported.changing)]
@@ -406,7 +407,6 @@ class _Engine:
 
 # What FullyShardedDataParallel and fully_shard set in each module that they manage.
 _SHARDED = "_is_fsdp_managed_module"
-_SHORT = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 class _InTorch(Exception):

@@ -13,7 +13,7 @@ import torch
 from .._library import PARAMETER, STATE, STATISTIC, Error, UnsupportedError, UsageError, library, pointers
 from ..commands import words_of
 from . import _ranks, _structure
-from ._devices import autocast, place_of
+from ._devices import place_of
 from ._export import ExportedJob
 from ._host import HostCalls
 from ._job import Job, Source, Weights, arguments_of, clipped, export_step, make_job
@@ -25,13 +25,12 @@ from ._shapes import Family
 
 _MOST_STEPS = 10**12
 _Step = TypeVar("_Step", Job, ExportedJob)
-# Of a batch: its structure, its tensors, and the type of a running torch.autocast.
-_Signature = Tuple[Any, Tuple[Tuple[torch.Size, torch.dtype], ...], Optional[torch.dtype]]
+_Signature = Tuple[Any, Tuple[Tuple[torch.Size, torch.dtype], ...]]  # of a batch: its structure, and its tensors
 
 
 def _kind_of(signature: _Signature) -> Any:
     """What all batches have in common."""
-    structure, tensors, _ = signature
+    structure, tensors = signature
     return structure, [(len(shape), dtype) for shape, dtype in tensors]
 
 
@@ -72,7 +71,7 @@ class TrainStep:
     an epoch, texts of another length) get plans of their own, which work in the same memory; `plans` of them are kept.
     Of a torch optimizer each group's learning rate, weight decay, momentum and betas are read before each step, so that a scheduler over
     them is followed; an error names what else of it has changed.
-    A running torch.autocast holds for the step, as it does in PyTorch.
+    A running torch.autocast holds for the step, as it does in PyTorch; one that begins or ends between steps makes a plan anew.
     recipe: passes, rules, planner, precision and threads are taken from it.
     fallback: "torch": the smallest submodules around what cannot be exported or has no kernel run in PyTorch, called back by the one plan;
     their parameters are trained by the engine, with the others; their buffers are the module's own. A warning names them once.
@@ -136,7 +135,7 @@ class TrainStep:
 
         job, handle = self._made(lambda: make_job(self._source, batch, self._optimizer, self._options, True), open_job)
         self._inputs, self._parameters, self._counters, self._trained = job.inputs, job.parameters, job.counters, job.trained
-        self._handle = _Handle(self._lock, handle)
+        self._handle, self._cast = _Handle(self._lock, handle), self._source.autocast()
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
         signature = self._signature(batch)
@@ -196,7 +195,7 @@ class TrainStep:
         return step, number
 
     def _family(self, signature: _Signature) -> Family:
-        return self._families.setdefault((signature[2], *[min(size, 2) for size in _sizes_of(signature)]), Family())
+        return self._families.setdefault(tuple([min(size, 2) for size in _sizes_of(signature)]), Family())
 
     def _plan(self, batch: Any) -> int:
         """The number of the batch's sizes."""
@@ -221,9 +220,7 @@ class TrainStep:
 
     def _signature(self, batch: Any) -> "_Signature":
         tensors: List[torch.Tensor] = []
-        structure = _structure.flatten(arguments_of(batch), tensors)
-        kind = next((t.device.type for t in self.model.parameters()), "cpu")
-        return structure, tuple([(t.shape, t.dtype) for t in tensors]), autocast(kind)
+        return _structure.flatten(arguments_of(batch), tensors), tuple([(t.shape, t.dtype) for t in tensors])
 
     def _open_sizes(self, model: bytes) -> int:
         return library().job_sizes(self._begun(), [self._weights.write_model(model, "other.onnx")])
@@ -259,6 +256,9 @@ class TrainStep:
         with library().calls.one(), self._lock:  # in this order: who waits for the end of the interpreter holds no lock
             if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
                 self.load_optimizer()  # its load_state_dict() was called
+            if self._handle is not None and self._source.autocast() != self._cast:
+                self.update_module()
+                self._begin_anew(States(self._updates_made(), self._all_states()))
             if self._handle is None:
                 self._open(batches[0])
             plans = {self._plan(one) for one in batches}
@@ -318,6 +318,10 @@ class TrainStep:
         state = torch.empty(value.shape, dtype=DTYPES[value.dtype])
         self._read(name, state)
         return state
+
+    def _all_states(self) -> Dict[str, torch.Tensor]:
+        read = ((name, self._read_state(name)) for name in self._values[STATE])
+        return {name: tensor for name, tensor in read if tensor is not None}
 
     def _begin_anew(self, states: Optional[States]) -> None:
         """The next step opens a job that goes on from these states and the module's parameters; None: the torch optimizer's states."""
@@ -412,8 +416,7 @@ class TrainStep:
             return {"model": self.model.state_dict(), "optimizer": dict(kept.tensors), "steps": kept.updates}
         if self._options is not None and not any(value.dtype == NUMBERS[torch.uint8] for value in self._values[STATE].values()):
             self.update_optimizer()
-        states = {name: self._read_state(name) for name in self._values[STATE]}
-        return {"model": self.model.state_dict(), "optimizer": states, "steps": self._updates_made()}
+        return {"model": self.model.state_dict(), "optimizer": self._all_states(), "steps": self._updates_made()}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """What state_dict() gave, of any step: where this training is at another one, or at none, the next step begins it anew there."""
