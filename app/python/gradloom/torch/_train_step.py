@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 import weakref
+import zlib
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 import torch
@@ -22,6 +23,7 @@ from ._outside import Located, refused, warn
 from ._plan import DTYPES, NUMBERS
 from ._recipe import about_recipe, read_recipe, recipe_words
 from ._shapes import Family
+from ._tensors import contents
 
 _MOST_STEPS = 10**12
 _Step = TypeVar("_Step", Job, ExportedJob)
@@ -124,6 +126,8 @@ class TrainStep:
                 own = self._settings["group"]
                 words["group"] = [*job.words["group"], *([own] if isinstance(own, str) else own)]
             states = self._states(job.trained)
+            if self.world > 1:
+                self._same_on_all_ranks(states)
             if states.updates:
                 words["load_optimizer"] = write_states(states, folder)
             self._weights = Weights(folder, job.parameters)
@@ -156,6 +160,16 @@ class TrainStep:
         if self._waiting is not None:
             return self._waiting
         return States(0, {}) if self._options is None else states_of(self._optimizer, trained)
+
+    def _same_on_all_ranks(self, states: States) -> None:
+        digest = 0
+        for name in sorted(states.tensors):
+            digest = zlib.crc32(contents(states.tensors[name]), zlib.crc32(name.encode(), digest))
+        mine = torch.tensor([states.updates, digest])
+        first = mine.clone()
+        _ranks.share([first])
+        if not torch.equal(mine, first):
+            raise UsageError(f"the optimizer's states of rank {self.rank} are not those of rank 0: load the same into all")
 
     def _set_all_options(self) -> None:
         """Where groups differ from what the words say."""
