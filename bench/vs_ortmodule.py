@@ -174,7 +174,8 @@ def costs_worker(model, inputs, options):
     from gradloom.torch import capture
 
     if options.variants == "capture":
-        return capture(model, tuple(inputs), None, "sgd{lr=0.001}", options.folder, steps=10**9, threads=options.threads)
+        capture(model, tuple(inputs), None, "sgd{lr=0.001}", options.folder, steps=10**9, threads=options.threads)
+        return None
     if options.variants == "sizes":
         return tell_sizes(model, inputs)
     step, inside = half_loop(model, inputs)

@@ -1,6 +1,6 @@
 // Optimizer (ours): new parameters and states of `n` tensors in one launch.
-//   inputs: lr (f64 scalar, or the table of optimizer_inputs.h), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted), apply
-//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors, then copies
+//   inputs: lr (f64 scalar, or the table of optimizer_inputs.h), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted),
+//           apply (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors, then copies
 //   outputs: p0'..pn-1', then per state n tensors, then copies; all are written over their inputs (kMustAlias)
 // Where the parameters are not of 16 bits, a gradient may be f16 or bf16, and a copy is the next value of a parameter rounded to f16 or
 // bf16 (all to the same): what the next forward pass reads.

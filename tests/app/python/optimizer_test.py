@@ -219,6 +219,14 @@ class Schedules(Folder):
 
         self.assert_curves(*curves(make, own), 1e-9)
 
+    def test_groups_that_the_loss_does_not_read(self):
+        def make(model):
+            others = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+            groups = [{"params": [others]}, {"params": model[0].parameters()}, {"params": model[3].parameters(), "lr": 0.02}, {"params": [nn.Parameter(others + 1)]}]
+            return torch.optim.AdamW(groups, lr=0.05)
+
+        self.assert_curves(*curves(make, lambda o: torch.optim.lr_scheduler.LambdaLR(o, [lambda step, k=k: 1 / (1 + k * step) for k in range(4)])), 1e-9)
+
     def test_options_changed_by_hand(self):
         found = []
         for mine in (True, False):
@@ -251,7 +259,8 @@ class Schedules(Folder):
     def test_a_recipes_schedule(self):
         mine, theirs = curves(lambda m: torch.optim.AdamW(m.parameters(), lr=0.05), lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1.0),
                               schedule="linear{total=20}")  # fmt: skip
-        _, theirs = curves(lambda m: torch.optim.AdamW(m.parameters(), lr=0.05), lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 - (step + 1) / 20))
+        _, theirs = curves(lambda m: torch.optim.AdamW(m.parameters(), lr=0.05),
+                           lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 - (step + 1) / 20))  # fmt: skip
         self.assert_curves(mine, theirs, 1e-9)
         model = mlp(dtype=torch.float64)
         groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[3].parameters()}]
@@ -317,7 +326,8 @@ class Kinds(Folder):
             (torch.optim.RMSprop(parameters), "RMSprop does .the engine has no such update"),
             (torch.optim.AdamW(parameters, amsgrad=True), "AdamW with amsgrad=True is not supported"),
             (Own(parameters, lr=0.1), "no optimizer here does what Own does"),
-            (torch.optim.Adam([{"params": parameters[:1], "eps": 1e-3}, {"params": parameters[1:]}]), "may differ in lr, weight_decay, beta1 and beta2 only, not in eps"),
+            (torch.optim.Adam([{"params": parameters[:1], "eps": 1e-3}, {"params": parameters[1:]}]),
+             "may differ in lr, weight_decay, beta1 and beta2 only, not in eps"),
         ]  # fmt: skip
         for optimizer, why in refused:
             with self.assertRaisesRegex(gradloom.UnsupportedError, why):

@@ -215,7 +215,8 @@ def states_of(optimizer: Any, names: Dict[int, str]) -> States:
         return States(0, {})
     least, most = min(updates, key=lambda name: updates[name]), max(updates, key=lambda name: updates[name])
     if updates[least] != updates[most]:
-        counted = f"made {updates[most]} updates of '{most}' and {updates[least]} of '{least}'" if rule.counts else f"keeps a state of '{most}', none of '{least}'"
+        counted = f"made {updates[most]} updates of '{most}' and {updates[least]} of '{least}'"
+        counted = counted if rule.counts else f"kept a state of '{most}', none of '{least}'"
         raise UsageError(f"{title} has {counted}: the engine counts those of all parameters together")
     return States(updates[most], {**tensors, **unmoved} if updates[most] else {})
 

@@ -183,6 +183,8 @@ class TrainStep:
 
     def _set_options(self, before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, float]]) -> None:
         for number, (known, group) in enumerate(zip(before, now)):
+            if not any(id(p) in self._trained for p in self._optimizer.param_groups[number]["params"]):
+                continue  # the plan has none of it
             for option, value in group.items():
                 if known.get(option) != value:
                     library().call("job_set_option", self._begun(), number, option.encode(), value)
