@@ -7,11 +7,13 @@ GRADLOOM_LIBRARY names the library. Exits with 77 (skipped) where there is no Py
 import copy
 import gc
 import importlib
+import inspect
 import json
 import os
 import pickle
 import sys
 import tempfile
+import types
 import unittest
 import warnings
 import weakref
@@ -29,6 +31,30 @@ UnsupportedError = support.gradloom.UnsupportedError
 
 class Pass(Case):
     """Members of the module pass through."""
+
+    def test_trainers_find_the_forward_by_the_class(self):
+        class Answers(nn.Linear):
+            def forward(self, x, labels=None, *, scale=1.0):
+                return super().forward(x) * scale
+
+        mine, theirs = twins(lambda: Answers(3, 2))
+        for of in (lambda m: type(m).forward, lambda m: m.forward):
+            self.assertEqual(inspect.signature(of(mine)), inspect.signature(of(theirs)))
+        self.assertIn("Answers", type(mine).__name__)
+        self.assertIsInstance(mine, Module)
+        x, outer, before = torch.randn(4, 3), [], mine.forward
+
+        def around(self, *args, **kwargs):  # as Accelerate does for mixed precision
+            outer.append(1)
+            return before.__func__(self, *args, **kwargs)
+
+        mine.forward = types.MethodType(around, mine)
+        self.assert_near(mine(x, scale=2.0), theirs(x, scale=2.0))
+        self.assertEqual((outer, len(mine._gradloom._entries)), ([1], 1))
+        self.assertNotIn("forward", vars(mine.module))
+        del mine.forward
+        self.assert_near(mine(x), theirs(x))
+        self.assertEqual(outer, [1])
 
     def test_members(self):
         mine, theirs = twins(Cnn)
