@@ -307,6 +307,25 @@ class Kinds(Folder):
             mine += torch_losses(model, ROWS, loss_of, optimizers[0], 3)
             self.assert_curves(mine, theirs, 1e-6)
 
+    def test_lion_and_lamb_of_timm(self):
+        try:
+            from timm.optim import Lamb, Lion
+        except ImportError:
+            self.skipTest("no timm")
+        for make in (lambda p: Lion(p, lr=0.01, weight_decay=0.1, betas=(0.8, 0.9)), lambda p: Lamb(p, lr=0.05, max_grad_norm=None, always_adapt=True)):
+            model = mlp(dtype=torch.float64)
+            other = copy.deepcopy(model)
+            optimizers = [make(one.parameters()) for one in (model, other)]
+            theirs = torch_losses(other, ROWS, loss_of, optimizers[1], 12)
+            mine = torch_losses(model, ROWS, loss_of, optimizers[0], 3)
+            step = TrainStep(model, nn.CrossEntropyLoss(), optimizers[0])
+            mine += [step.step(*ROWS[i % 3]) for i in range(6)]
+            step.state_dict()
+            mine += torch_losses(model, ROWS, loss_of, optimizers[0], 3)
+            self.assert_curves(mine, theirs, 1e-9)
+        with self.assertRaisesRegex(gradloom.UnsupportedError, "Lamb is here with max_grad_norm=None only .TrainStep's clip"):
+            TrainStep(model, nn.CrossEntropyLoss(), Lamb(model.parameters()))
+
     def test_decoupled_adam(self):
         try:
             torch.optim.Adam([nn.Parameter(torch.zeros(1))], decoupled_weight_decay=True)

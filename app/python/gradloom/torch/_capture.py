@@ -62,8 +62,8 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     model: a module or gradloom.torch.Module; it is captured in the mode, train or eval, that its parts are in.
     batch: one batch (a tuple of arguments, a dict of named ones, or the argument), or a list of such batches.
     loss: None: the model returns it; else a function of the model's result and the batch's last entry.
-    optimizer: a torch.optim.SGD, Adam, AdamW or Adagrad, or transformers.Adafactor, over the model's parameters, or a recipe's text. States that
-    it keeps go along, in optimizer.safetensors: the job goes on with the update that comes next.
+    optimizer: a torch.optim.SGD, Adam, AdamW or Adagrad, transformers' Adafactor, or timm's Lion or Lamb, over the model's parameters, or a
+    recipe's text. States that it keeps go along, in optimizer.safetensors: the job goes on with the update that comes next.
     clip: as TrainStep takes it.
     settings: of the recipe, over what follows from the others: steps=200 (from here on), passes=.. (docs/recipe.md).
     Returns the recipe's path.

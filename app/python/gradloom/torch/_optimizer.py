@@ -27,6 +27,7 @@ class _Rule(NamedTuple):
     counts: bool = True  # the updates of each parameter, as "step"
     follows: Tuple[str, ...] = ("lr", "weight_decay")  # what may change from step to step, in the engine's words
     pairs: Tuple[Tuple[str, Tuple[str, str]], ...] = ()  # options that are two
+    needs: Tuple[Tuple[str, Any], ...] = ()  # what other options must say
 
 
 _BETAS = (("betas", ("beta1", "beta2")),)
@@ -44,6 +45,11 @@ _RULES: Dict[Tuple[str, str], _Rule] = {
     ("transformers", "Adafactor"): _Rule(
         "adafactor", ("lr", "clip_threshold", "decay_rate", "beta1", "weight_decay", "scale_parameter", "relative_step", "warmup_init"),
         ("row", "column", "v", "m"), True, ("lr", "weight_decay"), (("eps", ("eps", "eps2")),)),
+    ("timm", "Lion"): _Rule("lion", ("lr", "weight_decay", "maximize"), ("m",), False, _MOMENTS, _BETAS,
+                            (("caution", False), ("corrected_weight_decay", False))),
+    ("timm", "Lamb"): _Rule("lamb", ("lr", "eps", "weight_decay"), ("m", "v"), True, _MOMENTS, _BETAS,
+                            (("max_grad_norm", None), ("always_adapt", True), ("bias_correction", True), ("grad_averaging", True), ("trust_clip", False),
+                             ("caution", False), ("decoupled_decay", False))),
 }  # fmt: skip
 _OTHERS = {("torch", "Adafactor"): "its formula is another one than transformers.Adafactor's, which is here",
            ("torch", "RMSprop"): "the engine has no such update"}  # fmt: skip
@@ -65,6 +71,10 @@ def rule_of(optimizer: Any) -> _Rule:
     groups = optimizer.param_groups
     if any(group.get("amsgrad") for group in groups):
         raise UnsupportedError(f"{title[1]} with amsgrad=True is not supported")
+    for option, value in rule.needs:
+        if any(group.get(option, value) != value for group in groups):
+            hint = " (TrainStep's clip does that)" if option == "max_grad_norm" else ""
+            raise UnsupportedError(f"{title[1]} is here with {option}={value} only{hint}")
     decoupled = {bool(group.get("decoupled_weight_decay", rule.word == "adamw")) for group in groups}
     if rule.word in ("adam", "adamw"):
         if len(decoupled) > 1:
@@ -207,7 +217,7 @@ def states_of(optimizer: Any, names: Dict[int, str]) -> States:
             if not rule.counts and group.get("momentum") == 0:
                 unmoved[f"{names[id(p)]}/momentum"] = torch.zeros_like(p)
                 continue
-            made = int(kept.get("step", 0)) if rule.counts else int(bool(held))  # SGD begins its average with the first update
+            made = int(kept.get("step", group.get("step", 0))) if rule.counts else int(bool(held))  # SGD begins its average with the first update
             updates[names[id(p)]] = made
             if made:
                 tensors.update({f"{names[id(p)]}/{state}": tensor.detach() for state, tensor in held.items()})
@@ -237,7 +247,9 @@ def put_states(optimizer: Any, names: Dict[int, str], updates: int, read: Callab
                 if kept.get(key) is None or kept[key].shape != tensor.shape:
                     kept[key] = torch.empty(tensor.shape, **like)
                 kept[key].copy_(tensor)
-            if rule.counts and isinstance(kept.get("step"), torch.Tensor):
+            if rule.word == "lamb":
+                group["step"] = torch.tensor(float(updates))
+            elif rule.counts and isinstance(kept.get("step"), torch.Tensor):
                 kept["step"].fill_(updates)
             elif rule.counts:
                 on = p.device if group.get("capturable") or group.get("fused") else "cpu"
