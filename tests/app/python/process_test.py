@@ -54,7 +54,7 @@ class Plugins(unittest.TestCase):
             environment = {key: value for key, value in os.environ.items() if key != "GRADLOOM_PLUGINS"}
             done = run(script, env={**environment, "GRADLOOM_LIBRARY": library})
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"^6 [^\n]*libgradloom_cuda\.so is not beside the program")
+        self.assertRegex(done.stdout, r"^6 Sequential: [^\n]*libgradloom_cuda\.so is not beside the program")
 
 
 class Threads(unittest.TestCase):

@@ -138,7 +138,7 @@ class Source:
         located = self.outside.located(model, error)
         refusals = located.refusals if isinstance(located, Located) else []
         if not self.fallback or not self.outside.choose(refusals):
-            raise self.outside.error(refusals) from None
+            raise self.outside.error(refusals, error.code) from None
 
 
 def export_step(source: Source, batch: Any) -> ExportedJob:
