@@ -21,6 +21,8 @@
 #include "engine/ops/training/optimizer_inputs.h"
 #include "engine/ranks/world.h"
 #include "engine/run/blocks.h"
+#include "engine/train/optimizers.h"
+#include "engine/train/parameter_groups.h"
 #include "kernels/cpu.h"
 
 namespace gradloom {

@@ -110,11 +110,11 @@ def _class_like(kind: Type[torch.nn.Module]) -> "Type[Module]":
     def forward(self: "Module", *args: Any, **kwargs: Any) -> Any:
         return self._gradloom(args, kwargs)
 
-    return type(f"Module of {kind.__name__}", (Module,), {"forward": forward, "__module__": __name__})
+    return type(f"Module of {kind.__name__}", (Module,), {"forward": forward, "__module__": __name__, "_like": kind})
 
 
-def _again(state: Dict[str, Any]) -> "Module":
-    return Module(**state)
+def _again(kind: "Type[Module]", state: Dict[str, Any]) -> "Module":
+    return kind(**state)
 
 
 class Module(torch.nn.Module):
@@ -233,7 +233,8 @@ class Module(torch.nn.Module):
         return {"module": engine.module, "recipe": engine.recipe, "fallback": engine.fallback, "plans": engine.most, "memory_budget": engine.memory_budget}
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _again, (self.__getstate__(),)
+        kind = type(self)
+        return _again, (Module if "_like" in kind.__dict__ else kind, self.__getstate__())
 
     def __getitem__(self, index: Any) -> Any:
         module: Any = self._gradloom.module
