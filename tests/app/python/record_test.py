@@ -165,7 +165,7 @@ class RecordTest(unittest.TestCase):
         self.train(Module(Net(slow=True)), batches=9, profile="all")
         script = os.path.join(os.path.dirname(self.path), "script")
         with open(script, "w") as file:
-            file.write('wait idle\nexpect loop.outside "* %"\nexpect bar.Slow\nexpect "bar.Slow backward"\nexpect "bar.Net forward"\n')
+            file.write('wait idle\nexpect loop.outside "* %"\nexpect bar.Slow\nexpect "bar.Slow backward"\n')
         environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
         done = subprocess.run([PROGRAM, "open", self.path, "--headless", "--script", script], capture_output=True, text=True, env=environment)
         if "without" in done.stderr and "window" in done.stderr:
