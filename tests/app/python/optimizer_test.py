@@ -146,6 +146,33 @@ class States(Folder):
                 with self.assertRaisesRegex(gradloom.UsageError, r"'0\.bias'.*the engine counts"):
                     call()
 
+    def test_a_checkpoint_goes_on_with_a_fresh_optimizer(self):
+        def make():
+            model = mlp(dtype=torch.float64)
+            return model, torch.optim.AdamW(model.parameters(), lr=0.05)
+
+        model, optimizer = make()
+        folder = os.path.join(self.folder, "kept")
+        step = TrainStep(model, nn.CrossEntropyLoss(), optimizer, checkpoint=folder, checkpoint_every=3)
+        losses = [step.step(*ROWS[i % 3]) for i in range(6)]
+        step.close()
+        for steps, optimizer_of in ((0, make), (1, make)):
+            model, optimizer = optimizer_of()
+            again = TrainStep(model, nn.CrossEntropyLoss(), optimizer, resume=folder)
+            if steps:
+                torch_losses(model, ROWS, loss_of, optimizer, steps)
+                with self.assertRaisesRegex(gradloom.UsageError, "goes on from one of them"):
+                    again.step(*ROWS[0])
+            else:
+                again.step(*ROWS[0])
+                self.assertEqual(again.state_dict()["steps"], 7)
+                self.assertEqual(int(optimizer.state[model[0].weight]["step"]), 7)
+                kept = copy.deepcopy(again.state_dict())
+                then = again.step(*ROWS[1])
+                again.load_state_dict(kept)
+                self.assertEqual(again.step(*ROWS[1]), then)
+        self.assertEqual(len(losses), 6)
+
     def test_groups_and_frozen_parameters(self):
         model = mlp(dtype=torch.float64)
         model[2].weight.requires_grad_(False)

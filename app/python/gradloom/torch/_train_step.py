@@ -128,6 +128,8 @@ class TrainStep:
             states = self._states(job.trained)
             if self.world > 1:
                 self._same_on_all_ranks(states)
+            if states.updates and "resume" in self._settings:
+                raise UsageError("the optimizer has states and the checkpoint of resume has others: a training goes on from one of them")
             if states.updates:
                 words["load_optimizer"] = write_states(states, folder)
             self._weights = Weights(folder, job.parameters)
@@ -345,6 +347,7 @@ class TrainStep:
             self._before, handle, self._handle = self.steps, self._handle, None
             handle.close()
         self._waiting = states
+        self._settings.pop("resume", None)
         self._plans.clear()
         self._families.clear()
 
