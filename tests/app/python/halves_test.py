@@ -85,7 +85,8 @@ class Parameters(Folder):
             self.assertLess(distance[0], 0.05)
             self.assertLess(distance[0], 2 * distance[1] + 0.01)
             self.assertLess(mine[-1], mine[0] - 0.1)
-            step.state_dict()
+            kept = step.state_dict()["optimizer"]
+            self.assertEqual({tensor.dtype for tensor in kept.values()}, {torch.bfloat16})
             self.assertEqual({p.dtype for p in low.parameters()}, {torch.bfloat16})
             self.assertEqual({t.dtype for kept in optimizer.state.values() for key, t in kept.items() if key != "step"}, {torch.bfloat16})
             self.assertLess(worst(list(low.parameters()), list(exact.parameters())), 0.1)
