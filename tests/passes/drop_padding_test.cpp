@@ -37,7 +37,8 @@ TEST(DropPadding, GradientsStayWhatTheyAre) {
     for (const Lengths& lengths : kBatches) {
       const Model model({.causal = causal});
       for (const char* passes :
-           {"default,drop-padding", "drop-padding", "drop-padding,fuse-matmul-epilogue{devices=all}"})
+           {"default,drop-padding", "drop-padding", "drop-padding,fuse-matmul-epilogue{devices=all}",
+            "drop-padding,fuse-residual{devices=all}"})
         expect_same(train_padded(model.graph, "none", {lengths}),
                     train_padded(model.graph, passes, {lengths}), 1e-13);
     }

@@ -177,8 +177,11 @@ TEST_P(EveryModel, KeepsLossAndGradientsUnderEveryChoiceOfPasses) {
   }
   expect_same(exact, 0);
   expect_same("default", kTolerance);
-  expect_same("fuse-matmul-epilogue{devices=all}", kTolerance);
-  expect_same("default,fuse-matmul-epilogue{devices=all}", kTolerance);
+  for (const std::string of_gpus : {"fuse-matmul-epilogue{devices=all}", "fuse-residual{devices=all}",
+                                    "fuse-matmul-epilogue{devices=all},fuse-residual{devices=all}"}) {
+    expect_same(of_gpus, kTolerance);
+    expect_same("default," + of_gpus, kTolerance);
+  }
 }
 
 // Parameters after three optimizer steps with clipping, two micro-batches each.
