@@ -44,8 +44,7 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
   if (record.recording()) out_.text("session   " + record.session() + ", run " + std::to_string(record.id()));
 }
 
-// "2 h 05 min", "3 min 20 s", "12 s".
-static std::string remaining_text(double ns) {
+std::string remaining_text(double ns) {
   const auto seconds = static_cast<long long>(std::min(ns / 1e9, 1e12));
   char text[64];
   if (seconds >= 3600)

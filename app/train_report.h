@@ -14,6 +14,8 @@
 
 namespace gradloom {
 
+std::string remaining_text(double ns);  // "2 h 05 min", "3 min 20 s", "12 s"
+
 class TrainReport {
  public:
   explicit TrainReport(const Output& out) : out_(out) {}

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "app/commands/commands.h"
+#include "app/commands/show_curves.h"
 #include "app/commands/show_timeline.h"
 #include "app/commands/show_tree.h"
 #include "app/job_source.h"
@@ -27,6 +28,7 @@ struct SessionOptions {
   std::int64_t limit = 30;
   TreeOptions tree;
   TimelineOptions timeline;
+  CurveOptions curves;
 };
 
 Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
@@ -387,6 +389,7 @@ CommandRun declare_show(CLI::App& app) {
   app.add_option("--limit", options->limit, "number of rows to print");
   declare_tree(app, options->tree);
   declare_timeline(app, options->timeline);
+  declare_curves(app, options->curves);
   return [options](CommandContext& context) -> Status {
     const SessionOptions named = TRY(with_named_run(*options));
     const auto store = TRY(open_session(named));
@@ -394,6 +397,7 @@ CommandRun declare_show(CLI::App& app) {
     const RunRecord run = TRY(store->load_run(id));
     if (!named.tree.by.empty())
       return show_tree(context.out, run, TRY(store->load_trace(id)), named.tree, named.limit);
+    if (!named.curves.of.empty()) return show_curves(context.out, run, *store, named.curves);
     if (named.timeline.any()) return show_timeline(context.out, run, *store, named.timeline, named.limit);
     if (named.roofline) return show_roofline(context.out, run, named);
     if (named.group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};
