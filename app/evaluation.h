@@ -2,7 +2,8 @@
 //
 // The forward graph runs by itself, in inference form and with the passes of the job (compile_evaluation), in the
 // memory of the training: it reads the job's parameters (with an average of them, that instead) where they are, and
-// its arena is the training's unless that is too small.
+// its arena is the training's unless that is too small. Ranks divide the batches, i to rank i modulo N (of ranks that share parameters to
+// their groups), and add all losses in the order of the batches: the mean is one rank's, bit for bit where the losses are.
 #pragma once
 
 #include <memory>
@@ -26,7 +27,7 @@ class Evaluation {
   // After every N-th step and the last.
   bool due(std::int64_t step) const;
   // The mean loss over the batches after `step`, which is the job's last. REQUIRES nothing pending.
-  // Errc::interrupted: a stop was requested meanwhile.
+  // Errc::interrupted: a stop was requested meanwhile. With several ranks all call.
   Result<EvaluationRow> run(std::int64_t step);
   const std::vector<EvaluationRow>& rows() const { return rows_; }  // that were made
   EarlyStop& early_stop() { return early_stop_; }
@@ -35,6 +36,10 @@ class Evaluation {
 
  private:
   explicit Evaluation(Job& job) : job_(job), early_stop_({}) {}
+  Status divide();
+  Result<double> loss_of(std::int64_t batch);
+  // This rank's; true: a stop was requested.
+  Result<bool> run_batches(std::vector<std::vector<double>>& losses);
   Job& job_;
   std::stop_token stop_;
   CompiledEvaluation compiled_;
@@ -42,6 +47,7 @@ class Evaluation {
   std::unique_ptr<BatchSource> batches_;
   std::vector<std::pair<ValueId, std::string>> fed_;  // inputs that something reads
   std::int64_t batch_count_ = 0;
+  std::int64_t share_ = 0, shares_ = 1;  // this rank takes batches share_, share_ + shares_, ..
   EarlyStop early_stop_;
   std::vector<EvaluationRow> rows_;
 };

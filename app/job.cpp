@@ -1,7 +1,9 @@
 #include "app/job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -16,8 +18,11 @@
 #include "engine/ir/op.h"
 #include "engine/onnx/read/known_inputs.h"
 #include "engine/ops/collectives/parameter_part.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "engine/ranks/world.h"
 #include "engine/run/blocks.h"
+#include "engine/train/optimizers.h"
+#include "engine/train/parameter_groups.h"
 #include "kernels/cpu.h"
 
 namespace gradloom {
@@ -358,14 +363,62 @@ Job::Items Job::items_per_step() const {
   return {micro_batches, "samples"};
 }
 
-double Job::learning_rate(std::int64_t step) const {
+// Of parameters in no group that has a rate of its own.
+double Job::common_rate(std::int64_t step) const {
   return own_lr_.value_or(optimizer_.lr * schedule_.factor(step));
+}
+
+double Job::learning_rate(std::int64_t step) const {
+  return own_options_.empty() || std::isnan(own_options_[0]) ? common_rate(step) : own_options_[0];
+}
+
+// The option with which a state is kept: 0 in the recipe means that there is none.
+Status Job::check_option(const std::string& name, double value) const {
+  const OptimizerDef& def = optimizer_def(optimizer_.kind);
+  const auto is_called = [&](const auto& option) { return name == option.name; };
+  const auto option = std::find_if(def.options.begin(), def.options.end(), is_called);
+  const auto followed =
+      std::find(std::begin(optimizer_inputs::kFollowed), std::end(optimizer_inputs::kFollowed), name);
+  const std::string whose = "optimizer " + std::string(def.name);
+  if (option == def.options.end() || followed == std::end(optimizer_inputs::kFollowed))
+    return Error{Errc::usage, whose + " has no option '" + escaped(name) + "' that may change"};
+  if (!(value >= option->least && value <= option->most))
+    return Error{Errc::usage, whose + ": no " + name + ": " + std::to_string(value)};
+  const bool keeps = std::any_of(def.states.begin(), def.states.end(),
+                                 [&](const OptimizerStateDef& state) { return name == state.needs; });
+  if (keeps && value != 0 && optimizer_.*option->number == 0)
+    return Error{Errc::usage, whose + " began with " + name + "=0, and keeps nothing for another"};
+  if (device().id.rfind("cpu", 0) != 0)
+    return Error{Errc::usage, whose + ": " + name + " cannot change on a GPU, lr can"};
+  return {};
+}
+
+Status Job::set_option(std::int64_t group, const std::string& option, double value) {
+  const std::int64_t groups = group_numbers(options().train.groups);
+  if (group < 0 || group >= groups)
+    return Error{Errc::usage, "there is no group " + std::to_string(group) + ": the recipe numbers " +
+                                  std::to_string(groups)};
+  own_options_.resize(static_cast<std::size_t>(groups) * optimizer_inputs::kColumns, std::nan(""));
+  double* const row = own_options_.data() + static_cast<std::size_t>(group) * optimizer_inputs::kColumns;
+  if (option == "lr") {
+    if (!(value >= 0 && value <= 1e30))
+      return Error{Errc::usage, "no learning rate: " + std::to_string(value)};
+    row[0] = value;
+    return {};
+  }
+  TRY(check_option(option, value));
+  const auto* const followed = std::begin(optimizer_inputs::kFollowed);
+  row[1 + (std::find(followed, std::end(optimizer_inputs::kFollowed), option) - followed)] = value;
+  return {};
 }
 
 StepOptions Job::step_options(std::int64_t step) const {
   StepOptions options;
   options.step = step;
   options.lr = learning_rate(step);
+  options.options = own_options_;
+  for (std::size_t at = 0; at < options.options.size(); at += optimizer_inputs::kColumns)
+    if (std::isnan(options.options[at])) options.options[at] = common_rate(step);
   options.seed = recipe_.seed;
   options.micro_batches = this->options().train.accumulate;
   options.rank = rank_;

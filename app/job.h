@@ -77,6 +77,9 @@ class Job {
   std::int64_t first_batch(std::int64_t step) const;
   // Of the steps that are submitted from now on, instead of what optimizer and schedule say.
   void set_learning_rate(double lr) { own_lr_ = lr; }
+  // The same of an option of the numbered group: "lr", or one of the optimizer's that optimizer_inputs.h lists. Errc::usage: there is no such
+  // group or option, an option has no such value or begins what the optimizer keeps nothing for; a GPU follows lr alone.
+  Status set_option(std::int64_t group, const std::string& option, double value);
   const std::vector<InputSpec>& inputs() const { return own_->inputs; }
   // A plan of the same training for batches of other sizes, which works in the memory of the job's own: parameters and
   // states are the same bytes. Errc::usage: it trains other parameters, or some have another type. Errors of
@@ -125,6 +128,8 @@ class Job {
   Result<std::map<std::string, Tensor>> parameters_by(ReadValue read) const;
   StepOptions step_options(std::int64_t step) const;
   double learning_rate(std::int64_t step) const;
+  double common_rate(std::int64_t step) const;
+  Status check_option(const std::string& name, double value) const;
   Status feed(const std::map<std::string, Tensor>& batch);
   void count_steps();
   std::int64_t own_batch(std::int64_t step, std::int64_t k) const;
@@ -142,6 +147,7 @@ class Job {
   OptimizerSpec optimizer_;
   ScheduleSpec schedule_;
   std::optional<double> own_lr_;
+  std::vector<double> own_options_;  // rows of numbered groups; NaN: not set
 };
 
 // Errc::bad_input: among the trained parameters is one that the exporter computed from others and that trains apart from

@@ -1,7 +1,9 @@
 #include "app/measured_costs.h"
 
 #include <algorithm>
+#include <map>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "kernels/threads.h"
@@ -92,6 +94,25 @@ Status read_costs(Recipe& recipe) {
   }
   recipe.costs = named.session + "#" + std::to_string(run.summary.id);
   return {};
+}
+
+CostsMachine costs_machine(const Recipe& recipe) {
+  CostsMachine machine;
+  const CostsRun named = costs_run(recipe.costs);
+  if (named.session.empty() || named.run.empty()) return machine;
+  const auto number = [](const std::map<std::string, std::string>& rows, const char* name) {
+    const auto at = rows.find(name);
+    return at == rows.end() ? std::nullopt : parse_number<std::int64_t>(at->second);
+  };
+  const auto find = [&]() -> Status {
+    const auto store = TRY(Store::open(named.session, StoreMode::read));
+    const auto rows = TRY(store->environment(TRY(store->find_run(named.run))));
+    machine.cores = std::max<std::int64_t>(number(rows, "usable_cores").value_or(0), 0);
+    machine.threads = std::max<std::int64_t>(number(rows, "threads").value_or(1), 1);
+    return {};
+  };
+  (void)find();  // a replay has the times, but maybe not the session
+  return machine;
 }
 
 std::string MeasuredCosts::text() const {

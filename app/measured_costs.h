@@ -2,6 +2,7 @@
 // (passes/recompute.h). The times become a part of the recipe, which replays without the session.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,12 @@ namespace gradloom {
 // Errors: Errc::usage: no run is one, or the run that is named has another model, device, precision or number
 // of threads, or no times; those of the session.
 Status read_costs(Recipe& recipe);
+
+// Of the machine on which the run that `costs` names was made, as its session has it.
+struct CostsMachine {
+  std::int64_t cores = 0, threads = 1;  // that it may use, and that its kernels used; 0: it is not known
+};
+CostsMachine costs_machine(const Recipe& recipe);  // of a recipe that was prepared
 
 // How much of a plan its costs were measured for.
 struct MeasuredCosts {

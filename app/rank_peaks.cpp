@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "engine/ir/op.h"
 #include "engine/ir/views.h"
@@ -37,10 +38,21 @@ std::optional<Compiled> without_zero(const Prepared& prepared) {
   return std::move(whole).value();
 }
 
-std::int64_t live_bytes(const std::vector<std::int64_t>& changes) {
-  std::int64_t live = 0, most = 0;
-  for (const std::int64_t change : changes) most = std::max(most, live += change);
+struct Most {
+  std::int64_t bytes = 0;
+  std::size_t step = 0;
+};
+Most most_live(const std::vector<std::int64_t>& changes) {
+  Most most;
+  std::int64_t live = 0;
+  for (std::size_t i = 0; i < changes.size(); ++i)
+    if ((live += changes[i]) > most.bytes) most = {live, i};
   return most;
+}
+
+std::int64_t live_at(const std::vector<std::int64_t>& changes, std::size_t step) {
+  return std::accumulate(changes.begin(), changes.begin() + static_cast<std::ptrdiff_t>(step) + 1,
+                         std::int64_t{0});
 }
 
 std::map<ValueId, std::int32_t> makers(const Compiled& c) {
@@ -73,10 +85,21 @@ PeakPrediction::PeakPrediction(const Prepared& prepared) {
   read_states(c);
   read_exchanges(c);
   read_gradients(c);
-  const std::int64_t live = live_bytes(live_);
+  gradients_ = buckets_ = std::vector<std::int64_t>(live_.size(), 0);
+  for (const Trained& t : trained_) {
+    add(gradients_, t.computed.first, t.computed.last, t.computed.bytes);
+    add(gradients_, t.first, t.last, t.buffer_bytes);
+    add(gradients_, t.wide_first, t.wide_last, t.wide_buffer_bytes);
+  }
+  for (const Exchange& e : exchanges_) add(buckets_, e.first, e.last, e.workspace_bytes);
+  const std::int64_t live = most_live(live_).bytes;
   if (live > 0) waste_ = static_cast<double>(c.plan.arena_bytes) / static_cast<double>(live);
   others_bytes_ = c.plan.peak_bytes() - c.plan.arena_bytes;
-  for (const Trained& t : trained_) others_bytes_ -= t.state_bytes;
+  parameter_bytes_ = c.plan.state_bytes - accumulator_bytes_;
+  for (const Trained& t : trained_) {
+    others_bytes_ -= t.state_bytes;
+    parameter_bytes_ -= t.state_bytes;
+  }
 }
 
 // What the optimizer remembers.
@@ -85,8 +108,10 @@ void PeakPrediction::read_states(const Compiled& c) {
   std::map<ValueId, std::int64_t> bytes;
   for (const std::string& name : c.train.trainable) bytes.emplace(find_value(graph, name), 0);
   for (const TrainState& state : c.train.states) {
-    if (state.parameter.empty() || !state.remembered || state.name == kAverage) continue;
     const ValueId value = find_value(graph, state.value);
+    if (!state.remembered && value != kNone)  // of micro-batches
+      accumulator_bytes_ += aligned_bytes(static_cast<std::int64_t>(byte_size(graph.type(value))));
+    if (state.parameter.empty() || !state.remembered || state.name == kAverage) continue;
     if (value != kNone)
       bytes[find_value(graph, state.parameter)] += static_cast<std::int64_t>(byte_size(graph.type(value)));
   }
@@ -113,6 +138,19 @@ void PeakPrediction::read_exchanges(const Compiled& c) {
   }
 }
 
+// What the exchange that makes `mean` reads for it.
+PeakPrediction::Life PeakPrediction::computed_gradient(const Compiled& c, NodeId exchange, ValueId mean) {
+  const Node& node = c.train.graph.nodes[exchange];
+  const auto place = static_cast<std::size_t>(std::find(node.outputs.begin(), node.outputs.end(), mean) -
+                                              node.outputs.begin());
+  if (place >= node.inputs.size()) return {};
+  const std::int32_t number = c.plan.buffer_of[node.inputs[place]];
+  if (number < 0 || number == c.plan.buffer_of[mean]) return {};
+  const Buffer& buffer = c.plan.buffers[static_cast<std::size_t>(number)];
+  if (buffer.place != Place::arena) return {};
+  return {buffer.bytes, buffer.first_step, buffer.last_step};
+}
+
 void PeakPrediction::read_gradients(const Compiled& c) {
   using namespace optimizer_inputs;
   const Graph& graph = c.train.graph;
@@ -130,7 +168,11 @@ void PeakPrediction::read_gradients(const Compiled& c) {
     const std::size_t n = is_op(node, "Optimizer") ? parameter_count(node.attrs) : 0;
     for (std::size_t i = 0; i < n; ++i) {
       const auto at = places.find(node.inputs[kFirst + i]);
-      const ValueId gradient = node.inputs[kFirst + n + i], mean = behind_views(graph, gradient);
+      const ValueId gradient = node.inputs[kFirst + n + i];
+      ValueId mean = behind_views(graph, gradient);
+      const ValueId wide = mean;
+      if (const NodeId id = graph.values[mean].producer; id != kNone && is_op(graph.nodes[id], "Cast"))
+        mean = behind_views(graph, graph.nodes[id].inputs[0]);
       const NodeId maker = graph.values[mean].producer;
       if (at == places.end() || maker == kNone) continue;
       const RankExchange exchange = graph.nodes[maker].op->exchange;
@@ -138,16 +180,27 @@ void PeakPrediction::read_gradients(const Compiled& c) {
       if (number < 0 || (exchange != RankExchange::mean && exchange != RankExchange::begin_mean)) continue;
       const Buffer& buffer = c.plan.buffers[static_cast<std::size_t>(number)];
       Trained& t = trained_[at->second];
-      t.bytes = static_cast<std::int64_t>(byte_size(graph.type(gradient)));
+      t.bytes = static_cast<std::int64_t>(byte_size(graph.type(mean)));
       t.buffer_bytes = buffer.bytes;
       t.begun = made.at(mean);
+      t.first = buffer.first_step;
       t.last = buffer.last_step;
+      t.computed = computed_gradient(c, maker, mean);
       t.in_place = buffer.first_step < t.begun;
       for (std::size_t k = 0; k < exchanges_.size(); ++k)
         if (exchanges_[k].first == t.begun) t.exchange = k;
       t.needed = exchanges_[t.exchange].last;
-      if (const auto norm = norms.find(gradient); norm != norms.end())
+      const auto norm = norms.find(gradient);
+      if (wide != mean && c.plan.buffer_of[wide] >= 0) {
+        const Buffer& widened = c.plan.buffers[static_cast<std::size_t>(c.plan.buffer_of[wide])];
+        t.wide_bytes = static_cast<std::int64_t>(byte_size(graph.type(gradient)));
+        t.wide_buffer_bytes = widened.bytes;
+        t.wide_first = made.at(wide);
+        t.wide_last = widened.last_step;
+        if (norm != norms.end()) t.wide_needed = norm->second;
+      } else if (norm != norms.end()) {
         t.needed = std::max(t.needed, norm->second);
+      }
     }
   }
 }
@@ -159,7 +212,8 @@ std::vector<PeakPrediction::Shares> PeakPrediction::shares(Stage stage, std::int
   Shares none(trained_.size());
   for (std::size_t i = 0; i < trained_.size() && stage != Stage::none; ++i) {
     const Trained& t = trained_[i];
-    const std::int64_t bytes = t.state_bytes + (stage == Stage::gradients ? t.bytes : 0);
+    const std::int64_t gradient = std::max(t.bytes, t.wide_bytes),  // before data-parallel rounds it
+        bytes = t.state_bytes + (stage == Stage::gradients ? gradient : 0);
     if (bytes == 0) continue;
     items.push_back({t.elements, bytes, cut_});
     places.push_back(i);
@@ -176,9 +230,14 @@ void PeakPrediction::add_gradients(Stage stage, const Shares& own, std::vector<s
     const Trained& t = trained_[i];
     if (t.bytes == 0 || !own[i].divided) continue;
     if (stage == Stage::states) {
-      if (own[i].count == 0) add(changes, t.needed + 1, t.last, -t.buffer_bytes);
+      if (own[i].count == 0) {
+        add(changes, t.needed + 1, t.last, -t.buffer_bytes);
+        add(changes, std::max(t.wide_first, t.wide_needed + 1), t.wide_last, -t.wide_buffer_bytes);
+      }
       continue;
     }
+    const std::int64_t wide = aligned_bytes(bytes_of_part(t.wide_bytes, own[i].count, t.elements));
+    if (t.wide_bytes > 0) add(changes, t.wide_first, t.wide_last, wide - t.wide_buffer_bytes);
     // What goes to its owners is not made in place.
     const std::int64_t kept = aligned_bytes(bytes_of_part(t.bytes, own[i].count, t.elements));
     add(changes, t.begun, t.last, kept);
@@ -207,22 +266,31 @@ void PeakPrediction::add_workspaces(Stage stage, const Shares& own, std::int64_t
   }
 }
 
-std::int64_t PeakPrediction::peak_of(Stage stage, std::int64_t ranks) const {
+RankPeak PeakPrediction::peak_of(Stage stage, std::int64_t ranks, const Shares& own) const {
+  std::vector<std::int64_t> changes = live_, gradients = gradients_, buckets = buckets_;
+  RankPeak peak{.parameters = parameter_bytes_};
+  for (std::size_t i = 0; i < trained_.size(); ++i)
+    peak.state += own[i].divided ? bytes_of_part(trained_[i].state_bytes, own[i].count, trained_[i].elements)
+                                 : trained_[i].state_bytes;
+  for (std::vector<std::int64_t>* const of : {&changes, &gradients})
+    if (stage != Stage::none) add_gradients(stage, own, *of);
+  for (std::vector<std::int64_t>* const of : {&changes, &buckets}) add_workspaces(stage, own, ranks, *of);
+  const Most most = most_live(changes);
+  const auto arena = static_cast<std::int64_t>(std::ceil(static_cast<double>(most.bytes) * waste_));
+  peak.bytes = others_bytes_ + peak.state + arena;
+  peak.gradients = accumulator_bytes_ + std::max<std::int64_t>(live_at(gradients, most.step), 0);
+  peak.buckets = std::max<std::int64_t>(live_at(buckets, most.step), 0);
+  peak.activations = peak.bytes - peak.parameters - peak.gradients - peak.state - peak.buckets;
+  return peak;
+}
+
+RankPeak PeakPrediction::peak_of(Stage stage, std::int64_t ranks) const {
   std::vector<Shares> all = shares(stage, ranks);
   std::sort(all.begin(), all.end());  // many ranks are alike
   all.erase(std::unique(all.begin(), all.end()), all.end());
-  std::int64_t most = 0;
-  for (const Shares& own : all) {
-    std::vector<std::int64_t> changes = live_;
-    std::int64_t states = 0;
-    for (std::size_t i = 0; i < trained_.size(); ++i)
-      states += own[i].divided ? bytes_of_part(trained_[i].state_bytes, own[i].count, trained_[i].elements)
-                               : trained_[i].state_bytes;
-    if (stage != Stage::none) add_gradients(stage, own, changes);
-    add_workspaces(stage, own, ranks, changes);
-    const double arena = static_cast<double>(live_bytes(changes)) * waste_;
-    most = std::max(most, others_bytes_ + states + static_cast<std::int64_t>(std::ceil(arena)));
-  }
+  RankPeak most;
+  for (const Shares& own : all)
+    if (const RankPeak peak = peak_of(stage, ranks, own); peak.bytes > most.bytes) most = peak;
   return most;
 }
 

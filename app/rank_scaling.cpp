@@ -40,6 +40,16 @@ double own_ranks(std::int64_t ranks, const Cluster& cluster) {
                                                            : ranks);
 }
 
+// How many times longer ranks compute, because they share cores.
+double crowding(std::int64_t ranks, const Cluster& cluster) {
+  if (cluster.cores == 0) return 1;
+  return std::max(1.0, own_ranks(ranks, cluster) * static_cast<double>(cluster.threads) / cluster.cores);
+}
+
+double added_bytes_per_ns(std::int64_t ranks, const Cluster& cluster) {
+  return kAddedBytesPerNs / crowding(ranks, cluster);
+}
+
 bool goes_whole(double bytes) { return bytes <= static_cast<double>(World::kSmallBytes); }
 
 // Every rank with every other.
@@ -51,7 +61,7 @@ double ns_in_order(double bytes, std::int64_t ranks, const Cluster& cluster) {
   const double out = ways * own * (n - own) * share / cluster.link.bytes_per_ns,
                inside = ways * own * (own - 1) * share / cluster.local.bytes_per_ns;
   return std::max(out, inside) + ways * (own < n ? cluster.link : cluster.local).latency_ns +
-         ways * (n - 1) * kMessageNs + bytes * (whole ? n : 1) / kAddedBytesPerNs;
+         ways * (n - 1) * kMessageNs + bytes * (whole ? n : 1) / added_bytes_per_ns(ranks, cluster);
 }
 
 // Every rank to the next.
@@ -62,7 +72,8 @@ double ns_in_ring(double bytes, std::int64_t ranks, const Cluster& cluster) {
   const double inside = (crosses ? own - 1 : n) * share / cluster.local.bytes_per_ns,
                out = crosses ? share / cluster.link.bytes_per_ns : 0;
   const double latency = (crosses ? cluster.link : cluster.local).latency_ns;
-  return 2 * (n - 1) * (std::max(out, inside) + latency + kMessageNs) + bytes / kAddedBytesPerNs;
+  return 2 * (n - 1) * (std::max(out, inside) + latency + kMessageNs) +
+         bytes / added_bytes_per_ns(ranks, cluster);
 }
 
 // Every rank with one that is 1, 2, 4, .. away; before that those that are left over with their neighbours.
@@ -75,7 +86,8 @@ double ns_in_tree(double bytes, std::int64_t ranks, const Cluster& cluster) {
     const Link& link = inside ? cluster.local : cluster.link;
     return sent * at_once / link.bytes_per_ns + link.latency_ns + kMessageNs;
   };
-  double ns = bytes * (whole ? tree.levels() : 1) / kAddedBytesPerNs, sent = whole ? bytes : bytes / 2;
+  const double added = added_bytes_per_ns(ranks, cluster);
+  double ns = bytes * (whole ? tree.levels() : 1) / added, sent = whole ? bytes : bytes / 2;
   for (int level = 0; level < tree.levels(); ++level, sent = whole ? sent : sent / 2)
     ns += (whole ? 1 : 2) * turn(sent, own, (1 << level) < own);
   if (tree.paired == 0) return ns;
@@ -83,7 +95,7 @@ double ns_in_tree(double bytes, std::int64_t ranks, const Cluster& cluster) {
   const bool inside = own > 1;
   if (!whole) ns += turn(bytes / 2, 2 * firsts, inside) + turn(bytes / 2, firsts, inside);
   if (whole) ns += turn(bytes, firsts, inside);
-  return ns + turn(bytes, firsts, inside) + bytes / kAddedBytesPerNs;
+  return ns + turn(bytes, firsts, inside) + bytes / added;
 }
 
 // The time of one exchange.
@@ -113,7 +125,8 @@ double adasum_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
     const bool inside = own == 0 || distance < own;
     const Link& link = inside ? cluster.local : cluster.link;
     const double at_once = inside ? 1 : static_cast<double>(own);  // ranks of a machine that share its link
-    ns += bytes * at_once / link.bytes_per_ns + link.latency_ns + kMessageNs + bytes / kAddedBytesPerNs;
+    ns += bytes * at_once / link.bytes_per_ns + link.latency_ns + kMessageNs +
+          bytes / added_bytes_per_ns(ranks, cluster);
   }
   return ns;
 }
@@ -189,7 +202,7 @@ Cluster of_groups(Cluster cluster, std::int64_t sharing) {
 // `sharing`: ranks that share parameters (parameter_part.h).
 ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::int64_t sharing,
                   const Cluster& cluster) {
-  ScalingRow row{.ranks = ranks};
+  ScalingRow row{.ranks = ranks, .crowding = crowding(ranks, cluster)};
   const Cluster among_groups = of_groups(cluster, sharing);
   double now = 0, link_free = 0;
   std::vector<double> over(events.size(), 0);
@@ -197,7 +210,7 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::in
     const Moment& event = events[i];
     const double before = now;
     if (event.kind == Moment::kernel) {
-      now += event.ns;
+      now += event.ns * row.crowding;
       continue;
     }
     if (event.kind == Moment::wait) {
@@ -220,7 +233,10 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::in
 
 std::string bend_text(const std::vector<ScalingRow>& rows) {
   for (const ScalingRow& row : rows)
-    if (row.efficiency < kGoodEfficiency)
+    if (row.efficiency < kGoodEfficiency && row.crowding > 1.05)
+      return "below " + percent_text(kGoodEfficiency) + " from " + std::to_string(row.ranks) +
+             " ranks: those of a machine have " + short_text(row.crowding) + " threads for each core of it";
+    else if (row.efficiency < kGoodEfficiency)
       return "below " + percent_text(kGoodEfficiency) + " from " + std::to_string(row.ranks) +
              " ranks: exchanges take " + duration_text(row.exchange_ns) +
              ", of which the backward pass hides " +
@@ -285,16 +301,29 @@ RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
 
 Json scaling_json(const RankScaling& scaling) {
   Json rows = Json::array();
-  const auto with_zero = [&](std::int64_t bytes) { return scaling.sharing > 1 ? Json() : Json(bytes); };
+  const auto with_zero = [&](const RankPeak& peak) {
+    return scaling.sharing > 1 ? Json() : Json(peak.bytes);
+  };
+  const auto parts = [&](const RankPeak& peak) -> Json {
+    return {{"peak_bytes", peak.bytes}, {"parameters", peak.parameters},   {"gradients", peak.gradients},
+            {"state", peak.state},      {"activations", peak.activations}, {"buckets", peak.buckets}};
+  };
+  const auto memory = [&](const RankPeaks& peaks) -> Json {
+    Json of_stages = {{"whole", parts(peaks.whole)}};
+    if (scaling.sharing == 1) of_stages.update({{"zero", parts(peaks.zero)}, {"zero2", parts(peaks.zero2)}});
+    return of_stages;
+  };
   for (const ScalingRow& row : scaling.rows)
     rows.push_back({{"ranks", row.ranks},
                     {"predicted_step_ns", row.step_ns},
                     {"exchange_ns", row.exchange_ns},
                     {"exposed_ns", row.exposed_ns},
                     {"efficiency", row.efficiency},
-                    {"peak_bytes", row.peaks.whole_bytes},
-                    {"zero_peak_bytes", with_zero(row.peaks.zero_bytes)},
-                    {"zero2_peak_bytes", with_zero(row.peaks.zero2_bytes)}});
+                    {"crowding", row.crowding},
+                    {"peak_bytes", row.peaks.whole.bytes},
+                    {"zero_peak_bytes", with_zero(row.peaks.zero)},
+                    {"zero2_peak_bytes", with_zero(row.peaks.zero2)},
+                    {"memory", memory(row.peaks)}});
   return {{"exchanges_per_step", scaling.exchanges},
           {"sharing_ranks", scaling.sharing},
           {"exchanged_bytes", scaling.bytes},
@@ -302,6 +331,28 @@ Json scaling_json(const RankScaling& scaling) {
           {"kernel_times", scaling.measured ? "measured" : "estimated"},
           {"bend", scaling.bend},
           {"rows", rows}};
+}
+
+// What a rank holds when it needs most, in each stage of zero.
+static void print_memory(const Output& out, const RankScaling& scaling, std::int64_t ranks) {
+  const auto row = std::find_if(scaling.rows.begin(), scaling.rows.end(),
+                                [&](const ScalingRow& one) { return one.ranks == ranks; });
+  if (row == scaling.rows.end()) return;
+  const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const char* stage, const RankPeak& peak) {
+    rows.push_back({stage, text(peak.parameters), text(peak.gradients), text(peak.state),
+                    text(peak.activations), text(peak.buckets), text(peak.bytes)});
+  };
+  add("without zero", row->peaks.whole);
+  if (scaling.sharing == 1) {
+    add("zero", row->peaks.zero);
+    add("zero{stage=2}", row->peaks.zero2);
+  }
+  out.text("");
+  out.text(table_text({"a rank of " + std::to_string(ranks), "parameters", "gradients", "optimizer state",
+                       "activations", "buckets", "peak"},
+                      rows, {0}));
 }
 
 void print_scaling(const Output& out, const RankScaling& scaling, const Prepared& prepared,
@@ -321,20 +372,21 @@ void print_scaling(const Output& out, const RankScaling& scaling, const Prepared
                       : "") +
            (scaling.measured ? "" : "; kernel times are estimates (--costs takes measured ones)"));
   const auto time_text = [](double ns) { return ns > 0 ? duration_text(ns) : std::string("-"); };
-  const auto with_zero = [&](std::int64_t bytes) {  // not of ranks that share parameters
-    return scaling.sharing > 1 ? std::string("-") : bytes_text(static_cast<double>(bytes));
+  const auto with_zero = [&](const RankPeak& peak) {  // not of ranks that share parameters
+    return scaling.sharing > 1 ? std::string("-") : bytes_text(static_cast<double>(peak.bytes));
   };
   std::vector<std::vector<std::string>> rows;
   for (const ScalingRow& row : scaling.rows)
     rows.push_back({row.ranks == recipe.ranks ? "*" : "", std::to_string(row.ranks),
                     duration_text(row.step_ns), time_text(row.exchange_ns), time_text(row.exposed_ns),
-                    percent_text(row.efficiency), bytes_text(static_cast<double>(row.peaks.whole_bytes)),
-                    with_zero(row.peaks.zero_bytes), with_zero(row.peaks.zero2_bytes)});
+                    percent_text(row.efficiency), bytes_text(static_cast<double>(row.peaks.whole.bytes)),
+                    with_zero(row.peaks.zero), with_zero(row.peaks.zero2)});
   out.text("");
   out.text(table_text({"", "ranks", "predicted step", "exchanges", "not hidden", "efficiency",
                        "peak of a rank", "with zero", "zero{stage=2}"},
                       rows, {0}));
   if (!scaling.bend.empty()) out.text(scaling.bend);
+  print_memory(out, scaling, recipe.ranks);
 }
 
 }  // namespace gradloom

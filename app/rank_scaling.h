@@ -7,6 +7,8 @@
 // many move inside, in each of 2 (N - 1) turns of a latency and a message; in a tree L times B / 2, B / 4, .. in its turns, the first
 // ones inside. What goes one way alone (zero) counts as half, and is never of a tree or ring. Exchanges are made one after the other; those that the plan begins in the
 // background cost a step only what their wait is longer than the kernels before it. Every rank has as many samples as now.
+//
+// Where the ranks of a machine have more threads than it has cores, all that they compute takes as many times longer: kernels, and sums.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +33,15 @@ inline constexpr const char* kUsualLocalLink = "10GB/s,2us";  // inside one: its
 struct Cluster {
   Link link, local;                    // between machines, and inside one
   std::int64_t ranks_per_machine = 0;  // 0: all are on one
+  double cores = 0;                    // of a machine; 0: enough for all
+  std::int64_t threads = 1;            // of a rank
 };
 
 struct ScalingRow {
   std::int64_t ranks = 1;
   double step_ns = 0, exchange_ns = 0, exposed_ns = 0;  // exposed: that kernels wait for exchanges
   double efficiency = 1;                                // samples per second against as many single ranks
+  double crowding = 1;  // threads of a machine's ranks for each of its cores, 1 at least
   RankPeaks peaks;
 };
 struct RankScaling {

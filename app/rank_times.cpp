@@ -58,6 +58,26 @@ void unpack(RankMessage packed, std::int64_t rank, std::int64_t ahead_ns,
   }
 }
 
+using EnvironmentRows = std::map<std::string, std::string>;
+
+void add_environment(RankMessage& message, const Environment& environment) {
+  const EnvironmentRows rows = environment_rows(environment);
+  message.add(static_cast<std::int64_t>(rows.size()));
+  for (const auto& [name, value] : rows) {
+    message.add(name);
+    message.add(value);
+  }
+}
+
+EnvironmentRows next_environment(RankMessage& message) {
+  EnvironmentRows rows;
+  for (std::int64_t count = message.number(); count > 0 && message.left() > 0; --count) {
+    std::string name = message.text();
+    rows[std::move(name)] = message.text();
+  }
+  return rows;
+}
+
 // Names of the nodes that a plan's steps run.
 std::vector<std::string> step_names(const Job& job) {
   std::vector<std::string> names;
@@ -80,6 +100,7 @@ Result<std::optional<RankTimes>> RankTimes::meet(const Job& job, const Environme
   mine.add(place ? place->local_rank : world->rank());
   mine.add(own.threads);
   mine.add(own.cpu_model);
+  add_environment(mine, own);
   const std::vector<std::string> names = step_names(job);
   const bool own_plan = keeps_states_apart(job);  // whose steps only their names connect with rank 0's
   for (std::size_t i = 0; i < names.size() && own_plan; ++i) mine.add(names[i]);
@@ -95,6 +116,7 @@ Result<std::optional<RankTimes>> RankTimes::meet(const Job& job, const Environme
     row.local_rank = theirs.number();
     row.threads = theirs.number();
     row.cpu_model = theirs.text();
+    row.environment = next_environment(theirs);
     row.clock_offset_ns = clocks[rank].offset_ns;
     row.clock_error_ns = clocks[rank].error_ns;
     times.ranks_.push_back(std::move(row));
@@ -105,6 +127,17 @@ Result<std::optional<RankTimes>> RankTimes::meet(const Job& job, const Environme
     }
   }
   return std::optional<RankTimes>(std::move(times));
+}
+
+Result<std::vector<EnvironmentRows>> RankTimes::environments(const Environment& own) {
+  RankMessage mine;
+  add_environment(mine, own);
+  std::vector<EnvironmentRows> all;
+  for (World::Bytes& bytes : TRY(World::current()->gather(mine.bytes()))) {
+    RankMessage theirs(std::move(bytes));
+    all.push_back(next_environment(theirs));
+  }
+  return all;
 }
 
 void RankTimes::begin_step() { World::current()->record(true); }

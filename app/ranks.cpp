@@ -7,9 +7,8 @@
 #include <thread>
 
 #include "app/local_ranks.h"
+#include "app/rank_agreement.h"
 #include "app/rank_message.h"
-#include "engine/base/hash.h"
-#include "engine/base/text.h"
 #include "engine/ranks/world.h"
 #include "kernels/cpu.h"
 
@@ -102,9 +101,10 @@ Status run_as(const RankPlace& place, std::chrono::milliseconds silence, Command
   {
     const Finishing finishing(context);  // a rank that ended at once would leave the others waiting
     try {
-      ended = work(world, leave);
+      const Status same = check_same_build(world);
+      ended = same.ok() ? work(world, leave) : leave(same);
     } catch (const std::bad_alloc&) {
-      ended = leave(Error{Errc::limit, "out of memory"});
+      ended = leave(Error{Errc::device, "out of memory"});
     }
   }
   if (ended.ok()) return ended;
@@ -148,29 +148,6 @@ Status work_on_ranks(std::int64_t ranks, CommandContext& context,
     if (place->rank > 0) context.out.set_quiet(true);
     return leave(work(world));
   });
-}
-
-Status check_same_on_all_ranks(const Job& job) {
-  World* const world = World::current();
-  if (world == nullptr) return {};
-  const Recipe& r = job.recipe();
-  const std::string order = r.optimizer + " " + r.schedule + " " + std::to_string(r.steps) + " " +
-                            std::to_string(r.epochs) + " " + std::to_string(r.shuffle) + " " + r.profile +
-                            " " + std::to_string(r.seed) + " " + std::to_string(job.first_batch(1));
-  Recipe planned = r;  // where one device of a kind is as good as another
-  planned.device.resize(std::min(r.device.find(':'), r.device.size()));
-  const std::string plan =
-      keeps_states_apart(job) ? recipe_json(planned) : job.compiled().plan.hash + " " + r.reduce;
-  for (const auto& [what, text] :
-       {std::pair<const char*, std::string>{"has another model", r.model_hash},
-        {"has another plan (another recipe, version or kind of processor)", plan},
-        {"takes other steps, batches or learning rates, or times other steps", order}}) {
-    const std::vector<std::int64_t> hashes = TRY(world->exchange(static_cast<std::int64_t>(fnv1a64(text))));
-    for (std::size_t rank = 1; rank < hashes.size(); ++rank)
-      if (hashes[rank] != hashes[0])
-        return Error{Errc::bad_input, "rank " + std::to_string(rank) + " " + what + " than rank 0"};
-  }
-  return {};
 }
 
 Result<std::vector<std::int64_t>> of_all_ranks(std::int64_t mine) {

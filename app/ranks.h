@@ -33,8 +33,6 @@ Status train_on_ranks(TrainRequest request, std::chrono::milliseconds silence, C
 Status work_on_ranks(std::int64_t ranks, CommandContext& context,
                      const std::function<Status(World& world)>& work);
 
-// Errc::bad_input: a rank has another model, plan or version than rank 0. Nothing to do with one rank.
-Status check_same_on_all_ranks(const Job& job);
 // What the ranks agree on before a step.
 struct NextStep {
   bool stop = false;        // one was asked to stop

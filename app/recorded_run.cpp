@@ -91,7 +91,8 @@ void RecordedRun::add_step(const StepResult& result, bool timed) {
 
 Status RecordedRun::finish(const Status& steps, const Environment& environment, const Overhead& overhead,
                            std::int64_t measured_peak_bytes, const std::string& checkpoint,
-                           std::vector<Implementations> implementations) {
+                           std::vector<Implementations> implementations,
+                           std::vector<std::map<std::string, std::string>> rank_environments) {
   if (!recorder_) return {};
   RunFinish end;
   end.status = steps.ok() ? "done" : steps.error().code == Errc::interrupted ? "stopped" : "failed";
@@ -105,6 +106,7 @@ Status RecordedRun::finish(const Status& steps, const Environment& environment, 
   end.environment = environment_rows(environment);
   if (!checkpoint.empty()) end.environment["checkpoint"] = absolute_path(checkpoint);
   end.implementations = std::move(implementations);
+  end.rank_environments = std::move(rank_environments);
   return recorder_->finish(std::move(end));
 }
 

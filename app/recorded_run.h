@@ -3,8 +3,10 @@
 // is told of, and no error before the end (run_recorder.h).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "app/job.h"
 #include "app/run_recorder.h"
@@ -42,7 +44,8 @@ class RecordedRun {
   // `checkpoint`: the path of the newest that was written, or nothing.
   Status finish(const Status& steps, const Environment& environment, const Overhead& overhead,
                 std::int64_t measured_peak_bytes, const std::string& checkpoint = "",
-                std::vector<Implementations> implementations = {});
+                std::vector<Implementations> implementations = {},
+                std::vector<std::map<std::string, std::string>> rank_environments = {});
 
  private:
   std::string session_, name_, resumed_from_;

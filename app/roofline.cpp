@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "engine/base/file.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
@@ -84,6 +86,16 @@ Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on,
 
 Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on) {
   return hardware_of_plan(recipe, on, on.empty() ? list_devices() : std::vector<DeviceInfo>());
+}
+
+double saved_ns(const SavedWork& saved, const Hardware& hardware, const std::string& precision) {
+  double flops = hardware.product_flops_per_ns(precision);
+  if (flops <= 0) flops = hardware.vectors;
+  const double computed = flops > 0 ? saved.flops / flops : 0,
+               rate = hardware.bytes_per_ns(std::abs(saved.bytes)), moved = rate > 0 ? saved.bytes / rate : 0;
+  const bool together = (computed < 0) == (moved < 0);  // else one is given for the other
+  const double work = !together ? computed + moved : std::abs(computed) > std::abs(moved) ? computed : moved;
+  return work + saved.kernels * hardware.launch_ns;
 }
 
 RooflineModel roofline_of_run(const RunRecord& run, const Hardware& hardware) {

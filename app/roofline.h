@@ -5,6 +5,7 @@
 
 #include "app/output.h"
 #include "engine/device/device.h"
+#include "engine/ir/rewriter.h"
 #include "sessions/recipe.h"
 #include "viz/model/roofline_model.h"
 
@@ -22,6 +23,9 @@ Result<Hardware> hardware_of_run(const RunRecord& run, const std::string& on);
 Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on,
                                   const std::vector<DeviceInfo>& devices);
 Result<Hardware> hardware_of_plan(const Recipe& recipe, const std::string& on);  // asks the devices
+
+// About what a rewrite saves there, of operands of this type; less than 0: it takes more. Kernels wait for their arithmetic or for memory.
+double saved_ns(const SavedWork& saved, const Hardware& hardware, const std::string& precision);
 
 RooflineModel roofline_of_run(const RunRecord& run, const Hardware& hardware);
 RooflineModel roofline_of_plan(const Graph& graph, const Plan& plan, const Recipe& recipe,

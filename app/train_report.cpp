@@ -44,8 +44,7 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
   if (record.recording()) out_.text("session   " + record.session() + ", run " + std::to_string(record.id()));
 }
 
-// "2 h 05 min", "3 min 20 s", "12 s".
-static std::string remaining_text(double ns) {
+std::string remaining_text(double ns) {
   const auto seconds = static_cast<long long>(std::min(ns / 1e9, 1e12));
   char text[64];
   if (seconds >= 3600)
@@ -151,6 +150,8 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
   const Plan& plan = job.compiled().plan;
   const std::vector<double>& losses = history.losses;
   const bool none = losses.empty();  // the checkpoint had them all
+  const std::int64_t peak = process_peak_bytes();
+  const std::vector<MemoryItem> process = process_memory(marks_, peak, plan, job.device().id == "cpu");
   Json s = {{"run_id", record.recording() ? Json(record.id()) : Json(nullptr)},
             {"steps", losses.size()},
             {"first_loss", none ? Json(nullptr) : json_number(losses.front())},
@@ -158,7 +159,8 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
             {"median_step_ns", none ? 0 : static_cast<std::int64_t>(history.median_step_ns())},
             {"plan_peak_bytes", plan.peak_bytes()},
             {"measured_peak_bytes", job.measured_peak_bytes()},
-            {"vmhwm_bytes", process_peak_bytes()},
+            {"vmhwm_bytes", peak},
+            {"process_memory", peak > 0 ? process_memory_json(process) : Json::object()},
             {"lower_bound_bytes", plan.peak_lower_bound_bytes()},
             {"kernels_per_step", plan.steps.size()},
             {std::string(items_.name) + "_per_step", items_.count}};
@@ -198,12 +200,7 @@ void TrainReport::summary(const Job& job, const RecordedRun& record, const StepH
   out_.text("speed     " + rate_text(history.median_step_ns()) + " in a median step, " +
             rate_text(pace_ns()) + " over the whole run");
   if (const std::string ranks = ranks_text(losses.size(), rank_peak_bytes_); !ranks.empty()) out_.text(ranks);
-  // On a GPU the plan's memory is the device's.
-  const std::int64_t process = process_peak_bytes(), own = job.device().id == "cpu" ? plan.peak_bytes() : 0;
-  if (process > own)
-    out_.text("process   " + bytes_text(static_cast<double>(process)) +
-              " at its peak: " + (own > 0 ? "plan " + bytes_text(static_cast<double>(own)) + ", " : "") +
-              "program, libraries, model and batches " + bytes_text(static_cast<double>(process - own)));
+  if (peak > 0) out_.text(process_memory_text(process));
   if (loss_scale.scale() > 0)
     out_.text("f16       " + plural_text(loss_scale.skipped(), "step") + " skipped, loss scale " +
               number_text(loss_scale.scale()));

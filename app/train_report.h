@@ -8,11 +8,14 @@
 #include "app/evaluation.h"
 #include "app/job.h"
 #include "app/output.h"
+#include "app/process_memory.h"
 #include "app/recorded_run.h"
 #include "app/train_steps.h"
 #include "app/trained_files.h"
 
 namespace gradloom {
+
+std::string remaining_text(double ns);  // "2 h 05 min", "3 min 20 s", "12 s"
 
 class TrainReport {
  public:
@@ -22,6 +25,8 @@ class TrainReport {
   void evaluation(const EvaluationRow& row, bool best) const;
   // Bytes that each rank took, for the summary.
   void rank_peaks(std::vector<std::int64_t> bytes) { rank_peak_bytes_ = std::move(bytes); }
+  // What was resident on the way to the first step.
+  void memory(const ProcessMarks& marks) { marks_ = marks; }
   void summary(const Job& job, const RecordedRun& record, const StepHistory& history,
                const LossScaleWatch& loss_scale, const Overhead& overhead,
                const std::vector<SavedFile>& saved, const CheckpointWriter& checkpoints,
@@ -37,6 +42,7 @@ class TrainReport {
   const Output& out_;
   Job::Items items_;
   std::vector<std::int64_t> rank_peak_bytes_;
+  ProcessMarks marks_;
   std::int64_t started_ns_ = 0, made_ = 0;  // steps since
   std::int64_t drawn_ns_ = 0;               // when the progress bar was drawn last
 };

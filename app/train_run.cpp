@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <new>
 
 #include "app/not_finite.h"
+#include "app/process_memory.h"
+#include "app/rank_agreement.h"
 #include "app/ranks.h"
+#include "engine/base/memory.h"
 #include "engine/base/text.h"
+#include "engine/ranks/world.h"
 #include "kernels/threads.h"
 #include "profiler/processor_wait.h"
 
@@ -63,7 +68,8 @@ Status TrainRun::run() {
   try {
     steps = run_steps();
   } catch (const std::bad_alloc&) {
-    steps = Error{Errc::limit, "out of memory after step " + std::to_string(last_step())};
+    steps = Error{World::current() == nullptr ? Errc::limit : Errc::device,
+                  "out of memory after step " + std::to_string(last_step())};
   }
   return finish(steps);
 }
@@ -71,14 +77,18 @@ Status TrainRun::run() {
 Status TrainRun::make_job() {
   TRY(check_places(options_.files));
   TRY(check_evaluation(recipe_));
+  ProcessMarks marks{process_bytes()};
   prepared_ = TRY(prepare(recipe_, context_.stop, from_ ? &*from_ : nullptr));
   if (from_) evaluated_before_ = from_->early_stop;
   from_.reset();
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
   TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
+  marks.compiled = process_bytes();
   auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)), std::move(batches_));
   if (!job) return cannot_start(job.error());
   job_ = std::move(job).value();
+  marks.created = process_bytes();
+  report_.memory(marks);
   return {};
 }
 
@@ -275,8 +285,12 @@ Status TrainRun::finish_replayed(const Status& steps) {
   if (steps.ok() || is_interrupted(steps)) checkpoints_->finish(*job_, last_step(), !steps.ok());
   if (steps.ok())
     if (const auto peaks = of_all_ranks(job_->measured_peak_bytes())) report_.rank_peaks(*peaks);
-  const Status recorded = record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(),
-                                         checkpoints_->latest(), job_->implementations());
+  std::vector<std::map<std::string, std::string>> environments;
+  if (steps.ok() && rank_times_)
+    if (auto found = RankTimes::environments(environment_)) environments = std::move(found).value();
+  const Status recorded =
+      record_.finish(steps, environment_, overhead, job_->measured_peak_bytes(), checkpoints_->latest(),
+                     job_->implementations(), std::move(environments));
   if (!history_.losses.empty() || steps.ok())
     report_.summary(*job_, record_, history_, loss_scale_, overhead, saved, *checkpoints_, evaluation_.get());
   const Status kept = saved_where_asked(saved);

@@ -180,7 +180,11 @@ def predict(name, options, folder):
         os.remove(session)
     link = answer_of_ranks(options, "devices", "--measure", "--ranks", str(options.ranks))[-1]["link"]
     answer(options, "train", *job_words(name, options, folder, 1), "--steps", str(options.steps), "--session", session)
-    plan = answer(options, "plan", *job_words(name, options, folder, options.ranks), "--costs", session, "--local-link", link)[-1]
+    # In namespaces every rank is a machine, and all of them have one machine's cores.
+    cluster = ["--local-link", link]
+    if options.namespaces:
+        cluster = ["--local", "1", "--link", link, "--cores", str(len(os.sched_getaffinity(0)) / options.ranks)]
+    plan = answer(options, "plan", *job_words(name, options, folder, options.ranks), "--costs", session, *cluster)[-1]
     return next(row for row in plan["scaling"]["rows"] if row["ranks"] == options.ranks)["predicted_step_ns"]
 
 

@@ -106,7 +106,7 @@ def section(name, batch, items, what, goal, r, kept):
         peak_text = f"goal {goal['gb']} GB: {'met' if peak <= goal['gb'] else 'missed'}"
     else:
         peak_text = f"of {r['memory_bytes'] / 1e9:.0f} GB"
-    lines.append(f"Peak {peak:.2f} GB ({peak_text}), {sum(k['launches'] for k in r['kernels']):.0f} kernels, {r['flops'] / 1e12:.2f} TFLOP, {r['bytes'] / 1e9:.1f} GB moved.")
+    lines.append(f"Peak {peak:.2f} GB ({peak_text}), {sum(k['launches'] for k in r['kernels']):.0f} launches of {len(r['kernels'])} operators, {r['flops'] / 1e12:.2f} TFLOP, {r['bytes'] / 1e9:.1f} GB moved.")
     if "gb" in goal:
         lines += [""] + budget_lines(goal, kept, r)
     roofs = sorted(r["roofs"].items(), key=lambda item: -item[1]["expected_ns"])
@@ -147,7 +147,8 @@ def main():
         "Made by `bench/roofline.py`; no kernel of these plans has run on the card. Each kernel's FLOPs and bytes are counted by its operator, and",
         "its time is that of `profiler/roofline.h`: the longer of its arithmetic and its memory traffic at the parts of the data sheet's roofs",
         "that well-tuned kernels reach there (`profiler/hardware.cpp`), products by the tiles that fill the card, and 2 us for a launch in a",
-        "recorded graph. Kernels that miss what is assumed of them here are what the first run on a card should look for.",
+        "recorded graph. An operator that is a sequence of kernels takes what they take one after another: its launches, FLOPs and bytes are",
+        "those that its kernel asks of a launcher that writes them down (`engine/plan/launches.h`). Kernels that miss what is assumed of them here are what the first run on a card should look for.",
         "",
     ]
     with open(options.output, "w", encoding="utf-8") as file:

@@ -14,6 +14,14 @@ over the rounds of the ratio of times per step, with its 95 % bootstrap interval
 gpt-4x256 (4 layers of width 256, batch 8 of 128 tokens), gpt2-4x256 (GPT-2 124M, batch 4 of 256 tokens) and, where transformers is
 installed, mixtral (4 layers of width 256, eight experts, batch 8 of 128 tokens).
 
+--costs: what Module takes beside the engine, in two lines for each workload:
+
+    bert-base f32 2 threads: forward and backward 1.004x [1.001, 1.009] gradloom train's (1650.1 ms against 1643.5 ms); 0.31 ms outside of the engine
+    bert-base f32 2 threads: a batch of other sizes: 140 ms until its plan is there (120 to 151, of which no file was traced)
+
+First, interleaved: zero_grad, Module's forward and backward without an optimizer, against a step of `gradloom train` on the captured job
+without the kernels of its optimizer. Second: Module's first call with each of six smaller batches, without the time of the call after it.
+
 GRADLOOM_LIBRARY names libgradloom.so; the one of build/release is found without.
 """
 
@@ -121,6 +129,110 @@ def loop(model, variant, inputs, precision):
     return min(steps, key=judged)
 
 
+def half_loop(model, inputs):
+    """Module's forward and backward, and nanoseconds inside of the engine's calls so far."""
+    from gradloom import _library
+
+    library, forward, inside = _library.library(), wrapped(model, "module"), [0]
+
+    def watched(function):
+        def call(*arguments):
+            start = time.perf_counter_ns()
+            code = function(*arguments)
+            inside[0] += time.perf_counter_ns() - start
+            return code
+
+        return call
+
+    library.module_forward, library.module_backward = watched(library.module_forward), watched(library.module_backward)
+
+    def step():
+        for p in model.parameters():
+            p.grad = None
+        result = forward(*inputs)
+        (result if hasattr(result, "backward") else result[0]).backward()
+
+    return step, inside
+
+
+def tell_sizes(model, inputs):
+    """How long plans for batches that are smaller take, those with and without a trace."""
+    from unittest import mock
+
+    from gradloom.torch import _module
+
+    forward, found = wrapped(model, "module"), {"traced": [], "followed": []}
+    for count in range(len(inputs[0]), max(len(inputs[0]) - 7, 1), -1):
+        batch = [x[:count] for x in inputs]
+        with mock.patch.object(_module, "export", side_effect=_module.export) as export:
+            taken = [timed(lambda: forward(*batch), 1) for _ in range(2)]  # noqa: B023
+        found["traced" if export.called else "followed"].append((taken[0] - taken[1]) / 1e6)
+    print(json.dumps(found))
+
+
+def costs_worker(model, inputs, options):
+    from gradloom.torch import capture
+
+    if options.variants == "capture":
+        capture(model, tuple(inputs), None, "sgd{lr=0.001}", options.folder, steps=10**9, threads=options.threads)
+        return None
+    if options.variants == "sizes":
+        return tell_sizes(model, inputs)
+    step, inside = half_loop(model, inputs)
+    for line in sys.stdin:
+        before = inside[0]
+        elapsed = timed(step, int(line))
+        print(json.dumps({"paced": int(line), "elapsed_ns": elapsed, "inside_ns": (inside[0] - before) / int(line)}), flush=True)
+    return None
+
+
+def costs(name, options, environment):
+    """The two lines of --costs."""
+    import subprocess
+    import tempfile
+
+    sys.path.insert(0, os.path.join(ROOT, "app", "python"))
+    from gradloom import Session
+
+    program = os.environ.get("GRADLOOM_PROGRAM", os.path.join(ROOT, "build", "release", "gradloom"))
+    worker_of = lambda variant, *more: [sys.executable, os.path.abspath(__file__), "--costs", "--worker", name, "--variants", variant,  # noqa: E731
+                                        "--threads", str(options.threads), *more]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(worker_of("capture", "--folder", folder), check=True, env=environment, stdout=subprocess.DEVNULL)
+        train = [program, "train", "--recipe", os.path.join(folder, "recipe.json")]
+        session = os.path.join(folder, "s.db")
+        subprocess.run([*train, "--steps", "6", "--profile", "all", "--session", session], check=True, env=environment, stdout=subprocess.DEVNULL)
+        with Session(session) as recorded:
+            (optimizer,) = [row["median_ns"] for row in recorded.phases() if row["phase"] == "optimizer"]
+        sides = {}
+        try:
+            sides["module"] = vs_torch.Side("module", worker_of("half"), environment)
+            own = {key: value for key, value in environment.items() if not key.startswith(("OMP_", "GOMP_"))}
+            sides["train"] = vs_torch.Side("gradloom", [*train, "--paced", "--json"], own)
+            counts = {side: vs_torch.steps_per_leg(one, options.leg) for side, one in sides.items()}
+            rows = []
+            for _ in range(options.rounds):
+                times = dict.fromkeys(sides, 0.0)
+                for side in ("module", "train", "train", "module"):
+                    times[side] += sides[side].run(counts[side]) / 2
+                outside = times["module"] - sides["module"].facts["inside_ns"]
+                rows.append((times["module"], times["train"] - optimizer, outside))
+        finally:
+            for side in sides.values():
+                side.close()
+    ratios = [mine / theirs for mine, theirs, _ in rows]
+    low, high = vs_torch.bootstrap_interval(ratios)
+    mine, theirs, outside = (statistics.median(column) / 1e6 for column in zip(*rows))
+    title = f"{name} f32 {options.threads} threads:"
+    print(f"{title} forward and backward {statistics.median(ratios):.3f}x [{low:.3f}, {high:.3f}] gradloom train's ({mine:.1f} ms against {theirs:.1f} ms); "
+          f"{outside:.2f} ms outside of the engine", flush=True)  # fmt: skip
+    done = subprocess.run(worker_of("sizes"), check=True, env=environment, capture_output=True, text=True)
+    followed = json.loads(done.stdout.splitlines()[-1])["followed"]
+    if followed:
+        print(f"{title} a batch of other sizes: {statistics.median(followed):.0f} ms until its plan is there ({min(followed):.0f} to {max(followed):.0f}, "
+              "of which no file was traced)", flush=True)  # fmt: skip
+
+
 def worker(name, options):
     import torch
 
@@ -130,6 +242,8 @@ def worker(name, options):
     torch.set_num_threads(options.threads)
     model, *inputs = workload(name)
     model.train()
+    if options.costs:
+        return costs_worker(model, inputs, options)
     if options.variants == "step":
         from gradloom.torch import TrainStep
 
@@ -187,10 +301,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--leg", type=float, default=0.25, help="least seconds of a variant at a time (default: %(default)s)")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--costs", action="store_true", help="what Module takes beside the engine")
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         return worker(options.worker, options)
+    if options.costs:
+        for name in options.models.split(","):
+            costs(name, options, vs_torch.torch_environment(options.threads, vs_torch.PASSIVE))
+        return 0
     options.variants = available(options.variants.split(","))
     first = options.variants[0]
     for name in options.models.split(","):

@@ -18,6 +18,27 @@
 namespace gradloom {
 namespace {
 
+// Passes before autodiff. Where select-rows leaves so little of an attention that drop-padding cannot follow its mask to it, they run again
+// without select-rows: which rows are tokens is worth more than which ones the loss reads.
+Status run_before_gradient(Graph& graph, Pipeline& pipeline, const CompileOptions& options,
+                           std::vector<PassReport>& reports, const std::stop_token& stop) {
+  constexpr PassPhase kPhase = PassPhase::pre_gradient;
+  const auto matched = [&](const std::vector<PassReport>& of, std::string_view pass) {
+    return std::any_of(of.begin(), of.end(),
+                       [&](const PassReport& report) { return report.name == pass && report.matched > 0; });
+  };
+  if (pipeline.find("drop-padding") != nullptr && pipeline.find("select-rows") != nullptr) {
+    Graph tried = graph;
+    std::vector<PassReport> found;
+    TRY(run_passes(tried, pipeline, kPhase, found, options.target, {}, stop));
+    if (!matched(found, "drop-padding") && matched(found, "select-rows"))
+      std::erase_if(pipeline.passes, [](const PassConfig& config) {
+        return std::string_view(config.def->name) == "select-rows";
+      });
+  }
+  return run_passes(graph, pipeline, kPhase, reports, options.target, options.watch, stop);
+}
+
 Status check_stop(const std::stop_token& stop) {
   if (stop.stop_requested()) return Error{Errc::interrupted, "compilation was cancelled"};
   return {};
@@ -375,10 +396,9 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   if (!options.gradients_only) removed = TRY(keep_trained(graph));
   const std::size_t trained_on = live_node_count(graph);
   if (options.watch) options.watch(graph, kStartStage, PassPhase::pre_gradient, nullptr);
-  const Pipeline pipeline =
+  Pipeline pipeline =
       TRY(pipeline_for_ranks(options.pipeline, options.gradients_only ? 1 : options.train.ranks));
-  TRY(run_passes(graph, pipeline, PassPhase::pre_gradient, compiled.reports, options.target, options.watch,
-                 stop));
+  TRY(run_before_gradient(graph, pipeline, options, compiled.reports, stop));
   TRY(check_shared_parameters(graph, options.train, pipeline));
   if (const std::string note = note_of_whole(graph, options.train, pipeline);
       !note.empty() && !options.gradients_only)

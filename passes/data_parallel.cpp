@@ -9,6 +9,7 @@
 #include "engine/ops/collectives/all_reduce.h"
 #include "engine/ops/collectives/owned_parts.h"
 #include "engine/ops/collectives/reduce_gradients.h"
+#include "engine/ops/inference.h"
 #include "passes/pass.h"
 
 namespace gradloom {
@@ -19,9 +20,10 @@ constexpr const char* kRule = "bucket";
 struct Bucket {
   // That make the mean of one tensor each, for all ranks or for its owner, in the order in which these are ready.
   std::vector<NodeId> nodes;
-  std::int64_t rank = 0;  // in the schedule, of what makes the last of them
-  std::int64_t bytes = 0;
+  std::int64_t rank = 0;   // in the schedule, of what makes the last of them
+  std::int64_t bytes = 0;  // that are exchanged
   bool in_background = false;
+  bool rounded = false;  // to bf16 before the exchange, and widened after it
 };
 
 class DataParallel final : public Pass {
@@ -29,6 +31,11 @@ class DataParallel final : public Pass {
   void fields(FieldVisitor& v) override {
     v.field("bucket_mb", bucket_mb_,
             {.help = "megabytes after which a piece is full", .min = 0, .max = 1 << 20});
+    v.field(
+        "dtype", dtype_,
+        {.help =
+             "what gradients are exchanged in: f32 leaves them as they are, bf16 rounds them, which halves the bytes",
+         .choices = {"f32", "bf16"}});
     v.field("overlap", overlap_, {.help = "exchange while the backward pass goes on"});
   }
 
@@ -40,7 +47,8 @@ class DataParallel final : public Pass {
     for (std::size_t i = buckets.size(); i-- > 0;) {
       Bucket& bucket = buckets[i];
       std::erase_if(bucket.nodes, [&](NodeId id) { return !rw.allowed(kRule, id); });
-      if (bucket.nodes.empty() || (bucket.nodes.size() == 1 && !bucket.in_background)) continue;
+      if (bucket.nodes.empty() || (bucket.nodes.size() == 1 && !bucket.in_background && !bucket.rounded))
+        continue;
       if (bucket.in_background) {
         const std::int64_t rank = bucket.rank;
         next_begun = TRY(spread(rw, bucket, next_begun, next_rank));
@@ -59,6 +67,18 @@ class DataParallel final : public Pass {
   // Each goes to its owner alone.
   static bool reduces(const Graph& graph, const Bucket& bucket) {
     return graph.nodes[bucket.nodes[0]].op == &reduce_gradients_op();
+  }
+
+  // No loss, which leaves the graph, nor what forward and backward pass wait for. The answer is the same on every rank: with zero
+  // the update that reads a mean is on one of them, and nothing may read it on the others.
+  static bool is_gradient(const Rewriter& rw, NodeId exchange) {
+    const Graph& graph = rw.graph();
+    if (graph.nodes[exchange].op == &reduce_gradients_op()) return true;
+    const ValueId mean = graph.nodes[exchange].outputs[0];
+    const std::vector<Use>& uses = rw.uses(mean);
+    return !rw.is_output(mean) && std::all_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return graph.nodes[use.node].origin.phase == Phase::optimizer;
+    });
   }
 
   // Of one type, and run as often; what a state holds next is replaced where it is, which background work cannot do. What forward
@@ -85,15 +105,18 @@ class DataParallel final : public Pass {
       const bool of_state = std::any_of(graph.updates.begin(), graph.updates.end(),
                                         [&](const Update& u) { return u.next == node.outputs[0]; });
       const bool background = overlap_ && !of_state;
-      const std::string key = dtype_name(graph.type(node.inputs[0]).dtype) +
-                              std::string(of_state ? " state" : "") + " " + node.op->name +
+      const Type type = graph.type(node.inputs[0]);
+      const bool rounded =
+          dtype_ == "bf16" && dtype_bytes(type.dtype) > 2 && !of_state && is_gradient(rw, id);
+      const std::string key = dtype_name(type.dtype) + std::string(of_state ? " state" : "") +
+                              (rounded ? " rounded" : "") + " " + node.op->name +
                               (made_by.op->has(kAccumulates) ? " once" : "");
       const auto [at, fresh] = open.try_emplace(key, buckets.size());
-      if (fresh) buckets.push_back({.in_background = background});
+      if (fresh) buckets.push_back({.in_background = background, .rounded = rounded});
       Bucket& bucket = buckets[at->second];
       bucket.nodes.push_back(id);
       bucket.rank = std::max(bucket.rank, made_by.rank);
-      bucket.bytes += static_cast<std::int64_t>(byte_size(graph.type(node.inputs[0])));
+      bucket.bytes += rounded ? element_count(type.shape) * 2 : static_cast<std::int64_t>(byte_size(type));
       if (bucket.bytes >= bucket_mb_ * 1'000'000) open.erase(at);
     }
     return buckets;
@@ -105,25 +128,59 @@ class DataParallel final : public Pass {
     return inputs;
   }
 
+  // What goes to the others. What is rounded is so as soon as it is there.
+  static Result<std::vector<ValueId>> exchanged(GraphBuilder& b, const Bucket& bucket) {
+    const Graph& graph = b.graph();
+    std::vector<ValueId> inputs = inputs_of(graph, bucket);
+    for (ValueId& in : inputs) {
+      if (!bucket.rounded) break;
+      const std::int64_t rank = graph.nodes[graph.values[in].producer].rank;
+      const BuildScope there(b, {b.context().origin, rank, b.context().name_prefix});
+      in = TRY(cast(b, in, DType::bf16, "/bf16"));
+    }
+    return inputs;
+  }
+
+  static Result<ValueId> cast(GraphBuilder& b, ValueId value, DType to, const char* suffix) {
+    const Attrs attrs{{"to", std::int64_t{onnx_from_dtype(to)}}};
+    const std::string name = b.unique_name(b.graph().values[value].name + suffix);
+    return TRY(b.add(op_by_name("Cast"), {value}, attrs, 1, {}, name))[0];
+  }
+
+  // A mean as its readers want it: in the type of `exchange`'s input.
+  static Result<ValueId> as_read(GraphBuilder& b, const Bucket& bucket, NodeId exchange, ValueId mean) {
+    if (!bucket.rounded) return mean;
+    const DType type = b.graph().type(b.graph().nodes[exchange].inputs[0]).dtype;
+    return cast(b, mean, type, dtype_bytes(type) == 8 ? "/f64" : "/f32");
+  }
+
+  // With zero a rank may have no use for a mean, which is not widened then.
+  static bool needs(const Rewriter& rw, const Bucket& bucket, ValueId mean) {
+    return !bucket.rounded || !rw.uses(mean).empty() || rw.is_output(mean);
+  }
+
   static std::string said(const Bucket& bucket) {
-    return std::to_string(bucket.nodes.size()) + " exchanges in one";
+    return std::to_string(bucket.nodes.size()) + " exchanges in one" + (bucket.rounded ? ", in bf16" : "");
   }
 
   static Status merge(Rewriter& rw, const Bucket& bucket) {
-    const std::vector<ValueId> inputs = inputs_of(rw.graph(), bucket);
     const Attrs attrs = rw.graph().nodes[bucket.nodes[0]].attrs;
     GraphBuilder& b = rw.begin(kRule, bucket.nodes[0], bucket.nodes);
+    const std::vector<ValueId> inputs = TRY(exchanged(b, bucket));
     const auto means = TRY(b.add(all_reduce_op(), inputs, attrs, static_cast<int>(inputs.size()), {},
                                  b.unique_name("bucket/AllReduceMean")));
-    replace_results(rw, bucket, means);
+    TRY(replace_results(rw, b, bucket, means));
     rw.commit(said(bucket));
     return {};
   }
 
-  static void replace_results(Rewriter& rw, const Bucket& bucket, const std::vector<ValueId>& means) {
-    std::vector<ValueId> old;
-    for (const NodeId id : bucket.nodes) old.push_back(rw.graph().nodes[id].outputs[0]);
-    for (std::size_t i = 0; i < old.size(); ++i) rw.replace(old[i], means[i]);
+  static Status replace_results(Rewriter& rw, GraphBuilder& b, const Bucket& bucket,
+                                const std::vector<ValueId>& means) {
+    for (std::size_t i = 0; i < means.size(); ++i) {
+      const ValueId old = rw.graph().nodes[bucket.nodes[i]].outputs[0];
+      if (needs(rw, bucket, old)) rw.replace(old, TRY(as_read(b, bucket, bucket.nodes[i], means[i])));
+    }
+    return {};
   }
 
   // What was added behind a gradient's way to its owner: `done`, and at the owner `result`.
@@ -147,7 +204,8 @@ class DataParallel final : public Pass {
   }
 
   // The node that begins a bucket's exchange: its results, and the workspace.
-  static Result<std::vector<ValueId>> begin(GraphBuilder& b, const Bucket& bucket) {
+  static Result<std::vector<ValueId>> begin(GraphBuilder& b, const Bucket& bucket,
+                                            const std::vector<ValueId>& inputs) {
     const Graph& graph = b.graph();
     const Node first = graph.nodes[bucket.nodes[0]];
     Attrs attrs = first.attrs;
@@ -171,20 +229,19 @@ class DataParallel final : public Pass {
     }
     const OpDef& op = reduces(graph, bucket) ? reduce_gradients_op() : all_reduce_begin_op();
     const BuildScope early(b, {b.context().origin, bucket.rank, b.context().name_prefix});
-    return b.add(op, inputs_of(graph, bucket), std::move(attrs), static_cast<int>(results) + 1, {},
-                 b.unique_name(name));
+    return b.add(op, inputs, std::move(attrs), static_cast<int>(results) + 1, {}, b.unique_name(name));
   }
 
   // `next_begun`: of the bucket that is ready after this one, or kNone; returns the same of this one.
   static Result<ValueId> spread(Rewriter& rw, const Bucket& bucket, ValueId next_begun,
                                 std::int64_t next_rank) {
-    const std::vector<ValueId> inputs = inputs_of(rw.graph(), bucket);
     const bool to_owners = reduces(rw.graph(), bucket);
     const std::int64_t last_rank = rw.graph().nodes[bucket.nodes[0]].rank;
     std::vector<NodeId> replaced = bucket.nodes;
     const std::vector<Behind> old = to_owners ? behind(rw, bucket, replaced) : std::vector<Behind>();
     GraphBuilder& b = rw.begin(kRule, bucket.nodes[0], replaced);
-    std::vector<ValueId> means = TRY(begin(b, bucket));
+    const std::vector<ValueId> inputs = TRY(exchanged(b, bucket));
+    std::vector<ValueId> means = TRY(begin(b, bucket, inputs));
     const ValueId workspace = means.back();
     means.pop_back();
     std::vector<ValueId> kept{workspace};
@@ -198,16 +255,20 @@ class DataParallel final : public Pass {
     for (ValueId& mean : means)
       mean = TRY(b.add(all_reduce_result_op(), {mean, done}, {}, 1, {}, b.unique_name("bucket/result")))[0];
     auto mean = means.begin();
-    for (const Behind& of_one : old) {
-      rw.replace(of_one.done, done);
-      if (of_one.result != kNone) rw.replace(of_one.result, *mean++);
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      rw.replace(old[i].done, done);
+      if (old[i].result == kNone) continue;
+      const ValueId own = *mean++;
+      if (needs(rw, bucket, old[i].result))
+        rw.replace(old[i].result, TRY(as_read(b, bucket, bucket.nodes[i], own)));
     }
-    if (!to_owners) replace_results(rw, bucket, means);
+    if (!to_owners) TRY(replace_results(rw, b, bucket, means));
     rw.commit(said(bucket) + (bucket.in_background ? ", in the background" : ""));
     return workspace;
   }
 
   std::int64_t bucket_mb_ = 2;
+  std::string dtype_ = "f32";
   bool overlap_ = true;
 };
 
@@ -245,7 +306,8 @@ const PassDef data_parallel_pass = {
     .doc =
         "With several ranks, the means of gradients over the ranks are made together until bucket_mb megabytes are full, in the order in "
         "which gradients are complete, and with overlap in the background: a piece is waited for when the next one has begun, the last "
-        "ones before the updates. The sums keep their order, so loss and gradients keep their bits. What zero{stage=2} sends to one rank alone goes "
+        "ones before the updates. The sums keep their order, so loss and gradients keep their bits. With dtype=bf16 gradients are rounded to nearest, added "
+        "in f32 and rounded again, in the order that `reduce` says: half the bytes, the same bits on all ranks, and other ones than without. What zero{stage=2} sends to one rank alone goes "
         "in pieces of its own. One rank has nothing to exchange.",
     .phase = PassPhase::post_gradient,
     .make = [] { return std::unique_ptr<Pass>(new DataParallel); },

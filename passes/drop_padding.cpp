@@ -319,6 +319,7 @@ class Limiter {
       const auto axis = normalized_axis(node.attrs.integer("axis", -1),
                                         shape(node.inputs[static_cast<std::size_t>(rows.inputs[0])]).size());
       if (!axis.ok() || *axis < 1) return "rows are normalized together";
+      if (is_op(node, "LayerNormGrad") && !adds_rows(node, 5)) return "an operand has rows of its own";
       if (node.op->grad != nullptr) {
         all_results();
         return "";
@@ -351,6 +352,7 @@ class Limiter {
   std::string of_product(const Node& node, std::size_t first, Rows& rows) const {
     const ValueId a = node.inputs[first], b = node.inputs[first + 1];
     if (shape(a).size() != 2 || shape(b).size() != 2) return "it multiplies more than rows";
+    if (first == 0 && !adds_rows(node, 3)) return "an operand has rows of its own";
     const auto spec = product_spec(node.attrs, 2, 2);
     if (!spec.ok()) return spec.error().message;
     const auto is_packed = [&](ValueId v) { return count_.count(v) != 0; };
@@ -363,6 +365,12 @@ class Limiter {
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (node.outputs[i] != kNone) rows.outputs.push_back(static_cast<std::int64_t>(i));
     return "";
+  }
+
+  // Whether the input that is added to the rows is not there, or has rows of tokens too.
+  bool adds_rows(const Node& node, std::size_t input) const {
+    return node.inputs.size() <= input || node.inputs[input] == kNone ||
+           count_.count(node.inputs[input]) != 0;
   }
 
   std::string whole_reader(NodeId id) const {

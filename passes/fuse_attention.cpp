@@ -68,11 +68,22 @@ struct Site {
 class FuseAttention final : public Pass {
  public:
   void fields(FieldVisitor& v) override {
-    v.field("min_keys", min_keys_,
-            {.help = "fewest keys per query for which probabilities are not kept", .min = 1, .max = 1e9});
+    v.field(
+        "min_keys", min_keys_,
+        {.help = "fewest keys per query for which probabilities are not kept; 0: 256 on the CPU, on GPUs any",
+         .min = 0,
+         .max = 1e9});
   }
 
-  Status run(Rewriter& rw) const override {
+  Status run_for(kernels::Target target, Rewriter& rw) const override {
+    FuseAttention of_target = *this;
+    if (min_keys_ == 0) of_target.min_keys_ = target == kernels::Target::cpu ? kKeysOnCpu : 1;
+    return of_target.fuse_all(rw);
+  }
+  Status run(Rewriter& rw) const override { return run_for(kernels::Target::cpu, rw); }
+
+ private:
+  Status fuse_all(Rewriter& rw) const {
     for (const NodeId id : TRY(topological_order(rw.graph()))) {
       if (!is_op(rw.graph().nodes[id], "Softmax")) continue;
       const std::string why = fuse(rw, id);
@@ -81,7 +92,6 @@ class FuseAttention final : public Pass {
     return {};
   }
 
- private:
   // The reason, where it is an attention but cannot be fused; empty otherwise.
   std::string fuse(Rewriter& rw, NodeId softmax) const {
     const Graph& graph = rw.graph();
@@ -255,7 +265,10 @@ class FuseAttention final : public Pass {
     return node != nullptr && is_op(*node, "MatMul") && is_identity(behind.perm);
   }
 
-  std::int64_t min_keys_ = 256;
+  // Probabilities of fewer keys stay in the CPU's caches, and its products of them are larger than those of a block of rows. A GPU's
+  // kernels of one piece save their memory and four launches whatever their number is.
+  static constexpr std::int64_t kKeysOnCpu = 256;
+  std::int64_t min_keys_ = 0;  // 0: of the target
 };
 
 Result<PassExample> example() {

@@ -41,25 +41,6 @@ std::vector<ValueId> images(const Rewriter& rw, ValueId value) {
   return result;
 }
 
-// True when a result of `from` leads to `to`.
-bool leads_to(const Rewriter& rw, NodeId from, NodeId to) {
-  std::vector<bool> seen(rw.graph().nodes.size(), false);
-  std::vector<NodeId> stack{from};
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    for (const ValueId out : rw.graph().nodes[id].outputs) {
-      if (out == kNone) continue;
-      for (const Use& use : rw.uses(out)) {
-        if (use.node == to) return true;
-        if (!seen[use.node]) stack.push_back(use.node);
-        seen[use.node] = true;
-      }
-    }
-  }
-  return false;
-}
-
 class FuseMatMulEpilogue final : public Pass {
  public:
   void fields(FieldVisitor& v) override {

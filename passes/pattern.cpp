@@ -437,6 +437,24 @@ bool only_used_inside(const Rewriter& rw, const Match& match, std::string* why) 
   return true;
 }
 
+bool leads_to(const Rewriter& rw, NodeId from, NodeId to) {
+  std::vector<bool> seen(rw.graph().nodes.size(), false);
+  std::vector<NodeId> stack{from};
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    for (const ValueId out : rw.graph().nodes[id].outputs) {
+      if (out == kNone) continue;
+      for (const Use& use : rw.uses(out)) {
+        if (use.node == to) return true;
+        if (!seen[use.node]) stack.push_back(use.node);
+        seen[use.node] = true;
+      }
+    }
+  }
+  return false;
+}
+
 bool is_power_of_two(double c) {
   int exponent = 0;
   return std::abs(std::frexp(c, &exponent)) == 0.5;

@@ -119,6 +119,9 @@ bool only_used_inside(const Rewriter& rw, const Match& match, std::string* why);
 // "... is also read by node X" for the first use outside of `inside`; empty when there is none.
 std::string used_elsewhere(const Rewriter& rw, ValueId value, const std::vector<NodeId>& inside);
 
+// True when a result of `from` leads to `to`.
+bool leads_to(const Rewriter& rw, NodeId from, NodeId to);
+
 bool is_power_of_two(double c);  // c or -c is
 
 }  // namespace gradloom

@@ -40,6 +40,7 @@ std::optional<Product> read_product(const Graph& graph, NodeId id) {
   const std::size_t rank_a = graph.type(p.a).shape.size(), rank_b = graph.type(p.b).shape.size();
   if (rank_a < 2 || rank_b < 2) return std::nullopt;
   p.bias = node.inputs.size() > 2 ? node.inputs[2] : kNone;
+  if (node.inputs.size() > 3 && node.inputs[3] != kNone) return std::nullopt;  // it adds more
   p.alpha = node.attrs.real("alpha", 1);
   p.perm_y = identity_perm(std::max(rank_a, rank_b));
   if (gemm) {

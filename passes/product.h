@@ -26,7 +26,7 @@ Perm composed(const Perm& first, const Perm& second);  // transpose(transpose(x,
 Perm perm_of_transpose(const Graph& graph, const Node& node);
 
 // Nothing unless the node is MatMul or FusedMatMul with operands of at least 2 dims, or Gemm that adds
-// nothing or one value per column, with an activation of "none" or "relu".
+// nothing or one value per column, without addend, with an activation of "none" or "relu".
 std::optional<Product> read_product(const Graph& graph, NodeId id);
 Attrs layout_attrs(const Product& product);  // permutations and alpha
 ValueId add_product(GraphBuilder& b, const Product& product);

@@ -173,6 +173,7 @@ void spread_softmax(Rule& rule) {
 // A part drops what the whole tensor would (engine/ops/rank_part.h), where that is known before running.
 void spread_dropout(Rule& rule) {
   const Node& node = rule.node();
+  if (node.attrs.has("parts")) return rule.fail("it has a part of a tensor already");
   if (node.op->until >= 12) {
     if (node.outputs.size() > 1 && node.outputs[1] != kNone) return rule.fail("it gives its mask");
     for (const std::size_t i : {1u, 2u})

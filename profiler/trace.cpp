@@ -35,6 +35,7 @@ std::vector<KernelInfo> kernel_infos(const Graph& graph, const Plan& plan) {
     info.flops = step.flops;
     info.bytes_read = step.bytes_read;
     info.bytes_written = step.bytes_written;
+    info.launches = step.launches;
     if (step.node != kNone && step.node < graph.nodes.size()) {
       const Node& node = graph.nodes[step.node];
       info.node = node.name;

@@ -66,8 +66,9 @@ struct KernelInfo {
   std::vector<std::uint32_t> sources;   // their indices in Graph::sources
   std::int32_t stream = 0;
   double flops = 0, bytes_read = 0, bytes_written = 0;
-  std::string implementation;   // implementation_text of a run on a GPU; else empty
-  bool library_failed = false;  // of one of them
+  std::vector<LaunchKind> launches;  // of a plan for a GPU (PlanStep::launches); a recorded run has none
+  std::string implementation;        // implementation_text of a run on a GPU; else empty
+  bool library_failed = false;       // of one of them
 };
 // "gemm: cublasLt 13.1.0 (algorithm 66, tile 20)", "gemm: our own (cublasLt 13.1.0: it has no such epilogue)".
 std::string implementation_text(const Implementations& implementations);

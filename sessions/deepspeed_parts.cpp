@@ -7,6 +7,7 @@
 
 #include "engine/base/text.h"
 #include "passes/precision.h"
+#include "sessions/json_schema.h"
 
 namespace gradloom {
 namespace {
@@ -40,7 +41,6 @@ constexpr KeyReason kReasons[] = {
     {"/checkpoint", "train --checkpoint writes checkpoints"},
     {"/comet", "runs are kept in sessions"},
     {"/comms_logger", "the time line of a run has its exchanges"},
-    {"/communication_data_type", "gradients are exchanged in their own type"},
     {"/compile", "passes are the compiler"},
     {"/compression_training", "nothing is pruned or quantized here"},
     {"/csv_monitor", "gradloom trace writes CSV"},
@@ -114,9 +114,7 @@ std::string why_not(const std::string& path, const json& value) {
   for (const KeyReason& reason : kReasons)
     if (std::string_view(reason.path).find('/', 1) == std::string_view::npos)
       known.emplace_back(reason.path + 1);
-  const std::string key = path.substr(1), nearest = nearest_name(key, known);
-  const std::string all = unknown_name("key", key, known);  // which asks only where names are alike
-  return "unknown key" + (all.ends_with("?") ? "; did you mean " + nearest + "?" : "");
+  return unknown_key(path.substr(1), known);
 }
 
 std::string shortened(const json& value) {
@@ -145,6 +143,8 @@ std::string loss_scale_text(const LossScaleSpec& spec) {
 }
 
 double gradient_bytes(const Recipe& recipe) {
+  for (const RecipePass& pass : recipe.passes)
+    if (pass.name == kBucketPass && option_of(pass, "dtype") == "bf16") return 2;
   const std::string type = precision_type_name(recipe.precision);
   return type == "f64" ? 8 : type == "f32" ? 4 : 2;
 }

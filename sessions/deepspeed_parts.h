@@ -23,7 +23,7 @@ std::string optimizer_text(const OptimizerSpec& spec);
 std::string schedule_text(const ScheduleSpec& spec);
 std::string loss_scale_text(const LossScaleSpec& spec);
 
-double gradient_bytes(const Recipe& recipe);  // of an element of a gradient
+double gradient_bytes(const Recipe& recipe);  // of an element of a gradient, as it is exchanged
 std::string option_of(const RecipePass& pass, const std::string& name);
 std::int64_t zero_stage(const Recipe& recipe);  // 0: without pass zero
 void set_option(RecipePass& pass, const std::string& name, const std::string& value);

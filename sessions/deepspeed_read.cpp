@@ -489,6 +489,7 @@ class DeepSpeedReader {
     if (const auto op = TRY(top.text("gradient_allreduce_op")); op && *op != "mean")
       note("/gradient_allreduce_op", escaped(op->substr(0, 80)), "gradients of ranks are averaged here");
     TRY(set_stage(stage));
+    TRY(set_exchange_type(TRY(top.text("communication_data_type"))));
     TRY(set_buckets(bucket, overlap));
     if (object) object->list_rest();
     return {};
@@ -512,10 +513,28 @@ class DeepSpeedReader {
     return {};
   }
 
-  Status set_buckets(std::optional<std::int64_t> elements, std::optional<bool> overlap) {
+  RecipePass* bucket_pass() {
     const auto pass = std::find_if(recipe_.passes.begin(), recipe_.passes.end(),
                                    [](const RecipePass& p) { return p.name == kBucketPass; });
-    if (pass == recipe_.passes.end()) {
+    return pass == recipe_.passes.end() ? nullptr : &*pass;
+  }
+
+  Status set_exchange_type(const std::optional<std::string>& type) {
+    if (!type) return {};
+    const bool rounded = *type == "bf16" || *type == "bfp16";
+    RecipePass* const pass = bucket_pass();
+    if (pass != nullptr && (rounded || *type == "fp32"))
+      set_option(*pass, "dtype", rounded ? "bf16" : "f32");
+    else
+      note("/communication_data_type", escaped(type->substr(0, 80)),
+           pass == nullptr ? "the recipe has the pass data-parallel switched off"
+                           : "gradients are exchanged in their own type or in bf16");
+    return {};
+  }
+
+  Status set_buckets(std::optional<std::int64_t> elements, std::optional<bool> overlap) {
+    RecipePass* const pass = bucket_pass();
+    if (pass == nullptr) {
       if (elements || overlap)
         note("/zero_optimization", "reduce_bucket_size, overlap_comm",
              "the recipe has the pass data-parallel switched off");

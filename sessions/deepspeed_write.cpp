@@ -217,6 +217,7 @@ class DeepSpeedWriter {
       const double megabytes = std::strtod(option_of(pass, "bucket_mb").c_str(), nullptr);
       zero["reduce_bucket_size"] = static_cast<std::int64_t>(megabytes * 1e6 / gradient_bytes(recipe_));
       zero["overlap_comm"] = option_of(pass, "overlap") == "true";
+      if (option_of(pass, "dtype") == "bf16") out_["communication_data_type"] = "bf16";
     }
     if (recipe_.ranks > 1 && !exchanges)
       note("passes", "-data-parallel", "DeepSpeed always exchanges gradients in pieces");
@@ -229,8 +230,9 @@ class DeepSpeedWriter {
     std::erase_if(recipe.passes, [](const RecipePass& pass) { return pass.name == kZeroPass; });
     for (RecipePass& pass : recipe.passes)
       if (pass.name == kBucketPass)
-        std::erase_if(pass.options,
-                      [](const auto& o) { return o.first == "bucket_mb" || o.first == "overlap"; });
+        std::erase_if(pass.options, [](const auto& o) {
+          return o.first == "bucket_mb" || o.first == "dtype" || o.first == "overlap";
+        });
     return recipe;
   }
 

@@ -109,6 +109,12 @@ Status validate_scalar(const json& value, const json& schema, const std::string&
   return {};
 }
 
+std::vector<std::string> keys_of(const json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
 Status validate_object(const json& value, const json& schema, const std::string& path) {
   if (schema.contains("maxProperties") && value.size() > schema["maxProperties"].get<std::size_t>()) {
     return at(path, fmt::format("more than {} keys", schema["maxProperties"].dump()));
@@ -124,7 +130,8 @@ Status validate_object(const json& value, const json& schema, const std::string&
       TRY(validate_json(item, *known, path + step_text(key)));
     } else if (schema.contains("additionalProperties")) {
       const json& other = schema["additionalProperties"];
-      if (other.is_boolean() && !other.get<bool>()) return at(path + step_text(key), "unknown key");
+      if (other.is_boolean() && !other.get<bool>())
+        return at(path + step_text(key), unknown_key(key, keys_of(properties)));
       if (other.is_object()) TRY(validate_json(item, other, path + step_text(key)));
     }
   }
@@ -132,6 +139,11 @@ Status validate_object(const json& value, const json& schema, const std::string&
 }
 
 }  // namespace
+
+std::string unknown_key(const std::string& key, std::span<const std::string> known) {
+  const std::string all = unknown_name("key", key, known);  // which asks only where names are alike
+  return "unknown key" + (all.ends_with("?") ? "; did you mean " + nearest_name(key, known) + "?" : "");
+}
 
 Status validate_json(const json& value, const json& schema, const std::string& path) {
   if (schema.contains("type")) {

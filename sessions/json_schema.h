@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 
 #include "engine/base/result.h"
@@ -13,6 +14,9 @@ namespace gradloom {
 // Errors name line and column. Duplicate keys, nesting deeper than 32 and texts longer than
 // `max_bytes` are errors too.
 Result<nlohmann::json> parse_json_strict(const std::string& text, std::size_t max_bytes);
+
+// "unknown key", with the one that was meant where one is alike.
+std::string unknown_key(const std::string& key, std::span<const std::string> known);
 
 // Keywords: type (one or several), const, enum, properties, required, additionalProperties, maxProperties,
 // items, maxItems, minimum, maximum, minLength, maxLength, pattern (^[class]{n}$ only). Errors name the JSON

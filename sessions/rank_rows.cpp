@@ -36,6 +36,25 @@ std::string slowest_text(const std::vector<RankShares>& ranks) {
          " until the last is ready";
 }
 
+std::vector<std::string> other_environments(const std::map<std::string, std::string>& first,
+                                            const std::vector<RankShares>& ranks) {
+  constexpr const char* kTold[] = {"version",  "git_id", "cpu_model", "isa",        "usable_cores", "threads",
+                                   "governor", "kernel", "gpu.name",  "gpu.driver", "gpu.libraries"};
+  constexpr std::size_t kMostLines = 8;
+  std::vector<std::string> lines;
+  for (const RankShares& r : ranks) {
+    for (const char* name : kTold) {
+      const auto own = r.rank.environment.find(name), of_first = first.find(name);
+      if (own == r.rank.environment.end() || of_first == first.end() || own->second == of_first->second)
+        continue;
+      if (lines.size() == kMostLines) return lines;
+      lines.push_back("rank " + std::to_string(r.rank.rank) + " has another " + name +
+                      " than rank 0: " + escaped(own->second) + ", not " + escaped(of_first->second));
+    }
+  }
+  return lines;
+}
+
 std::string reduce_text(const std::string& recipe_json) {
   const auto recipe = parse_recipe(recipe_json);
   return recipe.ok() && recipe->reduce != "order" ? "means are added as a " + recipe->reduce : std::string();

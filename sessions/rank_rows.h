@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct RankRow {
   std::int64_t local_rank = 0, threads = 0;
   std::string cpu_model;
   std::int64_t clock_offset_ns = 0, clock_error_ns = 0;  // against rank 0's, when the run began
+  std::map<std::string, std::string> environment;        // as a run's (RunRecord); of rank 0 it is the run's
 };
 
 // An exchange between the ranks, as one took part in it.
@@ -50,6 +52,9 @@ struct RankShares {
 };
 // "rank 1 computes longest (12.1 ms of 14.0 ms): rank 0 waits 1.9 ms a step for it"; empty: no rank waits 2 % of a step.
 std::string slowest_text(const std::vector<RankShares>& ranks);
+// "rank 1 has another isa than rank 0: x86-64-v3, not x86-64-v4": of what makes numbers or times differ, the first few. `first`: rank 0's environment.
+std::vector<std::string> other_environments(const std::map<std::string, std::string>& first,
+                                            const std::vector<RankShares>& ranks);
 // "means are added as a tree"; empty: in the order of the ranks, or the run has no recipe.
 std::string reduce_text(const std::string& recipe_json);
 

@@ -38,6 +38,39 @@ Status Store::Impl::read_ranks(std::int64_t run, std::vector<RankRow>& ranks) {
   return {};
 }
 
+Status Store::Impl::read_rank_environments(std::int64_t run, std::vector<RankRow>& ranks) {
+  if (TRY(version()) < 11) return {};
+  Statement row =
+      TRY(database.prepare("SELECT rank, name, value FROM rank_environment WHERE run = ? ORDER BY rowid"));
+  row.bind(1, run);
+  while (TRY(row.row())) {
+    const std::int64_t rank = row.integer(0);
+    if (rank < 1 || rank >= std::ssize(ranks))
+      return Error{Errc::bad_input, fmt::format("run {} is damaged (environment of rank {})", run, rank)};
+    ranks[static_cast<std::size_t>(rank)].environment[row.text(1)] = row.text(2);
+  }
+  return {};
+}
+
+Result<std::vector<bool>> Store::Impl::read_exchange_steps(std::int64_t run,
+                                                           const std::vector<KernelRow>& kernels) {
+  // What runs of versions 8 to 10 have instead.
+  std::vector<bool> stands(kernels.size(), false);
+  bool told = false;
+  if (TRY(version()) >= 11) {
+    Statement row = TRY(database.prepare("SELECT plan_step FROM exchange_step WHERE run = ?"));
+    row.bind(1, run);
+    while (TRY(row.row())) {
+      const auto step = static_cast<std::size_t>(row.integer(0));
+      if (step >= stands.size())
+        return Error{Errc::bad_input, fmt::format("run {} is damaged (table exchange_step)", run)};
+      stands[step] = told = true;
+    }
+  }
+  for (std::size_t i = 0; i < kernels.size() && !told; ++i) stands[i] = stands_still(kernels[i].info.op);
+  return stands;
+}
+
 Status Store::Impl::read_rank_samples(
     std::int64_t run, std::size_t ranks,
     const std::function<void(std::int64_t step, std::int64_t rank, const KernelSample&)>& take) {
@@ -81,12 +114,14 @@ Status Store::Impl::read_rank_shares(std::int64_t run, const std::vector<KernelR
   std::vector<RankRow> ranks;
   TRY(read_ranks(run, ranks));
   if (ranks.empty()) return {};
+  TRY(read_rank_environments(run, ranks));
+  const std::vector<bool> exchanges = TRY(read_exchange_steps(run, kernels));
   std::vector<std::map<std::int64_t, StepSums>> sums(ranks.size());  // by rank and step
   const auto add_kernel = [&](std::int64_t step, std::int64_t rank, const KernelSample& s) {
     if (s.plan_step < 0 || static_cast<std::size_t>(s.plan_step) >= kernels.size()) return;
-    const std::string& op = kernels[static_cast<std::size_t>(s.plan_step)].info.op;
     StepSums& to = sums[static_cast<std::size_t>(rank)][step];
-    (stands_still(op) ? to.exposed_ns : to.kernels_ns) += static_cast<double>(s.duration_ns);
+    const bool stands_still = exchanges[static_cast<std::size_t>(s.plan_step)];
+    (stands_still ? to.exposed_ns : to.kernels_ns) += static_cast<double>(s.duration_ns);
   };
   Statement row =
       TRY(database.prepare("SELECT step, plan_step, duration_ns FROM kernel_sample WHERE run = ?"));

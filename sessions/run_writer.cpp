@@ -6,6 +6,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/exchange_rows.h"
 #include "profiler/import/imported_trace.h"
 #include "sessions/find_model.h"
 #include "sessions/store.h"
@@ -124,6 +125,14 @@ struct RunWriter::Impl {
     }
     return {};
   }
+  // Of a rank but the first, whose environment is the run's.
+  Status insert_rank_environment(std::int64_t rank, const std::map<std::string, std::string>& environment) {
+    if (rank == 0) return {};
+    Statement row = TRY(inserter("rank_environment", 4));
+    for (const auto& [name, value] : environment)
+      TRY(insert("rank_environment", row, {run, rank, std::string_view(name), std::string_view(value)}));
+    return {};
+  }
   Status insert_implementations(const std::vector<Implementations>& implementations);
   Status insert_steps();
   Status insert_host_spans();
@@ -202,7 +211,7 @@ Status RunWriter::Impl::insert_graph(const Graph& graph, const std::string& pref
 
 Status RunWriter::Impl::insert_plan(const Graph& graph, const Plan& plan, const std::string& prefix) {
   Statement row = TRY(inserter("plan", 11)), step_row = TRY(inserter("plan_step", 11)),
-            buffer_row = TRY(inserter("buffer", 8));
+            buffer_row = TRY(inserter("buffer", 8)), exchange_row = TRY(inserter("exchange_step", 2));
   TRY(insert(
       "plan", row,
       {run, std::string_view(plan.planner), std::string_view(plan.hash), plan.peak_bytes(), plan.arena_bytes,
@@ -216,6 +225,8 @@ Status RunWriter::Impl::insert_plan(const Graph& graph, const Plan& plan, const 
                 next.node + static_cast<std::int64_t>(s.node), std::string_view(s.kernel),
                 static_cast<std::int64_t>(s.stream), static_cast<std::int64_t>(s.micro), s.workspace_bytes,
                 i < live.size() ? live[i] : std::int64_t{0}, s.flops, s.bytes_read, s.bytes_written}));
+    if (stands_still(*graph.nodes[s.node].op))
+      TRY(insert("exchange_step", exchange_row, {run, next.plan_step + static_cast<std::int64_t>(i)}));
   }
   std::vector<ValueId> wholes_first;  // a buffer has the name of the first value in it
   for (const bool parts : {false, true})
@@ -415,10 +426,12 @@ void RunWriter::add_host_spans(std::vector<HostSpan> step) { impl_->host.push_ba
 Status RunWriter::write_ranks(const std::vector<RankRow>& ranks) {
   return impl_->transact([&]() -> Status {
     Statement row = TRY(impl_->inserter("rank", 8));
-    for (const RankRow& r : ranks)
+    for (const RankRow& r : ranks) {
       TRY(impl_->insert("rank", row,
                         {impl_->run, r.rank, std::string_view(r.host), r.local_rank, r.threads,
                          std::string_view(r.cpu_model), r.clock_offset_ns, r.clock_error_ns}));
+      TRY(impl_->insert_rank_environment(r.rank, r.environment));
+    }
     return {};
   });
 }
@@ -443,6 +456,8 @@ Status RunWriter::finish(const RunFinish& finish) {
   TRY(flush());
   TRY(impl_->transact([&]() -> Status {
     TRY(impl_->insert_environment(finish.environment));
+    for (std::size_t rank = 0; rank < finish.rank_environments.size(); ++rank)
+      TRY(impl_->insert_rank_environment(static_cast<std::int64_t>(rank), finish.rank_environments[rank]));
     TRY(impl_->insert_implementations(finish.implementations));
     Statement row =
         TRY(impl_->store.database.prepare("UPDATE run SET status = ?, message = ?, finished_utc = ?, "

@@ -1,4 +1,4 @@
--- Gradloom session file, version 10. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 11. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -12,7 +12,9 @@
 -- Version 2 added what belongs to GPUs: activity with its index, v_streams and CUPTI_ACTIVITY_KIND_MEMCPY. Version 3 added loss_scale with
 -- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
 -- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices, v_ranks, and implementation with its
--- index, version 9 annotation and prediction, version 10 configuration, version 11 quicker v_kernels and v_nodes, and AllReduceSum in v_ranks. An older file gets them when it is opened for writing; its runs keep their digests, which do not know these.
+-- index, version 9 annotation and prediction, version 10 configuration, version 11 exchange_step with its index and rank_environment; v_ranks
+-- reads it, and v_kernels and v_nodes are quicker. An older file gets them when it is opened for writing; its runs keep their digests, which do
+-- not know these.
 --
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
@@ -285,6 +287,20 @@ CREATE TABLE rank (
   clock_error_ns INTEGER NOT NULL         -- how wrong that may be; 0: it is the same clock
 ) STRICT;
 
+-- Machine and build of the other ranks, as environment has rank 0's.
+CREATE TABLE rank_environment (
+  run INTEGER NOT NULL REFERENCES run(id),
+  rank INTEGER NOT NULL,                  -- from 1
+  name TEXT NOT NULL,
+  value TEXT NOT NULL
+) STRICT;
+
+-- Plan steps whose kernels stand still while ranks exchange: they wait for other ranks and for the transfer, and compute next to nothing.
+CREATE TABLE exchange_step (
+  run INTEGER NOT NULL REFERENCES run(id),
+  plan_step INTEGER NOT NULL
+) STRICT;
+
 -- Kernel executions of the other ranks in timed steps, as kernel_sample has rank 0's. All ranks run the same plan; where pass zero gave each
 -- one of its own, plan_step is the step of rank 0's plan whose node has the same name, and others have no rows.
 CREATE TABLE rank_sample (
@@ -297,7 +313,7 @@ CREATE TABLE rank_sample (
   duration_ns INTEGER NOT NULL
 ) STRICT;
 
--- Exchanges between the ranks in timed steps, as each took part in them: while a kernel ran (AllReduceMean, AllReduceAdasum, ShareParameters), or behind
+-- Exchanges between the ranks in timed steps, as each took part in them: while a kernel ran (exchange_step), or behind
 -- the kernels that followed the one that began it (AllReduceBegin). What is not wait_ns is the transfer.
 CREATE TABLE exchange (
   run INTEGER NOT NULL REFERENCES run(id),
@@ -416,6 +432,7 @@ CREATE INDEX host_span_of_run ON host_span(run, step, span);
 CREATE INDEX rank_of_run ON rank(run, rank);
 CREATE INDEX rank_sample_of_run ON rank_sample(run, step, rank);
 CREATE INDEX exchange_of_run ON exchange(run, step, rank);
+CREATE INDEX exchange_step_of_run ON exchange_step(run, plan_step);
 CREATE INDEX implementation_of_run ON implementation(run, plan_step, number);
 
 -- Times of a plan step over all its executions. share: of all kernel time of the run.
@@ -494,13 +511,15 @@ FROM host_span s LEFT JOIN inside i ON i.run = s.run AND i.step = s.step AND i.p
 GROUP BY s.run, s.step, s.kind, s.name;
 
 -- What each rank did in each timed step: kernels_ns computing, exposed_ns with its kernels standing still for exchanges, of which
--- exchange_ns were made in all, wait_ns of that waiting for the last rank.
+-- exchange_ns were made in all, wait_ns of that waiting for the last rank. A run of versions 8 to 10 has no exchange_step: operators tell.
 CREATE VIEW v_ranks AS
 WITH kernels AS (
   SELECT k.run, 0 AS rank, k.step, k.plan_step, k.duration_ns FROM kernel_sample k WHERE k.run IN (SELECT run FROM rank)
   UNION ALL SELECT run, rank, step, plan_step, duration_ns FROM rank_sample
 ), computed AS (
-  SELECT k.run, k.rank, k.step, n.op IN ('AllReduceMean', 'AllReduceSum', 'AllReduceAdasum', 'AllReduceWait', 'ShareParameters') AS waits, k.duration_ns
+  SELECT k.run, k.rank, k.step, k.duration_ns, CASE WHEN k.run IN (SELECT run FROM exchange_step)
+      THEN EXISTS (SELECT 1 FROM exchange_step s WHERE s.run = k.run AND s.plan_step = k.plan_step)
+      ELSE n.op IN ('AllReduceMean', 'AllReduceSum', 'AllReduceAdasum', 'AllReduceWait', 'ShareParameters') END AS waits
   FROM kernels k
   JOIN plan_step p ON p.run = k.run AND p.plan_step = k.plan_step
   JOIN graph_node n ON n.run = p.run AND n.node = p.node

@@ -19,8 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/input_file.h"
 #include "engine/base/hash.h"
+#include "engine/base/input_file.h"
 #include "engine/base/text.h"
 #include "sessions/sqlite_vfs.h"
 #include "sessions/store.h"
@@ -169,7 +169,10 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {8, "index", "implementation_of_run"},
                             {9, "table", "annotation"},
                             {9, "table", "prediction"},
-                            {10, "table", "configuration"}};
+                            {10, "table", "configuration"},
+                            {11, "table", "rank_environment"},
+                            {11, "table", "exchange_step"},
+                            {11, "index", "exchange_step_of_run"}};
 
 // Views that a version writes otherwise: their text in files from version `since` to the one before, hashed.
 struct Changed {
@@ -294,13 +297,16 @@ Result<Database> open_as(const std::string& file, const char* parameters) {
 }
 
 // Whether SQLite finds anything in the log. Its header, eight numbers, ends with a checksum over the first
-// six (sqlite.org/fileformat2.html, 4.1); with another one, everything behind it is left over from before.
+// six (sqlite.org/fileformat2.html, 4.1); with another one, everything behind it is left over from before. A header alone, which a writer
+// leaves that is killed there, says nothing, and a reader without locks would look for its first frame until SQLite gives up
+// ("locking protocol": walBeginShmUnreliable compares salts that recovery has not read).
 bool log_counts(const std::string& log) {
   unsigned char header[32] = {};
   std::ifstream in(log, std::ios::binary);
   in.read(reinterpret_cast<char*>(header), sizeof header);
   constexpr std::uint32_t kMagic = 0x377f0682;  // its last bit: the checksum takes numbers as big-endian
   if (in.gcount() != sizeof header || (big_endian(header) & ~1u) != kMagic) return false;
+  if (in.peek() == std::ifstream::traits_type::eof()) return false;
   const bool big = (big_endian(header) & 1) != 0;
   std::uint32_t sums[2] = {0, 0};
   for (std::size_t i = 0; i < 6; ++i) {

@@ -77,7 +77,9 @@ struct RunFinish {
   std::int64_t measured_peak_bytes = 0;
   double overhead = -1, overhead_low = 0, overhead_high = 0;  // of timing; -1: unknown
   std::map<std::string, std::string> environment;             // rows known only at the end (load_after)
-  std::vector<Implementations> implementations;               // by plan step
+  // The same of all ranks, where there are several
+  std::vector<std::map<std::string, std::string>> rank_environments;
+  std::vector<Implementations> implementations;  // by plan step
 };
 
 class Store;
@@ -245,8 +247,8 @@ class Store {
   static Result<std::unique_ptr<Store>> open(const std::string& path, StoreMode mode);
   ~Store();
   const std::string& path() const;
-  Result<std::int64_t>
-  version();  // of the file's format: kSchemaVersion, or less in an older file that is only read
+  // Of the file's format: kSchemaVersion, or less in an older file that is only read.
+  Result<std::int64_t> version();
 
   Result<std::unique_ptr<RunWriter>> begin_run(const RunStart& start);  // the Store must outlive the writer
 
@@ -280,8 +282,8 @@ class Store {
   Result<std::vector<StoredComparison>> list_comparisons();  // without rows that fail their digest
 
   Status add_prediction(const KeptPrediction& prediction);
-  Result<std::vector<KeptPrediction>>
-  list_predictions();  // the oldest first, without rows that fail their digest
+  // The oldest first, without rows that fail their digest.
+  Result<std::vector<KeptPrediction>> list_predictions();
 
   Status add_trial(const Trial& trial);
   // Of a job, or of all; in order, without rows that fail their digest.

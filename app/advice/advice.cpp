@@ -149,6 +149,11 @@ Result<std::optional<RunRecord>> asked_run(const std::string& subject, const std
   return std::optional(TRY(store->load_run(TRY(store->find_run(run)))));
 }
 
+Result<std::shared_ptr<const TraceDocument>> trace_of_run(const std::string& session, std::int64_t run) {
+  const auto store = TRY(Store::open(session, StoreMode::read));
+  return std::shared_ptr<const TraceDocument>(std::make_shared<TraceDocument>(TRY(store->load_trace(run))));
+}
+
 std::function<Result<TimedKernels>(const Recipe&)> time_some_steps(std::stop_token stop) {
   constexpr std::int64_t kSteps = 6;
   constexpr double kMostSeconds = 10;
@@ -165,6 +170,7 @@ Result<Advice> advise_run(const RunRecord& run, const std::string& session, Advi
   options.source = TRY(job_of_run(run, session));
   const Recipe job = options.source->recipe;
   options.machine = machine_of(job);
+  options.trace = TRY(trace_of_run(session, run.summary.id));
   return advise(job, &run, options, std::move(stop), nullptr);
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -52,6 +53,7 @@ struct AdviceOptions {
   MachineFacts machine;
   // Of the job, which commands then name; none: they name its model and settings
   std::optional<JobSource> source{};
+  std::shared_ptr<const TraceDocument> trace{};  // of the run; null: its timed steps are not looked at
   // Times the kernels of a recipe; null: no step may be made.
   std::function<Result<TimedKernels>(const Recipe&)> time;
 };
@@ -76,6 +78,7 @@ Result<Advice> advise(const Recipe& job, const RunRecord* run, const AdviceOptio
                       std::stop_token stop, const TellAdvice& tell);
 // What a command is asked about: the run of a session, or none where `subject` is no session.
 Result<std::optional<RunRecord>> asked_run(const std::string& subject, const std::string& run);
+Result<std::shared_ptr<const TraceDocument>> trace_of_run(const std::string& session, std::int64_t run);
 // Some steps of a job, in ten seconds at most: AdviceOptions::time where steps may be made.
 std::function<Result<TimedKernels>(const Recipe&)> time_some_steps(std::stop_token stop);
 // Of a run of a session, a recorded loop or not, on this machine; no step is made.

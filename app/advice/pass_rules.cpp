@@ -167,9 +167,10 @@ std::optional<FieldRow> named_option(const std::string& pass, const std::string&
 Result<std::string> with_option(const Subject& subject, const std::string& pass, const FieldRow& option) {
   Pipeline pipeline = TRY(recipe_pipeline(subject.recipe()));
   const bool most = option.name.rfind("max_", 0) == 0;
-  const std::string value = option.type == "bool"
-                                ? "true"
-                                : std::to_string(static_cast<std::int64_t>(most ? option.max : option.min));
+  // A least value that is the default leaves the choice to the pass.
+  const double least = option.value == "0" && option.min == 0 ? 1 : option.min;
+  const std::string value =
+      option.type == "bool" ? "true" : std::to_string(static_cast<std::int64_t>(most ? option.max : least));
   for (PassConfig& p : pipeline.passes) {
     if (p.def->name != pass) continue;
     auto options = p.options;

@@ -130,6 +130,18 @@ double Predictor::least_ns(const KernelInfo& kernel, double width) const {
                   bytes_per_ns_ > 0 ? bytes_of(kernel) / bytes_per_ns_ : 0);
 }
 
+double Predictor::best_ns(const KernelInfo& kernel) const {
+  constexpr double kAlike = 8;  // small operands lie in caches, where large ones find no room
+  double flops_per_ns = 0, bytes_per_ns = 0;
+  for (const KernelTime& time : model_.times()) {
+    const double bytes = time.bytes_read + time.bytes_written;
+    if (kAlike * time.flops >= kernel.flops) flops_per_ns = std::max(flops_per_ns, time.flops / time.ns);
+    if (kAlike * bytes >= bytes_of(kernel)) bytes_per_ns = std::max(bytes_per_ns, bytes / time.ns);
+  }
+  return std::max(flops_per_ns > 0 ? kernel.flops / flops_per_ns : 0,
+                  bytes_per_ns > 0 ? bytes_of(kernel) / bytes_per_ns : 0);
+}
+
 double Predictor::scaled(const KernelInfo& kernel, const KernelInfo& from) const {
   const double narrower = width_of(kernel.types) / width_of(from.types);
   const double before = least_ns(from, 1), ns = model_.ns(from);

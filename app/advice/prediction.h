@@ -51,6 +51,8 @@ class Predictor {
   // `samples`: of a step of the change, as a multiple of the job's.
   Gain gain(const std::vector<KernelInfo>& changed, double samples) const;
   const CostModel& model() const { return model_; }
+  // What the kernel would take at the best rates that kernels with about as much work, or more, reach. 0: it is the only one.
+  double best_ns(const KernelInfo& kernel) const;
 
  private:
   enum class ToldBy : std::uint8_t { measured, scaled, estimated };

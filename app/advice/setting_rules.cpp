@@ -206,8 +206,8 @@ Status find_ranks(Subject& subject, Findings& found) {
   const ChangedJob* const changed = TRY(subject.changed(best_change));
   if (changed == nullptr) return {};
   ChangedJob shown = *changed;
-  const double gain = own.step_ns - best.step_ns;
-  shown.gain = {gain, gain / 2, 1.5 * gain, 0};
+  const double most = 0.99 * subject.step_ns(), gain = std::min(own.step_ns - best.step_ns, most);
+  shown.gain = {gain, gain / 2, std::min(1.5 * gain, most), 0};
   Finding finding = subject.of_change(
       shown, fmt::format("kernels wait {} of a step for exchanges of {}, with pieces of {} MB {}",
                          duration_text(own.exposed_ns), plural_text(subject.recipe().ranks, "rank"),

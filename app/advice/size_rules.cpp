@@ -251,4 +251,68 @@ Status find_padding(Subject& subject, Findings& found) {
   return {};
 }
 
+namespace {
+
+// Products whose sizes are odd are rule odd_sizes' business, what another rule would take away is that rule's.
+bool is_explained(const Subject& subject, const NodeTime& time, const Findings& found) {
+  const std::set<std::int64_t> dims =
+      is_product(*time.node) ? product_dims(subject.graph(), *time.node) : std::set<std::int64_t>();
+  if (std::any_of(dims.begin(), dims.end(), [](std::int64_t d) { return d > 2 * kEven && !even(d); }))
+    return true;
+  return std::any_of(found.begin(), found.end(), [&](const Finding& finding) {
+    if (finding.gain.ns <= 0) return false;
+    const bool whole = finding.rule == "precision" || finding.rule == "batch";  // of every kernel
+    return !whole && (finding.node == time.node->name || subject.takes_away(finding.change, *time.kernel));
+  });
+}
+
+}  // namespace
+
+// A kernel that takes a large part of the step, and several times as long as its work takes others of its size.
+Status find_efficiency(Subject& subject, Findings& found) {
+  constexpr double kLarge = 0.05, kFar = 4;
+  struct Worst {
+    const NodeTime* time = nullptr;
+    double ns = 0, best_ns = 0, excess_ns = 0;
+    std::int64_t nodes = 0;
+  };
+  const std::vector<NodeTime> times = subject.node_times();
+  std::map<std::string, Worst> by_kernel;  // alike nodes of all layers
+  for (const NodeTime& time : times) {
+    const double own_ns = time.ns - subject.predictor().fixed_ns(),
+                 best = subject.predictor().best_ns(*time.kernel);
+    if (best <= 0 || own_ns < kFar * best || is_explained(subject, time, found)) continue;
+    Worst& worst = by_kernel[time.kernel->kernel + " " + time.kernel->types];
+    if (worst.time == nullptr || time.ns > worst.time->ns) worst.time = &time;
+    worst.ns += time.ns;
+    worst.best_ns += best;
+    worst.excess_ns += own_ns - best;
+    ++worst.nodes;
+  }
+  for (const auto& [_, worst] : by_kernel) {
+    if (subject.share(worst.ns) < kLarge) continue;
+    const KernelInfo& kernel = *worst.time->kernel;
+    const double bytes = kernel.bytes_read + kernel.bytes_written, ns = worst.time->ns;
+    Finding finding;
+    finding.title =
+        fmt::format("{}{} ({}{}) takes {:.1f} times as long as others of its size would",
+                    worst.nodes > 1 ? std::to_string(worst.nodes) + " x " : "", kernel.op,
+                    escaped(kernel.node), worst.nodes > 1 ? ", .." : "", worst.ns / worst.best_ns);
+    finding.node = kernel.node;
+    finding.gain = {0.5 * worst.excess_ns, 0, worst.excess_ns, 0};
+    finding.numbers.push_back("takes " + subject.of_a_step(worst.ns));
+    finding.numbers.push_back(
+        fmt::format("reaches {} and {}/s; at the best rates of kernels of its size it would take {}",
+                    count_text(kernel.flops / ns * 1e9, "FLOP/s"), bytes_text(bytes / ns * 1e9),
+                    duration_text(worst.best_ns)));
+    finding.numbers.push_back("no size, type or pass explains it");
+    finding.remedy =
+        "look at its place under the roofs and at its operands' layout; another operator that computes the same "
+        "may have the better kernel";
+    finding.command = "gradloom plan " + subject.job_flags() + " --roofline";
+    found.push_back(std::move(finding));
+  }
+  return {};
+}
+
 }  // namespace gradloom::advice

@@ -175,6 +175,16 @@ std::string Subject::command(const std::string& change) const {
   return "gradloom compare " + job_flags() + " --b " + shell_quoted(change);
 }
 
+bool Subject::takes_away(const std::string& changes, const KernelInfo& kernel) const {
+  const auto at = changed_.find(changes);
+  if (at == changed_.end() || at->second == nullptr) return false;
+  const std::vector<KernelInfo>& left = at->second->candidate.kernels;
+  return std::none_of(left.begin(), left.end(), [&](const KernelInfo& other) {
+    return other.node == kernel.node && other.kernel == kernel.kernel && other.types == kernel.types &&
+           other.flops == kernel.flops;
+  });
+}
+
 Finding Subject::of_change(const ChangedJob& changed, std::string title) const {
   Finding finding;
   const Candidate& c = changed.candidate;

@@ -38,6 +38,7 @@ class Subject {
   const Graph& graph() const { return prepared_->compiled.train.graph; }
   const Candidate& job() const { return job_; }
   const RunRecord* run() const { return run_; }
+  const TraceDocument* trace() const { return options_.trace.get(); }  // of the run; null: none
   const MachineFacts& machine() const { return options_.machine; }
   const Predictor& predictor() const { return predictor_; }
   const std::string& times() const { return times_; }
@@ -61,6 +62,9 @@ class Subject {
   std::string of_a_step(double ns) const;
   std::string command(const std::string& change) const;  // of `compare`
   std::string job_flags() const;                         // of train: what makes the job
+
+  // Whether the change was compiled, and has no kernel of the node that is as the job's.
+  bool takes_away(const std::string& changes, const KernelInfo& kernel) const;
 
   // Steps of a change are made, and its kernels are known from then on. Errors: Errc::interrupted.
   Status time(const std::string& changes);

@@ -55,6 +55,7 @@ CommandRun declare_advise(CLI::App& app) {
     const Recipe job =
         settings.source ? TRY(o.recipe.over(settings.source->recipe)) : TRY(o.recipe.resolve());
     settings.machine = machine_of(job);
+    if (run) settings.trace = TRY(trace_of_run(o.subject, run->summary.id));
     if (!run && job.costs.empty() && !o.no_steps) settings.time = time_some_steps(context.stop);
     const auto tell = [&](const AdviceProgress& p) {
       context.out.progress("advise", p.fraction, p.what);

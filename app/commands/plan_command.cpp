@@ -1,6 +1,7 @@
 // gradloom plan: what would run, without running it: passes with their match log, kernels, planned memory.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 
 #include "app/commands/commands.h"
 #include "app/explain.h"
@@ -17,6 +18,7 @@
 #include "engine/onnx/export_graph.h"
 #include "engine/plan/streams.h"
 #include "passes/stages.h"
+#include "viz/model/pass_model.h"
 
 namespace gradloom {
 namespace {
@@ -31,6 +33,7 @@ struct PlanArguments {
   std::string link = kUsualLink, local_link = kUsualLocalLink;
   std::int64_t ranks_per_machine = 0;
   std::size_t boxes = 60;
+  double cores = 0;
 };
 
 Result<Cluster> cluster_of(const PlanArguments& options) {
@@ -38,9 +41,36 @@ Result<Cluster> cluster_of(const PlanArguments& options) {
                  options.ranks_per_machine};
 }
 
-Json log_json(const std::vector<RewriteRecord>& records) {
+// On what the saved work of rewrites takes time, where that is known.
+struct SavingsClock {
+  std::optional<Hardware> hardware;
+  std::string precision;
+
+  // Errors: those of a processor that --on names.
+  static Result<SavingsClock> of(const Prepared& prepared, const PlanArguments& options) {
+    SavingsClock clock{std::nullopt, prepared.recipe.precision};
+    if (!options.on.empty())
+      clock.hardware = TRY(find_hardware(options.on));
+    else if (options.log)
+      if (const auto known = hardware_of_plan(prepared.recipe, ""); known.ok()) clock.hardware = *known;
+    return clock;
+  }
+  Json json(const SavedWork& saved) const {
+    Json json = {{"flops", saved.flops}, {"bytes", saved.bytes}, {"kernels", saved.kernels}};
+    if (hardware) json["predicted_ns"] = saved_ns(saved, *hardware, precision);
+    return json;
+  }
+  std::string text(const SavedWork& saved) const {
+    std::string text = saved_text(saved);
+    if (text.empty() || !hardware) return text;
+    const double ns = saved_ns(saved, *hardware, precision);
+    return text + ", about " + duration_text(std::abs(ns)) + (ns < 0 ? " more" : "");
+  }
+};
+
+Json log_json(const std::vector<RewriteRecord>& records, const SavingsClock& clock) {
   Json log = Json::array();
-  for (const RewriteRecord& rec : records)
+  for (const RewriteRecord& rec : records) {
     log.push_back({{"rule", rec.rule},
                    {"site", rec.site},
                    {"fingerprint", rec.fingerprint},
@@ -49,10 +79,12 @@ Json log_json(const std::vector<RewriteRecord>& records) {
                    {"removed", rec.removed},
                    {"added", rec.added},
                    {"changed", rec.changed}});
+    if (rec.saves) log.back()["saves"] = clock.json(*rec.saves);
+  }
   return log;
 }
 
-Json report_json(const PassReport& r) {
+Json report_json(const PassReport& r, const SavingsClock& clock) {
   return {{"pass", r.name},
           {"phase", r.at == PassPhase::pre_gradient ? "pre-gradient" : "post-gradient"},
           {"matched", r.matched},
@@ -60,7 +92,7 @@ Json report_json(const PassReport& r) {
           {"nodes_before", r.nodes_before},
           {"nodes_after", r.nodes_after},
           {"ms", r.ms},
-          {"log", log_json(r.log)}};
+          {"log", log_json(r.log, clock)}};
 }
 
 // What waits in the host's memory, and what the link is predicted to cost.
@@ -108,12 +140,12 @@ Json kernels_json(const Graph& graph, const Plan& plan) {
 }
 
 // The values with the most bytes among those live where the arena is fullest.
-void print_json(const Output& out, const Prepared& prepared, const std::optional<MeasuredCosts>& costs,
-                const std::optional<RankScaling>& scaling) {
+void print_json(const Output& out, const Prepared& prepared, const SavingsClock& clock,
+                const std::optional<MeasuredCosts>& costs, const std::optional<RankScaling>& scaling) {
   const Compiled& c = prepared.compiled;
   const Plan& p = c.plan;
   Json passes = Json::array(), peak = Json::array();
-  for (const PassReport& r : c.reports) passes.push_back(report_json(r));
+  for (const PassReport& r : c.reports) passes.push_back(report_json(r, clock));
   for (const auto& [name, bytes] : largest_at_peak(c.train.graph, c.plan, 5))
     peak.push_back({{"value", name}, {"bytes", bytes}});
   Json plan = {{"plan_hash", p.hash},
@@ -132,7 +164,7 @@ void print_json(const Output& out, const Prepared& prepared, const std::optional
                {"compile_ms", c.compile_ms},
                {"live_at_peak", peak},
                {"passes", passes},
-               {"removed_by_training", log_json(c.train.removed)},
+               {"removed_by_training", log_json(c.train.removed, clock)},
                {"kernels", kernels_json(c.train.graph, p)}};
   if (costs) plan["costs"] = costs->json();
   if (const Offloaded offloaded(prepared); offloaded.values > 0) plan["offload"] = offloaded.json(p);
@@ -140,31 +172,33 @@ void print_json(const Output& out, const Prepared& prepared, const std::optional
   out.object(plan);
 }
 
-void print_log(const Output& out, const std::vector<RewriteRecord>& log) {
+void print_log(const Output& out, const std::vector<RewriteRecord>& log, const SavingsClock& clock) {
   std::map<std::string, int> reasons;
   for (const RewriteRecord& rec : log)
     if (!rec.matched) ++reasons[rec.rule + ": " + rec.why];
-  for (const RewriteRecord& rec : log)
-    if (rec.matched)
-      out.text("    + " + rec.rule + " at " + escaped(rec.site) + " " + rec.fingerprint +
-               (rec.fingerprint.empty() ? "(" : " (") + std::to_string(rec.removed.size()) + " -> " +
-               plural_text(static_cast<std::int64_t>(rec.added.size()), "node") +
-               (rec.changed.empty() ? "" : ", " + std::to_string(rec.changed.size()) + " changed") + ")" +
-               (rec.why.empty() ? "" : ", " + escaped(rec.why)));
+  for (const RewriteRecord& rec : log) {
+    if (!rec.matched) continue;
+    const std::string saved = rec.saves ? clock.text(*rec.saves) : "";
+    out.text("    + " + rec.rule + " at " + escaped(rec.site) + " " + rec.fingerprint +
+             (rec.fingerprint.empty() ? "(" : " (") + std::to_string(rec.removed.size()) + " -> " +
+             plural_text(static_cast<std::int64_t>(rec.added.size()), "node") +
+             (rec.changed.empty() ? "" : ", " + std::to_string(rec.changed.size()) + " changed") + ")" +
+             (rec.why.empty() ? "" : ", " + escaped(rec.why)) + (saved.empty() ? "" : "; " + saved));
+  }
   for (const auto& [why, n] : reasons) out.text("    - " + std::to_string(n) + " x " + escaped(why));
 }
 
-void print_logs(const Output& out, const Compiled& c) {
+void print_logs(const Output& out, const Compiled& c, const SavingsClock& clock) {
   const auto print = [&](PassPhase phase, const char* suffix) {
     for (const PassReport& r : c.reports) {
       if (r.log.empty() || r.at != phase) continue;
       out.text("  " + r.name + suffix);
-      print_log(out, r.log);
+      print_log(out, r.log, clock);
     }
   };
   print(PassPhase::pre_gradient, "");
   if (!c.train.removed.empty()) out.text("  training");
-  print_log(out, c.train.removed);
+  print_log(out, c.train.removed, clock);
   print(PassPhase::post_gradient, " (after autodiff)");
 }
 
@@ -195,7 +229,7 @@ void print_kernels(const Output& out, const Graph& graph, const Plan& p) {
 }
 
 void print_text(const Output& out, const Prepared& prepared, const PlanArguments& options,
-                const std::optional<MeasuredCosts>& costs) {
+                const SavingsClock& clock, const std::optional<MeasuredCosts>& costs) {
   const Compiled& c = prepared.compiled;
   const Plan& p = c.plan;
   std::vector<std::vector<std::string>> rows;
@@ -210,7 +244,7 @@ void print_text(const Output& out, const Prepared& prepared, const PlanArguments
     out.text("no passes");
   else
     out.text(table_text({"pass", "autodiff", "matched", "why-not", "nodes", "time"}, rows, {1}));
-  if (options.log) print_logs(out, c);
+  if (options.log) print_logs(out, c, clock);
   out.text("");
   print_totals(out, c.train.graph, p);
   out.text("peak         " + bytes_text(static_cast<double>(p.peak_bytes())) + " = arena " +
@@ -427,10 +461,9 @@ void declare_roofline(CLI::App& app, const std::shared_ptr<PlanArguments>& optio
       "what each kernel is expected to take on a processor, from its FLOPs and bytes and what the processor "
       "reaches; nothing is run");
   app.add_option(
-         "--on", options->on,
-         "with --roofline: a processor by its data sheet (h200, a100, ..), or a file that devices --measure --json "
-         "wrote; by default what was measured of the device")
-      ->needs(roofline);
+      "--on", options->on,
+      "with --roofline, --log: a processor by its data sheet (h200, a100, ..), or a file that devices --measure --json "
+      "wrote; by default what was measured of the device");
   app.add_option(
          "--by", options->roofline_by,
          "with --roofline: sum up by kernel (those that do the same work) | node | op | phase | scope | roof")
@@ -451,6 +484,28 @@ void declare_memory(CLI::App& app, const std::shared_ptr<PlanArguments>& options
   CLI::Option* curve = app.add_flag("--memory-curve", options->memory_curve,
                                     "peak memory against predicted time for what --memory-budget can choose");
   memory->excludes(curve);
+}
+
+void declare_ranks(CLI::App& app, const std::shared_ptr<PlanArguments>& options) {
+  app.add_option("--link", options->link,
+                 "with --ranks: what a machine's link to the others carries, and its latency")
+      ->capture_default_str();
+  app.add_option("--local-link", options->local_link, "with --ranks: the same between ranks of one machine")
+      ->capture_default_str();
+  app.add_option("--local", options->ranks_per_machine, "with --ranks: ranks of a machine; 0: all are on one")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
+  app.add_option(
+         "--cores", options->cores,
+         "with --ranks: cores of a machine, which its ranks share; by default those of the machine of the run that --costs names, without "
+         "one enough for all")
+      ->check(CLI::Range(0.0, 65536.0));
+}
+
+// Of the machine whose cores the ranks share.
+void set_cores(Cluster& cluster, const PlanArguments& options, const Recipe& recipe) {
+  const CostsMachine machine = costs_machine(recipe);
+  cluster.cores = options.cores > 0 ? options.cores : static_cast<double>(machine.cores);
+  cluster.threads = recipe.threads > 0 ? recipe.threads : machine.threads;
 }
 
 }  // namespace
@@ -481,15 +536,9 @@ CommandRun declare_plan(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--part", options->part,
                  "with --export-graph: step (with the optimizer) | gradients (of the loss) | forward");
-  app.add_option("--link", options->link,
-                 "with --ranks: what a machine's link to the others carries, and its latency")
-      ->capture_default_str();
-  app.add_option("--local-link", options->local_link, "with --ranks: the same between ranks of one machine")
-      ->capture_default_str();
-  app.add_option("--local", options->ranks_per_machine, "with --ranks: ranks of a machine; 0: all are on one")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
+  declare_ranks(app, options);
   return [options](CommandContext& context) -> Status {
-    const Cluster cluster = TRY(cluster_of(*options));
+    Cluster cluster = TRY(cluster_of(*options));
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
     if (!options->at.empty()) return print_stage(context, *prepared, *options);
@@ -516,10 +565,14 @@ CommandRun declare_plan(CLI::App& app) {
     if (options->roofline) return print_roofline(context.out, *prepared, *options);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
     std::optional<RankScaling> scaling;
-    if (prepared->recipe.ranks > 1) scaling = predict_scaling(*prepared, cluster);
-    print_json(context.out, *prepared, costs, scaling);
+    if (prepared->recipe.ranks > 1) {
+      set_cores(cluster, *options, prepared->recipe);
+      scaling = predict_scaling(*prepared, cluster);
+    }
+    const SavingsClock clock = TRY(SavingsClock::of(*prepared, *options));
+    print_json(context.out, *prepared, clock, costs, scaling);
     if (context.out.json()) return {};
-    print_text(context.out, *prepared, *options, costs);
+    print_text(context.out, *prepared, *options, clock, costs);
     if (scaling) print_scaling(context.out, *scaling, *prepared, cluster);
     return {};
   };

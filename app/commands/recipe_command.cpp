@@ -17,6 +17,7 @@ struct RecipeOptions {
   std::string name, deepspeed, output;
   bool markdown = false;
   RecipeFlags flags;
+  Status write(const Recipe& recipe, const std::vector<ConversionNote>& notes, CommandContext& context) const;
 };
 
 void list_settings(const Output& out, const RecipeSetting* only) {
@@ -61,6 +62,19 @@ bool any_given(const RecipeFlags& flags) {
   return flags.given("recipe");
 }
 
+// Into the file that was asked for, or as JSON to stdout.
+Status RecipeOptions::write(const Recipe& recipe, const std::vector<ConversionNote>& notes,
+                            CommandContext& context) const {
+  if (output.empty()) {
+    context.out.document(Json::parse(recipe_json(recipe)).dump(2, ' ', true) + "\n");
+    return {};
+  }
+  TRY(write_recipe(recipe, output));
+  context.out.object({{"recipe", output}, {"notes", notes_json(notes)}});
+  context.out.text("wrote " + output + " (train: gradloom train --recipe " + shell_quoted(output) + ")");
+  return {};
+}
+
 Status convert(const RecipeOptions& options, CommandContext& context) {
   const Recipe own = TRY(options.flags.resolve());
   DeepSpeedGiven given{.batch = options.flags.given("dims")};
@@ -70,14 +84,7 @@ Status convert(const RecipeOptions& options, CommandContext& context) {
   Result<FromDeepSpeed> made = recipe_from_deepspeed(text, own, given);
   if (!made.ok()) return with_context(made.error(), escaped(options.deepspeed));
   keep_flags(options.flags, own, *made);
-  if (options.output.empty()) {
-    context.out.document(Json::parse(recipe_json(made->recipe)).dump(2, ' ', true) + "\n");
-  } else {
-    TRY(write_recipe(made->recipe, options.output));
-    context.out.object({{"recipe", options.output}, {"notes", notes_json(made->notes)}});
-    context.out.text("wrote " + options.output + " (train: gradloom train --recipe " +
-                     shell_quoted(options.output) + ")");
-  }
+  TRY(options.write(made->recipe, made->notes, context));
   tell_notes(context.out, made->notes, options.output.empty());
   return {};
 }
@@ -101,8 +108,10 @@ CommandRun declare_recipe(CLI::App& app) {
       options->flags.set_model(options->name);
       return convert(*options, context);
     }
+    if (options->name.empty() && !options->markdown && options->flags.given("recipe"))
+      return options->write(TRY(options->flags.resolve()), {}, context);
     if (!options->output.empty() || any_given(options->flags))
-      return Error{Errc::usage, "--output, --recipe and flags of settings are for --from-deepspeed"};
+      return Error{Errc::usage, "--output and flags of settings are for --recipe and --from-deepspeed"};
     const RecipeSetting* const setting = find_setting(options->name);
     if (!options->name.empty() && setting == nullptr) {
       std::vector<std::string> known;

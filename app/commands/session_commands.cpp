@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "app/commands/commands.h"
+#include "app/commands/show_curves.h"
 #include "app/commands/show_timeline.h"
 #include "app/commands/show_tree.h"
 #include "app/job_source.h"
@@ -27,6 +28,7 @@ struct SessionOptions {
   std::int64_t limit = 30;
   TreeOptions tree;
   TimelineOptions timeline;
+  CurveOptions curves;
 };
 
 Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
@@ -95,6 +97,7 @@ Json ranks_json(const std::vector<RankShares>& ranks) {
                     {"local_rank", r.rank.local_rank},
                     {"threads", r.rank.threads},
                     {"cpu_model", r.rank.cpu_model},
+                    {"environment", r.rank.environment},
                     {"clock_offset_ns", r.rank.clock_offset_ns},
                     {"clock_error_ns", r.rank.clock_error_ns},
                     {"steps", r.steps},
@@ -124,7 +127,9 @@ void show_ranks(const Output& out, const RunRecord& run, std::int64_t limit) {
   if (ranks.size() > rows.size())
     out.text("  of " + plural_text(static_cast<std::int64_t>(ranks.size()), "rank") +
              " (--limit N shows more)");
-  for (const std::string& text : {reduce_text(run.recipe_json), slowest_text(ranks)})
+  std::vector<std::string> said = other_environments(run.environment, ranks);
+  said.insert(said.begin(), {reduce_text(run.recipe_json), slowest_text(ranks)});
+  for (const std::string& text : said)
     if (!text.empty()) out.text(text);
 }
 
@@ -387,6 +392,7 @@ CommandRun declare_show(CLI::App& app) {
   app.add_option("--limit", options->limit, "number of rows to print");
   declare_tree(app, options->tree);
   declare_timeline(app, options->timeline);
+  declare_curves(app, options->curves);
   return [options](CommandContext& context) -> Status {
     const SessionOptions named = TRY(with_named_run(*options));
     const auto store = TRY(open_session(named));
@@ -394,6 +400,7 @@ CommandRun declare_show(CLI::App& app) {
     const RunRecord run = TRY(store->load_run(id));
     if (!named.tree.by.empty())
       return show_tree(context.out, run, TRY(store->load_trace(id)), named.tree, named.limit);
+    if (!named.curves.of.empty()) return show_curves(context.out, run, *store, named.curves);
     if (named.timeline.any()) return show_timeline(context.out, run, *store, named.timeline, named.limit);
     if (named.roofline) return show_roofline(context.out, run, named);
     if (named.group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "engine/base/text.h"
+#include "viz/model/memory_model.h"
 #include "viz/model/step_tree.h"
 
 namespace gradloom {
@@ -28,6 +29,7 @@ Json node_json(const StepTree& tree, std::int32_t id, int depth) {
     object[std::string(kStepPartNames[p]) + "_ns"] = node.part_ns[p];
   object["kernels"] = node.kernels;
   object["launches"] = node.launches;
+  object["peak_bytes"] = node.peak_bytes;
   object["median_ns"] = number_or_null(node.median_ns);
   object["low_ns"] = number_or_null(node.low_ns);
   object["high_ns"] = number_or_null(node.high_ns);
@@ -74,7 +76,7 @@ class TreeTable {
     std::vector<std::string> head{std::string("by ") + kTreeByNames[static_cast<std::size_t>(tree_.by)],
                                   "total", "share", "", "self"};
     for (const std::size_t p : parts_) head.emplace_back(kStepPartNames[p]);
-    head.insert(head.end(), {"kernels", "launches", "quartiles of steps", "each, longest"});
+    head.insert(head.end(), {"kernels", "launches", "at peak", "quartiles of steps", "each, longest"});
     add(0);
     const int bar = 3, each = static_cast<int>(head.size()) - 1;
     return table_text(head, rows_, {bar, each});
@@ -85,6 +87,8 @@ class TreeTable {
     constexpr double kWidth = 10;
     return std::string(static_cast<std::size_t>(std::lround(std::clamp(share, 0.0, 1.0) * kWidth)), '#');
   }
+
+  static std::string peak_text(double bytes) { return bytes > 0 ? bytes_text(bytes) : "-"; }
 
   std::vector<std::string> cells(const std::string& name, double total_ns, double self_ns,
                                  const std::array<double, kStepParts>& part_ns) const {
@@ -101,6 +105,7 @@ class TreeTable {
     auto row = cells(indent + escaped(node.label), node.total_ns, node.self_ns, node.part_ns);
     row.push_back(std::to_string(node.kernels));
     row.push_back(short_text(node.launches));
+    row.push_back(peak_text(node.peak_bytes));
     row.push_back(
         std::isnan(node.median_ns) ? "-" : duration_text(node.low_ns) + " - " + duration_text(node.high_ns));
     row.push_back(node.repeats > 1 ? duration_text(node.each_ns) + ", " + duration_text(node.most_ns) +
@@ -118,7 +123,8 @@ class TreeTable {
     if (left_out.empty() || left_out.size() == node.children.size()) return;
     const StepSum sum = sum_of(tree_, left_out);
     row = cells(indent + "  (" + std::to_string(sum.nodes) + " more)", sum.ns, 0, sum.part_ns);
-    row.insert(row.end(), {std::to_string(sum.kernels), short_text(sum.launches), "", ""});
+    row.insert(row.end(),
+               {std::to_string(sum.kernels), short_text(sum.launches), peak_text(sum.peak_bytes), "", ""});
     rows_.push_back(std::move(row));
   }
 
@@ -136,7 +142,7 @@ void declare_tree(CLI::App& app, TreeOptions& options) {
       app.add_option(
              "--tree", options.by,
              "one step as a tree: by scope (modules) | phase | node (type of ONNX node, then node) | pass | "
-             "op; each with what it takes by itself, by phase, and in half of the steps")
+             "op; each with what it takes by itself, by phase, in half of the steps, and how much of what it made is live at the peak")
           ->check(CLI::IsMember(std::vector<std::string>(kTreeByNames.begin(), kTreeByNames.end())));
   app.add_option("--depth", options.depth, "with --tree: levels below the step; all without it")
       ->check(CLI::NonNegativeNumber)
@@ -148,8 +154,9 @@ void declare_tree(CLI::App& app, TreeOptions& options) {
 Status show_tree(const Output& out, const RunRecord& run, const TraceDocument& trace,
                  const TreeOptions& options, std::int64_t limit) {
   const auto by = std::find(kTreeByNames.begin(), kTreeByNames.end(), options.by) - kTreeByNames.begin();
-  const StepTree tree = build_step_tree(run.kernels, run.source_ops, step_samples(run, trace),
-                                        static_cast<TreeBy>(by), !options.unfold);
+  const StepTree tree =
+      build_step_tree(run.kernels, run.source_ops, step_samples(run, trace),
+                      held_at_peak(build_memory_model(run)), static_cast<TreeBy>(by), !options.unfold);
   if (out.json()) {
     out.object({{"run_id", run.summary.id},
                 {"tree", options.by},

@@ -6,6 +6,7 @@
 
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
+#include "viz/draw/keys.h"
 
 namespace gradloom {
 namespace {
@@ -90,8 +91,8 @@ void gain_bar(const AdviceRow& row, double largest) {
 
 void draw_row(Ui& ui, std::size_t i, const AdviceRow& row, double largest) {
   const std::string number = std::to_string(i + 1);
-  const float proof = button_width("Compare"), width = ImGui::GetContentRegionAvail().x;
-  const float title_width = width - proof - px(16);
+  const float proof = button_width("Compare"), apply = button_width("Apply"), gap = px(6);
+  const float title_width = std::max(px(40), ImGui::GetContentRegionAvail().x - proof - apply - gap - px(16));
   const std::string title = number + ".  " + escaped(row.title);
   ImGui::AlignTextToFramePadding();
   if (selectable_row("advice.row." + number, fit_text(theme().ui, theme().ui->FontSize, title, title_width),
@@ -99,7 +100,16 @@ void draw_row(Ui& ui, std::size_t i, const AdviceRow& row, double largest) {
       !row.node.empty())
     ui.go_to(row.node);
   tip(escaped(row.title));
-  ImGui::SameLine(ImGui::GetContentRegionMax().x - proof);
+  ImGui::SameLine(ImGui::GetContentRegionMax().x - proof - gap - apply);
+  const bool applies = ui.app.can_apply(row.change);
+  ImGui::BeginDisabled(!applies);
+  if (button("advice.apply." + number, "Apply", ButtonKind::kPlain,
+             applies ? "The recipe takes this change (" + key_label("app.undo") + " takes it back)"
+                     : "What is to be changed is no setting of the job",
+             apply))
+    ui.app.apply_change(row.change);
+  ImGui::EndDisabled();
+  ImGui::SameLine(0, gap);
   ImGui::BeginDisabled(ui.state().progress.running || !row.compares);
   if (button("advice.prove." + number, "Compare", ButtonKind::kPlain, row.command, proof)) {
     ui.app.start_compare(row.command);

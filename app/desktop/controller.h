@@ -47,6 +47,14 @@ class Controller {
   void show_run_of(const std::string& session, std::int64_t id);  // opens the session, if it is another one
   void open_sample();                                             // sample_job()
   void show_beside(std::int64_t id);  // fills state().beside with another run of the session; 0: none
+  // Runs of the session, beside the shown one, that have times of kernels: the newest first; and which of them the times on the
+  // graph are compared with. 0: none.
+  std::vector<std::int64_t> timed_runs() const;
+  void time_against(std::int64_t run);
+  // Fill state().curves: these runs and no others; one more or less; a session whose runs may be chosen.
+  void overlay_curves(const std::vector<CurveRun>& runs);
+  void overlay_curve(const CurveRun& run, bool on);
+  void add_curve_session(const std::string& path);
 
   // One undoable change. What only concerns running (steps, data, ...) is not re-planned.
   void edit(const std::string& what, const std::function<void(Recipe&)>& change);
@@ -82,6 +90,9 @@ class Controller {
   void start_compare(const std::string& command);
   std::string advise_command(bool of_run) const;  // of the shown run, else of the recipe as it stands
   void start_advice(bool of_run);
+  // A finding's change as one undoable change of the recipe that stands; one of the model's file or of the data is none.
+  bool can_apply(const std::string& change) const;
+  void apply_change(const std::string& change);
   // Of the shown run, else of the recipe as it stands
   std::string what_if_command(const std::string& flags) const;
   void start_what_if(const std::string& flags);
@@ -183,6 +194,8 @@ class Controller {
   void make_difference();
   void apply_recipe(Recipe recipe, const std::string& what);
   void session_loaded(std::shared_ptr<const SessionSnapshot> session);
+  void read_curves();
+  void follow_curves();
   Result<std::unique_ptr<Child>> start_child(const std::vector<std::string>& arguments);
   void read_remote();
   void leave_remote();

@@ -17,6 +17,21 @@ void give_times(GraphSnapshot& graph, const RunSnapshot* run) {
               same ? "" : "run " + std::to_string(graph.timed_run));
 }
 
+// The times of another run beside them. 0: none.
+Status give_other(GraphSnapshot& graph, const RunSnapshot* run, std::int64_t other) {
+  graph.other_run = other;
+  if (run == nullptr || other == 0) return {};
+  auto store = TRY(Store::open(run->session_path, StoreMode::read));
+  const RunRecord record = TRY(store->load_run(other));
+  if (!record.has_times() || !run->record.has_times())
+    return Error{Errc::bad_input, "run " +
+                                      std::to_string(record.has_times() ? run->record.summary.id : other) +
+                                      " has no times of kernels (--profile sampled or all takes them)"};
+  const Comparison comparison = TRY(compare_runs(record, run->record));
+  apply_other(graph.model, comparison.kernels, "run " + std::to_string(other));
+  return {};
+}
+
 void give_training(GraphModel& model, const PlanSnapshot& plan) {
   NameMap<TrainingOf> initializers;
   for (const ParameterRow& row : plan.parameters) initializers[row.name] = {row.trained, row.why};
@@ -28,9 +43,15 @@ std::shared_ptr<GraphSnapshot> make_graph(const Graph& graph, std::shared_ptr<co
   auto s = std::make_shared<GraphSnapshot>();
   s->model = build_graph_model(graph, plan ? &plan->plan() : nullptr);
   if (plan) give_training(s->model, *plan);
+  if (plan) apply_memory(s->model, plan->memory);
   s->plan = std::move(plan);
   if (s->plan && run) give_times(*s, run.get());
   return s;
+}
+
+// A run is not compared with itself.
+std::int64_t other_run_of(const AppState& s) {
+  return s.run && s.run->record.summary.id != s.other_run ? s.other_run : 0;
 }
 
 PlanChange change_between(const GraphSnapshot& before, const GraphSnapshot& after, const std::string& what,
@@ -150,7 +171,9 @@ void Controller::planned(std::shared_ptr<const GraphSnapshot> view,
   state_.graphs.model = std::move(view);
   state_.graphs.after = std::move(after);
   // The run to show may have been read while this plan was being made.
-  if (state_.run && state_.graphs.after->timed_run != state_.run->record.summary.id) retime();
+  if (state_.run && (state_.graphs.after->timed_run != state_.run->record.summary.id ||
+                     state_.graphs.after->other_run != other_run_of(state_)))
+    retime();
   plan_baseline();
   check_data();
   if (!state_.difference.against.empty()) make_difference();
@@ -184,24 +207,42 @@ void Controller::check_data() {
   });
 }
 
+std::vector<std::int64_t> Controller::timed_runs() const {
+  std::vector<std::int64_t> runs;
+  if (!state_.session || !state_.run) return runs;
+  for (const RunSummary& run : state_.session->runs)
+    if (run.id != state_.run->record.summary.id && run.has_recipe() && run.steps > 0 &&
+        run.model_hash == state_.run->record.summary.model_hash)
+      runs.push_back(run.id);
+  return runs;
+}
+
+void Controller::time_against(std::int64_t run) {
+  if (run == state_.other_run) return;
+  state_.other_run = run;
+  retime();
+}
+
 // The same graph with the times of the run that is shown now, the same passes with what it says of their instances.
 void Controller::retime() {
   refresh_passes();
   const auto graph = state_.graphs.after;
   if (!graph) return;
-  planner_->post(
-      "times", "reading times",
-      [this, graph, passes = state_.graphs.passes, run = state_.run](std::stop_token) -> Worker::Publish {
-        auto timed = std::make_shared<GraphSnapshot>(*graph);
-        give_times(*timed, run.get());
-        std::shared_ptr<GraphSnapshot> timed_passes;
-        if (passes) timed_passes = std::make_shared<GraphSnapshot>(*passes);
-        if (passes) give_times(*timed_passes, run.get());
-        return [this, graph, timed, passes, timed_passes] {
-          if (state_.graphs.after == graph) state_.graphs.after = timed;
-          if (passes && state_.graphs.passes == passes) state_.graphs.passes = timed_passes;
-        };
-      });
+  planner_->post("times", "reading times",
+                 [this, graph, passes = state_.graphs.passes, run = state_.run,
+                  other = other_run_of(state_)](std::stop_token) -> Worker::Publish {
+                   auto timed = std::make_shared<GraphSnapshot>(*graph);
+                   give_times(*timed, run.get());
+                   const Status compared = give_other(*timed, run.get(), other);
+                   std::shared_ptr<GraphSnapshot> timed_passes;
+                   if (passes) timed_passes = std::make_shared<GraphSnapshot>(*passes);
+                   if (passes) give_times(*timed_passes, run.get());
+                   return [this, graph, timed, passes, timed_passes, compared] {
+                     if (!compared) notice(NoticeKind::warning, compared.error().message);
+                     if (state_.graphs.after == graph) state_.graphs.after = timed;
+                     if (passes && state_.graphs.passes == passes) state_.graphs.passes = timed_passes;
+                   };
+                 });
 }
 
 }  // namespace gradloom

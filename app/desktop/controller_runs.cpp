@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "app/advice/advice.h"
 #include "app/checkpoint_folder.h"
 #include "app/desktop/controller.h"
 #include "app/desktop/run_events.h"
@@ -47,6 +48,8 @@ void Controller::set_session(const std::string& path) {
   state_.run_a = state_.run_b = 0;
   state_.comparison.reset();
   state_.tune = {};
+  state_.curves = {};
+  state_.other_run = 0;
   retime();
   reload_session();
 }
@@ -81,6 +84,8 @@ void Controller::open_session(const std::string& path, const std::string& called
       state_.run_a = state_.run_b = 0;
       state_.comparison.reset();
       state_.tune = {};
+      state_.curves = {};
+      state_.other_run = 0;
       wanted_run_ = -1;
       session_loaded(s);
       state_.without_model.reset();
@@ -148,6 +153,7 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
   if (!coming) wanted_run_ = 0;
   if (wanted != 0) show_run(wanted);
   follow_searches();
+  follow_curves();
 }
 
 void Controller::choose_sides(std::int64_t run_a, std::int64_t run_b) {
@@ -327,6 +333,22 @@ void Controller::start_advice(bool of_run) {
   if (child_) return notice(NoticeKind::warning, "a run is going on already");
   state_.advice = {.command = advise_command(of_run)};
   spawn(RunKind::advise, state_.advice.command);
+}
+
+bool Controller::can_apply(const std::string& change) const {
+  // Synthetic data are for measuring alone.
+  return state_.model && !change.empty() && change != kEditedModel &&
+         change.find("data=synthetic") == std::string::npos;
+}
+
+void Controller::apply_change(const std::string& change) {
+  Recipe recipe = state_.recipe;
+  if (const Status read = RecipeFlags::override_with(recipe, change); !read)
+    return notice(NoticeKind::error, read.error().message);
+  if (recipe == state_.recipe)
+    return notice(NoticeKind::info, "The recipe has this change already: " + change);
+  edit(change, [&](Recipe& r) { r = recipe; });
+  notice(NoticeKind::good, "The recipe is now with " + change + "; undo takes it back");
 }
 
 std::string Controller::what_if_command(const std::string& flags) const {

@@ -67,6 +67,22 @@ void end_travel(Ui& ui) {
   ui.graph.travel.stages.reset();
 }
 
+// The runs that times can be compared with. Asked for without a choice it is the run that is A or B, else the newest.
+void offer_sides(Ui& ui) {
+  const AppState& s = ui.state();
+  ui.graph.sides.clear();
+  ui.graph.against.clear();
+  if (ui.graph.color_by != ColorBy::kChange) return;
+  const std::vector<std::int64_t> runs = ui.app.timed_runs();
+  for (const std::int64_t run : runs) ui.graph.sides.push_back(fmt::format("run {}", run));
+  const auto offered = [&](std::int64_t run) {
+    return std::find(runs.begin(), runs.end(), run) != runs.end();
+  };
+  if (s.other_run == 0 && !runs.empty())
+    ui.app.time_against(offered(s.run_a) ? s.run_a : offered(s.run_b) ? s.run_b : runs.front());
+  if (s.other_run != 0) ui.graph.against = fmt::format("run {}", s.other_run);
+}
+
 }  // namespace
 
 void draw_graph_panel(Ui& ui) {
@@ -88,7 +104,8 @@ void draw_graph_panel(Ui& ui) {
   }
   tip("The graph as imported, the whole training step before passes, what runs, or its way there pass by pass (" +
       key_label("view.by_pass") + ")");
-  ImGui::SameLine(0, px(10));
+  offer_sides(ui);
+  flow(px(104), px(10));
   draw_graph_toolbar(ui.graph, ui.asks);
 
   std::shared_ptr<const GraphSnapshot> graph = s.graphs.at(stage);
@@ -110,6 +127,10 @@ void draw_graph_panel(Ui& ui) {
   if (!graph) return empty_state(s.plan_error.empty() ? "Planning\u2026" : "No plan", s.plan_error);
   const std::shared_ptr<const GraphModel> model(graph, &graph->model);
   draw_chips(ui);
+  const TimesNote& times = ui.times_of_shown();
+  ui.graph.times_note = times.again ? times.said : std::string();
+  ui.graph.times_tip = kAgainTip;
+  ui.graph.may_run = !s.progress.running && ui.app.problems().empty();
   if (std::exchange(ui.model_stands_in, stage != ui.stage) && stage == ui.stage) graph_start_again(ui.graph);
   const bool was_there = ui.graph.model == model;
   draw_graph_canvas(model, ui.graph, ui.asks);

@@ -15,8 +15,9 @@ namespace {
 
 void make_tree(Ui& ui) {
   const RunRecord& run = ui.state().run->record;
-  icicle_set_tree(ui.icicle, build_step_tree(run.kernels, run.source_ops, ui.icicle_samples, ui.icicle.by,
-                                             ui.icicle.fold));
+  icicle_set_tree(ui.icicle,
+                  build_step_tree(run.kernels, run.source_ops, ui.icicle_samples,
+                                  held_at_peak(ui.state().run->memory), ui.icicle.by, ui.icicle.fold));
 }
 
 // The nodes of the graph that the selection stands for, the one that takes longest last: it is the one that
@@ -79,10 +80,10 @@ void draw_icicle_panel(Ui& ui) {
     ui.icicle_samples = step_samples(run, s.run->trace);
     make_tree(ui);
   }
-  std::string about =
+  const std::string about =
       fmt::format("run {}, {}", run.summary.id, plural_text(ui.icicle_samples.steps, "timed step"));
-  if (s.plan && !run_fits_plan(s))
-    about += run.summary.is_import() ? ", by " + run.summary.kind_text() : ", with other passes or settings";
+  times_chip(ui, "icicle.times", ImGui::GetContentRegionAvail().x);
+  if (ui.filters()) ImGui::SameLine(0, px(14));
   filter_chips(ui, "icicle");
   const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
   const IcicleEvents events =

@@ -78,7 +78,7 @@ void trained_line(const Graph& graph, const std::vector<ParameterRow>& rows) {
 void draw_unsure(Ui& ui, const std::vector<ParameterRow>& rows) {
   bool first = true;
   for (const ParameterRow& row : rows) {
-    if (!row.unsure) continue;
+    if (!row.unsure || fits_any(ui.state().recipe.train, row.name)) continue;
     if (first) heading("Weights or buffers?");
     first = false;
     const std::string name = escaped(row.name);

@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <tuple>
@@ -68,8 +69,10 @@ void draw_effect(Ui& ui) {
         {"nodes", &PlanTotals::nodes, Unit::kCount, 0.42f},
         {"kernels", &PlanTotals::kernels, Unit::kCount, 0.66f},
         {"peak", &PlanTotals::peak_bytes, Unit::kBytes, 1.f}};
-    const char* const rows[] = {"", "now", "vs all off", "vs before"};
-    for (int row = 1; row < 4; ++row)
+    const bool tight = width < px(190);  // where the long words would reach the numbers; or none has room
+    const std::array<const char*, 4> rows =
+        tight ? std::array{"", "now", "off", "before"} : std::array{"", "now", "vs all off", "vs before"};
+    for (int row = 1; row < 4 && width >= px(124); ++row)
       list->AddText(small, small->FontSize, {left, y + static_cast<float>(row) * line}, p.text_dim,
                     rows[row]);
     const float narrow[] = {210, 165, 0};  // points below which a column has no room

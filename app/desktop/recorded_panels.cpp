@@ -19,19 +19,14 @@ bool choose_source(Ui& ui, const char* id) {
   const AppState& s = ui.state();
   if (!s.plan || !s.run) return s.run != nullptr;
   if (run_fits_plan(s)) {
-    if (ui.filters()) ImGui::AlignTextToFramePadding();
-    muted(fmt::format("The plan, measured in run {}", s.run->record.summary.id));
+    times_chip(ui, std::string(id) + ".times", ImGui::GetContentRegionAvail().x);
     return true;
   }
   int which = ui.show_recorded ? 1 : 0;
   segmented(id, &which, {"The plan", fmt::format("Run {}", s.run->record.summary.id)});
   ui.show_recorded = which == 1;
   ImGui::SameLine(0, px(10));
-  ImGui::AlignTextToFramePadding();
-  const RunSummary& run = s.run->record.summary;
-  const std::string recorded =
-      run.is_import() ? "recorded by " + run.kind_text() : "recorded with other passes or settings";
-  text(ui.show_recorded ? recorded : "not run yet", palette().text_faint, theme().small);
+  times_chip(ui, std::string(id) + ".times", ImGui::GetContentRegionAvail().x);
   return ui.show_recorded;
 }
 

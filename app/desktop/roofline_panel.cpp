@@ -100,6 +100,7 @@ void choose_hardware(Ui& ui) {
   const std::string said = ui.roofline.model ? ui.roofline.model->hardware.source : "";
   text(fit_text(theme().small, theme().small->FontSize, said, ImGui::GetContentRegionAvail().x),
        palette().text_faint, theme().small);
+  times_chip(ui, "roofline.times", ImGui::GetContentRegionAvail().x);
 }
 
 }  // namespace

@@ -14,10 +14,6 @@ namespace {
 
 using What = RunEditor::What;
 
-std::string label_of(const RunSummary& r) {
-  return fmt::format("run {}{}", r.id, r.name.empty() ? "" : " (" + escaped(r.name) + ")");
-}
-
 // Words between commas or spaces.
 std::set<std::string> words_of(std::string text) {
   std::replace(text.begin(), text.end(), ',', ' ');
@@ -74,7 +70,7 @@ bool dialog_body(RunEditor& editor, const RunSummary& r, float width) {
   if (editor.what == What::note) return input_lines("run-editor.text", &editor.text, {width, px(92)}, focus);
   ImGui::PushTextWrapPos(width);
   text(fmt::format("{} of {}, its kernels, timings and comparisons are deleted for good.",
-                   plural_text(r.steps, "step"), label_of(r)),
+                   plural_text(r.steps, "step"), run_label(r)),
        palette().text);
   ImGui::PopTextWrapPos();
   return false;
@@ -100,12 +96,16 @@ void draw_run_menu(Ui& ui) {
     return ImGui::EndPopup();
   }
   const std::string id = std::to_string(r->id);
-  muted(label_of(*r));
+  muted(run_label(*r));
   if (selectable_row("runs.menu.rename", "Rename", false)) ui.edit_run(What::name, r->id);
   if (selectable_row("runs.menu.tags", "Tags\u2026", false)) ui.edit_run(What::tags, r->id);
   if (selectable_row("runs.menu.note", "Note\u2026", false)) ui.edit_run(What::note, r->id);
   if (selectable_row("runs.menu.pin", r->pinned ? "Unpin" : "Pin", false))
     ui.app.change_runs({r->pinned ? "--unpin" : "--pin", id});
+  const CurveRun curve{ui.state().session_path, r->id};
+  const bool overlaid = ui.state().curves.has(curve);
+  if (selectable_row("runs.menu.curve", overlaid ? "Without its curve" : "Add its curve", false))
+    ui.app.overlay_curve(curve, !overlaid);
   ImGui::BeginDisabled(r->pinned || r->status == "running");
   if (selectable_row("runs.menu.delete", "Delete\u2026", false)) ui.edit_run(What::end, r->id);
   ImGui::EndDisabled();
@@ -139,7 +139,7 @@ void draw_run_editor(Ui& ui) {
   const bool end = editor.what == What::end;
   const float width = std::min(px(460), display.x * 0.8f);
   text(end ? "Delete" : editor.what == What::tags ? "Tags" : "Note", palette().text, theme().title);
-  if (!end) muted("of " + label_of(*r));
+  if (!end) muted("of " + run_label(*r));
   spacer(2);
   const bool entered = dialog_body(editor, *r, width);
   spacer(2);

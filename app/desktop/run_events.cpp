@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "app/json_fields.h"
 #include "engine/base/text.h"
 #include "profiler/environment.h"
+#include "sessions/stats.h"
 
 namespace gradloom {
 namespace {
@@ -24,6 +26,9 @@ void read_step(const Json& root, RunProgress& p) {
   p.steps.push_back(static_cast<double>(p.step));
   p.losses.push_back(value_of(root, "loss"));
   p.step_ns.push_back(value_of(root, "step_ns"));
+  p.grad_norms.push_back(value_of(root, "grad_norm", std::nan("")));
+  p.last_step_at_ns = monotonic_ns();
+  if (p.steps.size() == 1) p.first_step_at_ns = p.last_step_at_ns;
   p.fraction = p.planned_steps > 0 ? static_cast<double>(p.step) / static_cast<double>(p.planned_steps) : 0;
 }
 
@@ -193,6 +198,22 @@ std::string ratio_so_far(const RunProgress& p) {
   if (p.intervals.all().empty()) return {};
   const Interval& ratio = p.intervals.all().back();
   return fmt::format("B is {:.3f}\u00d7 [{:.3f}, {:.3f}]", ratio.value, ratio.low, ratio.high);
+}
+
+double seconds_left(const RunProgress& p, std::int64_t now_ns) {
+  const auto since = [&](std::int64_t at_ns) { return static_cast<double>(now_ns - at_ns) * 1e-9; };
+  if (p.kind != RunKind::train)
+    return p.seconds_left < 0 ? -1 : std::max(0.0, p.seconds_left - since(p.left_at_ns));
+  const std::size_t made = p.step_ns.size();
+  if (made == 0 || p.planned_steps <= 0) return -1;
+  constexpr std::size_t kRecent = 50;
+  const auto recent = static_cast<std::ptrdiff_t>(std::min(made, kRecent));
+  double pace_ns = median({p.step_ns.end() - recent, p.step_ns.end()});
+  if (made > 1)
+    pace_ns = std::max(
+        pace_ns, static_cast<double>(p.last_step_at_ns - p.first_step_at_ns) / static_cast<double>(made - 1));
+  const auto steps = static_cast<double>(std::max<std::int64_t>(0, p.planned_steps - p.step));
+  return std::max(0.0, pace_ns * steps * 1e-9 - since(p.last_step_at_ns));
 }
 
 RunEvent read_run_line(const std::string& line, RunProgress& p) {

@@ -32,6 +32,10 @@ std::string subject_of(const RunProgress& progress);  // "Run 3", "The compariso
 // What a comparison knows so far: "B is 1.204\u00d7 [1.101, 1.310]"; empty: too few blocks for a ratio.
 std::string ratio_so_far(const RunProgress& progress);
 
+// Until it ends, by its pace so far: of a training the median of its last steps, or what passed from step to step where that is
+// more, as data and evaluations take time too. -1: not known.
+double seconds_left(const RunProgress& progress, std::int64_t now_ns);
+
 // One line of `train --json`, or of what else the window starts, with --json and --progress where it has that. Lines of other kinds change nothing.
 RunEvent read_run_line(const std::string& line, RunProgress& progress);
 

@@ -1,5 +1,5 @@
 // The run panel: what is lowered, how, on which data, for how long; start, progress, stop; the command line
-// that does it; and the curve of the run that goes on or is shown.
+// that does it.
 #include <fmt/format.h>
 #include <imgui.h>
 
@@ -13,6 +13,7 @@
 #include "app/desktop/run_events.h"
 #include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
+#include "app/train_report.h"
 #include "engine/base/fields.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
@@ -269,14 +270,19 @@ std::string progress_text(const RunProgress& r) {
   const double seconds = static_cast<double>(monotonic_ns() - r.started_ns) * 1e-9;
   if (r.kind == RunKind::compare) {
     const std::string ratio = ratio_so_far(r);
-    return fmt::format("comparing, {:.0f} s{}", seconds, ratio.empty() ? "" : ", " + ratio);
+    const double most = r.most_seconds - r.seconds;
+    return fmt::format("comparing, {:.0f} s{}{}", seconds, ratio.empty() ? "" : ", " + ratio,
+                       most > 0 ? ", at most " + remaining_text(most * 1e9) + " left" : "");
   }
   if (r.kind != RunKind::train)
     return fmt::format("{}, {:.0f} s{}{}", words_of(r.kind).doing, seconds, r.what.empty() ? "" : ": ",
                        r.what);
   if (r.step == 0) return "starting\u2026";
-  return fmt::format("step {} of {}, loss {:.5g}, {} per step", r.step, r.planned_steps, r.losses.back(),
-                     duration_text(r.step_ns.back()));
+  std::string said = fmt::format("step {} of {}, loss {:.5g}, {} per step", r.step, r.planned_steps,
+                                 r.losses.back(), duration_text(r.step_ns.back()));
+  if (const double left = seconds_left(r, monotonic_ns()); left >= 0)
+    said += ", " + remaining_text(left * 1e9) + " left";
+  return said;
 }
 
 // What runs or ran, or what keeps the recipe from running. Of one height whatever it says: the fields below
@@ -295,6 +301,7 @@ void draw_state(Ui& ui, const FieldProblems& problems) {
   if (r.running) {
     line(progress_text(r), palette().text_dim);
     register_item("run.progress", "progress", std::to_string(std::lround(r.fraction * 100)));
+    register_item("run.said", "progress", progress_text(r));
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const float done = width * std::clamp(static_cast<float>(r.fraction), 0.f, 1.f);
     ImDrawList* list = ImGui::GetWindowDrawList();
@@ -367,75 +374,6 @@ void draw_run_panel(Ui& ui) {
     ui.app.notice(NoticeKind::info, "The command line was copied");
   ImGui::Unindent(px(5));
   ImGui::PopStyleVar();
-}
-
-void draw_curve_panel(Ui& ui) {
-  const AppState& s = ui.state();
-  std::vector<double> steps, losses, times, held_out_steps, held_out;
-  std::string title;
-  const bool live = (s.settings.follow_run || !s.run) && s.progress.kind == RunKind::train &&
-                    (s.progress.running ||
-                     (s.progress.run_id > 0 && (!s.run || s.run->record.summary.id != s.progress.run_id)));
-  if (live && !s.progress.steps.empty()) {
-    steps = s.progress.steps;
-    losses = s.progress.losses;
-    times = s.progress.step_ns;
-    held_out_steps = s.progress.held_out_steps;
-    held_out = s.progress.held_out;
-    title = s.progress.run_id > 0 ? fmt::format("Run {}", s.progress.run_id) : "Run";
-  } else if (s.run) {
-    for (const StepRow& row : s.run->record.steps) {
-      steps.push_back(static_cast<double>(row.step));
-      losses.push_back(row.loss);
-      times.push_back(static_cast<double>(row.step_ns));
-    }
-    for (const EvaluationRow& row : s.run->record.evaluations) {
-      held_out_steps.push_back(static_cast<double>(row.step));
-      held_out.push_back(row.loss);
-    }
-    title = fmt::format("Run {}", s.run->record.summary.id);
-  }
-  if (steps.empty())
-    return empty_state("No run yet", "Run a few steps (F5): loss and step times appear here as they happen.");
-  const bool no_loss = !live && s.run && !s.run->record.summary.has_loss();
-  if (!no_loss) {
-    segmented("curve.what", &ui.curve, {"Loss", "Step time"});
-    ImGui::SameLine(0, px(12));
-  }
-  ImGui::AlignTextToFramePadding();
-  std::string summary = fmt::format("{}{}: {} steps", no_loss ? "Step time, " : "", title, steps.size());
-  if (s.run && !live)  // the median
-    summary += " of " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
-  if (!no_loss) summary += fmt::format(", loss {:.4g} \u2192 {:.4g}", losses.front(), losses.back());
-  const float follow_width = px(86);
-  text(fit_text(theme().ui, theme().ui->FontSize, summary, ImGui::GetContentRegionAvail().x - follow_width),
-       palette().text_dim);
-  register_item("curve.summary", summary, summary);
-  ImGui::SameLine(ImGui::GetWindowContentRegionMax().x - follow_width + px(12));
-  ImGui::SetCursorPosY(ImGui::GetCursorPosY() + px(3));  // its box stands on the line's middle
-  checkbox("run.follow", "Follow", &ui.app.edit_state().settings.follow_run);
-  tip("Curve, kernels and timeline show the run that goes on, and it stays shown when it ends. Off: the run "
-      "that "
-      "was chosen stays");
-  const float height = std::max(px(70), ImGui::GetContentRegionAvail().y);
-  if (ui.curve == 0 && !no_loss) {
-    std::vector<LossCurve> series{{title, steps, losses}};
-    if (!held_out_steps.empty()) series.push_back({"Held-out data", held_out_steps, held_out});
-    draw_loss_plot(series, ui.loss_plot, height);
-    return;
-  }
-  const double last =
-      live ? std::max(steps.back(), static_cast<double>(s.progress.planned_steps)) : steps.back();
-  const double most = *std::max_element(times.begin(), times.end());
-  const Plot plot = begin_plot("times", {ImGui::GetContentRegionAvail().x, height},
-                               Axis::fit(1, std::max(2.0, last), Unit::kCount),
-                               Axis::fit(0, most, Unit::kNs, false, true), "step", &ui.loss_plot.view);
-  plot_line(plot, steps, times, palette().optimizer, 1.6f, true);
-  const int at = plot_hover(plot, steps, times, palette().optimizer);
-  if (at >= 0)
-    ImGui::SetTooltip("step %d\n%s", static_cast<int>(steps[static_cast<std::size_t>(at)]),
-                      duration_text(times[static_cast<std::size_t>(at)]).c_str());
-  end_plot(plot);
 }
 
 }  // namespace gradloom

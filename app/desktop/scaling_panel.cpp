@@ -82,10 +82,10 @@ std::vector<Line> lines_of(const RankScaling& s, int curve) {
             line("Exchanges", palette().text_dim, [](const ScalingRow& r) { return r.exchange_ns; }),
             line("Not hidden", palette().bad, [](const ScalingRow& r) { return r.exposed_ns; })};
   if (s.sharing > 1)
-    return {line("Peak", palette().accent, [](const ScalingRow& r) { return r.peaks.whole_bytes; })};
-  return {line("Without zero", palette().accent, [](const ScalingRow& r) { return r.peaks.whole_bytes; }),
-          line("zero", category_color(1), [](const ScalingRow& r) { return r.peaks.zero_bytes; }),
-          line("zero{stage=2}", category_color(2), [](const ScalingRow& r) { return r.peaks.zero2_bytes; })};
+    return {line("Peak", palette().accent, [](const ScalingRow& r) { return r.peaks.whole.bytes; })};
+  return {line("Without zero", palette().accent, [](const ScalingRow& r) { return r.peaks.whole.bytes; }),
+          line("zero", category_color(1), [](const ScalingRow& r) { return r.peaks.zero.bytes; }),
+          line("zero{stage=2}", category_color(2), [](const ScalingRow& r) { return r.peaks.zero2.bytes; })};
 }
 
 void draw_legend(const std::vector<Line>& lines) {
@@ -141,7 +141,7 @@ void draw_rows(Ui& ui, const ScalingView& view) {
   const auto time_cell = [](double ns) { number_cell(ns > 0 ? duration_text(ns) : "\u2013"); };
   rows.cell = [&](int r, int c) {
     const ScalingRow& row = all[static_cast<std::size_t>(r)];
-    const std::int64_t peaks[] = {row.peaks.whole_bytes, row.peaks.zero_bytes, row.peaks.zero2_bytes};
+    const std::int64_t peaks[] = {row.peaks.whole.bytes, row.peaks.zero.bytes, row.peaks.zero2.bytes};
     if (c == 0) number_cell(std::to_string(row.ranks));
     if (c == 1) time_cell(row.step_ns);
     if (c == 2) time_cell(row.exchange_ns);
@@ -165,6 +165,36 @@ void draw_rows(Ui& ui, const ScalingView& view) {
              rows, ui.scaling.table, std::max(px(110), ImGui::GetContentRegionAvail().y - px(70)));
 }
 
+// What a rank holds when it needs most, in one stage of zero.
+void draw_memory(Ui& ui, const RankScaling& s) {
+  if (s.sharing == 1)
+    segmented("scaling.stage", &ui.scaling.stage, {"Without zero", "zero", "zero{stage=2}"});
+  const int stage = s.sharing == 1 ? ui.scaling.stage : 0;
+  const auto peak = [&](int r) -> const RankPeak& {
+    const RankPeaks& peaks = s.rows[static_cast<std::size_t>(r)].peaks;
+    return stage == 0 ? peaks.whole : stage == 1 ? peaks.zero : peaks.zero2;
+  };
+  TableRows rows;
+  rows.sortable = false;
+  rows.count = static_cast<int>(s.rows.size());
+  rows.id = [&](int r) { return std::to_string(s.rows[static_cast<std::size_t>(r)].ranks); };
+  rows.value = [&](int r) { return bytes_text(static_cast<double>(peak(r).state)); };
+  rows.cell = [&](int r, int c) {
+    const RankPeak& p = peak(r);
+    const std::int64_t bytes[] = {p.parameters, p.gradients, p.state, p.activations, p.buckets, p.bytes};
+    number_cell(c == 0 ? rows.id(r) : bytes_text(static_cast<double>(bytes[c - 1])));
+  };
+  draw_table("scaling.memory",
+             {{"Ranks", 70, true},
+              {"Parameters", 110, true, false, "and what else every rank keeps from step to step"},
+              {"Gradients", 110, true, false, "that are there at that moment"},
+              {"Optimizer state", 130, true},
+              {"Activations", 110, true, false, "and all other results, inputs and constants"},
+              {"Buckets", 100, true, false, "what exchanges need beside the tensors"},
+              {"Peak of a rank", 0, true, false, "memory of the rank that has most"}},
+             rows, ui.scaling.memory_table, std::max(px(110), ImGui::GetContentRegionAvail().y - px(70)));
+}
+
 }  // namespace
 
 void draw_scaling_panel(Ui& ui) {
@@ -181,7 +211,10 @@ void draw_scaling_panel(Ui& ui) {
   spacer(4);
   const float left = ImGui::GetContentRegionAvail().y;
   draw_curve(ui, *view.scaling, std::clamp(left * 0.4f, px(90), px(280)));
-  draw_rows(ui, view);
+  if (ui.scaling.curve == kPeak)
+    draw_memory(ui, *view.scaling);
+  else
+    draw_rows(ui, view);
   code_line("scaling.command", ui.app.as_typed(ui.app.scaling_command(ui.scaling.question)));
 }
 

@@ -64,6 +64,35 @@ void side_cell(Ui& ui, const RunSummary& r, bool a) {
   ImGui::PopID();
 }
 
+// A dot in the colour of the run's curve, or a ring where it has none. The shown run has the first colour.
+void curve_cell(Ui& ui, const RunSummary& r) {
+  const AppState& s = ui.state();
+  const CurveRun of{s.session_path, r.id};
+  const bool shown = s.run && s.run->record.summary.id == r.id;
+  std::uint32_t place = s.run ? 1 : 0;
+  bool on = false;
+  for (const OverlaidRun& overlaid : s.curves.runs) {
+    on = overlaid.of == of;
+    if (on) break;
+    if (!s.run || overlaid.of != CurveRun{s.session_path, s.run->record.summary.id}) ++place;
+  }
+  const std::string id = fmt::format("runs.curve.{}", r.id);
+  ImGui::PushID(id.c_str());
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float d = ImGui::GetTextLineHeight();
+  if (ImGui::InvisibleButton("curve", {d, d}) && !shown) ui.app.overlay_curve(of, !on);
+  const bool hovered = ImGui::IsItemHovered();
+  register_item(id, "curve", on || shown ? "on" : "off");
+  tip(shown ? "Its curve is drawn: the run is shown" : on ? "Without its curve" : "Add its curve");
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const ImVec2 centre{at.x + d / 2, at.y + d / 2};
+  if (on || shown)
+    list->AddCircleFilled(centre, d * 0.3f, category_color(shown ? 0 : place), 16);
+  else
+    list->AddCircle(centre, d * 0.28f, hovered ? palette().text_dim : palette().border, 16, px(1.2f));
+  ImGui::PopID();
+}
+
 void status_cell(const RunSummary& r) {
   const Palette& p = palette();
   const bool done = r.status == "done", failed = r.status == "failed", running = r.status == "running";
@@ -105,23 +134,24 @@ void run_cell(Ui& ui, const RunSummary& r, int column) {
     case 0: text(std::to_string(r.id)); break;
     case 1: side_cell(ui, r, true); break;
     case 2: side_cell(ui, r, false); break;
-    case 3: status_cell(r); break;
-    case 4: name_of_run(ui, r); break;
-    case 5:
+    case 3: curve_cell(ui, r); break;
+    case 4: status_cell(r); break;
+    case 5: name_of_run(ui, r); break;
+    case 6:
       number_cell(r.steps > 0 && r.has_loss() ? fmt::format("{:.4f}", r.last_loss) : "\u2013");
       if (r.steps > 0 && r.has_loss())
         tip(fmt::format("{:.6g} after {} steps, from {:.6g}", r.last_loss, r.steps, r.first_loss));
       break;
-    case 6:
+    case 7:
       number_cell(r.median_step_ns > 0 ? duration_text(static_cast<double>(r.median_step_ns)) : "\u2013");
       break;
-    case 7:
+    case 8:
       number_cell(r.measured_peak_bytes > 0 ? bytes_text(static_cast<double>(r.measured_peak_bytes))
                                             : "\u2013");
       break;
-    case 8: number_cell(std::to_string(r.steps)); break;
-    case 9: text(escaped(r.optimizer), p.text_dim); break;
-    case 10: text(escaped(r.started_utc), p.text_dim); break;
+    case 9: number_cell(std::to_string(r.steps)); break;
+    case 10: text(escaped(r.optimizer), p.text_dim); break;
+    case 11: text(escaped(r.started_utc), p.text_dim); break;
     default: break;
   }
 }
@@ -197,6 +227,7 @@ void draw_session_panel(Ui& ui) {
   static const std::vector<TableColumn> columns{{"#", 24},
                                                 {"A", 24},
                                                 {"B", 24},
+                                                {"", 18, false, false, "Its curve", 4},
                                                 {"", 16, false, false, "Status", 4},
                                                 {"Run", 0},
                                                 {"Last loss", 70, true, false, "", 2},

@@ -133,6 +133,7 @@ Result<std::shared_ptr<const RunSnapshot>> load_run_snapshot(const std::string& 
   s->trace = TRY(store->load_trace(run));
   say("memory");
   s->memory = build_memory_model(s->record);
+  s->curves = run_curves(s->record);
   for (std::size_t i = 0; i < s->record.kernels.size(); ++i)
     s->kernel_of_node.emplace(s->record.kernels[i].info.node, i);
   return std::shared_ptr<const RunSnapshot>(std::move(s));

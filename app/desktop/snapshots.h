@@ -13,6 +13,7 @@
 #include "app/job.h"
 #include "app/model_summary.h"
 #include "sessions/store.h"
+#include "viz/model/curves.h"
 #include "viz/model/memory_model.h"
 #include "viz/model/tune_table.h"
 #include "viz/model/worth_table.h"
@@ -83,6 +84,7 @@ struct RunSnapshot {
   RunRecord record;
   TraceDocument trace;
   MemoryModel memory;
+  RunCurves curves;
   std::map<std::string, std::size_t> kernel_of_node;  // node name -> index in record.kernels
 };
 // `stage` is told what is being read.

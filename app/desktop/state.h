@@ -20,6 +20,7 @@
 #include "engine/onnx/read/op_table.h"
 #include "sessions/compare.h"
 #include "sessions/comparison_noise.h"
+#include "viz/model/curves.h"
 #include "viz/model/graph_diff.h"
 #include "viz/model/graph_model.h"
 #include "viz/model/memory_model.h"
@@ -34,6 +35,7 @@ struct GraphSnapshot {
   GraphModel model;
   std::shared_ptr<const PlanSnapshot> plan;  // null: opened for viewing, without costs
   std::int64_t timed_run = 0;                // whose times the boxes carry; 0: none
+  std::int64_t other_run = 0;                // that they are compared with; 0: none
   std::shared_ptr<const StageModel> stages;  // of the graph of all stages; else null
 };
 
@@ -83,9 +85,10 @@ struct RunProgress {
   std::string what;          // what is looked at or measured
   double seconds_left = -1;  // of a search when its last line came, with:
   std::int64_t left_at_ns = 0;
-  std::vector<double> steps, losses, step_ns;
-  std::vector<double> held_out_steps, held_out;  // losses of evaluations
-  std::vector<ComparedGroup> measured;           // of a comparison so far, with:
+  std::vector<double> steps, losses, step_ns, grad_norms;
+  std::int64_t first_step_at_ns = 0, last_step_at_ns = 0;  // when their lines came
+  std::vector<double> held_out_steps, held_out;            // losses of evaluations
+  std::vector<ComparedGroup> measured;                     // of a comparison so far, with:
   RunningIntervals intervals;
   double seconds = 0, most_seconds = 0;  // of a comparison: that it measures, and may at most
   std::string outcome;                   // after the end: "done", "stopped", "failed"
@@ -205,6 +208,26 @@ struct CheckpointState {
   std::shared_ptr<const ResumeFrom> from;  // null: training begins at the start
 };
 
+// Runs whose curves are drawn beside the shown one's, and sessions beside the open one that they may be chosen of.
+struct CurveRun {
+  std::string session;
+  std::int64_t run = 0;
+  bool operator==(const CurveRun&) const = default;
+};
+struct OverlaidRun {
+  CurveRun of;
+  std::shared_ptr<const RunCurves> curves;  // null: being read
+};
+struct CurvesView {
+  std::vector<OverlaidRun> runs;  // as they were chosen
+  std::vector<std::shared_ptr<const SessionSnapshot>> sessions;
+  bool has(const CurveRun& run) const {
+    for (const OverlaidRun& overlaid : runs)
+      if (overlaid.of == run) return true;
+    return false;
+  }
+};
+
 enum class NoticeKind : std::uint8_t { info, good, warning, error };
 struct Notice {
   NoticeKind kind = NoticeKind::info;
@@ -249,10 +272,12 @@ struct AppState {
   std::shared_ptr<const SessionSnapshot> session;
   std::shared_ptr<const RunSnapshot> run;   // shown in kernels, memory, timeline and on the graph
   std::shared_ptr<const RunBeside> beside;  // below it in the timeline; null: none
+  std::int64_t other_run = 0;               // that times on the graph are compared with; 0: none
   // A and B mean one pair everywhere: these runs are marked in the list of runs, and `comparison` is of them.
   // 0 and 0 with a comparison: it is of two settings of the recipe, which are no runs.
   std::int64_t run_a = 0, run_b = 0;
   std::optional<ComparisonView> comparison;
+  CurvesView curves;
   DifferenceView difference;
   AdviceView advice;
   WhatIfView what_if;

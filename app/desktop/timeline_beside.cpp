@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::size_t kMostChanges = 4;
 
-std::string run_label(const RunSummary& run) {
-  return fmt::format("run {}{}", run.id, run.name.empty() ? "" : " " + escaped(run.name));
-}
-
 std::string change_text(double ns) { return format_change(ns, Unit::kNs); }
 
 // REQUIRES shown_beside.

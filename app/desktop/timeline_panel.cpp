@@ -224,6 +224,8 @@ void draw_toolbar(Ui& ui, const std::vector<std::int64_t>& steps) {
                                       state.model.steps.size() > 1 ? "s" : "");
   text(sum, palette().text_dim);
   register_item("timeline.sum", "sum", sum);
+  flow(px(150), px(14));
+  times_chip(ui, "timeline.times", ImGui::GetContentRegionAvail().x);
   if (ui.filters()) {
     ImGui::SameLine(0, px(14));
     filter_chips(ui, "timeline");

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/desktop/run_events.h"
 #include "app/desktop/ui.h"
+#include "app/train_report.h"
 #include "app/tune_space.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
@@ -109,12 +111,6 @@ void draw_search_form(Ui& ui) {
   draw_budget(ui);
 }
 
-std::string left_text(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::ceil(std::max(0.0, seconds)));
-  return whole >= 60 ? fmt::format("{}:{:02} min left", whole / 60, whole % 60)
-                     : fmt::format("{} s left", whole);
-}
-
 void draw_search_progress(Ui& ui) {
   const RunProgress& r = ui.state().progress;
   const bool tune = r.kind == RunKind::tune;
@@ -125,9 +121,9 @@ void draw_search_progress(Ui& ui) {
     ui.app.stop_run();
   ImGui::SameLine(0, px(10));
   ImGui::BeginGroup();
-  const double since = static_cast<double>(monotonic_ns() - r.left_at_ns) * 1e-9;
   std::string said = r.what.empty() ? "planning what there is to try\u2026" : escaped(r.what);
-  if (r.seconds_left >= 0) said = left_text(r.seconds_left - since) + "   " + said;
+  if (const double left = seconds_left(r, monotonic_ns()); left >= 0)
+    said = remaining_text(left * 1e9) + " left   " + said;
   said = fit_text(theme().small, theme().small->FontSize, said, ImGui::GetContentRegionAvail().x);
   progress("tune.progress", static_cast<float>(r.fraction), said);
   ImGui::EndGroup();

@@ -15,6 +15,7 @@
 #include "app/desktop/preferences.h"
 #include "app/desktop/timeline.h"
 #include "viz/draw/budget_view.h"
+#include "viz/draw/curve_view.h"
 #include "viz/draw/file_dialog.h"
 #include "viz/draw/graph_canvas.h"
 #include "viz/draw/icicle_view.h"
@@ -159,7 +160,8 @@ struct TourState {
 struct ScalingForm {
   ScalingQuestion question;  // as it is typed
   int curve = 0;             // efficiency, step, peak
-  TableState table;
+  int stage = 0;             // of zero, whose memory is shown with the peaks
+  TableState table, memory_table;
 };
 
 // The tune tab: what the next search is given, and what is shown.
@@ -170,6 +172,16 @@ struct TuneForm {
   TuneViewState front;
   WaterfallViewState waterfall;
 };
+
+// Whose times are shown, made of the shown run and the plan.
+struct TimesNote {
+  const void *run = nullptr, *plan = nullptr;
+  std::string said;    // "measured in run 3, other passes"; empty: nothing is measured
+  bool again = false;  // a run of the plan as it stands would have other ones
+};
+inline constexpr const char* kAgainTip =
+    "Times are shown with a ~ where they are of a run with another plan. "
+    "Runs the job as it stands, for its own";
 
 enum class Canvas : std::uint8_t { graph, timeline, icicle, roofline };
 constexpr int kCanvases = 4;
@@ -227,7 +239,7 @@ struct Ui {
   std::shared_ptr<const Marks> proofs_of;
   std::string proofs_job;
   CompareViewState compare;
-  LossPlotState loss_plot;
+  CurveViewState curves;
   TimelineState timeline;
   StepStripState strip;
   TimelineIdle idle;
@@ -235,11 +247,11 @@ struct Ui {
   IcicleState icicle;
   StepSamples icicle_samples;           // of the run that its tree is of
   const void* icicle_source = nullptr;  // snapshot they came from
+  TimesNote times;
   TableState runs_table;
   std::string runs_filter;
   RunEditor run_editor;
   std::int64_t menu_run = 0;  // of the menu of the list of runs
-  int curve = 0;              // loss, step time
   bool more_settings = false;
 
   std::map<std::string, std::string> editing;  // text fields with the keyboard, by id
@@ -254,6 +266,7 @@ struct Ui {
 
   const AppState& state() const { return app.state(); }
   const GraphSnapshot* shown_graph() const { return state().graphs.at(stage).get(); }
+  const TimesNote& times_of_shown();
   std::string selected() const;  // name of the selected node; empty: none
   // Selects a node and brings it into view; switches to the stage that has it when the shown one lacks it.
   void go_to(const std::string& node);
@@ -359,6 +372,8 @@ void field_problem(const FieldProblems& problems, const std::string& key);
 // A dropdown of suggestions beside a text field; returns the chosen one or -1.
 int suggestions(const std::string& id, const std::vector<std::string>& choices);
 const RunSummary* find_run(const AppState& s, std::int64_t id);  // of the session; null: there is none
+// The pill that says whose times are shown, wherever they stand; ID.do runs the job again where they are of something else.
+void times_chip(Ui& ui, const std::string& id, float room);
 bool run_fits_plan(const AppState& s);  // the shown run was recorded with the very plan that stands
 // Says that a time range, or the kernels chosen in the roofline, filter the view, each with an x to end it; nothing while
 // nothing does. Their names are ID.range and ID.roofline.

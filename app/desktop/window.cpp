@@ -188,6 +188,10 @@ void Window::answer_asks() {
   if (!asks.note_node.empty()) ui_.note_on_node(asks.note_node);
   if (asks.show_node_panel) ui_.panes.show("Node");
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
+  if (asks.run_again) ui_.do_command("run.start");
+  if (!asks.color_against.empty())
+    for (const std::int64_t run : app_.timed_runs())
+      if (asks.color_against == fmt::format("run {}", run)) app_.time_against(run);
   if (asks.no_path) app_.notice(NoticeKind::info, "Neither of the two nodes leads to the other");
   if (asks.verify) app_.start_verify();
   if (asks.pipeline) app_.set_passes(*asks.pipeline);

@@ -18,9 +18,9 @@ class Window {
   Window(Controller& controller, Host& host, std::string settings_file, std::string views_folder = {});
   ~Window();
   void draw();
-  bool busy() const;
-  bool
-  may_close();  // the user asked for it; false: a dialog asks what becomes of the run  // background work, a run, or a layout in progress
+  bool busy() const;  // background work, a run, or a layout in progress
+  // The user asked for it; false: a dialog asks what becomes of the run.
+  bool may_close();
 
  private:
   void take_input();

@@ -37,7 +37,7 @@ extern "C" {
 
 /* Raised when something is added (minor) or when what is here changes (major). */
 #define GRADLOOM_API_MAJOR 1
-#define GRADLOOM_API_MINOR 5
+#define GRADLOOM_API_MINOR 6
 
 enum {
   GRADLOOM_OK = 0,
@@ -312,10 +312,18 @@ int gradloom_job_step_sized(gradloom_job* job, int sizes, int count, const void*
 int gradloom_job_steps(const gradloom_job* job, int64_t* made, int64_t* all);
 /* Of the steps that follow, instead of what optimizer and schedule say; --group's rates keep their ratio to it. */
 int gradloom_job_set_learning_rate(gradloom_job* job, double rate);
+/* The same of one option of the parameters that `--group GLOB{number=N}` numbers: "lr" or, on the CPU, "momentum", "beta1", "beta2" or
+ * "weight_decay" where the optimizer has it. GRADLOOM_USAGE: others, values out of range, a group that the recipe does not number, momentum
+ * for an optimizer that began without. Since minor version 6. */
+int gradloom_job_set_option(gradloom_job* job, int group, const char* option, double value);
+
+/* Notes that were made while the model was read and compiled, one a line. Since minor version 6. */
+int gradloom_job_notes(const gradloom_job* job, const char** notes);
 
 int gradloom_job_count(const gradloom_job* job, int kind, int* count);
 int gradloom_job_value(const gradloom_job* job, int kind, int index, gradloom_value* value);
-/* Parameters, statistics and states by name, as they are after the last step. `bytes` must be the value's. */
+/* Parameters, statistics and states by name, as they are after the last step. `bytes` must be the value's. With pass zero a rank keeps
+   the states of its own parameters alone: reading others is an error, writing them nothing. */
 int gradloom_job_read(const gradloom_job* job, const char* name, void* to, size_t bytes);
 int gradloom_job_write(gradloom_job* job, const char* name, const void* from, size_t bytes);
 /* Writes a checkpoint now; needs --checkpoint FOLDER. `--resume FOLDER` goes on from it. Where ranks keep states apart (pass zero)

@@ -37,6 +37,7 @@ struct gradloom_job {
   CallerBatches* batches = nullptr;                     // the run's; null: the recipe has data
   std::map<int, std::shared_ptr<const JobPlan>> sizes;  // other than the job's own
   int next_sizes = 1;
+  std::string notes;
   std::vector<std::int64_t> extents;  // that were asked for last
   std::vector<JobValue> values[kKinds];
   std::map<std::string, const JobValue*> contents;  // that can be read and written
@@ -107,6 +108,7 @@ Status open_job(const std::vector<std::string>& words, const gradloom_callbacks*
   job->run = std::make_unique<TrainRun>(recipe, job->request.options, job->context,
                                         std::move(job->request.from), std::move(batches));
   TRY(job->run->begin());
+  for (const std::string& note : job->run->prepared().model.notes) job->notes += note + "\n";
   describe(*job);
   *opened = job.release();
   return {};
@@ -309,6 +311,21 @@ int gradloom_job_set_learning_rate(gradloom_job* job, double rate) {
   });
 }
 
+int gradloom_job_set_option(gradloom_job* job, int group, const char* option, double value) {
+  return on(job, [&]() -> Status {
+    TRY(embed::given(option, "option"));
+    return job->run->job().set_option(group, option, value);
+  });
+}
+
+int gradloom_job_notes(const gradloom_job* job, const char** notes) {
+  return on(job, [&]() -> Status {
+    TRY(embed::given(notes, "notes"));
+    *notes = job->notes.c_str();
+    return {};
+  });
+}
+
 int gradloom_job_count(const gradloom_job* job, int kind, int* count) {
   return on(job, [&]() -> Status {
     TRY(check_kind(kind));
@@ -334,6 +351,8 @@ int gradloom_job_read(const gradloom_job* job, const char* name, void* to, size_
     const JobValue& value = *TRY(value_called(*job, name, bytes));
     if (bytes == 0) return {};
     TRY(embed::given(to, "to"));
+    if (!job->run->job().executor().holds(value.id))
+      return Error{Errc::usage, "'" + escaped(name) + "' is kept by another rank (pass zero)"};
     const Tensor contents = TRY(job->run->job().state_view(value.id));
     std::memcpy(to, contents.data(), bytes);
     return {};
@@ -345,6 +364,7 @@ int gradloom_job_write(gradloom_job* job, const char* name, const void* from, si
     const JobValue& value = *TRY(value_called(*job, name, bytes));
     if (bytes == 0) return {};
     TRY(embed::given(from, "from"));
+    if (!job->run->job().executor().holds(value.id)) return {};
     auto* const at = static_cast<std::byte*>(const_cast<void*>(from));  // which is only read
     return job->run->job().executor().write(value.id, Tensor::over(value.type, {at, [](std::byte*) {}}));
   });

@@ -5,6 +5,7 @@
 #include "app/embed/border.h"
 #include "app/embed/joined_ranks.h"
 #include "app/embed/stop_flag.h"
+#include "app/rank_agreement.h"
 #include "engine/ranks/world.h"
 
 using namespace gradloom;
@@ -46,13 +47,21 @@ Status meet(Joined& own, std::unique_lock<std::mutex>& lock, double limit_s, con
     const std::stop_source source;
     lock.unlock();
     Status met;
+    bool joined_world = false;
     {
       const embed::StopFlag watched(stop, source);
       const auto world = World::join(
           *place, std::chrono::milliseconds(static_cast<std::int64_t>(limit_s * 1000)), source.get_token());
-      if (!world) met = world.error();
+      joined_world = world.ok();
+      met = world.ok() ? check_same_build(**world) : Status(world.error());
+      if (!met.ok() && world.ok()) met = (*world)->leave(met);
     }
     lock.lock();
+    if (!met.ok() && joined_world) {  // there is no other world to meet in this process
+      own.place = std::move(place);
+      own.left = true;
+      own.end = met;
+    }
     TRY(met);
   }
   own.place = std::move(place);

@@ -55,14 +55,21 @@ std::int64_t cgroup_memory_limit(const std::string& membership, const std::strin
   return limit;
 }
 
-std::int64_t process_peak_bytes() {
+namespace {
+
+std::int64_t status_bytes(const char* row) {
   std::ifstream in("/proc/self/status");
   for (std::string word; in >> word;) {
     std::int64_t kibibytes = 0;
-    if (word == "VmHWM:" && in >> kibibytes) return kibibytes << 10;
+    if (word == row && in >> kibibytes) return kibibytes << 10;
   }
   return 0;
 }
+
+}  // namespace
+
+std::int64_t process_peak_bytes() { return status_bytes("VmHWM:"); }
+std::int64_t process_bytes() { return status_bytes("VmRSS:"); }
 
 std::int64_t usable_memory_bytes() {
   const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGE_SIZE);

@@ -9,6 +9,7 @@
 #include "engine/base/boot_id.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
+#include "engine/ranks/agreement.h"
 #include "engine/ranks/world.h"
 
 namespace gradloom {
@@ -47,6 +48,11 @@ Result<MetRanks> look_for_reasons(World& world, const GpuPlugin& api, const std:
   const int twice = TRY(rank_with_the_device_of_another(world, uuid));
   if (twice >= 0)
     return MetRanks{false, "rank " + std::to_string(twice) + " has the device of another rank", false};
+  // Of different versions they cannot be counted on to understand each other, and add in orders of their own.
+  if (const auto other = TRY(other_text(world, library.library)))
+    return Error{Errc::device, "rank " + std::to_string(other->rank) +
+                                   " has another library than rank 0: " + escaped(other->theirs) + ", not " +
+                                   escaped(other->first) + " (GRADLOOM_NCCL=0 exchanges through the host)"};
   return MetRanks{true, "", false};
 }
 

@@ -55,7 +55,8 @@ GraphBuilder& Rewriter::begin(const std::string& rule, NodeId anchor, const std:
   current_.matched = true;
   replaced_ = replaced;
   anchor_ = anchor;
-  first_new_node_ = static_cast<NodeId>(graph_.nodes.size());
+  first_new_node_ = first_made_node_ = static_cast<NodeId>(graph_.nodes.size());
+  current_.saves = SavedWork();
   BuildContext context{.rank = graph_.nodes[anchor].rank};
   context.origin.phase = graph_.nodes[anchor].origin.phase;
   std::set<std::uint32_t> sources, passes;
@@ -121,6 +122,7 @@ void Rewriter::replace_outputs(ValueId old_value, ValueId new_value) {
 void Rewriter::retype_parameter(ValueId parameter, DType type) {
   CHECK(scope_.has_value() && graph_.values[parameter].role == Role::parameter,
         "not a parameter in a rewrite");
+  count_readers_before(parameter);
   Value& value = graph_.values[parameter];
   value.type.dtype = type;
   if (value.data.defined()) value.data = value.data.cast(type);
@@ -179,6 +181,9 @@ void Rewriter::reorder(NodeId id, std::int64_t rank) {
 void Rewriter::retype(NodeId id, std::vector<ValueId> inputs, Attrs attrs) {
   CHECK(scope_.has_value(), "node changed outside of a rewrite");
   index_new_nodes();
+  count_before(id);
+  for (const ValueId out : graph_.nodes[id].outputs)
+    if (out != kNone) count_readers_before(out);
   Node& node = graph_.nodes[id];
   for (ValueId in : node.inputs)
     if (in != kNone) std::erase_if(uses_[in], [&](const Use& use) { return use.node == id; });
@@ -218,10 +223,13 @@ void Rewriter::commit(const std::string& why) {
                                       [&](ValueId v) { return v == kNone || use_count(v) == 0; });
       if (!unused) continue;
       current_.removed.push_back(graph_.nodes[id].name);
+      count_before(id);
       remove_dead(id);
       changed = true;
     }
   }
+  for (NodeId id = first_made_node_; id < graph_.nodes.size(); ++id) count_work(id, -1);
+  for (const NodeId id : counted_) count_work(id, -1);
   Node &anchor = graph_.nodes[anchor_], &result = graph_.nodes.back();
   if (!current_.added.empty() && builder_.named_last() && !anchor.alive()) {
     std::swap(anchor.name, result.name);
@@ -230,8 +238,32 @@ void Rewriter::commit(const std::string& why) {
   log_.push_back(std::move(current_));
   current_ = {};
   replaced_.clear();
+  counted_.clear();
   scope_.reset();
   if (watch_) watch_(graph_, log_.back());
+}
+
+// What the node's kernel has to do, so many times, into what the rewrite saves.
+void Rewriter::count_work(NodeId id, int times) {
+  const Node& node = graph_.nodes[id];
+  if (!current_.saves || !node.alive() || node.op->has(kView) || node.op->cost == nullptr) return;
+  if (!shapes_known(graph_, node)) {
+    current_.saves.reset();
+    return;
+  }
+  const Cost cost = node.op->cost(node_types(graph_, node));
+  current_.saves->flops += times * cost.flops;
+  current_.saves->bytes += times * (cost.bytes_read + cost.bytes_written);
+  current_.saves->kernels += times;
+}
+
+// Once, while the node and what it reads are as the rewrite found them.
+void Rewriter::count_before(NodeId id) {
+  if (id < first_made_node_ && counted_.insert(id).second) count_work(id, 1);
+}
+
+void Rewriter::count_readers_before(ValueId value) {
+  for (const Use& use : uses_[value]) count_before(use.node);
 }
 
 void Rewriter::remove_dead(NodeId id) {

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,13 @@
 #include "engine/ir/instances.h"
 
 namespace gradloom {
+
+// What a rewrite leaves less to do, by the operators' cost rows (OpDef::cost): of the nodes that went and changed, less that of those that
+// came and of what the changed ones are now. FLOPs; bytes read and written; nodes that are no views. Before autodiff: of the forward pass alone.
+struct SavedWork {
+  double flops = 0, bytes = 0;
+  int kernels = 0;
+};
 
 struct RewriteRecord {
   std::string rule;  // e.g. "gelu-erf"
@@ -27,6 +35,7 @@ struct RewriteRecord {
   // "@" and 12 hex digits: what was matched and where it came from (instances.h). Empty: no match, or one that
   // follows from others and has no switch.
   std::string fingerprint{};
+  std::optional<SavedWork> saves{};  // nothing: no match, or sizes are not known
 };
 
 // Told of each rewrite, when the graph is whole again.
@@ -84,6 +93,9 @@ class Rewriter {
   void remove_dead(NodeId node);  // REQUIRES no used outputs
   void index_new_nodes();
   void move_outputs(ValueId old_value, ValueId new_value);
+  void count_work(NodeId node, int times);
+  void count_before(NodeId node);
+  void count_readers_before(ValueId value);
   Graph& graph_;
   GraphBuilder builder_;
   std::string pass_;
@@ -99,6 +111,8 @@ class Rewriter {
   std::optional<BuildScope> scope_;
   std::vector<NodeId> replaced_;
   NodeId first_new_node_ = 0, anchor_ = kNone;
+  NodeId first_made_node_ = 0;  // in this rewrite
+  std::set<NodeId> counted_{};  // of those before it, what they did when it began
   RewriteRecord current_;
 };
 

@@ -133,7 +133,8 @@ struct BuiltBody {
 
 Result<BuiltBody> build_body(const Graph& graph, const Node& node) {
   const BodyFn build = find_body(*node.op);
-  if (build == nullptr) return infer_error("no form in standard operators");
+  const bool blocks = has_blocks(node.attrs);
+  if (build == nullptr && !blocks) return infer_error("no form in standard operators");
   const NodeTypes types = node_types(graph, node);
   BuiltBody made;
   GraphBuilder b(made.graph);
@@ -143,7 +144,7 @@ Result<BuiltBody> build_body(const Graph& graph, const Node& node) {
     body.in.push_back(given ? b.input("x" + std::to_string(i), types.inputs[i]) : kNone);
   }
   made.inputs = body.in;
-  made.outputs = TRY(build(body));
+  made.outputs = TRY(blocks ? body_of_blocks(body, *node.op) : build(body));
   for (const auto& [key, mask] : body.keep) made.inputs.push_back(mask.value);
   made.masks = body.keep;
   for (const Node& inner : made.graph.nodes)

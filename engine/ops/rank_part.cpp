@@ -8,8 +8,7 @@
 namespace gradloom {
 namespace {
 
-constexpr const char *kParts = "parts", *kRun = "run";
-constexpr std::int64_t kMostParts = 1 << 20;
+constexpr const char *kParts = "parts", *kRun = "run", *kPart = "part";
 
 }  // namespace
 
@@ -25,16 +24,22 @@ Result<std::optional<RankPart>> rank_part(const Attrs& attrs, std::int64_t count
     return infer_error("parts are between 1 and " + std::to_string(kMostParts));
   if (run < 1 || count % run != 0)
     return infer_error(std::to_string(count) + " elements are no runs of " + std::to_string(run));
-  return std::optional(RankPart{run, parts, own_part(parts)});
+  if (!attrs.has(kPart)) return std::optional(RankPart{run, parts, own_part(parts)});
+  const std::int64_t part = attrs.integer(kPart);
+  if (part < 0 || part >= parts)
+    return infer_error("part " + std::to_string(part) + " is none of " + std::to_string(parts));
+  return std::optional(RankPart{run, parts, part});
 }
 
-void set_rank_part(Attrs& attrs, std::int64_t parts, std::int64_t run) {
+void set_rank_part(Attrs& attrs, std::int64_t parts, std::int64_t run, std::optional<std::int64_t> part) {
   attrs.set(kParts, parts);
   attrs.set(kRun, run);
+  if (part) attrs.set(kPart, *part);
 }
 
 void copy_rank_part(const Attrs& from, Attrs& to) {
-  if (from.has(kParts)) set_rank_part(to, from.integer(kParts), from.integer(kRun));
+  for (const char* name : {kParts, kRun, kPart})
+    if (from.has(name)) to.set(name, from.integer(name));
 }
 
 }  // namespace gradloom

@@ -36,7 +36,12 @@ std::string key_of(const OpDef& op, const NodeTypes& types) {
 }
 
 Result<KnownKernels::Facts> facts_of(const Kernel& kernel, const OpDef& op, const NodeTypes& types) {
-  return KnownKernels::Facts{kernel.name, static_cast<std::int64_t>(kernel.workspace_bytes), op.cost(types)};
+  KnownKernels::Facts facts{
+      kernel.name, static_cast<std::int64_t>(kernel.workspace_bytes), op.cost(types), {}};
+  if (types.target != kernels::Target::gpu) return facts;
+  facts.launches = launches_of(op, kernel, types, facts.cost);
+  if (!facts.launches.empty()) facts.cost = cost_of_launches(facts.launches);
+  return facts;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "engine/plan/launches.h"
 
 namespace gradloom {
 
@@ -19,6 +20,7 @@ class KnownKernels {
     std::string kernel;  // its name
     std::int64_t workspace_bytes = 0;
     Cost cost;
+    std::vector<LaunchKind> launches;  // whose sum the cost is, on a GPU; empty: one
   };
   // Errors: prepare_kernel's, which are not kept.
   Result<Facts> of(const OpDef& op, const NodeTypes& types);

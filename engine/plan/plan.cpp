@@ -49,14 +49,14 @@ Result<std::vector<PlanStep>> describe_steps(const Graph& graph, const std::vect
     const auto facts = known.of(*node.op, types);
     if (!facts)
       return with_context(facts.error(), "node '" + escaped(node.name) + "' (" + node.op->name + ")");
-    PlanStep step;
-    step.node = id;
+    PlanStep step{.node = id};
     step.kernel = facts->kernel;
     step.workspace_bytes = facts->workspace_bytes;
     step.micro = !once[id];
     step.flops = facts->cost.flops;
     step.bytes_read = facts->cost.bytes_read;
     step.bytes_written = facts->cost.bytes_written;
+    step.launches = facts->launches;
     steps.push_back(std::move(step));
   }
   if (missing.empty()) return steps;

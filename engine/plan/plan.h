@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
+#include "engine/plan/launches.h"
 #include "kernels/target.h"
 
 namespace gradloom {
@@ -67,6 +68,7 @@ struct PlanStep {
   std::int32_t stream = 0;
   bool micro = true;  // runs once per micro-batch; false: once per optimizer step
   double flops = 0, bytes_read = 0, bytes_written = 0;
+  std::vector<LaunchKind> launches{};  // of a GPU, what adds up to these numbers; empty: one kernel does it
   // Steps of other streams, before this one and in the same range (micro), that are over when it begins; ascending.
   std::vector<std::int32_t> waits{};
 };

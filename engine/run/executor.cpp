@@ -1,11 +1,13 @@
 #include "engine/run/executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ops/preparation.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "engine/run/blocks.h"
 #include "engine/run/device_times.h"
 #include "engine/run/input_slots.h"
@@ -112,9 +114,19 @@ struct Executor::Impl {
     return address(v) == nullptr ? Status() : inputs.write(v, &value, sizeof value);
   }
 
+  Status set_rates(ValueId lr, const StepOptions& options) {
+    if (address(lr) == nullptr || graph->type(lr).shape.empty()) return set_hyper(lr, options.lr);
+    std::vector<double> table = options.options;
+    if (table.empty()) {
+      table.assign(static_cast<std::size_t>(element_count(graph->type(lr).shape)), std::nan(""));
+      for (std::size_t at = 0; at < table.size(); at += optimizer_inputs::kColumns) table[at] = options.lr;
+    }
+    return inputs.write(lr, table.data(), table.size() * sizeof(double));
+  }
+
   // The inputs of micro-batch k are on their way.
   Status send_micro(const StepNames& names, const StepOptions& options, std::int64_t k) {
-    TRY(set_hyper(names.lr, options.lr));
+    TRY(set_rates(names.lr, options));
     TRY(set_hyper(names.step, options.step));
     TRY(set_hyper(names.micro, k));
     const std::int64_t of_all =
@@ -305,6 +317,8 @@ Result<Tensor> Executor::view(ValueId value) const {
   if (impl_->queued || memory == nullptr || byte_size(v.type) == 0 || rows) return read(value);
   return Tensor::over(v.type, {impl_->viewed, memory});
 }
+
+bool Executor::holds(ValueId state) const { return impl_->address(state) != nullptr; }
 
 Status Executor::write(ValueId state, const Tensor& data) {
   const Value& value = impl_->graph->values[state];

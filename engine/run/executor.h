@@ -32,6 +32,7 @@ struct KernelSample {
 struct StepOptions {
   std::int64_t step = 1;  // 1-based; feeds Graph hyper input and random numbers
   double lr = 0;
+  std::vector<double> options;  // the table of optimizer_inputs.h, where lr is one; empty: lr for all rows
   std::uint64_t seed = 0;
   std::int64_t micro_batches = 1;
   std::int64_t rank = 0,
@@ -93,6 +94,7 @@ class Executor {
   // is seen, and nothing is once the executor is gone.
   Result<Tensor> view(ValueId value) const;
   Status write(ValueId state, const Tensor& data);  // of a parameter with a 16-bit copy: that too
+  bool holds(ValueId state) const;                  // it has memory here; with zero another rank may keep it
   Result<double> read_scalar(ValueId value) const;
   // Lets the device find the fastest of `candidates` algorithms of its libraries for every kernel, after
   // which states are back to their initial contents. REQUIRES pending() == 0.

@@ -1,5 +1,7 @@
 #include "engine/train/parameter_groups.h"
 
+#include <algorithm>
+
 #include "engine/base/fields.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
@@ -14,7 +16,7 @@ struct NumberOption {
 constexpr NumberOption kNumbers[] = {{"lr", &ParameterGroup::lr},
                                      {"lr_factor", &ParameterGroup::lr_factor},
                                      {"weight_decay", &ParameterGroup::weight_decay}};
-constexpr const char* kFreeze = "freeze";
+constexpr const char *kNumber = "number", *kFreeze = "freeze";
 
 Status set_option(ParameterGroup& group, const std::string& name, const std::string& value) {
   const std::string owner = "group '" + escaped(group.glob) + "'";
@@ -22,6 +24,14 @@ Status set_option(ParameterGroup& group, const std::string& name, const std::str
     if (value != "on" && value != "off")
       return Error{Errc::usage, owner + ": freeze expects on or off, got '" + escaped(value) + "'"};
     group.freeze = value == "on";
+    return {};
+  }
+  if (name == kNumber) {
+    const auto number = parse_number<std::int64_t>(value);
+    if (!number || *number < 0 || *number >= kMostNumbers)
+      return Error{Errc::usage, owner + ": number expects 0 to " + std::to_string(kMostNumbers - 1) +
+                                    ", got '" + escaped(value) + "'"};
+    group.number = number;
     return {};
   }
   std::vector<std::string> known;
@@ -35,7 +45,7 @@ Status set_option(ParameterGroup& group, const std::string& name, const std::str
     group.*option.member = number;
     return {};
   }
-  known.emplace_back(kFreeze);
+  known.insert(known.end(), {kNumber, kFreeze});
   return Error{Errc::usage, unknown_name("option of " + owner, name, known)};
 }
 
@@ -44,7 +54,7 @@ Status set_option(ParameterGroup& group, const std::string& name, const std::str
 std::string group_syntax() {
   std::string text = "GLOB{";
   for (const NumberOption& option : kNumbers) text += std::string(option.name) + "=N,";
-  return text + kFreeze + "=on}";
+  return text + kNumber + "=N," + kFreeze + "=on}";
 }
 
 Result<ParameterGroup> parse_group(const std::string& text) {
@@ -55,7 +65,9 @@ Result<ParameterGroup> parse_group(const std::string& text) {
   const std::string owner = "group '" + escaped(group.glob) + "'";
   if (named.values.empty()) return Error{Errc::usage, owner + " has no option: " + group_syntax()};
   if (group.lr && group.lr_factor) return Error{Errc::usage, owner + " has both lr and lr_factor"};
-  if (group.freeze.value_or(false) && (group.lr || group.lr_factor || group.weight_decay))
+  if (group.number && (group.lr || group.lr_factor))
+    return Error{Errc::usage, owner + " has a number: its rate is set by the program that trains"};
+  if (group.freeze.value_or(false) && (group.lr || group.lr_factor || group.weight_decay || group.number))
     return Error{Errc::usage, owner + " is frozen: its other options would do nothing"};
   return group;
 }
@@ -67,10 +79,19 @@ ParameterOptions options_of(std::span<const ParameterGroup> groups, const std::s
     if (!glob_match(group.glob, parameter)) continue;
     if (group.lr) options.lr_factor = *group.lr / optimizer_lr;
     if (group.lr_factor) options.lr_factor = *group.lr_factor;
+    if (group.number) options.number = *group.number;
+    if (group.number) options.lr_factor = 1;
     if (group.weight_decay) options.weight_decay = group.weight_decay;
     if (group.freeze) options.frozen = *group.freeze;
   }
   return options;
+}
+
+std::int64_t group_numbers(std::span<const ParameterGroup> groups) {
+  std::int64_t numbers = 0;
+  for (const ParameterGroup& group : groups)
+    if (group.number) numbers = std::max(numbers, *group.number + 1);
+  return numbers;
 }
 
 Status check_groups(std::span<const ParameterGroup> groups, double optimizer_lr) {

@@ -11,6 +11,7 @@
 #include "engine/ops/collectives/all_reduce.h"
 #include "engine/ops/collectives/parameter_part.h"
 #include "engine/ops/collectives/reduce_gradients.h"
+#include "engine/ops/training/optimizer_inputs.h"
 #include "engine/train/eight_bit.h"
 #include "engine/train/lamb_rate.h"
 
@@ -126,6 +127,15 @@ Result<std::vector<ValueId>> trainable_parameters(const Graph& graph) {
   return trainable;
 }
 
+// Of hyper input lr: one number, or a row for each numbered group.
+Result<Shape> rate_shape(const Graph& graph, const TrainSpec& spec) {
+  const std::int64_t rows = group_numbers(spec.groups);
+  if (rows == 0) return Shape{};
+  if (tensor_ranks(graph) > 1)
+    return Error{Errc::usage, "tensor-parallel: numbered groups of parameters are for whole ones"};
+  return Shape{rows, static_cast<std::int64_t>(optimizer_inputs::kColumns)};
+}
+
 // The state that gradients are multiplied by, or kNone.
 Result<ValueId> add_loss_scale(GraphBuilder& b, const TrainSpec& spec, std::vector<TrainState>& states) {
   if (!spec.loss_scale) return kNone;
@@ -199,6 +209,7 @@ void add_updates(GraphBuilder& b, const TrainSpec& spec, const std::vector<Train
     if (dtype != graph.values[p].type.dtype)
       attrs.set("keys", std::vector<std::int64_t>{static_cast<std::int64_t>(fnv1a64(name))});
     if (own.lr_factor != 1) attrs.set("lr_factor", own.lr_factor);
+    if (own.number > 0) attrs.set("row", own.number);
     if (spec.clip_value > 0) attrs.set("clip_value", spec.clip_value);
     std::vector<ValueId> inputs{out.names.lr, scaling.step, scaling.factor, scaling.apply, p, g};
     std::vector<ValueId> states;
@@ -262,7 +273,7 @@ Result<TrainGraph> add_training(Graph forward, const TrainSpec& spec) {
   const ValueId loss_scale = TRY(add_loss_scale(b, spec, out.states));
   const auto grads = TRY(add_gradients(graph, graph.loss, trainable, loss_scale));
 
-  out.names.lr = add_input(b, "gradloom/lr", {DType::f64, {}}, Role::hyper);
+  out.names.lr = add_input(b, "gradloom/lr", {DType::f64, TRY(rate_shape(graph, spec))}, Role::hyper);
   out.names.step = add_input(b, "gradloom/step", {DType::i64, {}}, Role::hyper);
   out.names.loss = graph.loss;
   std::vector<Trained> trained;

@@ -34,12 +34,13 @@ struct TrainSpec {
 
 // Names of what was added, for the trainer and the window.
 struct StepNames {
-  ValueId lr = kNone, step = kNone;  // Role::hyper inputs: f64 scalar, i64 scalar
-  ValueId micro = kNone;             // i64 scalar: index of the micro-batch, only with accumulation
-  ValueId loss = kNone;              // value to report: mean over the micro-batches
-  ValueId grad_norm = kNone;         // with clipping or loss scaling: before clipping, of the true gradients
-  ValueId loss_scale = kNone;        // with loss scaling: of the next step
-  ValueId skipped = kNone;           // i64 scalar, with loss scaling: steps skipped in a row up to this one
+  // Role::hyper inputs: f64 scalar or, with numbered groups, a table of their options (optimizer_inputs.h); i64 scalar
+  ValueId lr = kNone, step = kNone;
+  ValueId micro = kNone;       // i64 scalar: index of the micro-batch, only with accumulation
+  ValueId loss = kNone;        // value to report: mean over the micro-batches
+  ValueId grad_norm = kNone;   // with clipping or loss scaling: before clipping, of the true gradients
+  ValueId loss_scale = kNone;  // with loss scaling: of the next step
+  ValueId skipped = kNone;     // i64 scalar, with loss scaling: steps skipped in a row up to this one
   static const std::array<ValueId StepNames::*, 4> kReported;  // what the host hears of a step
 };
 constexpr std::array<ValueId StepNames::*, 4> StepNames::kReported = {

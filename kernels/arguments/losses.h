@@ -39,13 +39,17 @@ struct SoftmaxCrossEntropyArgs {
   bool has_ignore;
   std::int64_t ignore_index;
   const void *logits, *labels, *weight;
-  void *loss, *log_sum_exp, *total_weight;
+  void *loss, *log_sum_exp, *total_weight;  // total_weight: may be null with reduction none
   void* workspace;
   DType losses = dtype;
   std::int64_t pitch = 0;  // where inner is 1: elements from one row of the logits to the next; 0: n
   // [outer, inner], of the type of log_sum_exp: the logit at each label, 0 where that is none of the n classes; null: not wanted. The n may
   // be a part of the classes: with reduction none loss is null then.
   void* targets = nullptr;
+  // GPU only, rows of inner 1 with reduction none, without targets: dlogits = (softmax - onehot) * weight[label] * dloss in the same
+  // kernel; it may be logits. dloss: one number of type losses. Nobody may ask for total_weight then.
+  const void* dloss = nullptr;
+  void* dlogits = nullptr;
 };
 // dlogits = (softmax - onehot) * weight[label] * dloss / total_weight, from logits and log_sum_exp; dlogits
 // may be logits.

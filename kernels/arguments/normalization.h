@@ -28,6 +28,7 @@ struct LayerNormGradArgs {
   void* workspace;
   bool centered = true;
   DType parameters = dtype;
+  const void* added = nullptr;  // [rows, cols] or null: dx is that much more
 };
 
 // x, y: [n, groups * channels, spatial]; scale, bias: [groups * channels]; mean, inv_std: [n, groups].

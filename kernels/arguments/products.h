@@ -8,7 +8,7 @@ namespace gradloom::kernels {
 // gelu_tanh_grad: times the slope of gelu_tanh at `aux`.
 enum class Activation : std::uint8_t { none, relu, gelu_erf, gelu_tanh, gelu_tanh_grad };
 enum class GemmOperand : std::uint8_t { none, a, b };
-// C[b] = activation(alpha * A[b] B[b] + bias (+ C when accumulate)). Strides in elements; a batch stride of 0
+// C[b] = activation(alpha * A[b] B[b] + bias (+ C when accumulate) (+ addend)). Strides in elements; a batch stride of 0
 // broadcasts. On the CPU f64 and relu only, without aux and sums: the other products are in prepared/.
 struct GemmArgs {
   DType dtype;
@@ -30,6 +30,8 @@ struct GemmArgs {
   GemmOperand sums_of = GemmOperand::none;
   void* sums = nullptr;
   bool wide_c = false;  // GPU, half types: C is f32. Without bias, activation and sums
+  // GPU only, laid out as C and of its type: is added to the product and stays as it is. Without activation, sums and accumulate.
+  const void* addend = nullptr;
 };
 
 // Products of groups of rows: group g is the rows from where the one before ends to ends[g], where smaller ends count as the largest

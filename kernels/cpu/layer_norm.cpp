@@ -46,6 +46,7 @@ struct GradRow {
   const T *dy, *x, *scale;
   T mean, inv_std;
   bool centered;
+  const T* added;          // to dx, or null
   T *dx, *dscale, *dbias;  // dscale, dbias: this block's partial sums
 };
 
@@ -92,6 +93,7 @@ void grad_row(const GradRow<T>& r, i64 cols) {
       r.dbias[c] += d;
       r.dx[c] = r.inv_std * (d * r.scale[c] - mean_g - xhat * mean_gx);
     }
+    for (i64 c = 0; r.added != nullptr && c < cols; ++c) r.dx[c] += r.added[c];
   } else {
 #pragma GCC ivdep
     for (i64 c = 0; c < cols; ++c) {
@@ -107,6 +109,7 @@ void grad_rows(const LayerNormGradArgs& args) {
   const i64 cols = args.cols, rows = args.rows;
   const T* const mean = static_cast<const T*>(args.mean);
   const T* const inv_std = static_cast<const T*>(args.inv_std);
+  const T* const added = static_cast<const T*>(args.added);
   T* const dx = static_cast<T*>(args.dx);
   T* const partial = static_cast<T*>(args.workspace);  // [blocks, 2, cols]
   const i64 block = layer_norm_grad_block(rows), blocks = blocks_of(rows, block);
@@ -116,10 +119,11 @@ void grad_rows(const LayerNormGradArgs& args) {
     for (i64 c = 0; c < cols; ++c) dscale[c] = dbias[c] = T(0);
     for (i64 row = part * block; row < smaller(rows, (part + 1) * block); ++row) {
       const i64 at = row * cols;
-      grad_row<T>({static_cast<const T*>(args.dy) + at, static_cast<const T*>(args.x) + at,
-                   static_cast<const T*>(args.scale), args.centered ? mean[row] : T(0), inv_std[row],
-                   args.centered, dx != nullptr ? dx + at : nullptr, dscale, dbias},
-                  cols);
+      grad_row<T>(
+          {static_cast<const T*>(args.dy) + at, static_cast<const T*>(args.x) + at,
+           static_cast<const T*>(args.scale), args.centered ? mean[row] : T(0), inv_std[row], args.centered,
+           added != nullptr ? added + at : nullptr, dx != nullptr ? dx + at : nullptr, dscale, dbias},
+          cols);
     }
   });
   T* const dscale = static_cast<T*>(args.dscale);

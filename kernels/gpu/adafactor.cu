@@ -30,7 +30,7 @@ enum List : int {
 };
 
 // A batch with what factored tensors add to it. Row k of all is of the tensor t with first_row[t] <= k < first_row[t + 1].
-struct Tensors : Batch<23, kListCount> {
+struct Tensors : Batch<kAdafactorBatch, kListCount> {
   long long rows[kCapacity], columns[kCapacity];
   long long first_row[kCapacity + 1], first_strip[kCapacity + 1], first_matrix[kCapacity + 1];
   long long matrices_before;  // of the batches before this one

@@ -1,9 +1,10 @@
-// C[b] = activation(alpha * A[b] B[b] + bias + (accumulate ? C[b] : 0)), batched, any strides: the product
+// C[b] = activation(alpha * A[b] B[b] + bias + (accumulate ? C[b] : 0) + addend[b]), batched, any strides: the product
 // for devices without a library and for layouts that no library takes; and what comes after a library's
-// product where that has not this epilogue. A: [m, k], B: [k, n], C: [m, n], bias: [n]. Tiles in shared
-// memory (tile_product.h), float for f32, f16 and bf16, double for f64. Products with few tiles and a long k
+// product where that has not this epilogue. A: [m, k], B: [k, n], C: [m, n], bias: [n]. f16 and bf16 on matrix
+// units (half_product.h), f32 and f64 as tiles in shared memory (tile_product.h); sums are float, of f64 double. Products with few tiles and a long k
 // (gradients of weights) are cut along k when the workspace is there: slices of a length that the shape
 // decides leave their sums in the workspace [slices, batch, m, n], and a second kernel adds them in order.
+#include "kernels/gpu/half_product.h"
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/tile_product.h"
 #include "kernels/gpu/workspace.h"
@@ -20,7 +21,7 @@ struct Matrices {
   double alpha;
   Activation activation;
   bool accumulate, wide_c;
-  const void *a, *b, *bias;
+  const void *a, *b, *bias, *addend;
   void *c, *aux, *partial;  // partial: null when there is one slice
 };
 
@@ -50,11 +51,11 @@ GRADLOOM_DEVICE A activated(Activation activation, A a) {
   }
 }
 
-// Element `at` of C, which may be wider than A and B.
+// Element `at` of C, or of what is laid out as C, which may be wider than A and B.
 template <class T>
-GRADLOOM_DEVICE Accum<T> c_value(const Matrices& p, long long at) {
-  if (p.wide_c) return static_cast<const Accum<T>*>(p.c)[at];
-  return to_accum(static_cast<const T*>(p.c)[at]);
+GRADLOOM_DEVICE Accum<T> c_value(const Matrices& p, const void* c, long long at) {
+  if (p.wide_c) return static_cast<const Accum<T>*>(c)[at];
+  return to_accum(static_cast<const T*>(c)[at]);
 }
 template <class T>
 GRADLOOM_DEVICE void set_c(const Matrices& p, long long at, Accum<T> value) {
@@ -83,7 +84,8 @@ template <class T>
 GRADLOOM_DEVICE void put(const Matrices& p, long long c_offset, long long row, long long col, Accum<T> sum) {
   const long long at = c_offset + row * p.c_row + col * p.c_col;
   Accum<T> value = Accum<T>(p.alpha) * sum;
-  if (p.accumulate) value += c_value<T>(p, at);
+  if (p.accumulate) value += c_value<T>(p, p.c, at);
+  if (p.addend != nullptr) value += c_value<T>(p, p.addend, at);
   finish<T>(p, at, col, value);
 }
 
@@ -99,6 +101,36 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(Matrices p, TileGr
   tile_product<Shape>(a, b, at.row, at.col, begin, end, sums);
   A* const partial = static_cast<A*>(p.partial);
   for_results<Shape>(sums, at.row, at.col, p.m, p.n, [&](long long row, long long col, A sum) {
+    if (partial == nullptr) return put<T>(p, offsets.c, row, col, sum);
+    partial[((at.slice * p.batches + at.product) * p.m + row) * p.n + col] = sum;
+  });
+}
+
+// Which operands' rows in memory, along the sums or across them, are whole packs at their boundaries.
+struct HalfPacks {
+  bool a, b;
+};
+struct HalfTile {
+  static constexpr int kM = kSide, kN = kSide;
+};
+
+template <class T, bool a_turned, bool b_turned>
+__global__ void __launch_bounds__(kHalfThreads)
+    half_product_kernel(Matrices p, TileGrid grid, HalfPacks packs) {
+  alignas(16) __shared__ HalfStage<T> staged;
+  const TilePlace at = tile_place<HalfTile>(grid);
+  const Offsets offsets = offsets_of(p, at.product);
+  const T* const from_a = static_cast<const T*>(p.a) + offsets.a;
+  const T* const from_b = static_cast<const T*>(p.b) + offsets.b;
+  const HalfOperand<T, a_turned> a{
+      {from_a, a_turned ? p.a_col : p.a_row, a_turned ? p.a_row : p.a_col, 0, 0, packs.a}, p.m};
+  const HalfOperand<T, b_turned> b{
+      {from_b, b_turned ? p.b_row : p.b_col, b_turned ? p.b_col : p.b_row, 0, 0, packs.b}, p.n};
+  const long long begin = at.slice * grid.length, end = min(begin + grid.length, p.k);
+  HalfSums sums = {};
+  half_sums(a, b, at.row, at.col, begin, end, staged, sums);
+  float* const partial = static_cast<float*>(p.partial);
+  for_half_results(sums, at.row, at.col, p.m, p.n, [&](long long row, long long col, float sum) {
     if (partial == nullptr) return put<T>(p, offsets.c, row, col, sum);
     partial[((at.slice * p.batches + at.product) * p.m + row) * p.n + col] = sum;
   });
@@ -125,7 +157,7 @@ __global__ void epilogue_kernel(Matrices p) {
   if (i >= p.batches * p.m * p.n) return;
   const long long line = i / p.n, batch = line / p.m, col = i - line * p.n;
   const long long at = offsets_of(p, batch).c + (line - batch * p.m) * p.c_row + col * p.c_col;
-  finish<T>(p, at, col, c_value<T>(p, at));
+  finish<T>(p, at, col, c_value<T>(p, p.c, at));
 }
 
 long long magnitude(long long v) { return v < 0 ? -v : v; }
@@ -141,6 +173,32 @@ void multiply(const Matrices& p, const ProductCut& cut, Stream stream) {
   if (a_depth_first) return launch(stream, product_kernel<T, Shape, true, false>, blocks, block, 0, p, grid);
   if (b_depth_first) return launch(stream, product_kernel<T, Shape, false, true>, blocks, block, 0, p, grid);
   launch(stream, product_kernel<T, Shape, false, false>, blocks, block, 0, p, grid);
+}
+
+// Whether an operand's rows are packs: of `columns` elements, `step` apart, in batches that are too.
+template <class T>
+bool whole_rows(const void* at, long long columns, long long row_step, long long column_step,
+                const Matrices& p, const long long (&batch)[kEwMaxRank]) {
+  constexpr long long V = Pack<T>::kCount;
+  bool whole = packable<T>(columns, at) && column_step == 1 && row_step % V == 0;
+  for (int d = 0; d < p.batch_rank; ++d) whole = whole && batch[d] % V == 0;
+  return whole;
+}
+
+template <class T>
+void multiply_halves(const Matrices& p, const ProductCut& cut, Stream stream) {
+  const TileGrid grid{ceil_div(p.m, kSide), ceil_div(p.n, kSide), cut.slices, cut.length};
+  const dim3 blocks{unsigned(grid.blocks(p.batches))}, block(kHalfThreads);
+  const bool a_turned = magnitude(p.a_col) > magnitude(p.a_row),
+             b_turned = magnitude(p.b_row) >= magnitude(p.b_col);
+  const HalfPacks packs{a_turned ? whole_rows<T>(p.a, p.m, p.a_col, p.a_row, p, p.a_batch)
+                                 : whole_rows<T>(p.a, p.k, p.a_row, p.a_col, p, p.a_batch),
+                        b_turned ? whole_rows<T>(p.b, p.n, p.b_row, p.b_col, p, p.b_batch)
+                                 : whole_rows<T>(p.b, p.k, p.b_col, p.b_row, p, p.b_batch)};
+  const auto kernel =
+      a_turned ? (b_turned ? half_product_kernel<T, true, true> : half_product_kernel<T, true, false>)
+               : (b_turned ? half_product_kernel<T, false, true> : half_product_kernel<T, false, false>);
+  launch(stream, kernel, blocks, block, 0, p, grid, packs);
 }
 
 Matrices matrices_of(const GemmArgs& args) {
@@ -170,6 +228,7 @@ Matrices matrices_of(const GemmArgs& args) {
   p.a = args.a;
   p.b = args.b;
   p.bias = args.bias;
+  p.addend = args.addend;
   p.c = args.c;
   p.aux = args.aux;
   return p;
@@ -193,7 +252,9 @@ void product(const GemmArgs& args, Stream stream) {
   const std::size_t needed = product_bytes(cut, p.batches, p.m, p.n, args.dtype);
   if (args.workspace == nullptr || args.workspace_bytes < needed) cut = {cut.large_tiles, 1, p.k};
   p.partial = cut.slices > 1 ? args.workspace : nullptr;
-  if constexpr (sizeof(T) == sizeof(double)) {
+  if constexpr (sizeof(T) == 2) {
+    multiply_halves<T>(p, cut, stream);
+  } else if constexpr (sizeof(T) == sizeof(double)) {
     multiply<T, TileShape<double, 64, 64, 8>>(p, cut, stream);
   } else if (cut.large_tiles) {
     multiply<T, TileShape<float, 128, 128, 8>>(p, cut, stream);

@@ -1,8 +1,7 @@
 // Products of groups of rows (GroupedGemmArgs), whose sizes only the device knows: the grid has room for any sizes, and each block
-// finds out what it is for. f16 and bf16 on matrix units (mma.h): a block of 128 threads makes 64 x 64 results, while it multiplies
-// 64 values along the sums the next are on their way to shared memory. f32 and f64: tile_product.h.
+// finds out what it is for. f16 and bf16 on matrix units: half_product.h. f32 and f64: tile_product.h.
+#include "kernels/gpu/half_product.h"
 #include "kernels/gpu/kernels.h"
-#include "kernels/gpu/staged_rows.h"
 #include "kernels/gpu/tile_product.h"
 
 namespace gradloom::kernels::gpu {
@@ -73,66 +72,15 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // ---- matrix units ---------------------------------------------------------------------------------------------------------------
 
-constexpr int kHalfThreads = 128, kSide = 64, kSideTiles = kSide / kTile;
-
-// An operand whose lines (rows of A, columns of B) end at `lines`. turned: what is summed over are the rows in memory.
-template <class T, bool turned>
-struct HalfOperand {
-  Matrix<const T> matrix;
-  long long lines;
-
-  // kSide lines from `line` on, of the values from `depth` to `end` along the sums; what is not there is 0, or not used.
-  GRADLOOM_DEVICE void stage(T* to, long long line, long long depth, long long end) const {
-    Matrix<const T> part = matrix;
-    part.at += (turned ? depth : line) * part.row_step + (turned ? line : depth) * part.column_step;
-    const int count = int(min(lines - line, static_cast<long long>(kSide))),
-              deep = int(min(end - depth, static_cast<long long>(kSide)));
-    part.rows = turned ? deep : count;
-    part.columns = turned ? count : deep;
-    load_rows<T, kSide>(to, part, 0, kSide);
-  }
-  // Of tile `line` along the lines and `depth` along the sums.
-  GRADLOOM_DEVICE Operand<T> operand(const T* staged, int line, int depth) const {
-    return load_operand<turned>(
-        staged + (turned ? depth : line) * kTile * kPitch<kSide> + (turned ? line : depth) * kTile,
-        kPitch<kSide>);
-  }
-};
-
 // Results of kSide lines of A from `row` on and kSide of B from `col` on, to `c`, where the first of them lies.
 template <class T, bool a_turned, bool b_turned>
 GRADLOOM_DEVICE void half_tile(const HalfOperand<T, a_turned>& a, const HalfOperand<T, b_turned>& b,
                                long long row, long long col, long long begin, long long end, T* c,
                                long long c_row, bool packs) {
-  alignas(16) __shared__ T staged[2][2][kSide * kPitch<kSide>];
-  Sums sums[kWarpTiles][kSideTiles] = {};
+  alignas(16) __shared__ HalfStage<T> staged;
+  HalfSums sums = {};
   const int first = warp_number() * kWarpTiles;
-  if (begin < end) {
-    a.stage(staged[0][0], row, begin, end);
-    b.stage(staged[0][1], col, begin, end);
-  }
-  int buffer = 0;
-  for (long long depth = begin; depth < end; depth += kSide) {
-    wait_copies();
-    __syncthreads();
-    if (depth + kSide < end) {
-      a.stage(staged[buffer ^ 1][0], row, depth + kSide, end);
-      b.stage(staged[buffer ^ 1][1], col, depth + kSide, end);
-    }
-    const int tiles = int(min((end - depth + kTile - 1) / kTile, static_cast<long long>(kSideTiles)));
-    for (int d = 0; d < tiles; ++d) {
-      Operand<T> left[kWarpTiles];
-#pragma unroll
-      for (int m = 0; m < kWarpTiles; ++m) left[m] = a.operand(staged[buffer][0], first + m, d);
-#pragma unroll
-      for (int n = 0; n < kSideTiles; ++n) {
-        const Operand<T> right = b.operand(staged[buffer][1], n, d);
-#pragma unroll
-        for (int m = 0; m < kWarpTiles; ++m) multiply(sums[m][n], left[m], right);
-      }
-    }
-    buffer ^= 1;
-  }
+  half_sums(a, b, row, col, begin, end, staged, sums);
   __syncthreads();
   T* const rounded = staged[0][0];
 #pragma unroll

@@ -1,6 +1,6 @@
 // Layer normalization over the last axis of [rows, cols] and its gradient (Ba, Kiros, Hinton 2016; ONNX-17).
 //   xhat = (x - mean) * inv_std, inv_std = 1 / sqrt(var + epsilon), y = xhat * scale + bias
-//   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat));  dscale = sum(dy * xhat);  dbias = sum(dy)
+//   g = dy * scale;  dx = inv_std * (g - mean(g) - xhat * mean(g * xhat)) (+ added);  dscale = sum(dy * xhat);  dbias = sum(dy)
 // Not centered (RMSNormalization): mean and mean(g) are 0. Rows as in rows.h. The variance is that of the
 // differences from the mean (two passes over registers or cache). Gradient: the threads of a row keep it and
 // their columns' sums of dscale and dbias in registers while they go through a part of the rows, so that dy
@@ -99,6 +99,15 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_rows(LayerNormArgs arg
 
 // ---- gradient -------------------------------------------------------------------------------------------------------------------
 
+template <int V, class T>
+GRADLOOM_DEVICE void add_values(const void* added, i64 at, Accum<T>* to) {
+  if (added == nullptr) return;
+  Accum<T> more[V];
+  load_values<V>(static_cast<const T*>(added) + at, more);
+#pragma unroll
+  for (int e = 0; e < V; ++e) to[e] += more[e];
+}
+
 // The statistics of a row.
 template <class A>
 struct Moments {
@@ -147,6 +156,7 @@ __global__ void __launch_bounds__(kRowThreads)
     group.each_held<V>(cols, [&](int i, int c) {
 #pragma unroll
       for (int e = i; e < i + V; ++e) g[e] = m.inv_std * (g[e] - mean_g - xhat[e] * mean_gx);
+      add_values<V, T>(args.added, at + c, g + i);
       store_values<V>(static_cast<T*>(args.dx) + at + c, g + i);
     });
   }
@@ -218,6 +228,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_grad_rows(LayerNormGra
       load(c);
 #pragma unroll
       for (int e = 0; e < V; ++e) g[e] = m.inv_std * (g[e] - mean_g - xhat[e] * mean_gx);
+      add_values<V, T>(args.added, at + c, g);
       store_values<V>(static_cast<T*>(args.dx) + at + c, g);
     });
   }
@@ -262,7 +273,8 @@ void layer_norm_grad_typed(const LayerNormGradArgs& args, Stream stream) {
   if (args.cols == 0) return;
   constexpr int V = Pack<T>::kCount;
   const RowPlan plan = plan_rows(args.rows, args.cols);
-  const bool packs = packable<T>(args.cols, args.dy, args.x, args.dx) && packable<P>(args.cols, args.scale);
+  const bool packs = packable<T>(args.cols, args.dy, args.x, args.dx) && packable<T>(args.cols, args.added) &&
+                     packable<P>(args.cols, args.scale);
   const Cut cut = layer_norm_grad_cut(args.rows, args.cols);
   const bool sums = args.dscale != nullptr || args.dbias != nullptr;
   if (plan.held && cut.parts > 0) {

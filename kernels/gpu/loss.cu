@@ -7,7 +7,7 @@
 // Loss and weight of the rows go through the workspace and are added in double in a fixed order, by one
 // block, or by one per kRowsPerSum rows and then one; negative log-likelihood leaves only the sums of
 // its blocks there. T: of scores and their gradients; P: of losses, their gradients and weights;
-// log-sum-exp and total weight are in Accum<T>.
+// log-sum-exp and total weight are in Accum<T>. Where the gradient of the loss is known before, one kernel makes loss and gradient.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/rows.h"
 #include "kernels/gpu/workspace.h"
@@ -231,6 +231,12 @@ struct RowSlope {
   A factor, shift, hot;
   bool part;
   template <class P>
+  GRADLOOM_DEVICE static RowSlope of(const SoftmaxCrossEntropyArgs& args, i64 row, A log_sum_exp, P) {
+    RowSlope s{label_of(args, row), A(0), log_sum_exp, A(0), false};
+    if (s.label >= 0) s.factor = to_accum(*static_cast<const P*>(args.dloss)) * weight_of<P>(args, s.label);
+    return s;
+  }
+  template <class P>
   GRADLOOM_DEVICE static RowSlope of(const SoftmaxCrossEntropyGradArgs& args, i64 row, P) {
     RowSlope s{label_of(args, row), A(0), static_cast<const A*>(args.log_sum_exp)[row], A(0),
                args.dtargets != nullptr};
@@ -280,6 +286,58 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+// Loss and gradient of a row by one block: its threads hold the row as it is stored, so that it is read once; longer rows are read again
+// from the cache. In place, so the logit at the label is read before anything is written.
+template <class T, class P, int V, bool held>
+__global__ void __launch_bounds__(kWholeRowThreads) cross_entropy_whole_rows(SoftmaxCrossEntropyArgs args) {
+  using A = Accum<T>;
+  const RowGroup group{int(blockDim.x)};
+  const i64 step = i64(blockDim.x) * V, begin = i64(threadIdx.x) * V, n = args.n;
+  for (i64 row = blockIdx.x; row < args.outer; row += gridDim.x) {
+    const T* const x = static_cast<const T*>(args.logits) + row * pitch_of(args);
+    T* const dx = static_cast<T*>(args.dlogits) + row * pitch_of(args);
+    Pack<T> packs[held ? kWholeRowPacks : 1];
+    LogSumExp<A> part;
+    if constexpr (held) {
+#pragma unroll
+      for (int p = 0; p < kWholeRowPacks; ++p)
+        if (begin + p * step < n) packs[p] = load_pack(x + begin + p * step);
+#pragma unroll
+      for (int p = 0; p < kWholeRowPacks; ++p) {
+        A v[V];
+#pragma unroll
+        for (int e = 0; e < V; ++e)
+          v[e] = begin + p * step + e < n ? to_accum(packs[p].v[e]) : -infinity<A>();
+        if (begin + p * step < n) part.template add<V>(v);
+      }
+      part = join(group, part);
+    } else {
+      part = streamed_log_sum_exp<V>(group, x, n);
+    }
+    if (threadIdx.x == 0) finish_row<T, P>(args, row, x, part);
+    __syncthreads();
+    const auto of_row = RowSlope<A>::of(args, row, part.peak + log(part.total), P());
+    const auto put = [&](const T* values, i64 c) {
+      A v[V];
+#pragma unroll
+      for (int e = 0; e < V; ++e) v[e] = of_row.at(to_accum(values[e]), c + e == of_row.label);
+      if (c + V <= n) return store_values<V>(dx + c, v);
+      for (int e = 0; c + e < n; ++e) dx[c + e] = from_accum<T>(v[e]);
+    };
+    if constexpr (held) {
+#pragma unroll
+      for (int p = 0; p < kWholeRowPacks; ++p)
+        if (begin + p * step < n) put(packs[p].v, begin + p * step);
+    } else {
+      for (i64 c = begin; c < n; c += step) {
+        T values[V];
+        for (int e = 0; e < V; ++e) values[e] = c + e < n ? x[c + e] : T{};
+        put(values, c);
+      }
+    }
+  }
+}
+
 template <class T, class P>
 __global__ void __launch_bounds__(kColumnThreads)
     cross_entropy_grad_columns(SoftmaxCrossEntropyGradArgs args, int slices) {
@@ -325,9 +383,25 @@ void nll_loss_grad_typed(const NllLossGradArgs& args, Stream stream) {
 }
 
 template <class T, class P>
+void launch_whole_rows(const SoftmaxCrossEntropyArgs& args, Stream stream) {
+  constexpr int V = Pack<T>::kCount;
+  const bool packs = packable<T>(pitch_of(args), args.logits, args.dlogits);
+  const bool held = packs && args.n * i64(sizeof(T)) <= kWholeRowBytes;
+  int threads = 64;
+  while (threads < kWholeRowThreads && threads * V < args.n) threads *= 2;
+  launch(stream,
+         held    ? cross_entropy_whole_rows<T, P, V, true>
+         : packs ? cross_entropy_whole_rows<T, P, V, false>
+                 : cross_entropy_whole_rows<T, P, 1, false>,
+         unsigned(args.outer < kMostBlocks ? args.outer : kMostBlocks), threads, 0, args);
+}
+
+template <class T, class P>
 void cross_entropy_typed(const SoftmaxCrossEntropyArgs& args, Stream stream) {
   const i64 rows = args.outer * args.inner;
-  if (rows > 0 && args.inner == 1) {
+  if (rows > 0 && args.dlogits != nullptr) {
+    launch_whole_rows<T, P>(args, stream);
+  } else if (rows > 0 && args.inner == 1) {
     constexpr int V = Pack<T>::kCount;
     const RowPlan plan = plan_rows(args.outer, args.n);
     const bool packs = packable<T>(pitch_of(args), args.logits) && (!plan.held || args.n % V == 0);
@@ -339,6 +413,7 @@ void cross_entropy_typed(const SoftmaxCrossEntropyArgs& args, Stream stream) {
     const ColumnPlan plan = plan_columns(args.outer, args.n, args.inner);
     launch(stream, cross_entropy_columns<T, P>, plan.blocks, kColumnThreads, 0, args, plan.slices);
   }
+  if (!adds_losses(args)) return;
   const i64 parts = loss_parts(rows), per_part = kRowsPerSum;
   if (parts == 1) {
     launch(stream, add_rows<P>, 1, kSumThreads, 0, args, rows, 1, true);

@@ -28,8 +28,8 @@ enum List : int {
   kCopyOrKey,
   kListCount
 };
-using Tensors = Batch<46, kListCount>;
-using NormTensors = Batch<128, 1>;
+using Tensors = Batch<kOptimizerBatch, kListCount>;
+using NormTensors = Batch<kNormBatch, 1>;
 static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840);
 
 template <class T>

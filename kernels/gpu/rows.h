@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/gpu/gpu.h"
+#include "kernels/gpu/workspace.h"
 
 namespace gradloom::kernels::gpu {
 
@@ -88,8 +89,6 @@ GRADLOOM_DEVICE LogSumExp<A> join(const Group& group, const LogSumExp<A>& part) 
 
 // ---- rows of consecutive elements -----------------------------------------------------------------------------------------------
 
-constexpr int kRowValues = 16;    // elements of a row that one thread holds
-constexpr int kRowThreads = 512;  // most threads for one row
 constexpr i64 kMostBlocks = 1 << 20;
 
 struct RowPlan {
@@ -99,7 +98,7 @@ struct RowPlan {
   unsigned blocks;
 };
 inline RowPlan plan_rows(i64 rows, i64 cols) {
-  RowPlan plan{1, 256, cols <= i64(kRowValues) * kRowThreads, 0};
+  RowPlan plan{1, 256, cols <= kHeldColumns, 0};
   if (cols <= 32 * kRowValues) {
     while (plan.lanes < 32 && plan.lanes * 4 < cols) plan.lanes *= 2;
   } else {

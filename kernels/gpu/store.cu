@@ -2,6 +2,7 @@
 // small constants). The bytes travel as a kernel parameter, so that nothing is read from the host later and a
 // recorded step holds them.
 #include "kernels/gpu/kernels.h"
+#include "kernels/gpu/workspace.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 
 struct Chunk {
-  unsigned char bytes[2048];
+  unsigned char bytes[kStoreChunk];
 };
 
 __global__ void store_kernel(Chunk chunk, unsigned char* out, int count) {

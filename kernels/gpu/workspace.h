@@ -44,6 +44,11 @@ constexpr Cut layer_norm_grad_cut(std::int64_t rows, std::int64_t cols) {
   return rows > 0 ? cut_of(rows, 65536 / threads, 8, 8) : Cut{0, 0};
 }
 
+// Rows that the threads of a block hold in registers (rows.h).
+constexpr int kRowValues = 16;    // elements of a row that one thread holds
+constexpr int kRowThreads = 512;  // most threads for one row
+constexpr std::int64_t kHeldColumns = std::int64_t{kRowValues} * kRowThreads;
+
 // Batch normalization, [n, c, spatial]: pairs of doubles in the workspace, one per channel, then one per slot
 // of each channel.
 //   long planes    a slot is a slice of `length` elements of the channel, image after image
@@ -66,6 +71,19 @@ constexpr std::int64_t kRowsPerSum = 4096;
 constexpr std::int64_t loss_parts(std::int64_t rows) {
   return rows <= 2 * kRowsPerSum ? 1 : (rows + kRowsPerSum - 1) / kRowsPerSum;
 }
+
+// Whether anybody reads what the losses and weights of the rows add up to.
+constexpr bool adds_losses(const SoftmaxCrossEntropyArgs& args) {
+  return args.reduction != LossReduction::none || args.total_weight != nullptr;
+}
+// Loss and gradient of a row in one kernel: what its threads hold of it as it is stored; longer rows are read again.
+constexpr int kWholeRowThreads = 1024, kWholeRowPacks = 8;
+constexpr std::int64_t kWholeRowBytes = std::int64_t{kWholeRowThreads} * kWholeRowPacks * 16;
+
+// Optimizers and global norm: tensors of one launch.
+constexpr int kOptimizerBatch = 46, kAdafactorBatch = 23, kNormBatch = 128;
+// Store: bytes that the arguments of one launch carry.
+constexpr std::int64_t kStoreChunk = 2048;
 
 // Optimizers and global norm: elements that a block takes, and pieces of all tensors.
 constexpr std::int64_t kTensorPiece = 8192;

@@ -159,6 +159,24 @@ TEST_F(AdviceTest, AnOddVocabulary) {
   expect_none(job(1008), machine, "odd_sizes");
 }
 
+TEST_F(AdviceTest, AKernelFarBelowOthersOfItsSize) {
+  const Recipe recipe = job_of(
+      "g (float[2048, 64] x) => (float loss) { h = MatMul(x, w0) s = Softmax<axis=-1>(h) z = Mul(s, s) "
+      "loss = ReduceMean<keepdims=0>(z) }",
+      {{"w0", {64, 64}}});
+  TestMachine machine;
+  machine.slower = [](const KernelInfo& k) { return k.op == "Softmax" ? 25.0 : 1.0; };
+  expect_first(recipe, machine, "efficiency", "Softmax");
+  expect_none(recipe, {}, "efficiency");
+  // Of what another finding takes away it has nothing to say.
+  machine.slower = [](const KernelInfo& k) { return k.op == "Transpose" ? 25.0 : 1.0; };
+  expect_none(job_of("g (float[64, 128, 96] x) => (float loss) { h = MatMul(x, w0) a = Softmax<axis=-1>(h) "
+                     "t = Transpose<perm=[0, 2, 1]>(a) b = Softmax<axis=-1>(t) z = Mul(b, b) "
+                     "loss = ReduceMean<keepdims=0>(z) }",
+                     {{"w0", {96, 128}}}),
+              machine, "efficiency");
+}
+
 // A layer of a transformer over texts of up to 32 tokens, of which the loss reads the first.
 constexpr const char* kPadded =
     "g (int64[8, 32] ids, int64[8, 32] mask) => (float loss) { x = Gather<axis=0>(table, ids) q = MatMul(x, wq) "
@@ -321,6 +339,88 @@ TEST_F(AdviceTest, ARunTooShortForItsFirstStep) {
   const auto quiet = advise(recipe, &even, options, {}, nullptr);
   ASSERT_TRUE(quiet.ok());
   for (const Finding& finding : quiet->findings) EXPECT_NE(finding.rule, "first_step");
+}
+
+// The run's steps from the fourth on, timed: the host has `host_ns` before the first kernel, each kernel `launch_ns` before it.
+std::shared_ptr<const TraceDocument> trace_of(RunRecord& run, std::int64_t host_ns, std::int64_t launch_ns) {
+  auto trace = std::make_shared<TraceDocument>();
+  for (const KernelRow& row : run.kernels) trace->kernels.push_back(row.info);
+  std::int64_t step_ns = host_ns;
+  for (const KernelRow& row : run.kernels) step_ns += row.median_ns + launch_ns;
+  run.summary.median_step_ns = step_ns;
+  for (StepRow& step : run.steps) {
+    step.step_ns = step_ns;
+    step.timed = step.step > 3;
+    if (!step.timed) continue;
+    std::int64_t at = step.step * step_ns;
+    trace->steps.push_back({step.step, at, step_ns});
+    at += host_ns;
+    for (std::size_t i = 0; i < run.kernels.size(); ++i) {
+      TraceRow row;
+      row.step = step.step;
+      row.plan_step = static_cast<std::int32_t>(i);
+      row.start_ns = at += i == 0 ? 0 : launch_ns;
+      row.duration_ns = run.kernels[i].median_ns;
+      at += row.duration_ns;
+      trace->rows.push_back(row);
+    }
+  }
+  return trace;
+}
+
+const Finding* found_by(const Advice& advice, const std::string& rule) {
+  for (const Finding& finding : advice.findings)
+    if (finding.rule == rule) return &finding;
+  return nullptr;
+}
+
+TEST_F(AdviceTest, StepsThatWaitForTheirData) {
+  const TestMachine machine;
+  Recipe recipe = job_of(
+      "g (float[64, 256] x) => (float loss) { a = MatMul(x, w0) b = Relu(a) y = MatMul(b, w1) z = Mul(y, y) "
+      "loss = ReduceMean<keepdims=0>(z) }",
+      {{"w0", {256, 256}}, {"w1", {256, 256}}});
+  recipe.data = "npz:" + (folder_ / "data.npz");
+  ASSERT_TRUE(write_npz(recipe.data.substr(4), {{"x", Tensor(DType::f32, {2, 64, 256})}}).ok());
+  RunRecord run = run_of(recipe, machine, 0);
+  AdviceOptions options;
+  options.machine = machine.facts;
+  const std::int64_t kernels_ns = run.summary.median_step_ns;
+  options.trace = trace_of(run, kernels_ns, 0);  // half of a step
+  const auto waits = advise(recipe, &run, options, {}, nullptr);
+  ASSERT_TRUE(waits.ok()) << waits.error().message;
+  ASSERT_FALSE(waits->findings.empty());
+  const Finding& first = waits->findings[0];
+  EXPECT_EQ(first.rule, "waits") << told(*waits);
+  EXPECT_NE(first.title.find("data.npz"), std::string::npos) << first.title;
+  EXPECT_EQ(first.change, "data=synthetic");
+  EXPECT_NEAR(first.gain.high_ns, static_cast<double>(kernels_ns), 0.05 * static_cast<double>(kernels_ns));
+  EXPECT_NE(first.command.find("--b data=synthetic"), std::string::npos) << first.command;
+  EXPECT_GT(first.ratio, 1.4);
+  options.trace = trace_of(run, kernels_ns / 100, 0);
+  const auto quiet = advise(recipe, &run, options, {}, nullptr);
+  ASSERT_TRUE(quiet.ok());
+  EXPECT_EQ(found_by(*quiet, "waits"), nullptr) << told(*quiet);
+}
+
+TEST_F(AdviceTest, StepsThatWaitForTheNextLaunch) {
+  const TestMachine machine;
+  const Recipe recipe = known_job("mlp");
+  RunRecord run = run_of(recipe, machine, 0);
+  AdviceOptions options;
+  options.machine = machine.facts;
+  const auto each = run.summary.median_step_ns / static_cast<std::int64_t>(run.kernels.size());
+  options.trace = trace_of(run, 0, each);
+  const auto waits = advise(recipe, &run, options, {}, nullptr);
+  ASSERT_TRUE(waits.ok()) << waits.error().message;
+  const Finding* const found = found_by(*waits, "waits");
+  ASSERT_NE(found, nullptr) << told(*waits);
+  EXPECT_NE(found->title.find("launched"), std::string::npos) << found->title;
+  EXPECT_EQ(found->change, "");
+  options.trace = trace_of(run, 0, 0);
+  const auto quiet = advise(recipe, &run, options, {}, nullptr);
+  ASSERT_TRUE(quiet.ok());
+  EXPECT_EQ(found_by(*quiet, "waits"), nullptr) << told(*quiet);
 }
 
 RunRecord loop_of(const std::vector<LoopPart>& parts) {

@@ -207,6 +207,17 @@ TEST_F(Commands, TrainWritesStepsSummaryAndSession) {
   EXPECT_LT(losses.back(), losses.front());
   EXPECT_EQ(s["plan_peak_bytes"], s["measured_peak_bytes"]);
   EXPECT_GT(s["vmhwm_bytes"], s["plan_peak_bytes"]) << "the process holds the plan and more";
+  std::int64_t process = 0;
+  for (const auto& [item, bytes] : s["process_memory"].items()) {
+    process += bytes.get<std::int64_t>();
+    if (item != "rest") {
+      EXPECT_GE(bytes, 0) << item;
+    }
+  }
+  EXPECT_EQ(s["process_memory"].size(), 5u);
+  EXPECT_EQ(process, s["vmhwm_bytes"]) << "the items are all of it";
+  EXPECT_EQ(s["process_memory"]["plan"], s["plan_peak_bytes"]);
+  EXPECT_GT(s["process_memory"]["program"], 1 << 20);
   EXPECT_LE(s["lower_bound_bytes"], s["plan_peak_bytes"]);
   EXPECT_GT(s["kernels_per_step"], 0);
   EXPECT_TRUE(fs::exists(path("p.npz")));

@@ -103,6 +103,28 @@ TEST_F(DesktopController, OpeningChoosesLossAndDimsAndPlans) {
   EXPECT_EQ(state().settings.recents.front(), model("mlp"));
 }
 
+TEST_F(DesktopController, AFindingsChangeIsAppliedAndUndone) {
+  open(model("mlp"));
+  ASSERT_TRUE(state().plan) << state().plan_error;
+  const Recipe before = state().recipe;
+  EXPECT_FALSE(app().can_apply(""));
+  EXPECT_FALSE(app().can_apply("model=EDITED.onnx"));
+  ASSERT_TRUE(app().can_apply("passes=none;threads=1"));
+  app().apply_change("passes=none;threads=1");
+  settle();
+  EXPECT_TRUE(state().recipe.passes.empty());
+  EXPECT_EQ(state().recipe.threads, 1);
+  EXPECT_EQ(state().plan->totals.kernels, state().baseline->totals.kernels);
+  app().apply_change("threads=1");
+  EXPECT_NE(notices(NoticeKind::info).find("already"), std::string::npos);
+  app().undo();
+  settle();
+  EXPECT_EQ(state().recipe, before);
+  app().apply_change("colour=red");
+  EXPECT_EQ(state().recipe, before);
+  EXPECT_NE(notices(NoticeKind::error), "");
+}
+
 // What is large is looked at while its step is planned.
 TEST_F(DesktopController, TheModelsGraphIsThereBeforeThePlan) {
   app().open(model("gpt-char"));

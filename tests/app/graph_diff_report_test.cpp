@@ -45,6 +45,28 @@ TEST_F(GraphDiffCommands, AnotherModelIsAnErrorInOneLine) {
   EXPECT_EQ(run(plan({"--diff", "nonsense"})).code, 2);
 }
 
+// What each match saves, and on a processor how long that takes.
+TEST_F(GraphDiffCommands, PlanTellsWhatMatchesSave) {
+  const Outcome as_json = run(plan({"--log", "--on", "h200", "--json"}));
+  ASSERT_EQ(as_json.code, 0) << as_json.err;
+  int gelus = 0;
+  const Json told = Json::parse(as_json.out);
+  for (const Json& pass : told["passes"])
+    for (const Json& match : pass["log"]) {
+      EXPECT_TRUE(match["matched"].get<bool>() || !match.contains("saves")) << match.dump();
+      if (pass["pass"] != "fuse-gelu" || !match["matched"]) continue;
+      ++gelus;
+      EXPECT_EQ(match["saves"]["kernels"], 8) << match.dump();
+      EXPECT_GT(match["saves"]["bytes"], 0);
+      EXPECT_GT(match["saves"]["predicted_ns"], 0);
+    }
+  EXPECT_GT(gelus, 0);
+  const Outcome text = run(plan({"--log", "--on", "h200"}));
+  EXPECT_NE(text.out.find("; 8 kernels"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(" less, about "), std::string::npos) << text.out;
+  EXPECT_EQ(run(plan({"--log", "--on", "no-such"})).code, 2);
+}
+
 TEST_F(GraphDiffCommands, PlanShowsTheGraphAtAPass) {
   const Outcome at = run(plan({"--at", "fuse-gelu:/blocks.1/gelu/Mul_5", "--json", "--kernels"}));
   ASSERT_EQ(at.code, 0) << at.err;

@@ -424,6 +424,23 @@ TEST(HostGpu, TokensAreFoundAsOnTheCpu) {
   }
 }
 
+// select-rows: the loss reads the first token of each text, whose query alone attends in the last layer.
+TEST(HostGpu, RowsAreSelectedInAllPrecisions) {
+  REQUIRE_HOST_GPU();
+  for (const auto& [precision, tolerance] :
+       {std::pair("", 1e-5), std::pair("bf16", 3e-2), std::pair("f16", 4e-3)}) {
+    const test::Model model({.type = DType::f32, .dropout = true});
+    const auto train = [&](const char* passes, const char* device) {
+      return test::train_padded(model.graph, passes, test::kBatches,
+                                {.accumulate = 2, .device = device, .precision = precision});
+    };
+    const auto selected = train("default,fuse-attention{min_keys=1}", "host-gpu");
+    test::expect_same(train("default,fuse-attention{min_keys=1},-select-rows", "host-gpu"), selected,
+                      tolerance);
+    test::expect_same(train("default,fuse-attention{min_keys=1}", "cpu"), selected, tolerance);
+  }
+}
+
 // ---- order ----------------------------------------------------------------------------------------------------------------------
 
 TEST(Order, TheCheckerFindsWhatIsMissing) {

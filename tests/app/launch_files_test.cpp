@@ -326,5 +326,23 @@ TEST_F(LaunchFiles, TheCommandLineHoldsAgainstDeepSpeedsFile) {
   EXPECT_EQ(run({"recipe", "--from-deepspeed", path("ds.json")}).code, 2);
 }
 
+TEST_F(LaunchFiles, ARecipeIsCheckedAndSaidWhole) {
+  save("r.json", R"({"gradloom_recipe": 1, "model": {"path": "m.onnx"}, "passes": [], "steps": 7})");
+  const Outcome said = run({"recipe", "--recipe", path("r.json")});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(json::parse(said.out)["steps"], 7);
+  EXPECT_TRUE(json::parse(said.out).contains("optimizer"));
+  const Outcome written =
+      run({"recipe", "--recipe", path("r.json"), "--precision", "f64", "-o", path("w.json"), "--json"});
+  ASSERT_EQ(written.code, 0) << written.err;
+  EXPECT_EQ(json::parse(read_file(path("w.json")))["precision"], "f64");
+  save("r.json", R"({"gradloom_recipe": 1, "model": {"path": "m.onnx"}, "passes": [], "precisoin": "f64"})");
+  const Outcome refused = run({"recipe", "--recipe", path("r.json")});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_NE(refused.err.find("/precisoin: unknown key; did you mean precision?"), std::string::npos)
+      << refused.err;
+  EXPECT_EQ(run({"recipe", "--steps", "3"}).code, 2);
+}
+
 }  // namespace
 }  // namespace gradloom

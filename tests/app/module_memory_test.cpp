@@ -42,7 +42,7 @@ TEST(ModuleMemoryBudget, IsKept) {
     for (const ModuleKind kind : {ModuleKind::input, ModuleKind::parameter, ModuleKind::output})
       for (const ModuleValue& v : kept->module->values(kind))
         besides += static_cast<std::int64_t>(byte_size(v.type)) * (kind == ModuleKind::parameter ? 2 : 1);
-    const std::string budget = std::to_string(besides + most * 7 / 10);
+    const std::string budget = std::to_string(besides + most * 3 / 4);
     const auto again = open_folder(name, {"--memory-budget", budget});
     ASSERT_NE(again, nullptr);
     EXPECT_LE(*again->module->arena_bytes(false), most * 8 / 10);

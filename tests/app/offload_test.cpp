@@ -83,9 +83,9 @@ TEST_P(OffloadedModel, ComputesTheSameToTheBit) {
       EXPECT_GE(offloaded->copies, 6u);
       EXPECT_GT(offloaded->host_bytes, 0);
       EXPECT_TRUE(equal(*whole, *offloaded)) << "lazy=" << lazy << (recorded ? " recorded" : " launched");
-      // The peak of the smallest model is in its optimizer.
+      // Of the smallest model, and of one text of gpt-char, the peak is at the optimizer, among all gradients.
       const bool smaller = offloaded->planned_bytes < whole->planned_bytes;
-      EXPECT_EQ(smaller, std::string(GetParam()) != "mlp");
+      EXPECT_EQ(smaller, std::string(GetParam()) != "mlp" && std::string(GetParam()) != "gpt-char");
       EXPECT_EQ(whole->measured_bytes - offloaded->measured_bytes,
                 whole->planned_bytes - offloaded->planned_bytes);
     }

@@ -143,10 +143,62 @@ TEST_F(RankPlaces, ARankThatAddsInAnotherWayIsNamed) {
   const pid_t first = start_rank(0, training("mlp", {"--reduce", "tree"})),
               second = start_rank(1, training("mlp", {"--reduce", "ring"}));
   const Outcome told = end_of(0, first), quiet = end_of(1, second);
-  EXPECT_EQ(told.code, 3) << told.err;
-  EXPECT_EQ(quiet.code, 3) << quiet.err;
-  EXPECT_EQ(told.err,
-            "gradloom: rank 1 has another plan (another recipe, version or kind of processor) than rank 0\n");
+  EXPECT_EQ(told.code, 6) << told.err;
+  EXPECT_EQ(quiet.code, 6) << quiet.err;
+  EXPECT_EQ(told.err, "gradloom: rank 1 has another recipe than rank 0: reduce \"ring\", not \"tree\"\n");
+}
+
+// What is of a machine may differ, also where each rank has a plan of its own: where the model lies, threads.
+TEST_F(RankPlaces, AModelMayLieElsewhereOnEachMachine) {
+  fs::copy(model("bert-tiny"), path("elsewhere"), fs::copy_options::recursive);
+  const Words how{"--optimizer", "adamw{lr=1e-3}", "--passes"};
+  for (const char* passes : {"default", "default,zero", "default,zero{stage=2}"}) {
+    SCOPED_TRACE(passes);
+    Words here = training("bert-tiny", with(how, {passes})), there = here;
+    there[1] = path("elsewhere/model.onnx");
+    *std::next(std::find(there.begin(), there.end(), "--threads")) = "2";
+    const pid_t second = start_rank(1, there), first = start_rank(0, here);
+    const Outcome told = end_of(0, first), quiet = end_of(1, second);
+    ASSERT_EQ(told.code, 0) << told.err;
+    ASSERT_EQ(quiet.code, 0) << quiet.err;
+    EXPECT_EQ(losses(told), losses(run(with(here, {"--ranks", "2"}))));
+  }
+}
+
+// Each of these ends both ranks with one line that names the rank and what is different.
+TEST_F(RankPlaces, ARankWithAnotherModelOrRecipeIsNamed) {
+  const auto expect_told = [&](const Words& a, const Words& b, const std::string& why) {
+    const pid_t first = start_rank(0, a), second = start_rank(1, b);
+    const Outcome told = end_of(0, first), quiet = end_of(1, second);
+    EXPECT_EQ(told.code, 6) << told.err;
+    EXPECT_EQ(quiet.code, 6) << quiet.err;
+    EXPECT_EQ(told.err.rfind("gradloom: rank 1 has another " + why, 0), 0u) << told.err;
+    EXPECT_EQ(std::count(told.err.begin(), told.err.end(), '\n'), 1) << told.err;
+  };
+  const Words plain = training("bert-tiny", {}), zero{"--passes", "default,zero{stage=2}"};
+  expect_told(plain, training("mlp", {}), "model than rank 0: its contents hash to ");
+  expect_told(with(plain, zero), training("mlp", zero), "model than rank 0: its contents hash to ");
+  for (const Words& more : {Words(), zero}) {
+    const Words a = with(plain, more);
+    expect_told(a, with(a, {"--seed", "7"}), "recipe than rank 0: seed 7, not 0\n");
+    expect_told(a, with(a, {"--clip-norm", "2"}), "recipe than rank 0: clip_norm ");
+    expect_told(a, with(a, {"--optimizer", "sgd{lr=0.5}"}),
+                "recipe than rank 0: optimizer \"sgd{lr=0.5}\", not \"sgd{lr=0.01}\"\n");
+  }
+}
+
+// Its machine has too little for the plan.
+TEST_F(RankPlaces, ARankWithoutMemoryEndsAll) {
+  const Words words = training("mlp", {"--dim", "batch=200000", "--data", "synthetic"});
+  const pid_t first = start_rank(0, words), second = start_rank(1, words, {}, "ulimit -v 700000");
+  const Outcome told = end_of(0, first), quiet = end_of(1, second);
+  EXPECT_EQ(told.code, 6) << told.err;
+  EXPECT_EQ(quiet.code, 6) << quiet.err;
+  EXPECT_EQ(told.err.rfind("gradloom: rank 1: ", 0), 0u) << told.err;
+  EXPECT_TRUE(told.err.find("out of memory") != std::string::npos ||
+              told.err.find(" free") != std::string::npos)
+      << told.err;
+  EXPECT_EQ(std::count(told.err.begin(), told.err.end(), '\n'), 1) << told.err;
 }
 
 // A folder that is another one for each rank, as on machines that share none.

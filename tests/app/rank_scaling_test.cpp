@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -174,28 +175,82 @@ TEST(RankScaling, PeaksAreThoseOfThePlans) {
     const char *model, *passes;
     double clip_norm;
   };
-  for (const Case& c : {Case{"gpt-char", "default", 0}, Case{"bert-tiny", "default", 1},
-                        Case{"mlp", "default,-early-updates", 1},
-                        Case{"mlp", "default,data-parallel{overlap=false}", 0}, Case{"mlp", "none", 1}})
+  for (const Case& c :
+       {Case{"gpt-char", "default", 0}, Case{"bert-tiny", "default", 1},
+        Case{"mlp", "default,-early-updates", 1}, Case{"mlp", "default,data-parallel{overlap=false}", 0},
+        Case{"mlp", "none", 1}, Case{"gpt-char", "default,data-parallel{dtype=bf16}", 0},
+        Case{"bert-tiny", "default,data-parallel{dtype=bf16}", 1}})
     for (const char* zero : {"", ",zero", ",zero{stage=2}"}) {
       SCOPED_TRACE(std::string(c.model) + " " + c.passes + zero);
       const auto prepared = plan_of(c.model, 2, std::string(c.passes) + zero, c.clip_norm);
       ASSERT_TRUE(prepared);
       const std::vector<ScalingRow> rows = predict_scaling(*prepared, {}).rows;
       for (const std::size_t at : {1, 2}) {
-        near(rows[at].peaks.whole_bytes, planned(c.model, rows[at].ranks, c.passes, "", c.clip_norm));
-        near(rows[at].peaks.zero_bytes,
+        near(rows[at].peaks.whole.bytes, planned(c.model, rows[at].ranks, c.passes, "", c.clip_norm));
+        near(rows[at].peaks.zero.bytes,
              planned(c.model, rows[at].ranks, c.passes, ",zero{rank=", c.clip_norm));
-        near(rows[at].peaks.zero2_bytes,
+        near(rows[at].peaks.zero2.bytes,
              planned(c.model, rows[at].ranks, c.passes, ",zero{stage=2,rank=", c.clip_norm));
-        EXPECT_LT(rows[at].peaks.zero_bytes, rows[at].peaks.whole_bytes);
+        EXPECT_LT(rows[at].peaks.zero.bytes, rows[at].peaks.whole.bytes);
         if (std::string(c.passes) != "none") {  // where gradients are averaged in their place
-          EXPECT_LE(rows[at].peaks.zero2_bytes, rows[at].peaks.zero_bytes);
+          EXPECT_LE(rows[at].peaks.zero2.bytes, rows[at].peaks.zero.bytes);
         }
       }
       if (std::string(c.model) == "mlp") continue;  // of which one parameter is half
-      EXPECT_LT(rows[2].peaks.zero_bytes, rows[1].peaks.zero_bytes);
+      EXPECT_LT(rows[2].peaks.zero.bytes, rows[1].peaks.zero.bytes);
     }
+}
+
+// The parts of a peak are all of it; what zero divides falls with the ranks as it says.
+TEST(RankScaling, ATableTellsWhatAPeakIsMadeOf) {
+  for (const char* passes : {"default", "default,zero{stage=2}"}) {
+    SCOPED_TRACE(passes);
+    const auto prepared = plan_of("bert-tiny", 4, passes);
+    ASSERT_TRUE(prepared);
+    const RankScaling scaling = predict_scaling(*prepared, {});
+    const double trained = trained_bytes(*plan_of("bert-tiny", 4, "none")) - 4;  // f32, as AdamW's two states
+    const RankPeaks& one = scaling.rows[0].peaks;
+    for (const ScalingRow& row : scaling.rows) {
+      for (const RankPeak* peak : {&row.peaks.whole, &row.peaks.zero, &row.peaks.zero2}) {
+        EXPECT_EQ(peak->bytes,
+                  peak->parameters + peak->gradients + peak->state + peak->activations + peak->buckets);
+        EXPECT_NEAR(static_cast<double>(peak->parameters), trained, 0.02 * trained);
+        EXPECT_GE(peak->activations, 0);
+        EXPECT_GE(peak->gradients, 0);
+      }
+      EXPECT_NEAR(static_cast<double>(row.peaks.whole.state), 2 * trained, 0.02 * trained);
+      if (row.ranks > 8) continue;  // parameters are cut at 8192 elements
+      for (const RankPeak* peak : {&row.peaks.zero, &row.peaks.zero2})
+        EXPECT_NEAR(static_cast<double>(peak->state), 2 * trained / static_cast<double>(row.ranks),
+                    0.15 * trained);
+    }
+    EXPECT_EQ(one.whole.buckets, 0) << "one rank exchanges nothing";
+    EXPECT_GT(scaling.rows[2].peaks.whole.gradients, 0);
+    EXPECT_LE(scaling.rows[2].peaks.zero2.gradients, scaling.rows[2].peaks.whole.gradients);
+  }
+}
+
+// Ranks that share cores compute as many times longer.
+TEST(RankScaling, MoreRanksThanCoresShareThem) {
+  const auto prepared = plan_of("gpt-char", 4, "default");
+  ASSERT_TRUE(prepared);
+  Cluster cluster;
+  cluster.local = {1e6, 1};
+  cluster.cores = 2;
+  const std::vector<ScalingRow> rows = predict_scaling(*prepared, cluster).rows;
+  cluster.threads = 2;
+  const std::vector<ScalingRow> wider = predict_scaling(*prepared, cluster).rows;
+  cluster.ranks_per_machine = 1;
+  const std::vector<ScalingRow> apart = predict_scaling(*prepared, cluster).rows;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double ranks = static_cast<double>(rows[i].ranks);
+    EXPECT_DOUBLE_EQ(rows[i].crowding, std::max(1.0, ranks / 2));
+    EXPECT_DOUBLE_EQ(wider[i].crowding, ranks);
+    EXPECT_DOUBLE_EQ(apart[i].crowding, 1) << "each has a machine";
+    EXPECT_NEAR(rows[i].step_ns - rows[i].exposed_ns, rows[0].step_ns * rows[i].crowding,
+                1e-6 * rows[i].step_ns);
+  }
+  EXPECT_NE(predict_scaling(*prepared, {.cores = 2}).bend.find("2 threads for each core"), std::string::npos);
 }
 
 // An all-reduce is two ways, and what is shared one: 3 units with stage 1, 2 with stage 2.

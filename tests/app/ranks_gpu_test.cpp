@@ -72,6 +72,7 @@ TEST_F(GpuRanks, TrainAsOnTheCpu) {
   expect_as_on_cpu("bert-tiny", {"--optimizer", kSgd, "--clip-norm", "1", "--accumulate", "2"});
   expect_as_on_cpu("bert-tiny", {"--optimizer", kSgd, "--passes", "default,data-parallel{bucket_mb=0}"});
   expect_as_on_cpu("bert-tiny", {"--optimizer", kSgd, "--passes", "default,data-parallel{overlap=false}"});
+  expect_as_on_cpu("bert-tiny", {"--optimizer", kSgd, "--passes", "default,data-parallel{dtype=bf16}"});
   expect_as_on_cpu("mlp", {"--optimizer", kSgd, "--passes", "default,adasum"});
   expect_as_on_cpu("gpt-char",
                    {"--optimizer", kSgd, "--clip-norm", "1", "--passes", "default,tensor-parallel"});

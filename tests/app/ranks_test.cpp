@@ -136,6 +136,37 @@ TEST_F(Ranks, KeepOptimizerStatesApart) {
   expect_zero_equal("gpt-char", "3", {"--optimizer", "lion{lr=1e-4}", "--clip-norm", "0.2"});
 }
 
+// What each rank's plan says is what it takes.
+TEST_F(Ranks, TakeTheMemoryThatIsPlannedForEach) {
+  std::map<std::string, std::vector<std::int64_t>> measured;
+  for (const std::string pass : {"", "zero{stage=1", "zero{stage=2"})
+    for (const std::string ranks : {"2", "4"}) {
+      SCOPED_TRACE(pass + " " + ranks);
+      const Words how{"--optimizer", "adamw{lr=1e-3}", "--clip-norm", "0.5", "--ranks", ranks, "--passes"};
+      const std::string closed = pass.empty() ? "default" : "default," + pass + "}";
+      const Outcome o = run(training("bert-tiny", with(how, {closed})));
+      ASSERT_EQ(o.code, 0) << o.err;
+      const std::vector<std::int64_t> peaks = o.lines().back()["summary"]["rank_peak_bytes"];
+      ASSERT_EQ(std::to_string(peaks.size()), ranks);
+      for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
+        const std::string own =
+            pass.empty() ? closed : "default," + pass + ",rank=" + std::to_string(rank) + "}";
+        const Outcome plan = run(with({"plan", model("bert-tiny") + "/model.onnx", "--dim", "batch=4",
+                                       "--precision", "f64", "--threads", "1", "--json"},
+                                      with(how, {own})));
+        ASSERT_EQ(plan.code, 0) << plan.err;
+        EXPECT_EQ(plan.lines().back()["plan_peak_bytes"], peaks[rank]) << "rank " << rank;
+      }
+      measured[pass].push_back(*std::max_element(peaks.begin(), peaks.end()));
+    }
+  for (const std::size_t ranks : {0, 1}) {
+    EXPECT_LT(measured["zero{stage=1"][ranks], measured[""][ranks]);
+    EXPECT_LT(measured["zero{stage=2"][ranks], measured[""][ranks]);
+  }
+  for (const char* pass : {"zero{stage=1", "zero{stage=2"})
+    EXPECT_LT(measured[pass][1], measured[pass][0]) << pass;
+}
+
 TEST_F(Ranks, KeepGradientsApart) {
   expect_zero_equal("mlp", "4", {"--optimizer", kPlainSgd, "--clip-norm", "0.3"});
   expect_zero_equal("mlp", "2",

@@ -82,6 +82,33 @@ TEST_F(StrictCudaFaults, EndWithOneLine) {
   }
 }
 
+// Each call of the compiler of programs fails once, with none of them kept from before: training ends with its words, or goes on where the
+// call only gives back or asks.
+TEST_F(StrictCudaFaults, EndWhereTheCompilerFails) {
+  const auto compile_anew = [&] { fs::remove_all(path("cache")); };
+  const Setting cache("GRADLOOM_CACHE", path("cache").c_str());
+  compile_anew();
+  int calls = 0, ended = 0;
+  for (const auto& [name, count] : counts()) {
+    if (name.find("rtc") == std::string::npos) continue;
+    ++calls;
+    for (const std::int64_t number : std::set<std::int64_t>{1, count}) {
+      const std::string fault = name + ":" + std::to_string(number);
+      compile_anew();
+      const Outcome o = run_failing(fault, "off");
+      EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << fault << ": " << o.err;
+      EXPECT_TRUE(o.code == 0 || o.code == 6) << fault << ": " << o.code << " " << o.err;
+      if (o.code == 0) continue;
+      ++ended;
+      const std::string error = without_notes(o.err);
+      EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << fault << ": " << o.err;
+      EXPECT_EQ(error.rfind("gradloom: ", 0), 0u) << fault << ": " << o.err;
+    }
+  }
+  EXPECT_GE(calls, 5);
+  EXPECT_GE(ended, 4) << "creating, compiling, the code and its size";
+}
+
 // Each call of a library fails: where it is made last our own kernels serve, and the run says so; where it is made first the run ends if
 // it is to have nothing but libraries. Calls that give back or only tell are missed by nobody.
 TEST_F(StrictCudaFaults, OwnKernelsServeWhereALibraryFails) {

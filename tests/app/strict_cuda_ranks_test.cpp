@@ -29,6 +29,8 @@ class StrictCudaRanks : public RanksFixture {
 TEST_F(StrictCudaRanks, ExchangeByTheLibraryAsThroughTheHostAndAsOnTheCpu) {
   for (const Words& how :
        {Words{"--accumulate", "2"}, Words{"--passes", "default,data-parallel{bucket_mb=0}"},
+        Words{"--passes", "default,data-parallel{dtype=bf16}"},
+        Words{"--passes", "default,zero{stage=2},data-parallel{dtype=bf16}"},
         Words{"--passes", "default,zero", "--accumulate", "2"}, Words{"--passes", "default,zero{stage=2}"},
         Words{"--record", "off"}}) {
     SCOPED_TRACE(how.back());
@@ -104,11 +106,28 @@ TEST_F(StrictCudaRanks, ALibraryThatFailsEndsAllRanksOrIsNotUsed) {
 
 // Ranks whose calls do not agree are told so.
 TEST_F(StrictCudaRanks, CallsThatDoNotAgreeAreNamed) {
-  const EnvironmentVariable fails("GRADLOOM_FAKE_NCCL_SKIP",
-                                  "1");  // the second exchange of rank 1 is of another size
+  for (const char* passes : {"default,data-parallel{bucket_mb=0}", "default,zero{stage=2}"})
+    for (const char* what : {"count", "type", "kind", "root", "order"}) {
+      SCOPED_TRACE(std::string(passes) + " " + what);
+      const EnvironmentVariable fails("GRADLOOM_FAKE_NCCL_SPOIL", what);
+      const Outcome o = train({"--rank-timeout", "20", "--passes", passes});
+      EXPECT_EQ(o.code, 6) << o.err;
+      EXPECT_NE(o.err.find("invalid usage"), std::string::npos) << o.err;
+      EXPECT_NE(o.err.find(" makes "), std::string::npos) << o.err;
+    }
+}
+
+// Libraries of two versions are told before anything is exchanged by them, and may be left out.
+TEST_F(StrictCudaRanks, ALibraryOfAnotherVersionIsNamed) {
+  const EnvironmentVariable older("GRADLOOM_FAKE_NCCL_OLDER", "1");
   const Outcome o = train({"--rank-timeout", "20"});
   EXPECT_EQ(o.code, 6) << o.err;
-  EXPECT_NE(o.err.find("invalid usage"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("rank 1 has another library than rank 0: nccl 2.98.5, not nccl 2.99.1"),
+            std::string::npos)
+      << o.err;
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  const EnvironmentVariable off("GRADLOOM_NCCL", "0");
+  EXPECT_EQ(train({}).code, 0);
 }
 
 // The library's order is its own: where another one is asked for, the host exchanges, or nobody does.

@@ -180,6 +180,20 @@ TEST(FuseAttention, SaysWhyNot) {
 }
 
 // Gradients are not asked of it, so that results and the other gradients are those of the parts.
+// Six keys: on the CPU probabilities of so few are kept, and of a GPU's none; a number that is named holds for both.
+TEST(FuseAttention, ThatProbabilitiesAreKeptDependsOnTheTarget) {
+  const auto matched = [](const char* pass, kernels::Target target) {
+    Graph graph = attention({});
+    const PassReport report = run_pass(graph, pass, target);
+    EXPECT_EQ(report.matched + report.rejected, 1) << why_nots(report);
+    return report.matched;
+  };
+  EXPECT_EQ(matched("fuse-attention", kernels::Target::cpu), 0);
+  EXPECT_EQ(matched("fuse-attention", kernels::Target::gpu), 1);
+  EXPECT_EQ(matched("fuse-attention{min_keys=256}", kernels::Target::gpu), 0);
+  EXPECT_EQ(matched("fuse-attention{min_keys=6}", kernels::Target::cpu), 1);
+}
+
 TEST(FuseAttention, AFrozenMaskIsNotTrained) {
   Graph fused = attention({.mask = Masked::add, .trained_mask = true});
   fused.values[find_value(fused, "bias")].frozen = true;

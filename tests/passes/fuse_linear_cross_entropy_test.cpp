@@ -185,6 +185,24 @@ TEST(LinearCrossEntropyInTraining, LossAndGradientsAreOneNodeAndTheModelsOtherOu
   EXPECT_EQ(compiled->train.graph.values[compiled->train.names.loss].name, "loss");
 }
 
+// 50257 classes: chunks of 128 MiB of logits in f32 on the CPU, of 400 on a GPU, of which each reads and writes the weight's gradient.
+TEST(FuseLinearCrossEntropyOnTargets, ChunksAreLargerOnGpus) {
+  const auto rows = [](const char* pass, kernels::Target target) {
+    Graph graph;
+    GraphBuilder b(graph);
+    const ValueId x = b.input("x", {DType::f32, {65536, 8}}), w = b.input("w", {DType::f32, {8, 50257}});
+    graph.outputs = {
+        b.op("SoftmaxCrossEntropyLoss", {b.op("MatMul", {x, w}), b.input("labels", {DType::i64, {65536}})})};
+    EXPECT_EQ(test::run_pass(graph, pass, target).matched, 1);
+    for (const Node& node : graph.nodes)
+      if (node.alive() && node.attrs.has("chunk_rows")) return node.attrs.integer("chunk_rows");
+    return std::int64_t{0};
+  };
+  EXPECT_EQ(rows("fuse-linear-cross-entropy", kernels::Target::cpu), 672);
+  EXPECT_EQ(rows("fuse-linear-cross-entropy", kernels::Target::gpu), 2048);
+  EXPECT_EQ(rows("fuse-linear-cross-entropy{chunk_mib=128}", kernels::Target::gpu), 672);
+}
+
 TEST(LinearCrossEntropyInTraining, ComputesTheSameStepAsWithoutIt) {
   for (const int accumulate : {1, 2}) {
     const auto options = [&](CompileOptions& o) { o.train.accumulate = accumulate; };

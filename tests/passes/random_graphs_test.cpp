@@ -71,6 +71,15 @@ class GraphMaker {
     return b.op("Concat", {some, some}, last);
   }
 
+  // One row along some axis, whose number is known, or looked up in a list of one.
+  ValueId row(GraphBuilder& b, ValueId v) {
+    const auto axis = static_cast<std::int64_t>(below(b.graph().type(v).shape.size()));
+    const auto number = static_cast<std::int64_t>(
+        below(static_cast<std::size_t>(b.graph().type(v).shape[static_cast<std::size_t>(axis)])));
+    if (below(2) == 0) return b.op("Gather", {v, b.i64s({number})}, {{"axis", axis}});
+    return b.op("Slice", {v, b.i64s({number}), b.i64s({number + 1}), b.i64s({axis})});
+  }
+
   // Small integers, which every float type holds, cast there and back around what moves them.
   ValueId casts(GraphBuilder& b, ValueId v) {
     const auto cast = [&](ValueId of, DType to) { return b.op("Cast", {of}, {{"to", onnx_from_dtype(to)}}); };
@@ -139,7 +148,7 @@ class GraphMaker {
                              : b.op("Mul", {b.op("Sigmoid", {b.op("Mul", {v, scalar})}), v});
       }
       case 16: return casts(b, pick(graph));
-      default: return pieces(b, pick(graph, 1));
+      default: return below(3) == 0 ? row(b, pick(graph, 1)) : pieces(b, pick(graph, 1));
     }
   }
 
@@ -257,9 +266,10 @@ TEST(RandomGraphs, KeepTheirResultsUnderEachPassAndAllOfThem) {
       FAIL() << "seed " << seed << " with " << text << ": " << why << "\n" << dump(small);
     }
   }
-  for (const char* pass : {"fold-constants", "eliminate-noops", "simplify-slices", "cse", "dead-code",
-                           "fuse-swish", "simplify-transposes", "fuse-transpose-matmul", "fuse-scale-matmul",
-                           "fuse-bias-activation", "divide-by-constant", "fuse-elementwise", "move-casts"}) {
+  for (const char* pass :
+       {"fold-constants", "eliminate-noops", "simplify-slices", "cse", "dead-code", "fuse-swish",
+        "simplify-transposes", "fuse-transpose-matmul", "fuse-scale-matmul", "fuse-bias-activation",
+        "divide-by-constant", "fuse-elementwise", "move-casts", "select-rows"}) {
     EXPECT_GT(matched[pass], 30) << pass;
   }
 }

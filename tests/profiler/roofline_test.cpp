@@ -76,6 +76,27 @@ TEST(Roofline, WhatIsExpectedReachesAPartOfTheRoofs) {
   EXPECT_DOUBLE_EQ(expected("FusedAttention", 8e6, 1), 40000 + 10);
 }
 
+// A product of 4e6 FLOP and then, twice, a sum that moves 3000 bytes with two kernels.
+TEST(Roofline, ASequenceTakesWhatItsLaunchesTakeOneAfterAnother) {
+  KernelInfo info = kernel("LinearCrossEntropyGrad", "f32[]", 4e6 + 2, 6000, 100);
+  info.launches = {{.kernel = "gemm",
+                    .arithmetic = Arithmetic::products,
+                    .dtype = DType::bf16,
+                    .count = 1,
+                    .flops = 4e6,
+                    .bytes_read = 100,
+                    .rows = 10,
+                    .columns = 10},
+                   {.kernel = "reduce", .count = 2, .kernels = 2, .flops = 1, .bytes_read = 3000}};
+  const KernelBound bound = kernel_bound(hardware(), info, "bf16");
+  EXPECT_EQ(roof_text(bound), "bf16 products");
+  EXPECT_DOUBLE_EQ(bound.least_ns, 1000 + 2 * 30);
+  EXPECT_DOUBLE_EQ(bound.expected_ns, (1000 + 10) + 2 * (30 + 20));
+  // The same in one launch: what moves is hidden behind what is computed.
+  info.launches.clear();
+  EXPECT_DOUBLE_EQ(kernel_bound(hardware(), info, "bf16").expected_ns, (4e6 + 2) / 4000 + 10);
+}
+
 // A GPU of 100 processors, tiles of 256 x 128 at best.
 TEST(Roofline, ProductsFillProcessorsTileByTile) {
   Hardware h = hardware();

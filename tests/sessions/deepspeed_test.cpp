@@ -331,13 +331,26 @@ TEST(DeepSpeed, ZeroStagesAreThePass) {
   EXPECT_TRUE(read(R"({"zero_optimization": {"stage": 0}, "gradient_clipping": 0})").notes.empty());
 }
 
+TEST(DeepSpeed, GradientsAreExchangedInATypeOfTheirOwn) {
+  const auto passes_of = [](const FromDeepSpeed& made) { return recipe_pipeline(made.recipe)->text(); };
+  const FromDeepSpeed half =
+      read(R"({"communication_data_type": "bf16", "zero_optimization": {"reduce_bucket_size": 3000000}})");
+  EXPECT_NE(passes_of(half).find("data-parallel{bucket_mb=6,dtype=bf16}"), std::string::npos)
+      << passes_of(half);
+  EXPECT_FALSE(lists(half.notes, "/communication_data_type"));
+  const FromDeepSpeed full = read(R"({"communication_data_type": "fp32"})"),
+                      other = read(R"({"communication_data_type": "fp16"})");
+  EXPECT_EQ(passes_of(full).find("dtype"), std::string::npos);
+  EXPECT_FALSE(lists(full.notes, "/communication_data_type"));
+  EXPECT_EQ(passes_of(other).find("dtype"), std::string::npos);
+  EXPECT_TRUE(lists(other.notes, "/communication_data_type"));
+}
+
 // ---- nothing is left out silently ----
 
 TEST(DeepSpeed, EveryOtherKeyIsListed) {
-  const std::vector<std::string> others{
-      "steps_per_print", "wall_clock_breakdown",    "activation_checkpointing",
-      "flops_profiler",  "communication_data_type", "prescale_gradients",
-      "something_new"};
+  const std::vector<std::string> others{"steps_per_print", "wall_clock_breakdown", "activation_checkpointing",
+                                        "flops_profiler",  "prescale_gradients",   "something_new"};
   json file = json::parse(kExample);
   for (const std::string& key : others) file[key] = json::object({{"enabled", true}});
   file["optimizer"]["params"]["odd"] = 1;
@@ -417,6 +430,9 @@ TEST(DeepSpeed, RecipesComeBack) {
        {"precision", "bf16"},
        {"ranks", "3"},
        {"passes", "default,data-parallel{bucket_mb=25}"}},
+      {{"optimizer", "adamw{lr=0.003}"},
+       {"ranks", "4"},
+       {"passes", "default,zero{stage=2},data-parallel{bucket_mb=4,dtype=bf16}"}},
       {{"optimizer", "adamw{lr=0.003}"}, {"ranks", "4"}, {"passes", "default,zero"}},
       {{"optimizer", "sgd{lr=0.003}"}, {"ranks", "4"}, {"passes", "default,zero{stage=2}"}},
       {{"schedule", "one-cycle{warmup=31,total=101,div_factor=25,final_div_factor=1,linear=true}"},

@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 
+#include "engine/ops/collectives/all_reduce.h"
 #include "sessions/sqlite.h"
 #include "sessions/store_impl.h"
 #include "tests/sessions/session_fixture.h"
@@ -25,9 +26,15 @@ class ForgedSession {
     write_tiny_run(**store, "two", 12, true, {{"gpu.name", "test"}, {"gpu.throttle", "none"}});
     auto run = (*store)->begin_run(tiny_start("scaled"));
     ASSERT_TRUE(run.ok());
+    TinyStep exchanging = tiny_step(false);
+    exchanging.graph.nodes[2].op = &all_reduce_sum_op();
+    ASSERT_TRUE((*run)->write_plan(exchanging.graph, exchanging.plan, exchanging.reports).ok());
     (*run)->add_host_spans(
         nested_spans({{"data", "set", 100, 300}, {"engine", "net", 500, 400}}, 1, 0, 1000));
-    ASSERT_TRUE((*run)->write_ranks({{0, "here", 0, 2, "cpu", 0, 0}, {1, "there", 0, 2, "cpu", 7, 3}}).ok());
+    ASSERT_TRUE(
+        (*run)
+            ->write_ranks({{0, "here", 0, 2, "cpu", 0, 0}, {1, "there", 0, 2, "cpu", 7, 3, {{"isa", "v4"}}}})
+            .ok());
     (*run)->add_rank_step(1,
                           {{{1, {0, 0, 100, 50}}}, {{0, 0, 0, 120, 40, 10, 64}, {1, 0, 0, 130, 30, 0, 64}}});
     (*run)->add_evaluation({1, 0.25, 3, 777});

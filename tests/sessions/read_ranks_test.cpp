@@ -2,11 +2,18 @@
 #include "sessions/rank_rows.h"
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 
+#include "engine/ops/collectives/adasum.h"
+#include "engine/ops/collectives/all_reduce.h"
 #include "engine/ops/collectives/exchange_rows.h"
+#include "engine/ops/collectives/reduce_gradients.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "sessions/store.h"
 #include "tests/sessions/forged_session.h"
 #include "tests/sessions/session_fixture.h"
+#include "tests/sessions/views_10.h"
 
 namespace gradloom {
 namespace {
@@ -21,19 +28,21 @@ using test::TinyStep;
 class RankRowsTest : public SessionTest {
  protected:
   // Two ranks of which the second computes twice as long. Every third step is timed; its update waits for the exchange that the
-  // first backward kernel begins.
-  std::int64_t write_run(int steps) {
-    static const OpDef begin{.name = "AllReduceBegin"}, wait{.name = "AllReduceWait"};
+  // first backward kernel begins, or makes it itself.
+  std::int64_t write_run(int steps, const OpDef& exchange = all_reduce_wait_op()) {
     TinyStep t = tiny_step(false);
-    t.graph.nodes[2].op = &begin;
-    t.graph.nodes[4].op = &wait;
+    t.graph.nodes[2].op = &all_reduce_begin_op();
+    t.graph.nodes[4].op = &exchange;
     auto store = Store::open(file("s.db"), StoreMode::write);
     EXPECT_TRUE(store.ok()) << error_of(store);
     auto run = (*store)->begin_run(tiny_start());
     EXPECT_TRUE(run.ok()) << error_of(run);
     EXPECT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
     EXPECT_TRUE(
-        (*run)->write_ranks({{0, "a", 0, 2, "one cpu", 0, 0}, {1, "b\x1b[2J", 0, 2, "another", -5, 3}}).ok());
+        (*run)
+            ->write_ranks({{0, "a", 0, 2, "one cpu", 0, 0},
+                           {1, "b\x1b[2J", 0, 2, "another", -5, 3, {{"isa", "v3"}, {"load_before", "1"}}}})
+            .ok());
     for (int step = 1; step <= steps; ++step) {
       const bool timed = step % 3 == 2;
       if (timed) {
@@ -49,8 +58,23 @@ class RankRowsTest : public SessionTest {
                                  timed ? tiny_samples(t, step) : std::vector<KernelSample>())
                       .ok());
     }
-    EXPECT_TRUE((*run)->finish({}).ok());
+    RunFinish end;
+    end.rank_environments = {{{"isa", "v4"}}, {{"isa", "v3"}, {"load_after", "2"}}};
+    EXPECT_TRUE((*run)->finish(end).ok());
     return (*run)->id();
+  }
+  // Exposed and computing time of rank 0's third step, as the program reads them and in the view.
+  std::array<double, 4> times_of(std::int64_t id) {
+    auto store = Store::open(file("s.db"), StoreMode::read);
+    EXPECT_TRUE(store.ok()) << error_of(store);
+    const auto run = (*store)->load_run(id);
+    EXPECT_TRUE(run.ok()) << error_of(run);
+    auto database = Database::open(file("s.db"), SQLITE_OPEN_READONLY);
+    auto row = database->prepare("SELECT exposed_ns, kernels_ns FROM v_ranks WHERE rank = 0");
+    EXPECT_TRUE(row.ok()) << error_of(row);
+    EXPECT_TRUE(*row->row());
+    return {run->ranks.at(0).exposed_ns, run->ranks[0].kernels_ns, static_cast<double>(row->integer(0)),
+            static_cast<double>(row->integer(1))};
   }
 };
 
@@ -75,6 +99,56 @@ TEST_F(RankRowsTest, SharesAreMediansOfTheTimedSteps) {
   EXPECT_DOUBLE_EQ(b.kernels_ns, 8006);
   EXPECT_DOUBLE_EQ(b.wait_ns, 0);
   EXPECT_DOUBLE_EQ(b.sent_bytes, 100);
+}
+
+TEST_F(RankRowsTest, KernelsOfEveryExchangeStandStill) {
+  const std::array<double, 4> stands{1004, 4006, 1004, 4006};
+  static const OpDef further{.name = "AnotherExchange", .exchange = RankExchange::sum};
+  for (const OpDef* op : {&all_reduce_op(), &all_reduce_sum_op(), &all_reduce_adasum_op(),
+                          &all_reduce_wait_op(), &share_parameters_op(), &further}) {
+    std::filesystem::remove(file("s.db"));
+    EXPECT_EQ(times_of(write_run(3, *op)), stands) << op->name;
+  }
+  for (const OpDef* op : {&reduce_gradients_op(), &all_reduce_result_op()}) {
+    std::filesystem::remove(file("s.db"));
+    write_run(3, *op);
+    EXPECT_EQ(times_of(1)[0], 0) << op->name;
+  }
+}
+
+// Before version 11 a run did not say which steps these are: their operators do, before and after the file is written to.
+TEST_F(RankRowsTest, RunsOfVersion10AreReadByTheirOperators) {
+  const std::array<double, 4> stands{1004, 4006, 1004, 4006};
+  const std::int64_t id = write_run(3, all_reduce_sum_op());
+  {
+    auto database = Database::open(file("s.db"), SQLITE_OPEN_READWRITE);
+    ASSERT_TRUE(database.ok());
+    for (const char* sql :
+         {test::kViews10, "DROP TABLE exchange_step", "DROP TABLE rank_environment",
+          "UPDATE run SET digest = substr(digest, 1, 22 * 17 - 1)", "PRAGMA user_version = 10"})
+      ASSERT_TRUE(database->execute(sql).ok()) << sql;
+  }
+  EXPECT_EQ(times_of(id), (std::array<double, 4>{1004, 4006, 0, 5010}))
+      << "the view of version 10 knows no sums";
+  {
+    auto store = Store::open(file("s.db"), StoreMode::write);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
+  }
+  EXPECT_EQ(times_of(id), stands) << "the view is of this version";
+}
+
+TEST_F(RankRowsTest, EveryRankHasItsEnvironment) {
+  const std::int64_t id = write_run(3);
+  auto store = Store::open(file("s.db"), StoreMode::read);
+  ASSERT_TRUE(store.ok());
+  const auto run = (*store)->load_run(id);
+  ASSERT_TRUE(run.ok()) << error_of(run);
+  using Rows = std::map<std::string, std::string>;
+  EXPECT_EQ(run->ranks[0].rank.environment, Rows());
+  EXPECT_EQ(run->ranks[1].rank.environment, (Rows{{"isa", "v3"}, {"load_after", "2"}, {"load_before", "1"}}));
+  const std::vector<std::string> told = other_environments({{"isa", "v4"}, {"load_before", "9"}}, run->ranks);
+  EXPECT_EQ(told, std::vector<std::string>{"rank 1 has another isa than rank 0: v3, not v4"});
 }
 
 TEST_F(RankRowsTest, TracesHaveAllRanksOrOne) {
@@ -118,7 +192,7 @@ TEST_F(RankRowsTest, PeopleReadThemInAView) {
 TEST(RankView, NamesEveryOperatorThatARankStandsStillFor) {
   const std::string sql = schema_sql();
   const std::size_t at = sql.find("CREATE VIEW v_ranks"), from = sql.find("n.op IN (", at),
-                    to = sql.find(") AS waits", from);
+                    to = sql.find(") END AS waits", from);
   ASSERT_NE(to, std::string::npos);
   const std::string list = sql.substr(from, to - from);
   std::ptrdiff_t named = std::count(list.begin(), list.end(), ',') + 1;
@@ -152,6 +226,24 @@ TEST_F(RankRowsTest, RanksThatAreNoneAreDamage) {
     ASSERT_FALSE(trace.ok()) << sql;
     EXPECT_EQ(trace.error().code, Errc::bad_input);
     EXPECT_NE(trace.error().message.find(why), std::string::npos) << trace.error().message;
+  }
+}
+
+TEST_F(RankRowsTest, EnvironmentsAndStepsOfNoneAreDamage) {
+  const std::pair<const char*, const char*> edits[] = {
+      {"UPDATE rank_environment SET rank = 2", "environment of rank 2"},
+      {"UPDATE exchange_step SET plan_step = 99", "table exchange_step"}};
+  for (const auto& [sql, why] : edits) {
+    std::filesystem::remove(file("s.db"));
+    const std::int64_t id = write_run(3);
+    const test::ForgedSession forged(file("s.db"));
+    ASSERT_TRUE(forged.execute(sql).ok());
+    forged.finish();
+    auto store = Store::open(file("s.db"), StoreMode::read);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    const auto run = (*store)->load_run(id);
+    ASSERT_FALSE(run.ok()) << sql;
+    EXPECT_NE(run.error().message.find(why), std::string::npos) << run.error().message;
   }
 }
 

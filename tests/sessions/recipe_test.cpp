@@ -114,7 +114,7 @@ std::string changed(const std::string& pointer, const json& value) {
 
 TEST_F(RecipeTest, ErrorsNameTheJsonPath) {
   const std::tuple<std::string, json, std::string> cases[] = {
-      {"/passs", 1, "/passs: unknown key"},
+      {"/passs", 1, "/passs: unknown key; did you mean passes?"},
       {"/steps", "ten", "/steps: must be of type integer"},
       {"/steps", 1.5, "/steps: must be of type integer"},
       {"/steps", 0, "/steps: must be at least 1"},
@@ -133,7 +133,7 @@ TEST_F(RecipeTest, ErrorsNameTheJsonPath) {
       {"/freeze/1", 5, "/freeze/1: must be of type string"},
       {"/passes/1/options/max_nodes", json::array(),
        "/passes/1/options/max_nodes: must be of type string or number or boolean"},
-      {"/passes/0/option", 1, "/passes/0/option: unknown key"},
+      {"/passes/0/option", 1, "/passes/0/option: unknown key; did you mean options?"},
       {"/passes/1/name", nullptr, "/passes/1/name: must be of type string"},
       {"/expect/losses/0", "nan", "/expect/losses/0: must be of type number"},
       {"/expect/step_ns", json::object(), "/expect/step_ns: key \"median\" is missing"},

@@ -256,6 +256,14 @@ TEST_F(SessionFileTest, ReadingLeavesEverythingAsItWas) {
   write_all(session_ + "-shm", std::string(32768, '\xff'));
   reads("such a log with an index");
 
+  const std::string killed = file("killed.db");  // beside the log's header another has written nothing
+  make_killed(killed);
+  write_all(session_ + "-wal", read_all(killed + "-wal").substr(0, 32));
+  write_all(session_ + "-shm", read_all(killed + "-shm"));
+  reads("killed behind the header of its log");
+  fs::remove(session_ + "-shm");
+  reads("the same, and the index not copied");
+
   for (const char* end : {"", "-wal", "-shm"}) fs::remove(session_ + end);
   make_killed(session_);
   reads("killed");

@@ -173,8 +173,9 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
 }
 
 // What versions 11 to 6 brought, undone.
-const std::string kNoVersion9 =
-    std::string(test::kViews10) + "DROP TABLE configuration; DROP TABLE annotation; DROP TABLE prediction; ";
+const std::string kNoVersion9 = std::string(test::kViews10) +
+                                "DROP TABLE exchange_step; DROP TABLE rank_environment; "
+                                "DROP TABLE configuration; DROP TABLE annotation; DROP TABLE prediction; ";
 const std::string kNoRanks =
     kNoVersion9 +
     "DROP INDEX implementation_of_run; DROP TABLE implementation; "
@@ -281,7 +282,7 @@ TEST_F(StoreTest, FilesOfVersion10GetFasterViews) {
         "SELECT * FROM v_kernels ORDER BY run, plan_step; SELECT * FROM v_nodes; SELECT * FROM v_phases");
   };
   const std::string now = shown();
-  EXPECT_EQ(shell(path, std::string(test::kViews10) + "PRAGMA user_version = 10;"), "");
+  EXPECT_EQ(shell(path, test::as_version_10()), "");
   EXPECT_EQ(shown(), now);
   EXPECT_GT(std::count(now.begin(), now.end(), '\n'), 15);
   {

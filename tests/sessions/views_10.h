@@ -1,6 +1,8 @@
 // Views as version 10 of the session format had them: SQL that gives them to a file, in place of its own.
 #pragma once
 
+#include <string>
+
 namespace gradloom::test {
 
 constexpr const char kViews10[] = R"(DROP VIEW v_kernels; DROP VIEW v_nodes; DROP VIEW v_ranks;
@@ -41,5 +43,12 @@ SELECT c.run, c.rank, c.step, sum(CASE WHEN c.waits THEN 0 ELSE c.duration_ns EN
 FROM computed c LEFT JOIN exchanged e ON e.run = c.run AND e.rank = c.rank AND e.step = c.step
 GROUP BY c.run, c.rank, c.step;
 )";
+
+// A file as version 10 wrote it.
+inline std::string as_version_10() {
+  return std::string(kViews10) +
+         "DROP TABLE exchange_step; DROP TABLE rank_environment; "
+         "UPDATE run SET digest = substr(digest, 1, 22 * 17 - 1); PRAGMA user_version = 10;";
+}
 
 }  // namespace gradloom::test

@@ -228,7 +228,7 @@ TEST(GraphModelForViewing, WorksWithoutAPlan) {
   const Graph forward = test::small_forward();
   const GraphModel model = build_graph_model(forward, nullptr);
   EXPECT_EQ(model.boxes.size(), live_node_count(forward) + 2);
-  EXPECT_EQ(model.max_bytes, 0);
+  EXPECT_EQ(model.most[static_cast<std::size_t>(ColorBy::kBytes)], 0);
 }
 
 }  // namespace

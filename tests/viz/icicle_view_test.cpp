@@ -40,7 +40,7 @@ class IcicleView : public ::testing::Test {
   }
   void make_tree() {
     const auto before = std::chrono::steady_clock::now();
-    icicle_set_tree(state_, build_step_tree(kernels_, {}, {}, state_.by, state_.fold));
+    icicle_set_tree(state_, build_step_tree(kernels_, {}, {}, {}, state_.by, state_.fold));
     RecordProperty("tree_us", microseconds(std::chrono::steady_clock::now() - before));
   }
   static int microseconds(std::chrono::steady_clock::duration time) {

@@ -187,6 +187,14 @@ TEST(PassModel, TellsWhatARunSaysOfItsInstances) {
   EXPECT_TRUE(view().recorded.empty());
 }
 
+TEST(PassModel, SavedWorkIsTold) {
+  EXPECT_EQ(saved_text({}), "");
+  EXPECT_EQ(saved_text({1.5e6, 4096, 2}), "2 kernels, 1.50 MFLOP and 4.00 KiB less");
+  EXPECT_EQ(saved_text({0, 4096, 1}), "1 kernel and 4.00 KiB less");
+  EXPECT_EQ(saved_text({-3e6, 0, 1}), "1 kernel less, 3.00 MFLOP more");
+  EXPECT_EQ(saved_text({0, -512, -1}), "1 kernel and 512 B more");
+}
+
 TEST(PassModel, ChangesOfThePipeline) {
   const Pipeline all = *parse_pipeline("default");
   const PassDef& gelu = *find_pass("fuse-gelu");

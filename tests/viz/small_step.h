@@ -44,15 +44,45 @@ inline Graph small_forward() {
   return graph;
 }
 
-inline Compiled small_step(const std::string& passes = "none") {
+inline Compiled step_of(const Graph& forward, const std::string& passes) {
   CompileOptions options;
   options.train.loss = "mse:y,target";
   options.train.optimizer = std::move(parse_optimizer("adamw{lr=1e-3}")).value();
   options.pipeline = std::move(parse_pipeline(passes)).value();
-  auto compiled = compile(small_forward(), options);
+  auto compiled = compile(forward, options);
   if (!compiled.ok()) ADD_FAILURE() << compiled.error().message;
   return std::move(compiled).value();
 }
+
+// net/encoder/h.0 .. h.5, of which the last has another operator.
+inline Graph layered_forward() {
+  Graph graph;
+  graph.name = "layered";
+  graph.opset = 17;
+  GraphBuilder b(graph);
+  ValueId h = b.input("x", {DType::f32, {4, 8}});
+  b.input("target", {DType::f32, {4, 8}});
+  const auto add = [&](const std::string& scope, const char* op, std::vector<ValueId> inputs) {
+    const auto source = static_cast<std::uint32_t>(graph.sources.size());
+    const std::string name = "/" + scope + "/" + op;
+    graph.sources.push_back({name, op, "", scope});
+    const BuildScope from_model(b, {.origin = {{source}}});
+    return std::move(b.add(op_by_name(op), std::move(inputs), {}, 1, {}, name).value())[0];
+  };
+  for (int layer = 0; layer < 6; ++layer) {
+    const std::string scope = "net/encoder/h." + std::to_string(layer);
+    const ValueId weight =
+        b.parameter(scope + ".weight", Tensor::from_f64(DType::f32, {8, 8}, std::vector<double>(64, 0.1)));
+    h = add(scope + "/linear", "MatMul", {h, weight});
+    h = add(scope + "/act", layer == 5 ? "Sigmoid" : "Tanh", {h});
+  }
+  graph.values[h].name = "y";
+  graph.outputs = {h};
+  return graph;
+}
+
+inline Compiled small_step(const std::string& passes = "none") { return step_of(small_forward(), passes); }
+inline Compiled layered_step() { return step_of(layered_forward(), "none"); }
 
 // Times as a recorded run would give them: 1 us per KiB moved.
 inline std::vector<KernelRow> timed_rows(const Compiled& step) {

@@ -36,8 +36,9 @@ struct HandMadeRun {
     row.step_ns = ns;
     kernels.push_back(std::move(row));
   }
+  std::map<std::string, std::int64_t> held;
   StepTree tree(TreeBy by, bool fold = true, const StepSamples& samples = {}) const {
-    return build_step_tree(kernels, source_ops, samples, by, fold);
+    return build_step_tree(kernels, source_ops, samples, held, by, fold);
   }
 };
 
@@ -99,6 +100,29 @@ HandMadeRun transformer(int layers) {
   run.add("optimizer", "", "Optimizer", 7);
   run.add("backward", "", "AllReduceMean", 9);
   return run;
+}
+
+TEST(StepTree, WhatIsLiveAtThePeakIsOfTheKernelThatMadeIt) {
+  HandMadeRun run = transformer(3);
+  run.held = {{"/model/h.0/attn/MatMul", 100},
+              {"/model/h.1/attn/MatMul", 200},
+              {"/model/h.1/mlp/Gelu", 7},
+              {"/nowhere", 5}};
+  for (const TreeBy by : {TreeBy::kScope, TreeBy::kPhase, TreeBy::kNode, TreeBy::kPass, TreeBy::kOp})
+    for (const bool fold : {true, false}) {
+      const StepTree tree = run.tree(by, fold);
+      EXPECT_EQ(tree.nodes.front().peak_bytes, 307) << kTreeByNames[static_cast<std::size_t>(by)];
+      for (const StepNode& node : tree.nodes) {
+        double below = 0;
+        for (const std::int32_t c : node.children)
+          below += tree.nodes[static_cast<std::size_t>(c)].peak_bytes;
+        if (!node.children.empty()) EXPECT_EQ(below, node.peak_bytes) << node.label;
+      }
+    }
+  const StepTree tree = run.tree(TreeBy::kScope, false);
+  EXPECT_EQ(at(tree, "model/h.1").peak_bytes, 207);
+  EXPECT_EQ(at(tree, "model/h.2").peak_bytes, 0);
+  EXPECT_EQ(sum_of(tree, {tree.find("model/h.0"), tree.find("model/h.1")}).peak_bytes, 307);
 }
 
 TEST(StepTree, ByScopeTheModulesHoldTheirKernels) {
@@ -321,14 +345,14 @@ TEST(StepTree, OfARealPlanEveryKernelIsInItOnce) {
   for (const SourceNode& source : step.train.graph.sources) ops.push_back(source.op_type);
   for (const TreeBy by : {TreeBy::kScope, TreeBy::kPhase, TreeBy::kNode, TreeBy::kPass, TreeBy::kOp})
     for (const bool fold : {true, false}) {
-      const StepTree tree = build_step_tree(rows, ops, {}, by, fold);
+      const StepTree tree = build_step_tree(rows, ops, {}, {}, by, fold);
       expect_sums(tree);
       std::vector<std::uint32_t> all = tree.rows_of(0);
       std::sort(all.begin(), all.end());
       ASSERT_EQ(all.size(), rows.size());
       for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], i);
     }
-  const StepTree tree = build_step_tree(rows, ops, {}, TreeBy::kScope, true);
+  const StepTree tree = build_step_tree(rows, ops, {}, {}, TreeBy::kScope, true);
   EXPECT_GE(tree.find("2 x layers.*/linear"), 0);
 }
 

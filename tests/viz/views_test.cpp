@@ -3,6 +3,7 @@
 #include <imgui.h>
 
 #include "tests/viz/small_step.h"
+#include "viz/draw/curve_view.h"
 #include "viz/draw/graph_canvas.h"
 #include "viz/draw/items.h"
 #include "viz/draw/platform.h"
@@ -66,7 +67,8 @@ class Views : public ::testing::Test {
     } else if (view == "passes") {
       draw_pass_panel(build_pass_model(pipeline_, step_.reports), pipeline_, "", false, pass_state_, actions);
     } else {
-      draw_loss_plot({{"a", {1, 2, 3}, {3, 2, std::nan("")}}, {"b", {1, 2}, {2, 1}}}, loss_state_, 200);
+      draw_curves({{"a", 1, {1, 2, 3}, {3, 2, std::nan("")}, {}}, {"b", 2, {1, 2}, {2, 1}, {2, 1.5}}},
+                  CurveOf::kLoss, "", 0, curves_, 200);
       draw_compare_view(comparison_, nullptr, nullptr, compare_state_, actions);
     }
   }
@@ -81,7 +83,7 @@ class Views : public ::testing::Test {
   KernelTableState kernel_state_;
   MemoryViewState memory_state_;
   PassPanelState pass_state_;
-  LossPlotState loss_state_;
+  CurveViewState curves_;
   CompareViewState compare_state_;
   std::string gone_to_, hovered_;
   ComparedRow selected_row_;
@@ -233,9 +235,11 @@ TEST_F(Views, LongGraphsAreInSight) {
 }
 
 TEST_F(Views, GraphColorsAndBadQuery) {
-  EXPECT_OK(run("graph",
-                "wait idle\nclick graph.color/Time\nexpect graph.color/Time on\nclick graph.color/Bytes\n"
-                "click graph.search\ntype colour:red\nexpect graph.hits unknown*\n"));
+  EXPECT_OK(
+      run("graph",
+          "wait idle\nclick graph.color\nclick graph.color/Time\nexpect graph.color Time\nclick graph.color\n"
+          "click graph.color/Bytes\n"
+          "click graph.search\ntype colour:red\nexpect graph.hits unknown*\n"));
   EXPECT_EQ(canvas_.color_by, ColorBy::kBytes);
 }
 
@@ -356,8 +360,7 @@ TEST_F(Views, TheToolsOfTheGraphFindRoomAtAnyWidth) {
     EXPECT_OK(run("graph", std::string("size ") + size + "\nwait idle\nwait 3\nexpect graph.search\n"));
     const Item* canvas = items().find("graph");
     std::vector<std::pair<std::string, const Item*>> tools;
-    for (const char* id :
-         {"graph.color/Bytes", "graph.search", "graph.fit", "graph.expand", "graph.collapse"})
+    for (const char* id : {"graph.color", "graph.search", "graph.fit", "graph.expand", "graph.collapse"})
       tools.emplace_back(id, items().find(id));
     for (const auto& [id, tool] : tools) {
       ASSERT_TRUE(tool != nullptr) << id;
@@ -380,6 +383,49 @@ TEST_F(Views, TheExamplesInTheSearchFieldsFindSomething) {
   kernel_table_set_query(kernels_, kernel_state_, kernels_.example());
   EXPECT_EQ(kernel_state_.query_error, "");
   EXPECT_GT(kernels_.shown_kernels(), 0u) << kernels_.example();
+}
+
+// Layers that are alike: one box, whose arrows and keys show one after the other beside it.
+TEST_F(Views, LayersAreFoldedAndSteppedThrough) {
+  const Compiled layered = test::layered_step();
+  auto model = std::make_shared<GraphModel>(build_graph_model(layered.train.graph, &layered.plan));
+  apply_times(*model, test::timed_rows(layered));
+  model_ = model;
+  const std::string box = "scope.net/encoder/h.*.forward", layer = "scope.net/encoder/h.";
+  EXPECT_OK(run("graph",
+                "wait idle\nkey home\nwait 3\nexpect " + box + " collapsed\nabsent " + layer +
+                    "0.forward\nexpect " + layer + "5.forward\nclick " + box + ".next\nwait idle\nwait 3\n" +
+                    "expect " + layer + "0.forward expanded\nexpect " + layer + "0.backward expanded\n" +
+                    "key home\nwait 3\nkey l\nwait idle\nwait 3\nabsent " + layer + "0.forward\nexpect " +
+                    layer + "1.forward expanded\nkey shift+l\nwait idle\nwait 3\nexpect " + layer +
+                    "0.forward expanded\nkey shift+l\nwait idle\nwait 3\nabsent " + layer +
+                    "0.forward\nexpect " + box + " collapsed\n"));
+  ASSERT_TRUE(graph_go_to(canvas_, "/net/encoder/h.3/linear/MatMul"));
+  EXPECT_OK(run("graph", "wait idle\nwait 3\nexpect node./net/encoder/h.3/linear/MatMul selected\n"));
+  EXPECT_OK(run("graph", "click graph.expand\nwait idle\nkey home\nwait 3\nabsent " + box +
+                             "\nclick graph.collapse\nwait idle\nwait 3\n"));
+}
+
+// F frames a node and what is computed backwards through it.
+TEST_F(Views, TheSelectionIsFramedWithItsBackwardPartner) {
+  EXPECT_OK(run("graph", "wait idle\nclick graph.expand\nwait idle\n"));
+  const int32_t tanh = model_->find("/layers.0/Tanh");
+  std::vector<std::string> both{"/layers.0/Tanh"};
+  for (const int32_t b : model_->boxes[static_cast<size_t>(tanh)].related)
+    if (model_->boxes[static_cast<size_t>(b)].partner == tanh)
+      both.push_back(model_->boxes[static_cast<size_t>(b)].name);
+  ASSERT_GE(both.size(), 2u);
+  ASSERT_TRUE(graph_go_to(canvas_, both.front()));
+  EXPECT_OK(run("graph", "wait idle\nkey f\nwait 3\n"));
+  const Item* canvas = items().find("graph");
+  for (const std::string& name : both) {
+    const Item* node = items().find("node." + name);
+    ASSERT_TRUE(node != nullptr) << name;
+    EXPECT_GE(node->min.x, canvas->min.x) << name;
+    EXPECT_LE(node->max.x, canvas->max.x) << name;
+    EXPECT_GE(node->min.y, canvas->min.y) << name;
+    EXPECT_LE(node->max.y, canvas->max.y) << name;
+  }
 }
 
 TEST_F(Views, GraphKeepsItsSelectionWhenTheModelChanges) {

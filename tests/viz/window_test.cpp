@@ -33,7 +33,8 @@ struct State {
   bool pass = false, box = true;
   int clicks = 0, choice = 0, segment = 0, chosen = -1, opened = -1, key_presses = 0;
   std::string name;
-  int fault = 0;  // drawn on purpose: 1 beyond its pane, 2 at no place, 3 a text that is cut
+  int fault =
+      0;  // drawn on purpose: 1 beyond its pane, 2 at no place, 3 a text that is cut, 5 one over another
   PaletteState palette;
   TableState table;
   PaneTree panes = std::move(PaneTree::parse("h0.500(Left*,Right*|Table)").value());
@@ -51,6 +52,7 @@ void draw_fault(int fault) {
   if (fault == 3) list->PushClipRect(at, {at.x + 13, at.y + 20}, true);  // through the e
   list->AddText(fault == 1 ? ImVec2{500, 500} : at, palette().text, "Kernels per step");
   if (fault == 1 || fault == 3) list->PopClipRect();
+  if (fault == 5) list->AddText({at.x + 30, at.y + 3}, palette().text, "1.25 ms");
 }
 
 void draw(State& s) {
@@ -266,6 +268,14 @@ TEST_F(Window, ATextThatIsCutIsFoundByWhatItSays) {
   const auto texts = drawn_texts();
   EXPECT_TRUE(
       std::any_of(texts.begin(), texts.end(), [](const DrawnText& t) { return t.text == "Go" && !t.cut; }));
+}
+
+TEST_F(Window, TextsThatLieOverEachOtherAreFound) {
+  state_.fault = 5;
+  const Status over = run("wait 2\nuncut\n");
+  ASSERT_FALSE(over.ok());
+  EXPECT_NE(over.error().message.find("overlapping: 'Kernels per step' over '1.25 ms'"), std::string::npos)
+      << over.error().message;
 }
 
 TEST_F(Window, PanesOfATinyWindowStayInIt) {

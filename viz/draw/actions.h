@@ -17,6 +17,8 @@ struct Actions {
   bool show_graph = false;                // and bring the graph to the front
   std::string go_to_kernel;               // show this node's row in the kernel table
   std::string hover_node;                 // outline this node in the other views
+  std::string color_against;              // compare the graph's times with this run: "run 3"
+  bool run_again = false;                 // the job as it stands, for times of it
   std::string filter_kernels;             // put this query into the kernel table
   std::string note_node;                  // write a note on this node
   std::optional<Pipeline> pipeline;       // plan again with these passes

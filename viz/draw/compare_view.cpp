@@ -99,47 +99,6 @@ void verdict(const Comparison& c) {
 
 }  // namespace
 
-void draw_loss_plot(const std::vector<LossCurve>& curves, LossPlotState& state, float height) {
-  double low = std::numeric_limits<double>::infinity(), high = -low, last = 1;
-  size_t points = 0;
-  for (const LossCurve& curve : curves) {
-    for (double loss : curve.losses) {
-      if (!std::isfinite(loss)) continue;
-      low = std::min(low, loss);
-      high = std::max(high, loss);
-      ++points;
-    }
-    if (!curve.steps.empty()) last = std::max(last, curve.steps.back());
-  }
-  if (points == 0)
-    return empty_state("No losses yet", "The loss of every step appears here while a run is going.");
-  const ImVec2 space = ImGui::GetContentRegionAvail();
-  const float legend = curves.size() > 1 ? ImGui::GetTextLineHeightWithSpacing() : 0;
-  const ImVec2 size{space.x, (height > 0 ? height : space.y) - legend};
-  const Plot plot = begin_plot("loss", size, {0, last * 1.02, false, Unit::kCount},
-                               Axis::fit(low, high, Unit::kPlain, state.log), "step", &state.view);
-  int shown_step = -1;
-  std::string tooltip_text;
-  for (size_t i = 0; i < curves.size(); ++i) {
-    const ImU32 color = category_color(static_cast<uint32_t>(i));
-    plot_line(plot, curves[i].steps, curves[i].losses, color, 1.7f, curves.size() == 1);
-    const int at = plot_hover(plot, curves[i].steps, curves[i].losses, color);
-    if (at < 0) continue;
-    shown_step = static_cast<int>(curves[i].steps[at]);
-    tooltip_text += fmt::format("\n{}{:.5g}", curves.size() > 1 ? escaped(curves[i].name) + "  " : "loss ",
-                                curves[i].losses[at]);
-  }
-  end_plot(plot);
-  if (shown_step >= 0) ImGui::SetTooltip("step %d%s", shown_step, tooltip_text.c_str());
-  if (curves.size() < 2) return;
-  for (size_t i = 0; i < curves.size(); ++i) {
-    if (i > 0) ImGui::SameLine(0, px(16));
-    text("\u25cf", category_color(static_cast<uint32_t>(i)), theme().small);
-    ImGui::SameLine(0, px(5));
-    muted(escaped(curves[i].name));
-  }
-}
-
 void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummary* b, CompareViewState& state,
                        Actions& actions) {
   verdict(c);

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "viz/draw/items.h"
+#include "viz/draw/theme.h"
 
 namespace gradloom {
 namespace {
@@ -80,6 +81,16 @@ bool moves(const DrawnText& text) {
          text.max.x >= field->min.x && text.min.x <= field->max.x;
 }
 
+bool in_plot(const DrawnText& text) {
+  for (const auto& [id, item] : items().all()) {
+    const bool plot = id == "compare.live" || id.ends_with("plot");
+    if (plot && text.min.x >= item.min.x - 2 && text.max.x <= item.max.x + 2 &&
+        text.min.y >= item.min.y - 2 && text.max.y <= item.max.y + 2)
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<DrawnText> drawn_texts() {
@@ -110,6 +121,25 @@ std::vector<DrawnText> drawn_texts() {
     all.insert(all.end(), reader.texts.begin(), reader.texts.end());
   }
   return all;
+}
+
+std::vector<std::string> overlapping_texts() {
+  constexpr float kMostWide = 2, kMostTall = 0.3f;  // points; of the lower text's height
+  std::vector<DrawnText> texts;
+  for (DrawnText& text : drawn_texts())
+    if (!moves(text) && !in_plot(text)) texts.push_back(std::move(text));
+  std::vector<std::string> found;
+  for (size_t i = 0; i < texts.size(); ++i)
+    for (size_t j = i + 1; j < texts.size(); ++j) {
+      const DrawnText &a = texts[i], &b = texts[j];
+      if (a.window != b.window) continue;
+      const float wide = std::min(a.max.x, b.max.x) - std::max(a.min.x, b.min.x),
+                  tall = std::min(a.max.y, b.max.y) - std::max(a.min.y, b.min.y);
+      if (wide > px(kMostWide) && tall > kMostTall * std::min(a.max.y - a.min.y, b.max.y - b.min.y))
+        found.push_back(fmt::format("'{}' over '{}' at ({:.0f}, {:.0f}) of {}", a.text, b.text, b.min.x,
+                                    b.min.y, b.window));
+    }
+  return found;
 }
 
 std::vector<std::string> cut_texts() {

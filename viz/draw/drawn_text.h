@@ -22,4 +22,8 @@ std::vector<DrawnText> drawn_texts();
 // it leaves them and is none of it.
 std::vector<std::string> cut_texts();
 
+// Those that lie over one another, each pair as a line: none may, where both are of one window. What moves under a canvas is none
+// of it, nor what stands in a plot, whose labels have a ground of their own.
+std::vector<std::string> overlapping_texts();
+
 }  // namespace gradloom

@@ -129,6 +129,20 @@ void tooltip(const GraphCanvasState& state) {
   ImGui::EndTooltip();
 }
 
+// What can be done with layers that are alike.
+void fold_menu(GraphCanvasState& state, const ScopeInfo& scope) {
+  const int32_t fold = std::max(scope.box_of, scope.layer_of);
+  if (fold < 0) return;
+  const int32_t shown = graph_shown_layer(state, fold);
+  if (scope.box_of >= 0 &&
+      selectable_row("graph.menu.layer", shown >= 0 ? "Next layer" : "Show the first layer", false))
+    graph_step_layer(state, fold, 1);
+  if (shown != kUnfolded && selectable_row("graph.menu.unfold", "Show all layers", false))
+    graph_show_layer(state, fold, kUnfolded);
+  if (shown != kFolded && selectable_row("graph.menu.fold", "Fold the layers that are alike", false))
+    graph_show_layer(state, fold, kFolded);
+}
+
 void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
   const auto boxes = static_cast<int32_t>(state.scene->model->boxes.size());
   if (hovered && ImGui::IsMouseReleased(1) && !ImGui::IsMouseDragPastThreshold(1, px(4)) &&
@@ -166,10 +180,12 @@ void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
     }
   } else if (state.menu_scope >= 0 && state.model == state.scene->model) {
     const ScopeInfo& scope = state.model->scopes[state.menu_scope];
+    fold_menu(state, scope);
     const bool open = state.expanded.count(scope.path) != 0;
-    if (selectable_row("graph.menu.toggle", open ? "Collapse" : "Expand", false))
+    if (scope.box_of < 0 && selectable_row("graph.menu.toggle", open ? "Collapse" : "Expand", false))
       graph_toggle_scope(state, state.menu_scope, false);
-    if (selectable_row("graph.menu.subtree", open ? "Collapse with all inside" : "Expand with all inside",
+    if (scope.box_of < 0 &&
+        selectable_row("graph.menu.subtree", open ? "Collapse with all inside" : "Expand with all inside",
                        false))
       graph_toggle_scope(state, state.menu_scope, true);
     if (selectable_row("graph.menu.filter", "Filter kernels by this scope", false))
@@ -273,7 +289,7 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
   state.canvas_min = ImGui::GetCursorScreenPos();
   ImVec2 size = ImGui::GetContentRegionAvail();
   if (size.x < px(40) || size.y < px(40)) return;
-  const float strip = size.y >= px(160) ? px(24) : 0;
+  const float strip = size.y >= px(160) ? px(28) : 0;
   size.y -= strip;
   state.canvas_max = {state.canvas_min.x + size.x, state.canvas_min.y + size.y};
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -290,6 +306,7 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
   update_travel(state);
   graph_handle_mouse(state, actions, hovered, active);
   list->PushClipRect(state.canvas_min, state.canvas_max, true);
+  state.fold_arrows.clear();
   GraphPainter painter(state, list);
   painter.groups();
   painter.edges();
@@ -300,9 +317,9 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
   painter.minimap();
   painter.drag_rectangle();
   list->PopClipRect();
-  if (strip > 0)
-    painter.strip({state.canvas_min.x, state.canvas_max.y + px(4)},
-                  {state.canvas_max.x, state.canvas_max.y + strip});
+  if (strip > 0 && painter.strip({state.canvas_min.x, state.canvas_max.y + px(4)},
+                                 {state.canvas_max.x, state.canvas_max.y + strip}))
+    actions.run_again = true;
   if (hovered) tooltip(state);
   context_menu(state, actions, hovered);
 }

@@ -10,6 +10,7 @@
 #include <imgui.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,13 @@ struct GraphCanvasState {
   std::shared_ptr<const GraphScene> scene;   // what is shown; may lag behind
   std::unordered_set<std::string> expanded;  // scope paths
   bool expanded_known = false;
+  // By path of a fold's box: the layer that is shown, or kUnfolded; else folded
+  std::map<std::string, int32_t> layers;
+  struct FoldArrow {
+    ImVec2 min, max;
+    int32_t fold = -1, by = 0;
+  };
+  std::vector<FoldArrow> fold_arrows;  // of the last frame
 
   struct View {
     float x = 0, y = 0, zoom = 1;  // world point in the middle of the canvas; screen points per world unit
@@ -50,6 +58,13 @@ struct GraphCanvasState {
   int32_t menu_scope = -1;
 
   ColorBy color_by = ColorBy::kPhase;
+  // Runs that times can be compared with, and the one they are; the application's, for this frame.
+  std::vector<std::string> sides;
+  std::string against;
+  // Whose times the graph has, where they are of something else than what stands, and whether it may be run; the application's,
+  // for this frame.
+  std::string times_note, times_tip;
+  bool may_run = false;
   std::string query_text, query_error;
   SavedFiltersState filters;
   std::string example;  // a query for the empty field, of `example_of`
@@ -123,6 +138,10 @@ bool graph_select(GraphCanvasState& state, const std::vector<int32_t>& boxes);
 void graph_select_neighbours(GraphCanvasState& state);  // beside what is selected
 void graph_set_all_expanded(GraphCanvasState& state, bool expanded);
 void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree);
+// Shows a layer of a fold beside the others, open as the one that was shown before; kFolded: none; kUnfolded: all.
+void graph_show_layer(GraphCanvasState& state, int32_t fold, int32_t layer);
+void graph_step_layer(GraphCanvasState& state, int32_t fold, int by);  // the next one; after the last none
+int32_t graph_shown_layer(const GraphCanvasState& state, int32_t fold);
 void graph_set_query(GraphCanvasState& state, const std::string& text);
 // The keys of the key map that concern the graph; call after drawing it.
 // `listen`: plain keys are meant for it.

@@ -194,35 +194,31 @@ void GraphPainter::minimap() {
   register_rect("graph.minimap", min, max, "minimap");
 }
 
-void GraphPainter::strip(ImVec2 min, ImVec2 max) {
+bool GraphPainter::strip(ImVec2 min, ImVec2 max) {
   const float left = min.x + px(2), y = std::round((min.y + max.y - theme().small->FontSize) / 2);
   list->PushClipRect(min, max, true);
   const float end =
       state.color_by == ColorBy::kPhase ? phase_legend({left, y}, max.x) : heat_legend({left, y});
   register_rect("graph.legend", min, {end, max.y}, "legend");
-  times_note({end + px(14), y}, max.x - px(2));
+  const bool asked = times_note({end + px(14), y}, max.x - px(2));
   list->PopClipRect();
+  return asked;
 }
 
-// That the times are of another plan: the whole sentence where there is room, and when it is pointed at.
-void GraphPainter::times_note(ImVec2 at, float right) {
-  if (!model.timed || model.other_plan.empty()) return;
-  const Palette& c = palette();
-  const std::string whole =
-      "\u26a0 ~ times are of " + model.other_plan + ", recorded with another plan: run again";
-  std::string said;
-  for (const std::string& text :
-       {whole, "\u26a0 ~ of " + model.other_plan + ", another plan", "\u26a0 ~ of " + model.other_plan}) {
-    said = text;
-    if (at.x + small_width(said) + px(16) <= right) break;
-  }
-  const ImVec2 min{std::max(at.x, right - small_width(said) - px(16)), at.y - px(4)},
-      max{min.x + small_width(said) + px(16), at.y + theme().small->FontSize + px(4)};
-  list->AddRectFilled(min, max, mix(c.panel, c.warn, 0.16f), px(9));
-  list->AddRect(min, max, with_alpha(c.warn, 0.6f), px(9));
-  small_text({min.x + px(8), at.y}, c.warn, said);
-  register_rect("graph.times", min, max, said, model.other_plan);
-  if (said != whole && ImGui::IsMouseHoveringRect(min, max)) ImGui::SetTooltip("%s", whole.c_str());
+// That the times are of something else than what stands.
+bool GraphPainter::times_note(ImVec2 at, float right) {
+  if (!model.timed || model.other_plan.empty() || state.times_note.empty()) return false;
+  const std::string action = "run again";
+  const float wide = small_width(state.times_note) + small_width(action) + px(36);
+  const float x =
+      std::max(state.canvas_min.x, std::min(right - std::min(wide, right - at.x), right - px(120)));
+  const ImVec2 before = ImGui::GetCursorScreenPos();
+  ImGui::SetCursorScreenPos(
+      {x, std::round(at.y + theme().small->FontSize / 2 - ImGui::GetFrameHeight() / 2)});
+  const bool asked = offer_chip("graph.times", state.times_note, action, state.may_run, palette().warn,
+                                state.times_tip, right - x);
+  ImGui::SetCursorScreenPos(before);
+  return asked;
 }
 
 float GraphPainter::phase_legend(ImVec2 at, float right) {
@@ -250,15 +246,16 @@ float GraphPainter::phase_legend(ImVec2 at, float right) {
 
 float GraphPainter::heat_legend(ImVec2 at) {
   const Palette& c = palette();
-  const bool time = state.color_by == ColorBy::kTime;
-  const std::string low = "0", most = time ? format_value(model.max_time_ns, Unit::kNs)
-                                           : format_value(model.max_bytes, Unit::kBytes);
-  const std::string high =
-      group_max > 0 ? most + "  (scopes: " + format_value(group_max, time ? Unit::kNs : Unit::kBytes) + ")"
-                    : most;
-  const bool known = time ? model.timed : model.max_bytes > 0;
-  std::string title = time ? "time per step" : "bytes moved";
-  if (!known) title += ": not measured yet";
+  const ColorBy by = state.color_by;
+  const bool change = by == ColorBy::kChange;
+  const double most = model.most[static_cast<size_t>(by)];
+  const bool known = change ? !model.against.empty() : most > 0;
+  const std::string low = change ? "\u221250 %" : "0";
+  std::string high = change ? "+100 %" : model.value_text(most, by);
+  if (!change && group_max > 0) high += "  (scopes: " + model.value_text(group_max, by) + ")";
+  std::string title = kColorKinds[static_cast<size_t>(by)].title;
+  if (change && known) title += " " + model.against;
+  if (!known) title += change ? " another run: choose one" : ": not measured yet";
   small_text(at, c.text_dim, title);
   at.x += small_width(title);
   if (!known) return at.x;
@@ -268,7 +265,8 @@ float GraphPainter::heat_legend(ImVec2 at) {
   for (int i = 0; i < 40; ++i) {
     list->AddRectFilled({at.x + bar * static_cast<float>(i) / 40, at.y + px(2)},
                         {at.x + bar * static_cast<float>(i + 1) / 40 + 0.5f, at.y + px(13)},
-                        heat(std::sqrt(static_cast<float>(i) / 39)));
+                        change ? change_heat(static_cast<float>(i) / 19.5f - 1)
+                               : heat(std::sqrt(static_cast<float>(i) / 39)));
   }
   small_text({at.x + bar + px(6), at.y}, c.text_faint, high);
   return at.x + bar + px(6) + small_width(high);

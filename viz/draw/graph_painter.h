@@ -29,7 +29,7 @@ struct GraphPainter {
   size_t registered = 0;
   // Boxes that a group hides, by group: noted, added, removed, inside the time range, changed.
   std::vector<std::array<uint32_t, 5>> group_marks;
-  double group_max = 0;  // largest time or bytes of a collapsed scope: scopes have their own scale
+  double group_max = 0;  // largest value of a collapsed scope: scopes have their own scale
 
   GraphPainter(GraphCanvasState& state, ImDrawList* list);
 
@@ -45,8 +45,12 @@ struct GraphPainter {
   ImU32 column_color(LayoutColumn column) const;
   void groups();
   void open_group(const LayoutGroup& group, int32_t shape, ImVec2 min, ImVec2 max);
-  std::string group_cost(const LayoutGroup& group) const;
+  std::string group_cost(const LayoutGroup& group) const;  // what it is coloured by, else its time
+  ImU32 heat_color(double heat) const;
   void collapsed_group(const LayoutGroup& group, int32_t shape, ImVec2 min, ImVec2 max);
+  // Of a fold's box: the spread of its layers, and arrows that step through them. Returns where the arrows begin.
+  std::string fold_detail(const LayoutGroup& group) const;
+  float fold_arrows(const LayoutGroup& group, ImVec2 min, ImVec2 max, ImU32 ink);
   double group_value(const LayoutGroup& group) const;
   bool group_hit(int32_t scope, LayoutColumn column) const;
   void register_group(const LayoutGroup& group, ImVec2 min, ImVec2 max, std::string_view value);
@@ -93,10 +97,10 @@ struct GraphPainter {
   // ---- furniture ------------------------------------------------------------------------------------------
 
   void minimap();
-  void strip(ImVec2 min, ImVec2 max);  // below the canvas: what colours mean, and notes; hides no node
+  bool strip(ImVec2 min, ImVec2 max);  // below the canvas: what colours mean, and notes; hides no node
   float phase_legend(ImVec2 at, float right);
   float heat_legend(ImVec2 at);
-  void times_note(ImVec2 at, float right);
+  bool times_note(ImVec2 at, float right);  // true: what it offers was asked for
   float small_width(const std::string& s) const;
   void small_text(ImVec2 at, ImU32 color, const std::string& s);
   void drag_rectangle();

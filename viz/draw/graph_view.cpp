@@ -25,6 +25,13 @@ std::vector<bool> collapsed_flags(const GraphCanvasState& state) {
   return collapsed;
 }
 
+std::vector<int32_t> layers_of_folds(const GraphCanvasState& state) {
+  std::vector<int32_t> layers;
+  for (size_t f = 0; f < state.model->folds.size(); ++f)
+    layers.push_back(graph_shown_layer(state, static_cast<int32_t>(f)));
+  return layers;
+}
+
 ImVec2 canvas_points(const GraphCanvasState& state) {
   return {(state.canvas_max.x - state.canvas_min.x) / theme().scale,
           (state.canvas_max.y - state.canvas_min.y) / theme().scale};
@@ -57,6 +64,31 @@ void select(GraphCanvasState& state, int32_t box, bool add) {
   state.selected_scope = -1;
 }
 
+// The place of a group on the screen stays when the scene changes.
+void anchor_group(GraphCanvasState& state, const LayoutGroup& group) {
+  const Projection p(state);
+  const ImVec2 top = p.screen(group.box.centre_x(), group.box.y);
+  state.anchor = GraphCanvasState::Anchor{{},
+                                          state.scene->model->scopes[group.scope].path,
+                                          group.column,
+                                          (top.x - p.centre.x) / theme().scale,
+                                          (top.y - p.centre.y) / theme().scale};
+}
+
+// Whether an arrow of a fold was meant, which is followed then.
+bool click_arrow(GraphCanvasState& state) {
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  if (state.model != state.scene->model) return false;
+  for (const GraphCanvasState::FoldArrow& arrow : state.fold_arrows) {
+    if (mouse.x < arrow.min.x || mouse.x > arrow.max.x || mouse.y < arrow.min.y || mouse.y > arrow.max.y)
+      continue;
+    anchor_group(state, group_at(state, state.hovered));
+    graph_step_layer(state, arrow.fold, arrow.by);
+    return true;
+  }
+  return false;
+}
+
 void click(GraphCanvasState& state, Actions& actions) {
   const ImGuiIO& io = ImGui::GetIO();
   if (state.hovered < 0) {
@@ -68,6 +100,7 @@ void click(GraphCanvasState& state, Actions& actions) {
     actions.show_node_panel = true;
     return;
   }
+  if (click_arrow(state)) return;
   state.selection.clear();
   state.selected_scope = group_at(state, state.hovered).scope;
   actions.show_node_panel = true;
@@ -161,6 +194,34 @@ LayoutBox bounds_of(const GraphScene& scene, const std::vector<int32_t>& boxes) 
     all.width = right - all.x, all.height = bottom - all.y;
   }
   return all;
+}
+
+// A forward node's backward ones with it, and a backward one's forward: what optimizer nodes belong to is far from them.
+std::vector<int32_t> with_partners(const GraphModel& model, const std::vector<int32_t>& selection) {
+  std::vector<int32_t> boxes = selection;
+  for (const int32_t b : selection) {
+    const GraphBox& box = model.boxes[static_cast<size_t>(b)];
+    if (box.column == LayoutColumn::kOptimizer) continue;
+    for (const int32_t other : box.related) {
+      const GraphBox& related = model.boxes[static_cast<size_t>(other)];
+      const bool partner = box.column == LayoutColumn::kForward ? related.partner == b : box.partner == other;
+      if (partner && related.column != LayoutColumn::kOptimizer) boxes.push_back(other);
+    }
+  }
+  return boxes;
+}
+
+// Of the selected scope or node, the innermost; else the graph's first.
+int32_t fold_of_selection(const GraphCanvasState& state) {
+  const int32_t box = state.selected();
+  int32_t scope = state.selected_scope >= 0 ? state.selected_scope
+                  : box >= 0                ? state.model->boxes[box].scope
+                                            : -1;
+  for (; scope >= 0; scope = state.model->scopes[scope].parent) {
+    const ScopeInfo& info = state.model->scopes[scope];
+    if (info.box_of >= 0 || info.layer_of >= 0) return std::max(info.box_of, info.layer_of);
+  }
+  return state.model->folds.empty() ? -1 : 0;
 }
 
 // What is drawn at the very top, leftmost of these.
@@ -267,7 +328,7 @@ void graph_start_again(GraphCanvasState& state) {
 }
 
 void graph_request_scene(GraphCanvasState& state) {
-  state.builder.request(state.model, collapsed_flags(state));
+  state.builder.request(state.model, collapsed_flags(state), layers_of_folds(state));
 }
 
 void graph_set_query(GraphCanvasState& state, const std::string& text) {
@@ -287,14 +348,57 @@ void graph_set_query(GraphCanvasState& state, const std::string& text) {
 void graph_set_all_expanded(GraphCanvasState& state, bool expanded) {
   if (!state.model) return;
   state.expanded.clear();
+  state.layers.clear();
   for (const ScopeInfo& scope : state.model->scopes) {
-    if (expanded) state.expanded.insert(scope.path);
+    if (expanded && scope.box_of < 0) state.expanded.insert(scope.path);
+    if (expanded && scope.box_of >= 0) state.layers[scope.path] = kUnfolded;
   }
   state.fit_wanted = true;
   graph_request_scene(state);
 }
 
+int32_t graph_shown_layer(const GraphCanvasState& state, int32_t fold) {
+  const GraphFold& f = state.model->folds[static_cast<size_t>(fold)];
+  const auto at = state.layers.find(state.model->scopes[f.box].path);
+  if (at == state.layers.end() || at->second >= static_cast<int32_t>(f.layers.size())) return kFolded;
+  return at->second;
+}
+
+void graph_show_layer(GraphCanvasState& state, int32_t fold, int32_t layer) {
+  const GraphFold& f = state.model->folds[static_cast<size_t>(fold)];
+  const auto path_of = [&](int32_t of) {
+    return state.model->scopes[static_cast<size_t>(f.layers[static_cast<size_t>(of)])].path;
+  };
+  const int32_t before = graph_shown_layer(state, fold);
+  if (layer >= 0 && before >= 0) {  // what is open in the one is open in the other
+    const std::string from = path_of(before), to = path_of(layer);
+    std::vector<std::string> moved;
+    for (const std::string& path : state.expanded)
+      if (path == from || path.starts_with(from + "/")) moved.push_back(path);
+    for (const std::string& path : moved) {
+      state.expanded.erase(path);
+      state.expanded.insert(to + path.substr(from.size()));
+    }
+  } else if (layer >= 0) {
+    state.expanded.insert(path_of(layer));
+  }
+  const std::string box = state.model->scopes[f.box].path;
+  if (layer == kFolded)
+    state.layers.erase(box);
+  else
+    state.layers[box] = layer;
+  graph_request_scene(state);
+}
+
+void graph_step_layer(GraphCanvasState& state, int32_t fold, int by) {
+  const auto places = static_cast<int32_t>(state.model->folds[static_cast<size_t>(fold)].layers.size()) + 1;
+  const int32_t shown = std::max(kFolded, graph_shown_layer(state, fold));
+  graph_show_layer(state, fold, (shown + 1 + by + places) % places - 1);
+}
+
 void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree) {
+  if (const int32_t fold = state.model->scopes[scope].box_of; fold >= 0)
+    return graph_show_layer(state, fold, graph_shown_layer(state, fold) >= 0 ? kFolded : 0);
   const std::string path = state.model->scopes[scope].path;
   const bool open = state.expanded.count(path) == 0;
   for (const ScopeInfo& s : state.model->scopes) {
@@ -307,6 +411,18 @@ void graph_toggle_scope(GraphCanvasState& state, int32_t scope, bool subtree) {
     }
   }
   graph_request_scene(state);
+}
+
+// A layer that is to be seen: of the first one its fold shows it, of another one beside it all.
+static bool unfold_for(GraphCanvasState& state, int32_t scope) {
+  const int32_t fold = state.model->scopes[scope].layer_of;
+  if (fold < 0) return false;
+  const std::vector<int32_t>& layers = state.model->folds[static_cast<size_t>(fold)].layers;
+  const auto place = static_cast<int32_t>(std::find(layers.begin(), layers.end(), scope) - layers.begin());
+  const int32_t shown = graph_shown_layer(state, fold);
+  if (shown == kUnfolded || shown == place) return false;
+  state.layers[state.model->scopes[state.model->folds[static_cast<size_t>(fold)].box].path] = place;
+  return true;
 }
 
 bool graph_go_to(GraphCanvasState& state, const std::string& node) {
@@ -322,8 +438,10 @@ bool graph_go_to(GraphCanvasState& state, const std::vector<std::string>& nodes)
   bool opened = false;
   for (const int32_t box : boxes) {
     if (boxes.size() > kMostOpened) break;
-    for (int32_t s = state.model->boxes[box].scope; s >= 0; s = state.model->scopes[s].parent)
+    for (int32_t s = state.model->boxes[box].scope; s >= 0; s = state.model->scopes[s].parent) {
       opened |= state.expanded.insert(state.model->scopes[s].path).second;
+      opened |= unfold_for(state, s);
+    }
   }
   state.pending_go = nodes;
   state.selection = std::move(boxes);
@@ -359,13 +477,7 @@ void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered,
   }
   if (hovered && ImGui::IsMouseDoubleClicked(0) && state.hovered >= 0 && !is_box(state, state.hovered)) {
     const LayoutGroup& group = group_at(state, state.hovered);
-    const Projection p(state);
-    const ImVec2 top = p.screen(group.box.centre_x(), group.box.y);
-    state.anchor = GraphCanvasState::Anchor{{},
-                                            state.scene->model->scopes[group.scope].path,
-                                            group.column,
-                                            (top.x - p.centre.x) / theme().scale,
-                                            (top.y - p.centre.y) / theme().scale};
+    anchor_group(state, group);
     if (state.model == state.scene->model) graph_toggle_scope(state, group.scope, io.KeyAlt);
     state.drag = Drag::kIdle;
     return;
@@ -404,7 +516,7 @@ void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
   }
   if (key_pressed("graph.focus") && !state.selection.empty()) {
     graph_remember(state);
-    graph_fit(state, bounds_of(scene, state.selection));
+    graph_fit(state, bounds_of(scene, with_partners(*state.model, state.selection)));
   }
   if (key_pressed("graph.back") && !state.back.empty()) {
     state.forward.push_back(state.view);
@@ -416,6 +528,10 @@ void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
     state.view = state.forward.back();
     state.forward.pop_back();
   }
+  if (const int by =
+          (key_pressed("graph.layer.next") ? 1 : 0) - (key_pressed("graph.layer.previous") ? 1 : 0);
+      by != 0)
+    if (const int32_t fold = fold_of_selection(state); fold >= 0) graph_step_layer(state, fold, by);
   if (key_pressed("graph.neighbours")) graph_select_neighbours(state);
   if (key_pressed("graph.clear")) {
     state.selection.clear();

@@ -374,6 +374,7 @@ void draw_card(const IcicleState& state, const IcicleBox& box, const std::vector
     card_parts(node);
     card_line("Kernels", std::to_string(node.kernels));
     card_line("Launches", short_text(node.launches) + " per step");
+    if (node.peak_bytes > 0) card_line("At peak", bytes_text(node.peak_bytes) + " of what it made is live");
     if (state.tree.steps > 1)
       card_line("In a step",
                 fmt::format("median {}, half of {} steps {} \u2013 {}", duration_text(node.median_ns),
@@ -479,7 +480,8 @@ void draw_rows(const IcicleState& state, const StepNode& node, int32_t id, int c
     case 8: part(StepPart::kExchange); break;
     case 9: number_cell(std::to_string(node.kernels)); break;
     case 10: number_cell(short_text(node.launches)); break;
-    case 11:
+    case 11: number_cell(node.peak_bytes > 0 ? bytes_text(node.peak_bytes) : "\u2013"); break;
+    case 12:
       number_cell(std::isnan(node.low_ns)
                       ? "\u2013"
                       : duration_text(node.low_ns) + " \u2013 " + duration_text(node.high_ns));
@@ -508,6 +510,8 @@ void draw_children(IcicleState& state, IcicleEvents& events) {
       {"Exchange", 82, true, !has(StepPart::kExchange), "Between ranks", 4},
       {"Kernels", 66, true, false, "", 2},
       {"Launches", 76, true, true, "Per step", 8},
+      {"At peak", 80, true, state.tree.nodes.front().peak_bytes <= 0,
+       "Of what its kernels made, live where the step's memory is largest", 3},
       {"Quartiles", 150, true, false, "Of what the timed steps took: half of them lie between", 6},
       {"Each, longest", 150, true, false, "Of layers that are one row: the median and the longest of them",
        7}};

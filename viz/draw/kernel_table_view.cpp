@@ -15,7 +15,7 @@ namespace {
 
 std::vector<TableColumn> columns(bool grouped) {
   return {{grouped ? "Group" : "Kernel", 0, false, false, grouped ? "" : "The node that the kernel computes"},
-          {"Operator", 124, false, grouped, "", 4},
+          {"Operator", 164, false, grouped, "", 4},
           {"Phase", 88, false, grouped, "", 3},
           {"Scope", 116, false, grouped, "", 6},
           {"Kernel type", 150, false, true, "", 7},
@@ -45,12 +45,12 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
       name_cell(told ? inside_scope(line.name, line.scope) : line.name);
       break;
     }
-    case KernelColumn::kOp: text(line.op, palette().text_dim); break;
+    case KernelColumn::kOp: text_cell(line.op, palette().text_dim); break;
     case KernelColumn::kPhase:
       if (!line.phase.empty()) badge(line.phase, phase_color(line.phase));
       break;
     case KernelColumn::kScope: name_cell(line.scope, palette().text_dim); break;
-    case KernelColumn::kKernel: text(line.kernel, palette().text_dim); break;
+    case KernelColumn::kKernel: text_cell(line.kernel, palette().text_dim); break;
     case KernelColumn::kCount: number_cell(std::to_string(line.count)); break;
     case KernelColumn::kTime: number_cell(value(line.time_ns, Unit::kNs)); break;
     case KernelColumn::kShare:

@@ -156,6 +156,8 @@ constexpr KeyBinding kKeyMap[] = {
     {"graph.previous", ",", ", (comma)", "Graph", "Previous node in schedule order"},
     {"graph.partner", "g", nullptr, "Graph", "Go to the partner (forward / backward)"},
     {"graph.neighbours", "n", nullptr, "Graph", "Select the neighbours of the selection too"},
+    {"graph.layer.next", "l", nullptr, "Graph", "Next layer of those that are folded"},
+    {"graph.layer.previous", "shift+l", nullptr, "Graph", "Previous layer of those that are folded"},
     {"graph.clear", "escape", nullptr, "Graph", "Clear the selection"},
     {"graph.diff", "ctrl+d", nullptr, "Graph", "Mark what the last change added and removed"},
     {"view.by_pass", "ctrl+h", nullptr, "Graph",

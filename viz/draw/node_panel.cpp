@@ -87,7 +87,8 @@ std::string of_other_plan(const GraphModel& model) {
 
 void cost(std::string_view key, std::string_view value) { key_value(key, value, 72); }
 
-void costs(const GraphBox& box, const GraphModel& model) {
+void costs(int32_t b, const GraphModel& model) {
+  const GraphBox& box = model.boxes[static_cast<size_t>(b)];
   heading("Cost per step");
   if (std::isnan(box.time_ns)) {
     cost("Time", box.plan_step < 0 ? "no kernel (a view, or folded away)" : "not measured");
@@ -103,8 +104,23 @@ void costs(const GraphBox& box, const GraphModel& model) {
   if (box.time_ns > 0)
     cost("Rates",
          fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", box.flops / box.time_ns, box.bytes() / box.time_ns));
+  if (!model.against.empty())
+    cost("Change", model.value_text(model.value_of(b, ColorBy::kChange), ColorBy::kChange) + " against " +
+                       model.against);
+  if (box.live_bytes > 0)
+    cost("At peak", format_value(box.live_bytes, Unit::kBytes) + " of what it makes is live");
   cost("Kernel", box.kernel.empty() ? "unknown" : box.kernel);
   cost("Plan step", std::to_string(box.plan_step));
+}
+
+void fold_buttons(GraphCanvasState& state, int32_t fold) {
+  const int32_t shown = graph_shown_layer(state, fold);
+  if (button("scope-panel.next", shown >= 0 ? "Next layer" : "Show a layer", ButtonKind::kPlain,
+             "One layer beside the others (" + key_label("graph.layer.next") + ")"))
+    graph_step_layer(state, fold, 1);
+  flow(button_width("Show all"), px(6));
+  if (button("scope-panel.unfold", "Show all", ButtonKind::kPlain, "Each layer by itself"))
+    graph_show_layer(state, fold, kUnfolded);
 }
 
 void scope_panel(GraphCanvasState& state) {
@@ -121,8 +137,18 @@ void scope_panel(GraphCanvasState& state) {
                              : "not measured");
     cost("Work", format_value(scope.flops[c], Unit::kFlop));
     cost("Traffic", format_value(scope.bytes[c], Unit::kBytes));
+    for (const ColorBy by : {ColorBy::kRate, ColorBy::kLive, ColorBy::kLaunches, ColorBy::kChange}) {
+      const double value =
+          state.model->value_of_scope(state.selected_scope, static_cast<LayoutColumn>(c), by);
+      if (std::isnan(value) || value == 0) continue;
+      const std::string what = kColorKinds[static_cast<size_t>(by)].name;
+      cost(what == "Live at peak" ? "At peak" : what,
+           state.model->value_text(value, by) +
+               (by == ColorBy::kChange ? " against " + state.model->against : ""));
+    }
   }
   spacer(6);
+  if (scope.box_of >= 0) return fold_buttons(state, scope.box_of);
   const bool open = state.expanded.count(scope.path) != 0;
   if (button("scope-panel.toggle", open ? "Collapse" : "Expand"))
     graph_toggle_scope(state, state.selected_scope, false);
@@ -169,6 +195,25 @@ void selection_summary(const GraphCanvasState& state) {
   muted("The last of them:");
 }
 
+// What colours the boxes; of changes also against which run.
+void choose_color(GraphCanvasState& state, Actions& actions) {
+  int color = static_cast<int>(state.color_by);
+  std::vector<std::string> names;
+  for (const ColorKind& kind : kColorKinds) names.emplace_back(kind.name);
+  if (combo("graph.color", &color, names, 104)) state.color_by = static_cast<ColorBy>(color);
+  tip("What colours the boxes, and what they and their scopes tell");
+  if (state.color_by != ColorBy::kChange) return;
+  const auto at = std::find(state.sides.begin(), state.sides.end(), state.against);
+  int side = at == state.sides.end() ? -1 : static_cast<int>(at - state.sides.begin());
+  flow(px(84), px(4));
+  ImGui::BeginDisabled(state.sides.empty());
+  if (combo("graph.against", &side, state.sides, 84))
+    actions.color_against = state.sides[static_cast<size_t>(side)];
+  ImGui::EndDisabled();
+  tip(state.sides.empty() ? "There is no other run with times of kernels in this session"
+                          : "The run that times are compared with, as it was recorded");
+}
+
 void related_nodes(GraphCanvasState& state, const GraphBox& box) {
   if (box.related.empty()) return;
   heading(box.column == LayoutColumn::kForward ? "Backward and optimizer" : "Forward");
@@ -178,10 +223,8 @@ void related_nodes(GraphCanvasState& state, const GraphBox& box) {
 
 }  // namespace
 
-void draw_graph_toolbar(GraphCanvasState& state, Actions&) {
-  int color = static_cast<int>(state.color_by);
-  if (segmented("graph.color", &color, {"Phase", "Time", "Bytes"}))
-    state.color_by = static_cast<ColorBy>(color);
+void draw_graph_toolbar(GraphCanvasState& state, Actions& actions) {
+  choose_color(state, actions);
   // Where there is little room the scopes' buttons shrink to signs.
   const float count_width = state.query_text.empty() ? 0 : px(64);
   flow(px(190) + count_width, px(12));
@@ -255,7 +298,7 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions,
   if (!box.passes.empty()) badge("rewritten by " + box.passes, palette().accent);
   register_item("node-panel.name", box.op, box.name);
   if (box.scope >= 0) muted(escaped(state.model->scopes[box.scope].path));
-  if (box.node != kNone && state.model->planned) costs(box, *state.model);
+  if (box.node != kNone && state.model->planned) costs(selected, *state.model);
   if (more) more(box);
   if (!box.onnx_nodes.empty()) {
     heading(box.onnx_nodes.size() == 1 ? "From the ONNX node" : "From these ONNX nodes");

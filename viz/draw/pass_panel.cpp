@@ -130,7 +130,9 @@ void match_row(const PassView& pass, std::int64_t run, const RewriteRecord& matc
       !target.empty())
     actions.go_to_node = target;
   if (ImGui::IsItemHovered() && !target.empty()) actions.hover_node = target;
-  tip(escaped(match.site) + (match.why.empty() ? "" : "\n" + match.why));
+  const std::string saved = match.saves ? saved_text(*match.saves) : "";
+  tip(escaped(match.site) + (match.why.empty() ? "" : "\n" + match.why) +
+      (saved.empty() ? "" : "\n" + saved));
   if (match.fingerprint.empty()) return;
   ImGui::SameLine(0, px(8));
   fingerprint_link(pass, run, match.fingerprint, actions);

@@ -291,10 +291,13 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
     case ScriptVerb::kUncut: {
       if (frame_ < 2) return {};  // sizes have settled
       pressed_ = -1;
-      const std::vector<std::string> cut = cut_texts();
       std::string all;
-      for (const std::string& text : cut) all += (all.empty() ? "" : "; ") + text;
-      return cut.empty() ? Status() : Status(fail(command, "cut off: " + all));
+      const auto add = [&](const char* what, const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) all += (all.empty() ? "" : "; ") + std::string(what) + text;
+      };
+      add("cut off: ", cut_texts());
+      add("overlapping: ", overlapping_texts());
+      return all.empty() ? Status() : Status(fail(command, all));
     }
     case ScriptVerb::kRandom: return random(command, target);
   }

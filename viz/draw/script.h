@@ -11,7 +11,7 @@
 //   wait FRAMES | wait until ID [VALUE] | wait idle [SECONDS]
 //   expect ID [VALUE] | absent ID     VALUE may hold * and ?; both are given five seconds
 //   screenshot FILE | size W H | theme dark|light|contrast | scale X | drop FILE
-//   uncut                      no text is cut off at its left or right (drawn_text.h)
+//   uncut                      no text is cut off at its left or right, or lies over another (drawn_text.h)
 //   move X Y                   the pointer to a place of the window
 //   random SEED ACTIONS [TRAIL [FILE..]]   anything, ACTIONS times (random_user.h); each action is written to the
 //                              file TRAIL before it is done, FILEs are dropped on the window at times. No frame may have

@@ -216,9 +216,20 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
 }
 
 void number_cell(std::string_view s) {
-  const float width = ImGui::CalcTextSize(s.data(), s.data() + s.size()).x;
-  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.f, ImGui::GetContentRegionAvail().x - width));
-  ImGui::TextUnformatted(s.data(), s.data() + s.size());
+  const float room = ImGui::GetContentRegionAvail().x;
+  const bool fits = ImGui::CalcTextSize(s.data(), s.data() + s.size()).x <= room;
+  ImFont* const font = fits ? theme().ui : theme().small;
+  const std::string shown = fits ? std::string(s) : fit_text(font, font->FontSize, s, room);
+  const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, shown.c_str()).x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.f, room - width));
+  text(shown, ImGui::GetColorU32(ImGuiCol_Text), font);
+  if (shown != s) tip(s);
+}
+
+void text_cell(std::string_view s, ImU32 color) {
+  const std::string shown = fit_text(theme().ui, theme().ui->FontSize, s, ImGui::GetContentRegionAvail().x);
+  text(shown, color);
+  if (shown != s) tip(s);
 }
 
 void name_cell(std::string_view name, ImU32 color) {

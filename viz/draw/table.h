@@ -60,7 +60,9 @@ std::vector<bool> columns_that_fit(const std::vector<TableColumn>& columns, cons
                                    float width, float space);
 
 // For cell():
-void number_cell(std::string_view s);                                 // right-aligned text
+// Right-aligned text, smaller where the column is too narrow for it.
+void number_cell(std::string_view s);
+void text_cell(std::string_view s, ImU32 color = palette().text);     // fit_text; the whole as tooltip
 void name_cell(std::string_view name, ImU32 color = palette().text);  // fit_name; the whole as tooltip
 
 }  // namespace gradloom

@@ -249,6 +249,11 @@ float contrast_of(ImU32 a, ImU32 b) {
   return (std::max(x, y) + 0.05f) / (std::min(x, y) + 0.05f);
 }
 
+ImU32 change_heat(float t) {
+  const Palette& p = palette();
+  return mix(p.raised, t < 0 ? p.good : p.bad, std::pow(std::clamp(std::abs(t), 0.f, 1.f), 0.7f));
+}
+
 ImU32 ink_on(ImU32 background) {
   constexpr ImU32 kBlack = rgb(0x000000), kWhite = rgb(0xffffff);
   return contrast_of(kBlack, background) >= contrast_of(kWhite, background) ? kBlack : kWhite;

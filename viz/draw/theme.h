@@ -53,6 +53,8 @@ ImU32 with_alpha(ImU32 color, float alpha);
 ImU32 mix(ImU32 a, ImU32 b, float t);
 // Ramp for magnitudes, t in [0, 1].
 ImU32 heat(float t);
+// Of changes, t in [-1, 1]: less is good, nothing lies near the surface, more is bad.
+ImU32 change_heat(float t);
 // Black or white, whichever is read better on `background`: by at least 4.5 to 1.
 ImU32 ink_on(ImU32 background);
 // WCAG's contrast of two opaque colours, 1 to 21.

@@ -1,4 +1,4 @@
-// The other views of the window: kernel table, memory, passes, loss curve, comparison. Each draws one pane
+// The other views of the window: kernel table, memory, passes, roofline, tune, comparison. Each draws one pane
 // from a model and its own state, and tells the application through Actions what was asked for.
 #pragma once
 
@@ -75,16 +75,6 @@ void draw_pass_panel(const PassModel& model, const Pipeline& pipeline, const std
 
 // Versions, formula, cost, gradient, kernels and precision of an operator.
 void draw_operator_page(const OperatorPage& page);
-
-struct LossCurve {
-  std::string name;
-  std::vector<double> steps, losses;  // ascending steps
-};
-struct LossPlotState {
-  PlotView view;
-  bool log = false;
-};
-void draw_loss_plot(const std::vector<LossCurve>& curves, LossPlotState& state, float height = 0);
 
 struct RooflineViewState {
   PlotView view;

@@ -166,6 +166,10 @@ bool segmented(std::string_view id, int* index, const std::vector<std::string>& 
   const ImVec2 start = ImGui::GetCursorScreenPos();
   float total = 0;
   for (const std::string& label : labels) total += ImGui::CalcTextSize(label.c_str()).x + 2 * pad;
+  // Where it has no room it is a list; a dialog grows with it instead.
+  const bool grows = (GImGui->CurrentWindow->Flags & ImGuiWindowFlags_AlwaysAutoResize) != 0;
+  if (const float room = ImGui::GetContentRegionAvail().x; !grows && total > room + 1)
+    return combo(id, index, labels, std::max(1.f, std::min(room / theme().scale, 160.f)));
   list->AddRectFilled(start, {start.x + total, start.y + height}, p.raised, rounding);
   bool changed = false;
   float x = start.x;
@@ -218,10 +222,14 @@ void heading(std::string_view s) {
 }
 
 void key_value(std::string_view key, std::string_view value, float key_width) {
-  const float x = ImGui::GetCursorPosX();
+  const float x = ImGui::GetCursorPosX(), left = ImGui::GetContentRegionAvail().x - px(key_width);
   text(key, palette().text_dim);
-  ImGui::SameLine();
-  ImGui::SetCursorPosX(x + px(key_width));
+  const bool narrow =
+      left < px(72) && ImGui::CalcTextSize(value.data(), value.data() + value.size()).x > left;
+  if (!narrow) {
+    ImGui::SameLine();
+    ImGui::SetCursorPosX(x + px(key_width));
+  }
   wrapped(value, palette().text);
 }
 
@@ -279,6 +287,52 @@ bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_
   return closed;
 }
 
+bool offer_chip(std::string_view id, std::string_view label, std::string_view action, bool enabled,
+                ImU32 color, std::string_view tooltip, float room) {
+  const Id scope(id);
+  const Palette& p = palette();
+  ImFont* font = theme().small;
+  const auto width_of = [&](std::string_view s) {
+    return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.data(), s.data() + s.size()).x;
+  };
+  const float pad = px(9), height = std::round(px(20)), line = std::max(height, ImGui::GetFrameHeight());
+  const float action_width = action.empty() ? 0 : std::ceil(width_of(action) + px(16));
+  const float text_room = std::max(0.f, room - action_width - 2 * pad);
+  const std::string shown = fit_text(font, font->FontSize, label, text_room);
+  const float width = std::ceil(width_of(shown) + 2 * pad + action_width);
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const ImVec2 min{at.x, std::round(at.y + (line - height) / 2)}, max{min.x + width, min.y + height};
+  ImGui::InvisibleButton("c", {width, line});
+  ImGui::SetItemAllowOverlap();
+  register_item(id, label, label);
+  const std::string whole = std::string(shown == label ? "" : label) +
+                            (shown == label || tooltip.empty() ? "" : "\n") + std::string(tooltip);
+  if (!whole.empty()) tip(whole);
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  list->AddRectFilled(min, max, mix(p.panel, color, kChipTint), height / 2);
+  list->AddRect(min, max, mix(p.panel, color, 0.55f), height / 2);
+  const float y = std::round(min.y + (height - font->FontSize) / 2 - 0.5f);
+  list->AddText(font, font->FontSize, {min.x + pad, y}, p.text, shown.c_str());
+  if (action.empty()) return false;
+  const ImVec2 after = ImGui::GetCursorScreenPos();
+  ImGui::SetCursorScreenPos({max.x - action_width, min.y});
+  ImGui::BeginDisabled(!enabled);
+  const bool pressed = ImGui::InvisibleButton("do", {action_width, height});
+  ImGui::EndDisabled();
+  const bool hovered = enabled && ImGui::IsItemHovered();
+  const std::string name = std::string(id) + ".do";
+  register_item(name, action, enabled ? "enabled" : "disabled");
+  focus_stop(name);
+  ImGui::SetCursorScreenPos(after);
+  const ImVec2 inner{max.x - action_width, min.y + px(2)};
+  if (hovered)
+    list->AddRectFilled(inner, {max.x - px(2), max.y - px(2)}, mix(p.panel, color, 0.45f), height / 2);
+  list->AddText(font, font->FontSize, {inner.x + px(7), y}, enabled ? color : p.text_faint, action.data(),
+                action.data() + action.size());
+  if (hovered) ImGui::SetMouseCursor(ImGuiMouseCursor_Hand);
+  return pressed;
+}
+
 void tip(std::string_view s) {
   if (!ImGui::IsItemHovered(ImGuiHoveredFlags_AllowWhenDisabled) || GImGui->HoveredIdTimer < 0.35f) return;
   ImGui::BeginTooltip();
@@ -301,30 +355,32 @@ void progress(std::string_view id, float fraction, std::string_view label) {
   if (!label.empty()) muted(label);
 }
 
-void empty_state(std::string_view title, std::string_view hint) {
-  const ImVec2 region = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorPos();
-  const std::string t(title), h(hint);
-  const float wrap = std::min(region.x - px(24), px(420));
-  ImGui::PushFont(theme().bold);
-  const ImVec2 title_size = ImGui::CalcTextSize(t.c_str());
-  ImGui::PopFont();
-  const ImVec2 hint_size = ImGui::CalcTextSize(h.c_str(), nullptr, false, wrap);
-  const float y = at.y + std::max(0.f, (region.y - title_size.y - hint_size.y - px(8)) * 0.42f);
-  ImGui::SetCursorPos({at.x + std::max(0.f, (region.x - title_size.x) / 2), y});
-  text(t, palette().text_dim, theme().bold);
-  // Each line is centred.
-  ImFont* font = ImGui::GetFont();
-  float line_y = y + title_size.y + px(8);
-  for (const char *from = h.c_str(), *end = from + h.size(); from < end;
-       line_y += ImGui::GetTextLineHeight()) {
-    const char* to = font->CalcWordWrapPositionA(ImGui::GetFontSize() / font->FontSize, from, end, wrap);
+// Wrapped, each line in the middle of `room`.
+static void centred_lines(const std::string& s, ImFont* font, ImU32 color, ImVec2 at, float room,
+                          float wrap) {
+  for (const char *from = s.c_str(), *end = from + s.size(); from < end; at.y += font->FontSize) {
+    const char* to = font->CalcWordWrapPositionA(1, from, end, wrap);
     if (to == from) ++to;  // not even a letter fits
-    const float width = ImGui::CalcTextSize(from, to).x;
-    ImGui::SetCursorPos({at.x + std::max(0.f, (region.x - width) / 2), line_y});
-    text({from, static_cast<size_t>(to - from)}, palette().text_faint);
+    const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, from, to).x;
+    ImGui::SetCursorPos({at.x + std::max(0.f, (room - width) / 2), at.y});
+    text({from, static_cast<size_t>(to - from)}, color, font);
     for (from = to; from < end && (*from == ' ' || *from == '\n'); ++from) {
     }
   }
+}
+
+void empty_state(std::string_view title, std::string_view hint) {
+  const ImVec2 region = ImGui::GetContentRegionAvail(), at = ImGui::GetCursorPos();
+  const std::string t(title), h(hint);
+  const float margin = region.x > px(180) ? px(24) : px(2),
+              wrap = std::max(1.f, std::min(region.x - margin, px(420)));
+  const auto size_of = [&](ImFont* font, const std::string& s) {
+    return font->CalcTextSizeA(font->FontSize, FLT_MAX, wrap, s.c_str()).y;
+  };
+  const float title_height = size_of(theme().bold, t), hint_height = size_of(theme().ui, h);
+  const float y = at.y + std::max(0.f, (region.y - title_height - hint_height - px(8)) * 0.42f);
+  centred_lines(t, theme().bold, palette().text_dim, {at.x, y}, region.x, wrap);
+  centred_lines(h, theme().ui, palette().text_faint, {at.x, y + title_height + px(8)}, region.x, wrap);
 }
 
 void flow(float width, float gap) {

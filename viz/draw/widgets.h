@@ -48,6 +48,10 @@ void badge(std::string_view s, ImU32 color);  // a small pill; stays on the line
 // true when that was clicked.
 bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_view tip = {});
 float chip_width(std::string_view label);
+// A pill that tells something and offers what to do about it (the item ID.do); true when that was pressed. An empty `action`
+// offers nothing. As wide as its text, but never wider than `room`: then the text is cut, and stands in the tip.
+bool offer_chip(std::string_view id, std::string_view label, std::string_view action, bool enabled,
+                ImU32 color, std::string_view tip, float room);
 // ImGui::SameLine before something so wide; the next line where this one has no room for it.
 void flow(float width, float gap);
 // A number below its label, beside what the line has already (`first`: nothing) where there is room for it.

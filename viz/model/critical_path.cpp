@@ -10,7 +10,7 @@ namespace gradloom {
 namespace {
 
 // Where the walk stands: before the kernel of a lane, all of which after `time_ns` is on the path already.
-struct Place {
+struct PathPlace {
   std::int32_t lane = -1, kernel = -1;
   double time_ns = 0;
 };
@@ -29,8 +29,8 @@ class Walk {
     path.alone = step_.lanes.size() < 2;
     for (const IdleLane& lane : step_.lanes) path.of_kernels += lane.kernels.size();
     std::set<std::pair<std::int32_t, std::int32_t>> visited;
-    for (Place at = last(); at.kernel >= 0 && visited.emplace(at.lane, at.kernel).second;) {
-      const Place next = step_back(at);
+    for (PathPlace at = last(); at.kernel >= 0 && visited.emplace(at.lane, at.kernel).second;) {
+      const PathPlace next = step_back(at);
       path.changes += next.kernel >= 0 && next.lane != at.lane ? 1 : 0;
       at = next;
     }
@@ -42,13 +42,13 @@ class Walk {
 
  private:
   const IdleLane& lane(std::int32_t i) const { return step_.lanes[static_cast<std::size_t>(i)]; }
-  const LaneKernel& kernel(const Place& at) const {
+  const LaneKernel& kernel(const PathPlace& at) const {
     return lane(at.lane).kernels[static_cast<std::size_t>(at.kernel)];
   }
   double at_ns(std::int64_t ns) const { return static_cast<double>(ns - origin_ns_); }
 
-  Place last() const {
-    Place found;
+  PathPlace last() const {
+    PathPlace found;
     for (std::size_t l = 0; l < step_.lanes.size(); ++l)
       for (std::size_t k = 0; k < step_.lanes[l].kernels.size(); ++k) {
         const double end_ns = step_.lanes[l].kernels[k].end_ns;
@@ -58,13 +58,13 @@ class Walk {
     return found;
   }
 
-  void add(PathPiece::Kind kind, double start_ns, double end_ns, const Place& at,
+  void add(PathPiece::Kind kind, double start_ns, double end_ns, const PathPlace& at,
            IdleCause cause = IdleCause::kLaunch) {
     if (end_ns > start_ns) pieces_.push_back({kind, start_ns, end_ns, at.lane, at.kernel, cause});
   }
 
   // The exchange that a kernel stands still for and that is over last.
-  const TraceExchange* awaited(const Place& at) const {
+  const TraceExchange* awaited(const PathPlace& at) const {
     const LaneKernel& k = kernel(at);
     const TraceExchange* found = nullptr;
     for (const TraceExchange* e : exchanges_) {
@@ -84,7 +84,7 @@ class Walk {
   }
 
   // The kernel with which a rank made or began an exchange; -1: it has none.
-  Place kernel_of(const TraceExchange& e) const {
+  PathPlace kernel_of(const TraceExchange& e) const {
     for (std::size_t l = 0; l < step_.lanes.size(); ++l) {
       if (step_.lanes[l].rank != e.rank) continue;
       const std::vector<LaneKernel>& kernels = step_.lanes[l].kernels;
@@ -96,13 +96,13 @@ class Walk {
   }
 
   // Puts the kernel on the path, and goes to what it began after.
-  Place step_back(const Place& at) {
+  PathPlace step_back(const PathPlace& at) {
     const LaneKernel& k = kernel(at);
     double from_ns = std::min(at.time_ns, k.end_ns);
     if (const TraceExchange* e = k.stands_still ? awaited(at) : nullptr) {
       const TraceExchange& late = *last_ready(*e);
       const double ready_ns = at_ns(late.start_ns), over_ns = at_ns(e->start_ns + e->duration_ns);
-      const Place began = kernel_of(late);
+      const PathPlace began = kernel_of(late);
       const bool elsewhere = began.kernel >= 0 && (began.lane != at.lane || began.kernel != at.kernel);
       if (elsewhere && ready_ns < from_ns) {
         add(PathPiece::Kind::kKernel, over_ns, from_ns, at);
@@ -123,7 +123,7 @@ class Walk {
     return before(at, k.start_ns);
   }
 
-  Place before(const Place& at, double start_ns) {
+  PathPlace before(const PathPlace& at, double start_ns) {
     const IdleLane& on = lane(at.lane);
     const double busy_to =
         at.kernel > 0 ? on.kernels[static_cast<std::size_t>(at.kernel) - 1].end_ns : on.start_ns;
@@ -134,7 +134,7 @@ class Walk {
       --pause;
       if (pause->end_ns <= busy_to || pause->before != at.kernel) break;
       if (pause->by_kernel >= 0) {
-        const Place by{pause->by_lane, pause->by_kernel, pause->end_ns};
+        const PathPlace by{pause->by_lane, pause->by_kernel, pause->end_ns};
         if (kernel(by).end_ns <= start_ns) return by;
       }
       add(PathPiece::Kind::kIdle, std::max(pause->start_ns, on.start_ns), pause->end_ns, at, pause->cause);

@@ -9,6 +9,8 @@
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "viz/model/axis.h"
+#include "viz/model/graph_folds.h"
+#include "viz/model/graph_heat.h"
 
 namespace gradloom {
 namespace {
@@ -89,6 +91,8 @@ class Builder {
     add_links();
     find_partners();
     collect_scopes();
+    find_folds(model_);
+    find_most(model_);
     return std::move(model_);
   }
 
@@ -130,8 +134,11 @@ class Builder {
 
   void add_nodes() {
     std::vector<int32_t> step_of(graph_.nodes.size(), -1);
-    for (size_t i = 0; plan_ && i < plan_->steps.size(); ++i)
+    std::vector<int32_t> launches(graph_.nodes.size(), 0);
+    for (size_t i = 0; plan_ && i < plan_->steps.size(); ++i) {
       step_of[plan_->steps[i].node] = static_cast<int32_t>(i);
+      ++launches[plan_->steps[i].node];
+    }
     for (NodeId id : schedule()) {
       const Node& node = graph_.nodes[id];
       GraphBox box;
@@ -146,6 +153,7 @@ class Builder {
       box.phase = node.origin.phase;
       box.column = column_of(node.origin.phase);
       box.plan_step = step_of[id];
+      box.launches = launches[id];
       if (box.plan_step >= 0) {
         const PlanStep& step = plan_->steps[box.plan_step];
         box.kernel = step.kernel;
@@ -171,7 +179,6 @@ class Builder {
       }
       model_.by_name.emplace(node.name, index);
       scope_path_.push_back(std::move(scope));
-      model_.max_bytes = std::max(model_.max_bytes, box.bytes());
       model_.boxes.push_back(std::move(box));
     }
   }
@@ -248,6 +255,7 @@ class Builder {
       GraphBox& box = model_.boxes[b];
       if (box.partner < 0) box.scope = scope_index(scope_path_[b]);
     }
+    join_chains(model_);
     for (GraphBox& box : model_.boxes) {
       if (box.partner >= 0) box.scope = model_.boxes[box.partner].scope;
       const int c = static_cast<int>(box.column);
@@ -255,6 +263,7 @@ class Builder {
         ++model_.scopes[s].boxes[c];
         model_.scopes[s].bytes[c] += box.bytes();
         model_.scopes[s].flops[c] += box.flops;
+        model_.scopes[s].launches[c] += box.launches;
       }
     }
   }
@@ -277,7 +286,7 @@ GraphModel build_graph_model(const Graph& graph, const Plan* plan) {
 
 void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels, const std::string& other_plan) {
   model.other_plan = other_plan;
-  model.total_time_ns = model.max_time_ns = 0;
+  model.total_time_ns = 0;
   model.timed = false;
   for (GraphBox& box : model.boxes) box.time_ns = std::nan(""), box.samples = 0;
   for (ScopeInfo& scope : model.scopes) scope.time_ns = {}, scope.timed = false;
@@ -289,12 +298,12 @@ void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels, const
     box.samples = row.samples;
     model.timed = true;
     model.total_time_ns += static_cast<double>(row.step_ns);
-    model.max_time_ns = std::max(model.max_time_ns, box.time_ns);
     for (int32_t s = box.scope; s >= 0; s = model.scopes[s].parent) {
       model.scopes[s].time_ns[static_cast<int>(box.column)] += static_cast<double>(row.step_ns);
       model.scopes[s].timed = true;
     }
   }
+  apply_other(model, {}, "");
 }
 
 std::string GraphModel::time_text(double ns) const {
@@ -338,24 +347,20 @@ std::string GraphModel::example() const {
   return example_query(rows);
 }
 
-double GraphModel::heat_of(int32_t index, ColorBy by) const {
-  const GraphBox& box = boxes[index];
-  if (by == ColorBy::kTime) return max_time_ns > 0 ? std::sqrt(box.time_ns / max_time_ns) : std::nan("");
-  if (by == ColorBy::kBytes) return max_bytes > 0 ? std::sqrt(box.bytes() / max_bytes) : std::nan("");
-  return std::nan("");
-}
-
 std::vector<bool> GraphModel::default_collapsed(size_t most_boxes) const {
   std::vector<bool> collapsed(scopes.size(), true);
+  const std::vector<int32_t> folded = folded_into({});
   int32_t deepest = -1;
   for (const ScopeInfo& scope : scopes) deepest = std::max(deepest, scope.depth);
   std::vector<size_t> nodes_at(deepest + 2, 0),
       boxes_at(deepest + 2, 0);  // shown when scopes of depth < d are open
   for (const GraphBox& box : boxes) {
+    if (box.scope >= 0 && folded[box.scope] >= 0) continue;
     const int32_t depth = box.scope < 0 ? 0 : scopes[box.scope].depth + 1;
     for (int32_t d = depth; d < static_cast<int32_t>(nodes_at.size()); ++d) ++nodes_at[d];
   }
   for (const ScopeInfo& scope : scopes) {
+    if (folded[&scope - scopes.data()] >= 0) continue;
     for (uint32_t count : scope.boxes) boxes_at[scope.depth] += count > 0 ? 1 : 0;
   }
   int32_t open_below = 0;
@@ -366,7 +371,9 @@ std::vector<bool> GraphModel::default_collapsed(size_t most_boxes) const {
   return collapsed;
 }
 
-LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed) const {
+LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed,
+                                     const std::vector<int32_t>& layers) const {
+  const std::vector<int32_t> folded = folded_into(layers);
   LayoutInput in;
   in.nodes.reserve(boxes.size());
   for (const GraphBox& box : boxes) {
@@ -377,7 +384,7 @@ LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed) const {
                                  static_cast<double>(box.subtitle.size() + 9) * 6.6);
     node.width = static_cast<float>(std::clamp(std::round((28 + text) / 8) * 8, 96.0, 240.0));
     node.height = 44;
-    node.scope = box.scope;
+    node.scope = box.scope >= 0 && folded[box.scope] >= 0 ? folded[box.scope] : box.scope;
     node.column = box.column;
     node.partner = box.partner;
     node.order = static_cast<int64_t>(in.nodes.size());
@@ -387,9 +394,10 @@ LayoutInput GraphModel::layout_input(const std::vector<bool>& collapsed) const {
   for (size_t s = 0; s < scopes.size(); ++s) {
     LayoutScope scope;
     scope.parent = scopes[s].parent;
-    scope.collapsed = s < collapsed.size() && collapsed[s];
+    scope.collapsed = scopes[s].box_of >= 0 || (s < collapsed.size() && collapsed[s]);
     scope.width =
         static_cast<float>(std::clamp(60.0 + static_cast<double>(scopes[s].name.size()) * 9.0, 190.0, 300.0));
+    if (scopes[s].box_of >= 0) scope.width = 300;  // its layers' spread, and the arrows
     scope.height = 56;
     in.scopes.push_back(scope);
   }

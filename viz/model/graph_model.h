@@ -16,6 +16,7 @@
 #include "sessions/compare.h"
 #include "sessions/store.h"
 #include "viz/layout/layout.h"
+#include "viz/model/memory_model.h"
 #include "viz/model/search.h"
 
 namespace gradloom {
@@ -51,6 +52,9 @@ struct GraphBox {
   double flops = 0, bytes_read = 0, bytes_written = 0;
   double time_ns = std::nan("");  // per optimizer step; NaN: not measured
   int64_t samples = 0;
+  double launches = 0;             // of kernels, in each micro-batch
+  double live_bytes = 0;           // of what it makes, live at the step's peak
+  double other_ns = std::nan("");  // what its part of the step took in the run that it is compared with
   double bytes() const { return bytes_read + bytes_written; }
 };
 
@@ -60,28 +64,53 @@ struct GraphLink {
   bool saved = false;  // a forward value that backward reads
 };
 
+// Layers that are alike, children of one scope: one box stands for all of them, or beside one of them for the others.
+struct GraphFold {
+  int32_t box = -1;  // the scope "12 x h.*", whose sums are those of its layers; it is no layer's parent
+  std::vector<int32_t> layers;  // scopes, in schedule order
+};
+// Which layer of a fold is shown, by its place; else none beside the box, or all of them without one.
+inline constexpr int32_t kFolded = -1, kUnfolded = -2;
+inline constexpr size_t kFewestFolded = 4;
+
 struct ScopeInfo {
   std::string name, path;  // last part and whole path
   int32_t parent = -1;
   int32_t depth = 0;
+  int32_t layer_of = -1, box_of = -1;            // folds
   std::array<uint32_t, kLayoutColumns> boxes{};  // in the whole subtree
-  std::array<double, kLayoutColumns> time_ns{}, bytes{}, flops{};
+  std::array<double, kLayoutColumns> time_ns{}, bytes{}, flops{}, launches{}, live_bytes{}, other_ns{};
   bool timed = false;
 };
 
-enum class ColorBy : uint8_t { kPhase, kTime, kBytes };
+// What colours the boxes. kChange: time against that of another run, from half or less to double or more.
+enum class ColorBy : uint8_t { kPhase, kTime, kBytes, kRate, kLive, kLaunches, kChange };
+struct ColorKind {
+  const char *name, *title;
+};
+inline constexpr std::array<ColorKind, 7> kColorKinds{{{"Phase", "phase"},
+                                                       {"Time", "time per step"},
+                                                       {"Bytes", "bytes moved"},
+                                                       {"FLOP/s", "FLOP/s"},
+                                                       {"Live at peak", "bytes live at the peak"},
+                                                       {"Launches", "kernels launched"},
+                                                       {"Change", "time against"}}};
 
 struct GraphModel {
   std::string name;
   std::vector<GraphBox> boxes;  // graph inputs, then live nodes in schedule order
   std::vector<GraphLink> links;
-  std::vector<ScopeInfo> scopes;          // parents first
+  // Parents first; those that are nothing but one other's parent are one with it
+  std::vector<ScopeInfo> scopes;
+  std::vector<GraphFold> folds;
   std::vector<std::string> value_labels;  // by ValueId: the shape shown on an edge
   NameMap<int32_t> by_name;
-  double total_time_ns = 0, max_time_ns = 0, max_bytes = 0;
+  double total_time_ns = 0;
+  std::array<double, kColorKinds.size()> most{};  // of all boxes, by ColorBy; 0: none has any
   bool timed = false;
   bool planned = false;    // costs and kernels are known
   std::string other_plan;  // "run 3": the times are of a run with another plan; empty: of this very plan
+  std::string against;     // "run 2": whose times other_ns has; empty: none
 
   int32_t find(const std::string& name) const;
   SearchFields fields(int32_t box) const;
@@ -89,11 +118,21 @@ struct GraphModel {
   std::string example() const;                            // a query that finds something
   // A time as it is shown: "~35 us" when it was measured with another plan.
   std::string time_text(double ns) const;
-  // 0..1 for the heat ramp (square root: small kernels stay distinguishable); NaN where not measured.
+  // What a box, or a scope in a column, is coloured by; NaN: not known, or not measured. Of kChange the ratio of times, infinite
+  // where the other run did not have it.
+  double value_of(int32_t box, ColorBy by) const;
+  double value_of_scope(int32_t scope, LayoutColumn column, ColorBy by) const;
+  std::string value_text(double value, ColorBy by) const;  // "~35 us", "12 MiB", "+20 %"
+  // 0..1 for the heat ramp (square root: small kernels stay distinguishable), of kChange -1 (half) .. 1 (double); NaN where not
+  // measured.
   double heat_of(int32_t box, ColorBy by) const;
+  static double heat(double value, double most, ColorBy by);
   // Collapse flags that show at most about `most_boxes` boxes: whole levels are opened while they fit.
   std::vector<bool> default_collapsed(size_t most_boxes = 60) const;
-  LayoutInput layout_input(const std::vector<bool>& collapsed) const;
+  // `layers`: by fold kFolded, kUnfolded or the layer that is shown; those that it has not are folded.
+  LayoutInput layout_input(const std::vector<bool>& collapsed, const std::vector<int32_t>& layers = {}) const;
+  // By scope the box of a fold that stands for it; -1: it is shown.
+  std::vector<int32_t> folded_into(const std::vector<int32_t>& layers) const;
 };
 
 // `plan` may be null (a graph opened for viewing only): then there are no costs, kernels or steps.
@@ -102,6 +141,12 @@ GraphModel build_graph_model(const Graph& graph, const Plan* plan);
 // run's name when its plan is not the model's.
 void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels,
                  const std::string& other_plan = {});
+
+// Bytes that each box makes and that are live at the peak of the step, by the names of nodes.
+void apply_memory(GraphModel& model, const MemoryModel& memory);
+// Times of another run, side A of `rows`, which are the kernel rows of a comparison with the run whose times the model has: what a
+// row took is spread over its boxes as their own times are. REQUIRES apply_times of side B. Empty `against`: none.
+void apply_other(GraphModel& model, const std::vector<ComparedRow>& rows, const std::string& against);
 
 // Which initializers are trained, by name, and why.
 void apply_training(GraphModel& model, const NameMap<TrainingOf>& initializers);

@@ -55,6 +55,15 @@ std::vector<int32_t> MemoryModel::live_at(int32_t step) const {
   return out;
 }
 
+std::map<std::string, int64_t> held_at_peak(const MemoryModel& memory) {
+  std::map<std::string, int64_t> held;
+  for (const int32_t b : memory.live_at_peak) {
+    const MemoryBlock& block = memory.blocks[static_cast<size_t>(b)];
+    if (!block.node.empty()) held[block.node] += block.bytes;
+  }
+  return held;
+}
+
 int32_t MemoryModel::find(const std::string& value) const {
   for (int32_t b = 0; b < static_cast<int32_t>(blocks.size()); ++b) {
     if (std::find(blocks[b].values.begin(), blocks[b].values.end(), value) != blocks[b].values.end())

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct MemoryModel {
 // `step_ns`: as find_memory takes it.
 MemoryModel build_memory_model(const Graph& graph, const Plan& plan, const std::vector<double>& step_ns = {});
 MemoryModel build_memory_model(const RunRecord& run);
+// Bytes that are live at the peak, by the node that made them; workspace is its kernel's.
+std::map<std::string, int64_t> held_at_peak(const MemoryModel& memory);
 
 // One of the choices that a memory budget has: what recompute can do for a step.
 struct BudgetPoint {

@@ -1,8 +1,13 @@
 #include "viz/model/pass_model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <string_view>
+#include <utility>
+
+#include "engine/base/text.h"
 
 namespace gradloom {
 namespace {
@@ -45,6 +50,25 @@ void add_report(PassView& view, const PassReport& report) {
 }
 
 }  // namespace
+
+std::string saved_text(const SavedWork& saved) {
+  std::vector<std::string> less, more;
+  const auto tell = [&](double amount, const std::string& text) {
+    if (amount != 0) (amount > 0 ? less : more).push_back(text);
+  };
+  tell(saved.kernels, plural_text(std::abs(saved.kernels), "kernel"));
+  tell(saved.flops, count_text(std::abs(saved.flops), "FLOP"));
+  tell(saved.bytes, bytes_text(std::abs(saved.bytes)));
+  std::string text;
+  for (const auto& [amounts, how] : {std::pair(&less, " less"), std::pair(&more, " more")}) {
+    if (amounts->empty()) continue;
+    if (!text.empty()) text += ", ";
+    for (std::size_t i = 0; i < amounts->size(); ++i)
+      text += (i == 0 ? "" : i + 1 == amounts->size() ? " and " : ", ") + (*amounts)[i];
+    text += how;
+  }
+  return text;
+}
 
 PassModel build_pass_model(const Pipeline& pipeline, const std::vector<PassReport>& reports,
                            const Rules& rules) {

@@ -39,7 +39,7 @@ RooflineRow row_of(const KernelRow& kernel, const KernelBound& bound, double lau
   row.types = kernel.info.types;
   if (!kernel.info.onnx_nodes.empty()) row.onnx_node = kernel.info.onnx_nodes.front();
   row.roof = roof_text(bound);
-  row.count = launches;
+  row.count = launches * static_cast<double>(device_kernels(kernel.info.launches));
   if (kernel.samples > 0) row.time_ns = static_cast<double>(kernel.step_ns);
   row.least_ns = bound.least_ns * launches;
   row.expected_ns = bound.expected_ns * launches;

@@ -76,13 +76,14 @@ void find_overview(GraphScene& scene) {
 }  // namespace
 
 std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed,
-                                      std::stop_token stop) {
+                                      std::stop_token stop, std::vector<int32_t> layers) {
   GraphScene scene;
   collapsed.resize(model->scopes.size(), true);
-  auto layout = layout_graph(model->layout_input(collapsed), stop);
+  auto layout = layout_graph(model->layout_input(collapsed, layers), stop);
   if (!layout) return std::nullopt;
   scene.model = std::move(model);
   scene.collapsed = std::move(collapsed);
+  scene.layers = std::move(layers);
   scene.layout = std::move(*layout);
   find_overview(scene);
   const GraphModel& m = *scene.model;
@@ -150,9 +151,10 @@ SceneBuilder::~SceneBuilder() {
   current_.request_stop();
 }
 
-void SceneBuilder::request(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed) {
+void SceneBuilder::request(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed,
+                           std::vector<int32_t> layers) {
   const std::lock_guard lock(mutex_);
-  request_ = Request{std::move(model), std::move(collapsed)};
+  request_ = Request{std::move(model), std::move(collapsed), std::move(layers)};
   current_.request_stop();
   changed_.notify_all();
 }
@@ -185,7 +187,8 @@ void SceneBuilder::work(std::stop_token stop) {
       build_stop = current_.get_token();
       working_ = true;
     }
-    auto scene = build_scene(std::move(request.model), std::move(request.collapsed), build_stop);
+    auto scene = build_scene(std::move(request.model), std::move(request.collapsed), build_stop,
+                             std::move(request.layers));
     {
       const std::lock_guard lock(mutex_);
       working_ = false;

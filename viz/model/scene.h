@@ -21,6 +21,7 @@ namespace gradloom {
 struct GraphScene {
   std::shared_ptr<const GraphModel> model;
   std::vector<bool> collapsed;  // per scope
+  std::vector<int32_t> layers;  // per fold, as GraphModel::layout_input takes them
   LayoutResult layout;
   // A shape is what can be pointed at: visible boxes first (id = box index),
   // then groups (id = boxes + group index).
@@ -46,12 +47,12 @@ struct GraphScene {
 
  private:
   friend std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel>, std::vector<bool>,
-                                               std::stop_token);
+                                               std::stop_token, std::vector<int32_t>);
   std::vector<std::array<int32_t, kLayoutColumns>> groups_of_scope_;
 };
 
 std::optional<GraphScene> build_scene(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed,
-                                      std::stop_token stop = {});
+                                      std::stop_token stop = {}, std::vector<int32_t> layers = {});
 
 // Builds scenes on its own thread; a newer request cancels the one in progress.
 class SceneBuilder {
@@ -62,7 +63,8 @@ class SceneBuilder {
   SceneBuilder(const SceneBuilder&) = delete;
   SceneBuilder& operator=(const SceneBuilder&) = delete;
 
-  void request(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed);
+  void request(std::shared_ptr<const GraphModel> model, std::vector<bool> collapsed,
+               std::vector<int32_t> layers = {});
   std::shared_ptr<const GraphScene> take();  // null when there is no new one
   bool busy() const;                         // builds one, or is about to
   bool is_taken() const;                     // nothing is asked for that was not taken
@@ -71,6 +73,7 @@ class SceneBuilder {
   struct Request {
     std::shared_ptr<const GraphModel> model;
     std::vector<bool> collapsed;
+    std::vector<int32_t> layers;
   };
   void work(std::stop_token stop);
 

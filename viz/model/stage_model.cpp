@@ -106,6 +106,9 @@ void collect_touches(const StageHistory& history, StagedModel& out) {
 StagedModel build_stage_model(const StageHistory& history, const Plan& plan) {
   StagedModel out;
   out.model = build_graph_model(history.all, &plan);
+  // Whether layers are alike changes on the way.
+  for (ScopeInfo& scope : out.model.scopes) scope.layer_of = -1;
+  out.model.folds.clear();
   std::vector<int32_t> box_of(history.all.nodes.size(), -1);
   for (size_t b = 0; b < out.model.boxes.size(); ++b) {
     const NodeId id = out.model.boxes[b].node;

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "engine/base/names.h"
 #include "engine/base/text.h"
@@ -63,11 +64,15 @@ double time_of(const KernelRow& row, const StepSamples& samples, size_t kernel) 
 class TreeBuilder {
  public:
   TreeBuilder(const std::vector<KernelRow>& kernels, const std::vector<std::string>& source_ops,
-              const StepSamples& samples, TreeBy by, bool fold)
+              const StepSamples& samples, const std::map<std::string, int64_t>& held, TreeBy by, bool fold)
       : kernels_(kernels), samples_(samples), scopes_(kernels, kMostLevels, kMostNodes) {
     tree_.by = by;
     tree_.folded = fold;
     tree_.steps = samples.steps;
+    // What a node of several kernels made is the first one's.
+    std::map<std::string, int64_t> left = held;
+    for (const KernelRow& row : kernels)
+      held_.push_back(static_cast<double>(std::exchange(left[row.info.node], 0)));
     if (by == TreeBy::kNode) groups_ = onnx_groups(kernels, source_ops);
   }
 
@@ -253,6 +258,7 @@ class TreeBuilder {
     node.self_ns += ns;
     node.part_ns[static_cast<size_t>(step_part(k.info))] += ns;
     ++node.kernels;
+    node.peak_bytes += held_[static_cast<size_t>(row)];
     const auto at = static_cast<size_t>(row);
     if (!samples_.has(at)) return;
     for (size_t i = samples_.first[at]; i < samples_.first[at + 1]; ++i)
@@ -287,6 +293,7 @@ class TreeBuilder {
       if (!made.rows.empty()) node.self_ns += made.total_ns;
       node.kernels += made.kernels;
       node.launches += made.launches;
+      node.peak_bytes += made.peak_bytes;
       for (size_t p = 0; p < kStepParts; ++p) node.part_ns[p] += made.part_ns[p];
       for (size_t s = 0; s < sums_[depth].size(); ++s) sums_[depth][s] += sums_[depth + 1][s];
     }
@@ -301,7 +308,7 @@ class TreeBuilder {
 
   const std::vector<KernelRow>& kernels_;
   const StepSamples& samples_;
-  std::vector<double> ns_;  // by kernel
+  std::vector<double> ns_, held_;  // by kernel
   const ScopeStructures scopes_;
   OnnxGroups groups_;
   std::vector<Raw> raw_;
@@ -359,8 +366,9 @@ StepSamples step_samples(const RunRecord& run, const TraceDocument& trace) {
 }
 
 StepTree build_step_tree(const std::vector<KernelRow>& kernels, const std::vector<std::string>& source_ops,
-                         const StepSamples& samples, TreeBy by, bool fold) {
-  return TreeBuilder(kernels, source_ops, samples, by, fold).build();
+                         const StepSamples& samples, const std::map<std::string, int64_t>& held, TreeBy by,
+                         bool fold) {
+  return TreeBuilder(kernels, source_ops, samples, held, by, fold).build();
 }
 
 double StepTree::share(int32_t node) const {
@@ -423,6 +431,7 @@ StepSum sum_of(const StepTree& tree, const std::vector<int32_t>& nodes) {
     sum.ns += node.total_ns;
     sum.share += tree.share(id);
     sum.launches += node.launches;
+    sum.peak_bytes += node.peak_bytes;
     for (size_t p = 0; p < kStepParts; ++p) sum.part_ns[p] += node.part_ns[p];
   }
   return sum;

@@ -18,6 +18,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,7 +61,8 @@ struct StepNode {
   double total_ns = 0, self_ns = 0;
   std::array<double, kStepParts> part_ns{};
   int64_t kernels = 0;
-  double launches = 0;                                                             // per step
+  double launches = 0;    // per step
+  double peak_bytes = 0;  // that its kernels made and that are live at the step's peak
   double median_ns = std::nan(""), low_ns = std::nan(""), high_ns = std::nan("");  // NaN: no samples
   // Of what is folded into it, or into a node above: how many there are, and what one of them takes.
   int64_t repeats = 1;
@@ -81,13 +83,15 @@ struct StepTree {
   std::vector<uint32_t> rows_of(int32_t node) const;  // all kernels below, longest nodes first
 };
 // `source_ops`: operators of the ONNX nodes, by KernelInfo::sources. Kernels without samples have the time of their row.
+// `held`: as held_at_peak gives it (memory_model.h).
 StepTree build_step_tree(const std::vector<KernelRow>& kernels, const std::vector<std::string>& source_ops,
-                         const StepSamples& samples, TreeBy by, bool fold);
+                         const StepSamples& samples, const std::map<std::string, int64_t>& held, TreeBy by,
+                         bool fold);
 
 // Of several nodes together; what lies within another of them counts once.
 struct StepSum {
   int64_t nodes = 0, kernels = 0;
-  double ns = 0, share = 0, launches = 0;
+  double ns = 0, share = 0, launches = 0, peak_bytes = 0;
   std::array<double, kStepParts> part_ns{};
 };
 StepSum sum_of(const StepTree& tree, const std::vector<int32_t>& nodes);

@@ -33,7 +33,7 @@ class ExplorerWriter {
     for (const auto& [name, value] : about) made[""][name] = value;
     for (const ScopeInfo& scope : model_.scopes)
       for (int c = 0; c < kLayoutColumns; ++c) {
-        if (scope.boxes[c] == 0) continue;
+        if (scope.boxes[c] == 0 || scope.box_of >= 0) continue;
         Json& group = made[kColumns[c] + ("/" + path(scope.path))];
         group["nodes"] = std::to_string(scope.boxes[c]);
         group["FLOPs"] = number_text(scope.flops[c]);

@@ -152,7 +152,9 @@ std::string ranks_table(const RunRecord& run) {
                     duration(r.kernels_ns), duration(r.exposed_ns), duration(r.wait_ns),
                     duration(r.transfer_ns()), bytes_text(r.sent_bytes)});
   std::string said;
-  for (const std::string& one : {reduce_text(run.recipe_json), slowest_text(ranks)})
+  std::vector<std::string> lines = other_environments(run.environment, ranks);
+  lines.insert(lines.begin(), {reduce_text(run.recipe_json), slowest_text(ranks)});
+  for (const std::string& one : lines)
     if (!one.empty()) said += element("p", "", text(one));
   return said +
          html::table({{"rank", true},

@@ -154,12 +154,14 @@ _SIGNATURES: Sequence[Tuple[str, Sequence[Any]]] = (
     ("job_close", (ctypes.c_void_p,)),
     ("job_sizes", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int))),
     ("job_forget_sizes", (ctypes.c_void_p, ctypes.c_int)),
+    ("job_notes", (ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p))),
     ("job_step_sized", (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, _POINTERS, ctypes.POINTER(ctypes.c_double))),
     ("job_count", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
     ("job_value", (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Value))),
     ("job_read", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)),
     ("job_write", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)),
     ("job_set_learning_rate", (ctypes.c_void_p, ctypes.c_double)),
+    ("job_set_option", (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_double)),
     ("job_steps", (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int64))),
 )
 
@@ -284,9 +286,10 @@ class Library:
         self.call(what + "_extents", *handle, ctypes.byref(found), ctypes.byref(count))
         return found[: count.value]
 
-    def notes(self, handle: int) -> List[str]:
+    def notes(self, what: str, handle: int) -> List[str]:
+        """What was noted while a "module" or "job" was read and compiled."""
         text = ctypes.c_char_p()
-        self.call("module_notes", handle, ctypes.byref(text))
+        self.call(what + "_notes", handle, ctypes.byref(text))
         return (text.value or b"").decode(errors="replace").splitlines()
 
     def open_job(self, words: Sequence[str], callbacks: Optional[Callbacks]) -> int:

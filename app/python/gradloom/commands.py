@@ -121,7 +121,7 @@ def _run(words: Sequence[str], hear: Optional[Callable[[Dict[str, Any]], None]] 
     return objects, notes
 
 
-def _ask(command: str, words: Sequence[str], hear: Optional[Callable[[Dict[str, Any]], None]] = None) -> Tuple[Answer, List[Dict[str, Any]]]:
+def ask(command: str, words: Sequence[str], hear: Optional[Callable[[Dict[str, Any]], None]] = None) -> Tuple[Answer, List[Dict[str, Any]]]:
     """What a command ends with, and all that it said."""
     objects, notes = _run([command, *words], hear)
     answer = _answer(objects[-1] if objects else {})
@@ -131,18 +131,18 @@ def _ask(command: str, words: Sequence[str], hear: Optional[Callable[[Dict[str, 
 
 def inspect(model: Any, **settings: Any) -> Answer:
     """Operators, parameters (trained or frozen, and why), dims and FLOPs of a model, and all that prevents its training."""
-    return _ask("inspect", _job(model, settings))[0]
+    return ask("inspect", _job(model, settings))[0]
 
 
 def plan(model: Any, **settings: Any) -> Answer:
     """What the passes do, the kernels of a step and the planned memory, without running."""
-    return _ask("plan", _job(model, settings))[0]
+    return ask("plan", _job(model, settings))[0]
 
 
 def compare(model: Any, a: str = "passes=none", b: str = "passes=default", **settings: Any) -> Answer:
     """Measures two configurations of a job interleaved: verdict, ratio (how many times as fast b is) with its 95 % interval, differences of
     losses, and times by phase, scope and kernel. a, b: settings of each side, "passes=default,-fuse-gelu;precision=bf16"."""
-    return _ask("compare", [*_job(model, settings), "--a", a, "--b", b])[0]
+    return ask("compare", [*_job(model, settings), "--a", a, "--b", b])[0]
 
 
 def tune(model: Any, seconds: float = 60, on_trial: Optional[Callable[[Answer], None]] = None, **settings: Any) -> Answer:
@@ -156,7 +156,7 @@ def tune(model: Any, seconds: float = 60, on_trial: Optional[Callable[[Answer], 
 
     with tempfile.TemporaryDirectory() as folder:
         kept = {"session": os.path.join(folder, "trials.db"), **settings}
-        answer, objects = _ask("tune", [*_job(model, kept), "--seconds", str(seconds)], hear)
+        answer, objects = ask("tune", [*_job(model, kept), "--seconds", str(seconds)], hear)
     last = {line["trial"]["changes"]: line["trial"] for line in objects if "trial" in line}  # of each configuration
     answer["measured"] = Rows(sorted(last.values(), key=lambda trial: -trial["ratio"]))
     return answer
@@ -165,6 +165,6 @@ def tune(model: Any, seconds: float = 60, on_trial: Optional[Callable[[Answer], 
 def verify(model: Any, **settings: Any) -> Answer:
     """Whether passes and planner keep loss, gradients and updates: `tensors` has each with its error and the bound, and where one differs
     the answer names the pass and the instance."""
-    answer, objects = _ask("verify", _job(model, settings))
+    answer, objects = ask("verify", _job(model, settings))
     answer["tensors"] = Rows(line["tensor"] for line in objects if "tensor" in line)
     return answer

@@ -59,6 +59,10 @@ const Bodies& training_bodies();
 // Of an operator of ours, or of a standard one for nodes that use what is ours in it; null: it has none.
 BodyFn find_body(const OpDef& op);
 
+// Channels in blocks (engine/ops/channel_blocks.h): a body of plain tensors, between transposes.
+bool has_blocks(const Attrs& attrs);
+Result<std::vector<ValueId>> body_of_blocks(Body& body, const OpDef& op);
+
 // Slopes that several bodies need.
 ValueId gelu_slope(Body& body, ValueId x, bool tanh_form);
 ValueId gelu(Body& body, ValueId x, bool tanh_form);

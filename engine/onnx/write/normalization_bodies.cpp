@@ -36,7 +36,7 @@ ValueId through(Body& body, ValueId g, ValueId hat, ValueId inv, const Axes& axe
   return body.op("Mul", {inv, left});
 }
 
-// LayerNormGrad(dy, x, scale, mean, inv_std), RMSNormGrad(dy, x, scale, inv_rms).
+// LayerNormGrad(dy, x, scale, mean, inv_std, added), RMSNormGrad(dy, x, scale, inv_rms).
 Result<Values> row_norm_grad(Body& body, bool centred) {
   const DType sums = body.dtype(body.in[3]), type = body.dtype(body.in[1]),
               parameters = body.dtype(body.in[2]);
@@ -46,7 +46,8 @@ Result<Values> row_norm_grad(Body& body, bool centred) {
                 scale = body.cast(body.in[2], sums), inv = body.in[centred ? 4 : 3];
   const ValueId hat = body.op("Mul", {centred ? body.op("Sub", {x, body.in[3]}) : x, inv});
   const Axes columns = axes_between(axis, rank), rows = axes_between(0, axis);
-  const ValueId dx = through(body, body.op("Mul", {dy, scale}), hat, inv, columns, centred);
+  ValueId dx = through(body, body.op("Mul", {dy, scale}), hat, inv, columns, centred);
+  if (centred && body.has(5)) dx = body.op("Add", {dx, body.cast(body.in[5], sums)});
   const Shape shape = body.shape(body.in[2]);
   const auto parameter = [&](ValueId of) {
     return body.cast(body.reshape(body.sum(of, rows), shape), parameters);
@@ -91,7 +92,6 @@ ValueId across(Body& body, ValueId of, std::size_t rank) {
 
 // In training: with the statistics of the batch, which are outputs 3 and 4.
 Result<Values> batch_normalization(Body& body) {
-  if (body.attrs().integer("block", 1) > 1) return infer_error("channels in blocks");
   const bool declared = body.attrs().has("training_mode");
   if (declared ? body.attrs().integer("training_mode") == 0 : body.types.outputs.size() < 2)
     return infer_error("statistics that are not those of the batch");
@@ -120,7 +120,6 @@ Result<Values> batch_normalization(Body& body) {
 
 // BatchNormGrad(dy, x, scale, mean, inv_std)
 Result<Values> batch_norm_grad(Body& body) {
-  if (body.attrs().integer("block", 1) > 1) return infer_error("channels in blocks");
   const DType sums = body.dtype(body.in[3]), type = body.dtype(body.in[1]),
               parameters = body.dtype(body.in[2]);
   const ValueId dy = body.cast(body.in[0], sums), x = body.cast(body.in[1], sums);

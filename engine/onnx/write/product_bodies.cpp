@@ -37,7 +37,9 @@ Result<Values> fused_matmul(Body& body) {
   const std::string activation = body.attrs().text("activation", "none");
   if (activation == "relu") p = body.op("Relu", {p});
   if (activation == "gelu_tanh") p = gelu(body, p, true);
-  return Values{body.transpose(p, body.attrs().integers("perm_y")), before};
+  ValueId y = body.transpose(p, body.attrs().integers("perm_y"));
+  if (body.has(3)) y = body.op("Add", {y, body.in[3]});
+  return Values{y, before};
 }
 
 Result<Values> fused_matmul_grad(Body& body) {

@@ -56,11 +56,45 @@ Result<Values> global_norm(Body& body) {
   return Values{body.op("Sqrt", {total})};
 }
 
-Result<Values> clip_scale(Body& body) {
-  const ValueId x = body.in[0];
-  const ValueId ratio = body.op("Div", {body.number_like(x, body.attrs().real("max_norm")),
-                                        body.op("Add", {x, body.number_like(x, 1e-6)})});
-  return Values{body.op("Min", {ratio, body.number_like(x, 1)})};
+ValueId clip_factor_of(Body& body, ValueId norm_of_all) {
+  const ValueId ratio = body.op("Div", {body.number_like(norm_of_all, body.attrs().real("max_norm")),
+                                        body.op("Add", {norm_of_all, body.number_like(norm_of_all, 1e-6)})});
+  return body.op("Min", {ratio, body.number_like(norm_of_all, 1)});
+}
+
+Result<Values> clip_scale(Body& body) { return Values{clip_factor_of(body, body.in[0])}; }
+
+// The rule of engine/ops/training/gradient_scaling.cpp.
+Result<Values> loss_scale(Body& body) {
+  const ValueId of_scaled = body.in[0], scale = body.in[1], good = body.in[2], skipped = body.in[3],
+                steps = body.in[4];
+  const auto option = [&](const char* name, double fallback) { return body.attrs().real(name, fallback); };
+  const auto n = [&](double value) { return body.number_like(scale, value); };
+  const auto counted = [&](double value) { return body.number(DType::i64, value); };
+  const auto finite = [&](ValueId x) { return body.op("Equal", {body.op("Sub", {x, x}), n(0)}); };
+  const auto where = [&](ValueId condition, ValueId a, ValueId b) {
+    return body.op("Where", {condition, a, b});
+  };
+  const ValueId apply = finite(of_scaled), longer = body.op("Add", {good, counted(1)}),
+                due = body.op("Equal",
+                              {longer, counted(static_cast<double>(body.attrs().integer("interval", 1)))});
+  ValueId grown = body.op("Mul", {scale, n(option("growth", 2))}),
+          fallen = body.op("Mul", {scale, n(option("backoff", 0.5))});
+  if (const double most = option("most", 0); most > 0) grown = body.op("Min", {grown, n(most)});
+  if (const double least = option("least", 0); least > 0) fallen = body.op("Max", {fallen, n(least)});
+  if (const std::int64_t hysteresis = body.attrs().integer("hysteresis", 1); hysteresis > 1)
+    fallen = where(body.op("Less", {skipped, counted(static_cast<double>(hysteresis - 1))}), scale, fallen);
+  const ValueId grows = body.op("And", {due, finite(grown)}), true_norm = body.op("Div", {of_scaled, scale});
+  ValueId factor = body.op("Reciprocal", {scale});
+  if (option("max_norm", 0) > 0) factor = body.op("Mul", {factor, clip_factor_of(body, true_norm)});
+  const ValueId goes_on = body.op("And", {apply, body.op("Not", {due})});
+  return Values{apply,
+                factor,
+                true_norm,
+                where(apply, where(grows, grown, scale), fallen),
+                where(goes_on, longer, counted(0)),
+                where(apply, counted(0), body.op("Add", {skipped, counted(1)})),
+                where(apply, body.op("Add", {steps, counted(1)}), steps)};
 }
 
 Result<Values> accumulate(Body& body) {
@@ -84,7 +118,7 @@ Result<Values> moving_average(Body& body) {
 class Update {
  public:
   Update(Body& body, std::string kind, DType type) : body_(body), kind_(std::move(kind)), type_(type) {
-    lr_ = body.op("Mul", {body.in[0], body.number(f64, body.attrs().real("lr_factor", 1))});
+    lr_ = body.op("Mul", {rate(body), body.number(f64, body.attrs().real("lr_factor", 1))});
     step_ = body.cast(body.in[1], f64);
   }
 
@@ -99,6 +133,15 @@ class Update {
   }
 
  private:
+  // Of a table the first number of the node's row: other options are as the attributes say.
+  static ValueId rate(Body& body) {
+    const ValueId lr = body.in[0];
+    if (body.b.type(lr).shape.empty()) return lr;
+    const double at =
+        static_cast<double>(body.attrs().integer("row", 0)) * static_cast<double>(optimizer_inputs::kColumns);
+    const ValueId all = body.reshape(lr, {element_count(body.b.type(lr).shape)});
+    return body.op("Gather", {all, body.number(DType::i64, at)}, {{"axis", std::int64_t{0}}});
+  }
   double option(const char* field) const { return body_.attrs().real(field, default_of(kind_, field)); }
   ValueId n(double value) { return body_.number(type_, value); }
   ValueId d(double value) { return body_.number(f64, value); }
@@ -215,11 +258,9 @@ Result<Values> optimizer(Body& body) {
 }  // namespace
 
 const Bodies& training_bodies() {
-  static const Bodies bodies = {{"GlobalNorm", global_norm},
-                                {"ClipScale", clip_scale},
-                                {"Accumulate", accumulate},
-                                {"MovingAverage", moving_average},
-                                {"Optimizer", optimizer}};
+  static const Bodies bodies = {{"GlobalNorm", global_norm},       {"ClipScale", clip_scale},
+                                {"LossScale", loss_scale},         {"Accumulate", accumulate},
+                                {"MovingAverage", moving_average}, {"Optimizer", optimizer}};
   return bodies;
 }
 

@@ -12,12 +12,6 @@ namespace {
 using Values = std::vector<ValueId>;
 using Ints = std::vector<std::int64_t>;
 
-Status require_plain(const Body& body) {
-  for (const char* name : {"block", "x_block", "y_block"})
-    if (body.attrs().integer(name, 1) > 1) return infer_error("channels in blocks");
-  return {};
-}
-
 Ints ints(const Body& body, const char* name, std::size_t count, std::int64_t fallback) {
   return body.attrs().integers(name, Ints(count, fallback));
 }
@@ -52,14 +46,12 @@ Result<ValueId> spread(Body& body, ValueId dy, ValueId weight, std::int64_t grou
 }
 
 Result<Values> conv_grad_data(Body& body) {
-  TRY(require_plain(body));
   return Values{TRY(spread(body, body.in[0], body.in[1], body.attrs().integer("group", 1),
                            body.attrs().integers("input_shape")))};
 }
 
 // dw = a convolution of x by dy, with the batch as channels; groups stay groups.
 Result<Values> conv_grad_weights(Body& body) {
-  TRY(require_plain(body));
   const ValueId dy = body.in[0], x = body.in[1];
   const Shape from = body.shape(x), out = body.shape(dy), w = body.attrs().integers("weight_shape");
   const std::size_t rank = w.size() - 2;
@@ -95,7 +87,6 @@ Result<Values> conv_grad_weights(Body& body) {
 
 // Output 2, ours: the places of the largest within their planes.
 Result<Values> max_pool(Body& body) {
-  TRY(require_plain(body));
   if (body.attrs().integer("storage_order") != 0) return infer_error("indices by columns");
   const Shape x = body.shape(body.in[0]);
   const auto out = body.b.ops(op_by_name("MaxPool"), {body.in[0]}, body.attrs(), 2);
@@ -110,7 +101,6 @@ Result<Values> max_pool(Body& body) {
 }
 
 Result<Values> max_pool_grad(Body& body) {
-  TRY(require_plain(body));
   const Shape in = body.attrs().integers("input_shape"), out = body.shape(body.in[0]);
   const auto flat = [](const Shape& s) { return Shape{s[0], s[1], dim_product(s, 2, s.size())}; };
   const ValueId zeros = body.zeros(body.dtype(body.in[0]), flat(in));
@@ -121,7 +111,6 @@ Result<Values> max_pool_grad(Body& body) {
 }
 
 Result<Values> average_pool_grad(Body& body) {
-  TRY(require_plain(body));
   const Shape in = body.attrs().integers("input_shape");
   const Ints kernel = body.attrs().integers("kernel_shape");
   const Ints pads = ints(body, "pads", 2 * kernel.size(), 0);

@@ -10,7 +10,7 @@
 //   "block" (bool): where true.
 //   safe: a row whose scores are all -inf has probabilities of 0, as Softmax's of that name (engine/ops/normalization/softmax.cpp).
 //   dropout: this part of the probabilities is dropped with the random numbers of `key`, as by a Dropout between softmax and values; of
-//   a rank's part of the batch (its heads) with attributes parts and run, of [batch.., rows, keys], as there.
+//   a rank's part of the batch (its heads), or of some rows, with attributes parts and run (and part), of [batch.., rows, keys], as there.
 //   log_sum_exp [batch.., rows]: of the scores of each row, mask and all; f32, or f64 with f64. Optional: autodiff asks for it, a graph
 //   without a gradient has none.
 // FusedAttentionGrad(dy, y, log_sum_exp, q, k, v, mask) -> dq, dk, dv. With P the probabilities and D what dropout does:

@@ -17,10 +17,12 @@ std::span<const OpDef* const> exchange_rows() {
   return rows;
 }
 
+bool stands_still(const OpDef& op) { return op.exchange != RankExchange::none && !op.begins_exchange(); }
+
 bool stands_still(std::string_view op) {
   const auto rows = exchange_rows();
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const OpDef* r) { return op == r->name; });
-  return row != rows.end() && !(*row)->begins_exchange();
+  return row != rows.end() && stands_still(**row);
 }
 
 }  // namespace gradloom

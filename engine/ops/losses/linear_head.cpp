@@ -28,7 +28,7 @@ struct Chunk {
 
 // Where things lie in the workspace, in bytes.
 struct Places {
-  std::size_t logits = 0, narrow = 0, x = 0, dx = 0, dw_part = 0, dw = 0, dbias_parts = 0, row_losses = 0;
+  std::size_t logits = 0, narrow = 0, x = 0, dx = 0, dw = 0, dbias_parts = 0, row_losses = 0;
   std::size_t log_sum_exp = 0, spare = 0, total = 0, factor = 0, kept = 0, kept_labels = 0, row_scores = 0,
               inner = 0;
 };
@@ -39,7 +39,7 @@ struct Prepared {
   Chunk whole;
   std::optional<Chunk> rest;  // what is left after whole chunks
   Kernel totals, finish, dbias;
-  Program add_part, first_part, narrow_dw;
+  Program narrow_dw;
   Places at;
   std::size_t bytes = 0, inner_bytes = 0;
 };
@@ -113,8 +113,10 @@ kernels::MatMulDesc product_desc(const LinearHead& head, std::int64_t m, std::in
   return desc;
 }
 
-// Whether products add up in `sums` themselves; else parts of dw are added up by a program.
-bool products_sum(const LinearHead& head) { return head.scores == head.sums; }
+// Whether one kernel makes the losses of rows and the gradients of their logits.
+bool losses_with_gradients(const LinearHead& head) {
+  return head.target == kernels::Target::gpu && head.parts == 0 && head.gradients();
+}
 
 Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
   const std::int64_t k = head.k, classes = head.classes, pitch = head.pitch();
@@ -143,28 +145,13 @@ Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
     dw.a_strides = {1, head.transposed ? pitch : k};
     dw.b_strides = {head.transposed ? k : pitch, 1};
     dw.c_strides = {head.transposed ? k : classes, 1};
-    dw.wide_c = products_sum(head) && head.sums != head.type;
+    dw.wide_c = head.sums != head.type;
     chunk.first_dw = TRY(SliceProduct::create(head.target, dw, head.library));
-    dw.accumulate = products_sum(head);
+    dw.accumulate = true;
     if (rows < head.n) chunk.more_dw = TRY(SliceProduct::create(head.target, dw, head.library));
   }
   if (head.want_dbias) chunk.column_sums = TRY(column_sums_kernel(head, rows, pitch, head.scores, head.sums));
   return chunk;
-}
-
-// acc + part, or part alone, in `sums`.
-Program part_program(const LinearHead& head, bool add) {
-  using kernels::EwOp;
-  if (!add) return conversion(head.type, head.sums, head.k * head.classes);
-  kernels::EwProgram program;
-  program.rank = 1;
-  program.dims[0] = head.k * head.classes;
-  program.inputs = {{head.type, {1}}, {head.sums, {1}}};
-  program.code = {{EwOp::Cast, head.type, head.sums, {0, -1, -1}, 0},
-                  {EwOp::Add, head.sums, head.sums, {1, 2, -1}, 0}};
-  program.outputs = {{3, head.sums}};
-  kernels::ew_collapse_dims(program);
-  return std::make_shared<const kernels::EwProgram>(std::move(program));
 }
 
 // What the arguments of the loss and of its gradient have in common.
@@ -196,7 +183,6 @@ void lay_out(Prepared& p) {
   const std::int64_t logits = head.rows * head.pitch(), w = head.k * head.classes, row = head.rows * head.k;
   p.at.logits = take(bytes(head.scores, logits));
   if (p.whole.narrow) p.at.narrow = take(bytes(head.type, logits));
-  if (head.want_dw && !products_sum(head)) p.at.dw_part = take(bytes(head.type, w));
   if (head.want_dw && head.gradient != head.sums) p.at.dw = take(bytes(head.sums, w));
   if (head.want_dbias) p.at.dbias_parts = take(bytes(head.sums, head.chunks() * head.pitch()));
   p.at.row_losses = take(bytes(head.sums, head.n));
@@ -374,13 +360,19 @@ class Run {
     loss.weight = weight_;
     loss.loss = elements_at(place(p_.at.row_losses), head_.sums, row);
     loss.log_sum_exp = place(p_.at.log_sum_exp);
-    loss.total_weight = place(p_.at.spare);
     loss.workspace = inner();
+    const void* const dloss = head_.mean ? place(p_.at.factor) : args_.inputs[0];
+    if (losses_with_gradients(head_)) {
+      loss.dloss = dloss;
+      loss.dlogits = logits;
+    } else {
+      loss.total_weight = place(p_.at.spare);
+    }
     args_.on.softmax_cross_entropy(loss);
-    if (!head_.gradients()) return;
+    if (!head_.gradients() || losses_with_gradients(head_)) return;
     auto grad = loss_args<kernels::SoftmaxCrossEntropyGradArgs>(head_, rows);
     grad.reduction = kernels::LossReduction::sum;
-    grad.dloss = head_.mean ? place(p_.at.factor) : args_.inputs[0];
+    grad.dloss = dloss;
     grad.logits = logits;
     grad.labels = loss.labels;
     grad.weight = weight_;
@@ -437,11 +429,7 @@ class Run {
     const SliceProduct& product = row == 0 ? *c.first_dw : *c.more_dw;
     const void* const left = head_.transposed ? logits : x;
     const void* const right = head_.transposed ? x : logits;
-    if (products_sum(head_)) return product.run(args_, left, right, dw_, inner());
-    void* const part = place(p_.at.dw_part);
-    product.run(args_, left, right, part, inner());
-    const void* in[2] = {part, dw_};
-    args_.on.elementwise({(row == 0 ? p_.first_part : p_.add_part).get(), in, &dw_, nullptr});
+    product.run(args_, left, right, dw_, inner());
   }
 
   const Prepared& p_;
@@ -461,7 +449,7 @@ void add_programs(const Prepared& p, Kernel& kernel) {
     for (const Program& program : part.programs) add(program);
   };
   for (const Kernel* part : {&p.totals, &p.finish, &p.dbias}) add_all(*part);
-  for (const Program& program : {p.add_part, p.first_part, p.narrow_dw, p.whole.narrow}) add(program);
+  for (const Program& program : {p.narrow_dw, p.whole.narrow}) add(program);
   add_all(p.whole.column_sums);
   if (!p.rest) return;
   add(p.rest->narrow);
@@ -487,10 +475,6 @@ Result<Kernel> prepare_linear_head(const std::string& name, const LinearHead& he
   }
   if (head.want_dbias)
     p->dbias = TRY(column_sums_kernel(head, head.chunks(), head.classes, head.sums, head.gradient));
-  if (head.want_dw && !products_sum(head)) {
-    p->first_part = part_program(head, false);
-    p->add_part = part_program(head, true);
-  }
   if (head.want_dw && head.gradient != head.sums)
     p->narrow_dw = conversion(head.sums, head.gradient, head.k * head.classes);
   lay_out(*p);

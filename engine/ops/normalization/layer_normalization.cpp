@@ -3,7 +3,7 @@
 //   mean = sum(x) / cols, inv_std = 1 / sqrt(sum((x - mean)^2) / cols + epsilon)
 //   y = (x - mean) * inv_std * scale + bias
 //   scale, bias: [cols]; outputs 1, 2: mean, inv_std of shape [dims before axis.., 1..]
-//   LayerNormGrad(dy, x, scale, mean, inv_std) -> dx, dscale, dbias
+//   LayerNormGrad(dy, x, scale, mean, inv_std, added) -> dx, dscale, dbias; added, of dx's type: dx is that much more, or omitted
 // scale and bias may be f32 where x is bf16; the statistics are f32 then (f64 where x is, whatever stash_type
 // says). Source: ONNX LayerNormalization-17.
 #include "engine/ops/costs.h"
@@ -112,6 +112,8 @@ Status infer_grad(InferContext& ctx) {
   TRY(require_parameter(ctx, 2, "scale", 2));
   for (std::size_t i : {3u, 4u}) TRY(require_statistic(ctx, i, "mean and inv_std"));
   TRY(axis_of(ctx.attrs, ctx.shape(0)));
+  if (ctx.has(5) && ctx.in(5) != ctx.in(0))
+    return infer_error("added must be " + to_string(ctx.in(0)) + ", it is " + to_string(ctx.in(5)));
   return set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
 }
 
@@ -124,9 +126,9 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   layout.rows = l.rows;
   layout.cols = l.cols;
   layout.parameters = types.inputs[2].dtype;
-  const bool scale = types.wants(1), bias = types.wants(2);
+  const bool scale = types.wants(1), bias = types.wants(2), added = types.has(5);
   return Kernel{"layer_norm_grad", kernels::workspace_bytes(types.target, layout),
-                [layout, scale, bias](const LaunchArgs& args) {
+                [layout, scale, bias, added](const LaunchArgs& args) {
                   kernels::LayerNormGradArgs a = layout;
                   a.dy = args.inputs[0];
                   a.x = args.inputs[1];
@@ -137,6 +139,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
                   a.dscale = scale ? args.outputs[1] : nullptr;
                   a.dbias = bias ? args.outputs[2] : nullptr;
                   a.workspace = args.workspace;
+                  a.added = added ? args.inputs[5] : nullptr;
                   args.on.layer_norm_grad(a);
                 }};
 }
@@ -177,6 +180,11 @@ std::vector<Sample> samples_grad() {
        .inputs = {floats({5, 8}), floats({5, 8}), statistic({8}, 0.5, 1.5), statistic({5, 1}, -0.1, 0.1),
                   statistic({5, 1}, 0.8, 1.2)},
        .output_count = 3},
+      {.name = "residual",
+       .attrs = axis(-1),
+       .inputs = {floats({5, 8}), floats({5, 8}), statistic({8}, 0.5, 1.5), statistic({5, 1}, -0.1, 0.1),
+                  statistic({5, 1}, 0.8, 1.2), floats({5, 8})},
+       .output_count = 3},
       {.name = "transformer",
        .attrs = axis(-1),
        .inputs = {floats({1024, 512}), floats({1024, 512}), floats({512}), statistic({1024, 1}, -0.1, 0.1),
@@ -210,7 +218,7 @@ const OpDef layer_norm_grad_op = {
     .domain = "gradloom",
     .summary = "Gradient of LayerNormalization from its saved statistics.",
     .min_inputs = 5,
-    .max_inputs = 5,
+    .max_inputs = 6,
     .max_outputs = 3,
     .infer = infer_grad,
     .cost = cost_grad,

@@ -2,6 +2,7 @@
 // with scale, bias and activation.
 //   A' = transpose(A, perm_a), B' = transpose(B, perm_b), P = alpha * A' B' + bias, Y = transpose(activation(P), perm_y)
 //   A: rank >= 2, B: rank >= 2 (batch dims of A', B' broadcast), bias: [n], Y: P's dims permuted
+//   addend, without activation: of Y's shape, Y is that much more
 //   second output, with gelu_tanh: P, which the gradient of the activation reads
 // Attributes: perm_a, perm_b, perm_y (absent: identity), alpha (1), activation ("none" | "relu"
 // | "gelu_tanh"). The gradients of MatMul and Gemm are FusedMatMul nodes, so no Transpose
@@ -62,11 +63,20 @@ Result<ProductSpec> grad_spec_of(const Attrs& attrs, std::size_t rank_a, std::si
   return spec;
 }
 
-// Types of A and B, and of input 2 where it is given.
+// Types of A and B, and of what else is given.
 Status require_one_type(const InferContext& ctx) {
-  if (ctx.dtype(0) != ctx.dtype(1) || (ctx.has(2) && ctx.dtype(2) != ctx.dtype(0)))
-    return infer_error("operands have different types");
+  for (const std::size_t i : {1u, 2u, 3u})
+    if (ctx.has(i) && ctx.dtype(i) != ctx.dtype(0)) return infer_error("operands have different types");
   return {};
+}
+
+// What is read beside the product, of the shape of its result.
+Status require_result_shape(const InferContext& ctx, std::size_t input, const char* what, const Shape& y) {
+  const Shape& given = ctx.shape(input);
+  bool same = given.size() == y.size();
+  for (std::size_t i = 0; same && i < given.size(); ++i) same = !dims_differ(given[i], y[i]);
+  if (same) return {};
+  return infer_error(std::string(what) + " must have shape " + to_string(y) + ", it has " + to_string(given));
 }
 
 Status infer(InferContext& ctx) {
@@ -79,6 +89,10 @@ Status infer(InferContext& ctx) {
                        to_string(ctx.shape(2)));
   if (ctx.output_count > 1 && spec.activation != Activation::gelu_tanh)
     return infer_error("the second output needs activation gelu_tanh");
+  if (ctx.has(3)) {
+    if (spec.activation != Activation::none) return infer_error("an addend needs activation none");
+    TRY(require_result_shape(ctx, 3, "the addend", s.y));
+  }
   return set_outputs(ctx, {{ctx.dtype(0), s.y}, {ctx.dtype(0), s.y}});
 }
 
@@ -96,6 +110,7 @@ Status grad(GradContext& ctx) {
       product_gradients(ctx, spec, ctx.in(0), ctx.in(1), dy, ctx.wants(0), ctx.wants(1));
   if (ctx.wants(0)) ctx.set(0, grads.a);
   if (ctx.wants(1)) ctx.set(1, grads.b);
+  if (ctx.wants(3)) ctx.set(3, dy);
   if (!ctx.wants(2)) return {};
   const std::size_t rank = ctx.shape(dy).size();
   std::vector<std::int64_t> axes;  // every dim of Y but the product's columns
@@ -111,7 +126,8 @@ Cost cost_with(const NodeTypes& types, const Result<ProductSpec>& spec) {
   CHECK(spec.ok(), "cost of an invalid product");
   auto s = product_shape(types.inputs[0].shape, types.inputs[1].shape, spec.value());
   CHECK(s.ok(), "cost of an invalid product");
-  const double epilogue = (types.has(2) ? 1 : 0) + (spec->activation == Activation::none ? 0 : 1);
+  const double epilogue =
+      (types.has(2) ? 1 : 0) + (types.has(3) ? 1 : 0) + (spec->activation == Activation::none ? 0 : 1);
   const double sums = spec->sums_of == GemmOperand::none ? 0
                       : spec->sums_of == GemmOperand::a
                           ? static_cast<double>(element_count(types.inputs[0].shape))
@@ -130,7 +146,8 @@ Cost grad_cost(const NodeTypes& types) {
 Result<Kernel> prepare(const NodeTypes& types) {
   const ProductSpec spec =
       TRY(spec_of(types.attrs, types.inputs[0].shape.size(), types.inputs[1].shape.size()));
-  return prepare_product(types, spec, types.has(2), {}, {.aux_out = types.wants(1) ? 1 : -1});
+  return prepare_product(types, spec, types.has(2), {},
+                         {.aux_out = types.wants(1) ? 1 : -1, .addend = types.has(3) ? 3 : -1});
 }
 
 Status infer_grad(InferContext& ctx) {
@@ -140,12 +157,7 @@ Status infer_grad(InferContext& ctx) {
   const ProductShape s = TRY(product_shape(ctx.shape(0), ctx.shape(1), spec));
   if (ctx.has(2) != (spec.activation != Activation::none))
     return infer_error("aux is given with an activation, and only then");
-  if (ctx.has(2)) {
-    const Shape& aux = ctx.shape(2);
-    bool same = aux.size() == s.y.size();
-    for (std::size_t i = 0; same && i < aux.size(); ++i) same = !dims_differ(aux[i], s.y[i]);
-    if (!same) return infer_error("aux must have shape " + to_string(s.y) + ", it has " + to_string(aux));
-  }
+  if (ctx.has(2)) TRY(require_result_shape(ctx, 2, "aux", s.y));
   if ((ctx.output_count > 1) != (spec.sums_of != GemmOperand::none))
     return infer_error("the second output is there with sums, and only then");
   const Shape sums{spec.sums_of == GemmOperand::a ? s.m : s.n};
@@ -178,6 +190,10 @@ std::vector<Sample> samples() {
        .attrs = {{"activation", std::string("gelu_tanh")}, {"perm_b", Perm{1, 0}}, {"alpha", 1.5}},
        .inputs = {floats({2, 3, 5}), floats({4, 5}), floats({4})},
        .output_count = 2},
+      {.name = "addend", .inputs = {floats({2, 3, 5}), floats({5, 4}), floats({4}), floats({2, 3, 4})}},
+      {.name = "addend-turned",
+       .attrs = {{"perm_a", Perm{0, 2, 1}}, {"perm_y", Perm{1, 0, 2}}, {"alpha", 2.0}},
+       .inputs = {floats({2, 5, 3}), floats({2, 5, 4}), omitted(), floats({3, 2, 4})}},
       {.name = "heads",
        .attrs = {{"perm_a", Perm{0, 2, 1, 3}}, {"perm_b", Perm{0, 2, 3, 1}}, {"alpha", 0.125}},
        .inputs = {floats({2, 3, 4, 5}), floats({2, 3, 4, 5})}},
@@ -246,7 +262,7 @@ const OpDef fused_matmul_op = {
     .domain = "gradloom",
     .summary = "Matrix product through axis permutations with scale, bias and activation.",
     .min_inputs = 2,
-    .max_inputs = 3,
+    .max_inputs = 4,
     .max_outputs = 2,
     .infer = infer,
     .grad = grad,

@@ -246,9 +246,11 @@ struct ProductLaunch {
   bool bias = false;
   ProductSlots slots;
   std::size_t workspace_bytes = 0;
-  std::shared_ptr<kernels::MatMul> matmul;         // CPU
-  std::optional<kernels::GemmArgs> gemm;           // GPU
-  std::shared_ptr<const kernels::EwProgram> tail;  // addend, in place
+  std::shared_ptr<kernels::MatMul> matmul;  // CPU
+  std::optional<kernels::GemmArgs> gemm;    // GPU
+  // Addend, in place; on a GPU what `slots` say of it is gemm's
+  std::shared_ptr<const kernels::EwProgram> tail;
+  std::size_t tail_input = 2;
   std::shared_ptr<const kernels::EwProgram> gelu;  // not with gemm
   kernels::GemmOperand sums_of = kernels::GemmOperand::none;
   kernels::ReduceArgs sums{};  // not with gemm
@@ -283,7 +285,7 @@ struct ProductLaunch {
       args.on.fill({dtype_bytes(dtype), count, &zero, linear});
     }
     if (tail) {
-      const void* inputs[] = {linear, args.inputs[2]};
+      const void* inputs[] = {linear, args.inputs[tail_input]};
       args.on.elementwise({tail.get(), inputs, &linear, nullptr});
     }
     if (gelu) {
@@ -302,6 +304,7 @@ struct ProductLaunch {
     g.workspace_bytes = workspace_bytes;
     g.aux = slots.aux_in < 0 ? aux_out(args) : const_cast<void*>(aux_in(args));
     g.sums = slots.sums < 0 ? nullptr : args.outputs[slots.sums];
+    g.addend = slots.addend < 0 ? nullptr : args.inputs[slots.addend];
     args.on.gemm(g);
   }
 };
@@ -315,10 +318,10 @@ std::size_t product_workspace(kernels::Target target, const kernels::GemmArgs& a
 // bf16 as it is on the CPU: a product, its bias and relu. What else would follow it is computed in f32,
 // between conversions (engine/ops/prepare_kernel.cpp).
 bool stays_bf16(kernels::Target target, DType dtype, const Shape& a, const Shape& b, const ProductSpec& spec,
-                const Addend& addend) {
+                bool addend) {
   if (!multiplies_bf16(target, dtype)) return false;
   const auto shape = product_shape(a, b, spec);
-  return shape && shape->k > 0 && element_count(shape->y) > 0 && !addend.present &&
+  return shape && shape->k > 0 && element_count(shape->y) > 0 && !addend &&
          spec.sums_of == kernels::GemmOperand::none &&
          (spec.activation == kernels::Activation::none || spec.activation == kernels::Activation::relu);
 }
@@ -346,9 +349,28 @@ Status require_plain_product(const NodeTypes& types, const ProductLaunch& launch
   if (launch.sums_of != kernels::GemmOperand::none)
     return no_kernel("sums of an operand are those of a dense one");
   const ProductSlots& slots = launch.slots;
-  if (in_rows(types, 0) && (launch.tail || launch.gelu || slots.aux_in >= 0 || slots.aux_out >= 0))
+  if (slots.addend >= 0 ||
+      (in_rows(types, 0) && (launch.tail || launch.gelu || slots.aux_in >= 0 || slots.aux_out >= 0)))
     return no_kernel("what is added to the product, or made of it, is dense");
   return {};
+}
+
+// What is added to the results in place, and from which of the launch's inputs it comes.
+Addend tail_of(kernels::Target target, const ProductSpec& spec, const ProductShape& s, const Addend& addend,
+               ProductLaunch& launch) {
+  Addend tail = addend;
+  if (s.k == 0 && launch.bias) {  // nothing to multiply: zeros plus bias
+    const Perm axis_of = spec.perm_y.empty() ? Perm{} : inverse(spec.perm_y);
+    tail.present = true;
+    tail.strides.assign(s.y.size(), 0);
+    const std::size_t last = s.p.size() - 1;
+    tail.strides[axis_of.empty() ? last : static_cast<std::size_t>(axis_of[last])] = s.n == 1 ? 0 : 1;
+  }
+  if (launch.slots.addend >= 0 && kernels::has_prepared_kernels(target)) {
+    tail = {true, 1, dense_strides(s.y)};
+    launch.tail_input = static_cast<std::size_t>(launch.slots.addend);
+  }
+  return tail;
 }
 
 }  // namespace
@@ -360,7 +382,7 @@ Result<Kernel> prepare_product(const NodeTypes& types, const ProductSpec& spec, 
   const DType dtype = types.inputs[0].dtype;
   const Shape &a = types.inputs[0].shape, &b = types.inputs[1].shape;
   const bool whole = kernels::has_prepared_kernels(target) && is_whole(dtype);
-  const bool low = stays_bf16(target, dtype, a, b, spec, addend);
+  const bool low = stays_bf16(target, dtype, a, b, spec, addend.present || slots.addend >= 0);
   if (!whole && !low) TRY(require_kernel_type(target, dtype));
   if (whole && (spec.alpha != std::trunc(spec.alpha) || addend.beta != std::trunc(addend.beta)))
     return no_kernel("no kernel multiplies integers by a fraction");
@@ -370,14 +392,8 @@ Result<Kernel> prepare_product(const NodeTypes& types, const ProductSpec& spec, 
   ProductLaunch launch{dtype, element_count(s.y), bias, slots};
   launch.sums_of = spec.sums_of;
   if (launch.count == 0 && spec.sums_of == kernels::GemmOperand::none) return no_work("matmul");
-  Addend tail = addend;
-  if (s.k == 0 && bias) {  // nothing to multiply: zeros plus bias
-    const Perm axis_of = spec.perm_y.empty() ? Perm{} : inverse(spec.perm_y);
-    tail.present = true;
-    tail.strides.assign(s.y.size(), 0);
-    const std::size_t last = s.p.size() - 1;
-    tail.strides[axis_of.empty() ? last : static_cast<std::size_t>(axis_of[last])] = s.n == 1 ? 0 : 1;
-  }
+  if (slots.addend >= 0 && s.k == 0) return no_kernel("a product of nothing has no addend");
+  const Addend tail = tail_of(target, spec, s, addend, launch);
   const bool relu = spec.activation == Activation::relu;
   if (tail.present) {
     if (s.y.size() > kernels::kEwMaxRank) return no_kernel("no kernel for more than 8 dims");

@@ -65,6 +65,7 @@ struct ProductSlots {
   int aux_in = -1;   // gelu_tanh_grad: what the activation was applied to
   int aux_out = -1;  // gelu_tanh: what it is applied to
   int sums = -1;     // with sums_of
+  int addend = -1;   // what is added to Y, of its shape: without activation and sums
 };
 // Inputs of the launch: A, B, bias or C, of `types`, which also say whether a library may have workspace.
 // `bias`: one value per column of P.

@@ -4,7 +4,7 @@
 //   keep comes from Philox4x32-10 keyed by seed, step and attribute "key" (else the node's name), so that
 //   dx = Dropout(dy) with the same ratio, training_mode and key recomputes the mask instead of keeping it.
 //   Attribute seed of ONNX is not used: runs have one seed.
-//   Attributes parts and run: x is what this rank has of a tensor (engine/ops/rank_part.h), and keep that of the whole's elements; ratio and
+//   Attributes parts and run (and part): x is what this rank, or a selection of rows, has of a tensor (engine/ops/rank_part.h), and keep that of the whole's elements; ratio and
 //   training_mode are known then, and there is no mask.
 // Source: Srivastava et al. 2014; ONNX Dropout-7, -13.
 #include "engine/ops/noops.h"

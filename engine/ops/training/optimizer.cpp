@@ -1,6 +1,6 @@
 // Optimizer (ours): new parameters and states of `n` tensors in one launch.
-//   inputs: lr (f64 scalar), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted), apply
-//           (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors, then copies
+//   inputs: lr (f64 scalar, or the table of optimizer_inputs.h), step (i64 scalar, 1 at the first update), grad_scale (scalar or omitted),
+//           apply (boolean scalar or omitted; false: nothing changes), p0..pn-1, g0..gn-1, then per state n tensors, then copies
 //   outputs: p0'..pn-1', then per state n tensors, then copies; all are written over their inputs (kMustAlias)
 // Where the parameters are not of 16 bits, a gradient may be f16 or bf16, and a copy is the next value of a parameter rounded to f16 or
 // bf16 (all to the same): what the next forward pass reads.
@@ -10,7 +10,7 @@
 // count) of each parameter and copy are updated alone, begin a multiple of kRangeUnit; the others stay. States and, if it is not whole, the
 // gradient are those of these elements, of one dim.
 // Attributes: n, copies (the parameter of each), kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
-// stand there; factored (optimizers with states of rows and columns): whether the states are these; lr_factor,
+// stand there; factored (optimizers with states of rows and columns): whether the states are these; row, of the table; lr_factor,
 // clip_value and ratio_in_lr (OptimizerArgs); eight_bit_states: every state is u8[encoded_bytes(elements)] (kernels/block_quantization.h). Otherwise
 // every state has its parameter's shape or that of its rows or columns.
 #include "engine/ops/costs.h"
@@ -23,6 +23,7 @@
 #include "kernels/block_quantization.h"
 #include "kernels/launcher.h"
 
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <type_traits>
@@ -173,6 +174,26 @@ DType computed_in(const Layout& l, DType parameter, const auto& type_of_input) {
   return l.states.empty() || l.eight_bit ? DType::f32 : type_of_input(kFirst + 2 * l.n);
 }
 
+bool is_table(const Type& lr) { return !lr.shape.empty(); }
+
+Status check_rate(const Type& lr, const Attrs& attrs) {
+  if (lr == Type{DType::f64, {}}) return {};
+  const bool table = lr.dtype == DType::f64 && lr.shape.size() == 2 && lr.shape[1] == as_dim(kColumns);
+  const std::int64_t row = attrs.integer("row", 0);
+  if (!table || row < 0 || row >= lr.shape[0])
+    return infer_error("lr must be f64[] or f64[rows, " + std::to_string(kColumns) + "] with a row " +
+                       std::to_string(row) + ", not " + to_string(lr));
+  return {};
+}
+
+// The row of a table, in the host's memory: what stands there instead of the attributes.
+void follow_row(kernels::OptimizerArgs& args) {
+  double* const options[] = {&args.momentum, &args.beta1, &args.beta2, &args.weight_decay};
+  static_assert(std::size(options) + 1 == kColumns);
+  for (std::size_t i = 0; i < std::size(options); ++i)
+    if (const double value = args.lr[1 + i]; !std::isnan(value)) *options[i] = value;
+}
+
 Status infer(InferContext& ctx) {
   const Layout l = TRY(layout_of(ctx.attrs));
   if (ctx.inputs.size() != l.inputs())
@@ -180,8 +201,8 @@ Status infer(InferContext& ctx) {
   for (std::size_t i = 0; i < l.inputs(); ++i)
     if (i != kScale && i != kApply && !ctx.has(i))
       return infer_error("input " + std::to_string(i) + " is missing");
-  if (ctx.in(0) != Type{DType::f64, {}} || ctx.in(1) != Type{DType::i64, {}})
-    return infer_error("lr must be f64[] and step i64[]");
+  TRY(check_rate(ctx.in(0), ctx.attrs));
+  if (ctx.in(1) != Type{DType::i64, {}}) return infer_error("step must be i64[]");
   const DType computed = computed_in(l, ctx.dtype(kFirst), [&](std::size_t i) { return ctx.dtype(i); });
   if (!l.keys.empty() && (ctx.dtype(kFirst) != DType::bf16 || !is_float(computed) || is_half(computed)))
     return infer_error("parameters with keys are bf16 beside wider states");
@@ -352,10 +373,13 @@ Result<Kernel> prepare(const NodeTypes& types) {
   return Kernel{
       std::string("optimizer ") + l.row->name, workspace,
       [layout, tensors, lists, target = types.target, n = l.n, states = l.states, scaled = types.has(kScale),
-       conditional = types.has(kApply)](const LaunchArgs& args) {
+       conditional = types.has(kApply), table = is_table(types.inputs[0]),
+       first = static_cast<std::size_t>(attrs.integer("row", 0)) * kColumns](const LaunchArgs& args) {
         kernels::OptimizerArgs a = layout;
         tensors.point(a);
         a.lr = static_cast<const double*>(args.inputs[0]);
+        if (table) a.lr += first;
+        if (table && target == kernels::Target::cpu) follow_row(a);
         a.step = static_cast<const std::int64_t*>(args.inputs[1]);
         a.grad_scale = scaled ? args.inputs[kScale] : nullptr;
         a.apply = conditional ? static_cast<const bool*>(args.inputs[kApply]) : nullptr;
@@ -452,6 +476,14 @@ Sample rounded_at_random(const char* name, Attrs attrs, const std::vector<Shape>
   return s;
 }
 
+// Of two rows, the second with the rate alone.
+Sample with_table(Sample s) {
+  const double none = std::nan("");
+  s.inputs[0] =
+      exact(DType::f64, {2, as_dim(kColumns)}, {0.5, 0.25, 0.25, 0.25, 0.25, 0.1, none, none, none, none});
+  return s;
+}
+
 std::vector<Sample> eight_bit_samples() {
   const auto eight = [](const char* name) {
     return Attrs{{"kind", std::string(name)},
@@ -495,6 +527,8 @@ std::vector<Sample> samples() {
   Attrs averaged = factored;
   averaged.set("beta1", 0.9);
   averaged.set("relative_step", std::int64_t{0});
+  Attrs second = kind("adamw");
+  second.set("row", std::int64_t{1});
   Attrs clipped = kind("adamw");
   clipped.set("clip_value", 0.2);
   clipped.set("lr_factor", 0.5);
@@ -533,6 +567,7 @@ std::vector<Sample> samples() {
       in_16_bits("adafactor-unfactored-bf16", kind("adafactor"), {{5}}, DType::bf16, {0}),
       rounded_at_random("adamw-rounded-at-random", kind("adamw"), {{3, 5}, {7}}),
       rounded_at_random("sgd-rounded-at-random", momentum, {{3, 5}, {7}}),
+      with_table(sample("adamw-of-a-row", second, {{3, 5}, {4}}, 3, true)),
       sample("adamw-layer", kind("adamw"), {{2048, 512}, {2048}}, 3, false),
   };
   all.back().bench = true;

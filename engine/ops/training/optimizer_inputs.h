@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 #include "engine/ir/graph.h"
@@ -25,6 +26,11 @@ inline constexpr std::size_t kFirst = 4;              // the first parameter
 // A range of a parameter (attributes begins and counts) begins at a multiple of this. So its gradient's squares are added as those of
 // the parameter's are (square_pieces, engine/ops/collectives/reduce_gradients.h), and codes of 8 bits have the same scales.
 inline constexpr std::int64_t kRangeUnit = 8192;
+
+// Input lr as a table f64[rows, kColumns], of which attribute `row` (0) is the node's: the rate, and what holds instead of the attributes of
+// these names; NaN: what the attribute says. A program changes them from step to step. A GPU's kernels follow the rate alone.
+inline constexpr const char* kFollowed[] = {"momentum", "beta1", "beta2", "weight_decay"};
+inline constexpr std::size_t kColumns = 1 + std::size(kFollowed);
 
 inline std::size_t parameter_count(const Attrs& attrs) {
   return static_cast<std::size_t>(attrs.integer("n", 1));

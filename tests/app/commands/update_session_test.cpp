@@ -17,9 +17,7 @@ TEST_F(UpdateSession, OldFilesBecomeNewOnes) {
     const Outcome made = run(train_mlp({"--steps", "2", "--session", session}));
     ASSERT_EQ(made.code, 0) << made.err;
   }
-  ASSERT_TRUE(Database::open(old, SQLITE_OPEN_READWRITE)
-                  ->execute(std::string(test::kViews10) + "PRAGMA user_version = 10")
-                  .ok());
+  ASSERT_TRUE(Database::open(old, SQLITE_OPEN_READWRITE)->execute(test::as_version_10()).ok());
   const Outcome o = run({"update-session", old, fresh, "--json"});
   ASSERT_EQ(o.code, 0) << o.err;
   ASSERT_EQ(o.lines().size(), 2u);

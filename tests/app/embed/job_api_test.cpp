@@ -338,6 +338,68 @@ TEST_F(JobApi, TheCallerMaySetTheRate) {
   EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
 }
 
+// Options of numbered groups that the caller sets are those of a recipe that says so; a rate may begin at 0.
+TEST_F(JobApi, TheCallerMaySetOptionsOfGroups) {
+  const Words numbers{"--steps", "4", "--group", "*{number=0}", "--group", "*bias{number=1}"};
+  const std::string said = "adam{lr=0.01,beta1=0.7,beta2=0.95,weight_decay=0.1}";
+  gradloom_job* const other =
+      opened(with_data({"--steps", "4", "--group", "*bias{lr=0.02,weight_decay=0}"}, said));
+  const std::vector<double> want = losses_of(other, 4);
+  EXPECT_EQ(gradloom_job_close(other), GRADLOOM_OK);
+  gradloom_job* const job = opened(with_data(numbers, "adam{lr=0}"));
+  const std::tuple<int, const char*, double> options[] = {
+      {0, "lr", 0.01},    {1, "lr", 0.02},    {0, "beta1", 0.7},        {1, "beta1", 0.7},
+      {0, "beta2", 0.95}, {1, "beta2", 0.95}, {0, "weight_decay", 0.1}, {1, "weight_decay", 0}};
+  for (const auto& [group, name, value] : options)
+    EXPECT_EQ(gradloom_job_set_option(job, group, name, value), GRADLOOM_OK) << gradloom_last_error();
+  EXPECT_EQ(losses_of(job, 4), want);
+  const std::tuple<int, const char*, double, std::string> refused[] = {
+      {2, "lr", 0.1, "there is no group 2: the recipe numbers 2"},
+      {0, "lr", -1, "no learning rate: -1"},
+      {0, "eps", 0.1, "optimizer adam has no option 'eps' that may change"},
+      {0, "momentum", 0.1, "optimizer adam has no option 'momentum' that may change"},
+      {0, "beta1", 1.5, "optimizer adam: no beta1: 1.5"}};
+  for (const auto& [group, name, value, why] : refused) {
+    EXPECT_EQ(gradloom_job_set_option(job, group, name, value), GRADLOOM_USAGE) << name;
+    EXPECT_NE(std::string(gradloom_last_error()).find(why), std::string::npos) << gradloom_last_error();
+  }
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+  gradloom_job* const bare = opened(with_data(numbers, "sgd{lr=0.1}"));
+  EXPECT_EQ(gradloom_job_set_option(bare, 0, "momentum", 0.9), GRADLOOM_USAGE);
+  EXPECT_NE(std::string(gradloom_last_error()).find("keeps nothing for another"), std::string::npos);
+  EXPECT_EQ(gradloom_job_close(bare), GRADLOOM_OK);
+}
+
+// Numbered groups whose options nobody sets are as if they had no number. A GPU follows the rate, and refuses the rest.
+class NumberedGroups : public JobApi, public testing::WithParamInterface<const char*> {
+ protected:
+  static std::string folder_of_program() { return fs::path(GRADLOOM_COMMAND).parent_path(); }
+  void SetUp() override { setenv("GRADLOOM_PLUGINS", folder_of_program().c_str(), 1); }
+  void TearDown() override { unsetenv("GRADLOOM_PLUGINS"); }
+};
+
+TEST_P(NumberedGroups, AloneChangeNothing) {
+  const bool cpu = std::string_view(GetParam()) == "cpu";
+  if (!cpu && access((folder_of_program() + "/libgradloom_hostgpu.so").c_str(), R_OK) != 0)
+    GTEST_SKIP() << "this build has no host executor (GRADLOOM_HOST_GPU is off)";
+  std::vector<double> losses[2];
+  for (const bool numbered : {false, true}) {
+    Words words = with_data({"--steps", "3", "--device", GetParam(), "--precision", "f64"});
+    if (numbered) words.insert(words.end(), {"--group", "*{number=0}", "--group", "*bias{number=3}"});
+    gradloom_job* const job = opened(words);
+    losses[numbered ? 1 : 0] = losses_of(job, 3);
+    if (numbered) {
+      EXPECT_EQ(gradloom_job_set_option(job, 3, "lr", 0.5), GRADLOOM_OK) << gradloom_last_error();
+      EXPECT_EQ(gradloom_job_set_option(job, 3, "beta1", 0.5), cpu ? GRADLOOM_OK : GRADLOOM_USAGE);
+    }
+    EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, NumberedGroups, testing::Values("cpu", "host-gpu"),
+                         [](const auto& device) { return std::string(device.param, 3); });
+
 TEST_F(JobApi, ALossThatIsNotFiniteEndsIt) {
   gradloom_job* const job = opened(with_data({"--steps", "50"}, "sgd{lr=1e30}"));
   int code = GRADLOOM_OK;

@@ -164,7 +164,7 @@ class Compiled(support.Case):
             self.step(mine, theirs, x, loss_of=lambda result: result.float().square().mean(), tolerance=5e-2)
 
     def test_recipe_and_budget(self):
-        mine, theirs, _ = self.pair(Gpt(), recipe={"gradloom_recipe": 1, "passes": "none"}, memory_budget="1GiB")
+        mine, theirs, _ = self.pair(Gpt(), recipe={"gradloom_recipe": 1, "passes": []}, memory_budget="1GiB")
         tokens = torch.randint(31, (3, 9))
         self.step(mine, theirs, tokens, tokens, loss_of=lambda result: result["loss"])
 

@@ -4,6 +4,7 @@
 A test is skipped where its package is missing; all of it exits with 77 without PyTorch.
 """
 
+import concurrent.futures
 import importlib.util
 import sys
 import tempfile
@@ -65,10 +66,11 @@ class Sharded(unittest.TestCase):
     def test_zero_1_and_2(self):
         script = """
             import os, sys
-            os.environ.update(DS_ACCELERATOR="cpu", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+            rank, world = sys.argv[2:]
+            os.environ.update(DS_ACCELERATOR="cpu", RANK=rank, WORLD_SIZE=world, LOCAL_RANK=rank, MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
             import deepspeed
             import torch.distributed
-            torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+            torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(rank), world_size=int(world))
             deepspeed.init_distributed("gloo")
             for stage in (1, 2):
                 curves = []
@@ -78,7 +80,7 @@ class Sharded(unittest.TestCase):
                                 "zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
                     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
                     engine = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)[0]
-                    generator, losses = torch.Generator().manual_seed(5), []
+                    generator, losses = torch.Generator().manual_seed(5 + int(rank)), []
                     for _ in range(40):
                         loss = engine(torch.randn(4, 6, generator=generator)).square().mean()
                         engine.backward(loss)
@@ -89,10 +91,12 @@ class Sharded(unittest.TestCase):
                 assert max(abs(a - b) for a, b in zip(*curves)) < 1e-4, curves
                 print("stage", stage)
         """
-        with tempfile.TemporaryDirectory() as folder:
-            done = run(script, folder + "/store")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("stage 2", done.stdout)
+        for world in (1, 2):
+            with self.subTest(processes=world), tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(world) as pool:
+                started = [pool.submit(run, script, folder + "/store", str(rank), str(world)) for rank in range(world)]
+                for done in (one.result() for one in started):
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn("stage 2", done.stdout)
 
     @needs("torch.distributed.fsdp")
     def test_fsdp_is_refused(self):

@@ -4,10 +4,14 @@
 Nothing is downloaded: weights are random. Exits with 77 (skipped) without transformers; ./dev test-torch runs it with the newest.
 """
 
+import contextlib
 import copy
+import os
 import sys
 import tempfile
 import unittest
+import warnings
+from unittest import mock
 
 import support
 import torch
@@ -189,6 +193,71 @@ class Architectures(unittest.TestCase):
             Module(make("DebertaV2ForSequenceClassification", "DebertaV2Config", SIZES))(**PAIRS)
 
 
+def without_dropout(config):
+    """Of parts as well."""
+    for key, value in list(vars(config).items()):
+        if isinstance(value, float) and "drop" in key:
+            setattr(config, key, 0.0)
+        elif hasattr(value, "to_dict"):
+            without_dropout(value)
+    return config
+
+
+@contextlib.contextmanager
+def all_f64():
+    """Parts that compute in f32 whatever the model's type is (losses, norms, rotary positions) do so in f64: nothing is rounded to f32."""
+    wide = [(torch, "float32", torch.float64), (torch, "float", torch.float64), (torch.Tensor, "float", torch.Tensor.double)]
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in wide:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield
+
+
+READS = {"AutoformerForPrediction"}  # in training its attention asks for numbers
+
+
+class InF64(unittest.TestCase):
+    def check(self, model, config, options, inputs, training):
+        torch.manual_seed(0)
+        theirs = getattr(hf, model)(without_dropout(getattr(hf, config)(**options))).train(training)
+        with torch.no_grad():
+            for p in theirs.parameters():
+                p.add_(0.02 * torch.randn_like(p))
+        for part in theirs.modules():
+            for name in ("eps", "variance_epsilon"):
+                if isinstance(getattr(part, name, None), float):
+                    setattr(part, name, 2.0**-14)  # a file has it as f32
+        if training and "MobileNet" in model:  # of two pictures as small as one pixel a BatchNormalization has hardly a gradient
+            inputs = {"pixel_values": torch.randn(8, 3, 32, 32), "labels": torch.tensor([0, 1] * 4)}
+        inputs = {key: x.double() if torch.is_tensor(x) and x.is_floating_point() else x for key, x in inputs.items()}
+        fallback = "torch" if training and model in READS else None
+        mine, losses = Module(copy.deepcopy(theirs.double()), fallback=fallback), []
+        for m in (mine, theirs):
+            torch.manual_seed(1)
+            with all_f64(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the fallback
+                losses.append(loss_of(m(**inputs)))
+            losses[-1].backward()
+        self.assertLess(worst(*([loss] for loss in losses)), 1e-9)
+        largest = max(float(q.grad.abs().max()) for q in theirs.parameters() if q.grad is not None)
+        for (name, p), q in zip(mine.named_parameters(), theirs.parameters()):
+            self.assertEqual(p.grad is None, q.grad is None, name)
+            if q.grad is not None:
+                self.assertLess(float((p.grad - q.grad).abs().max()) / max(float(q.grad.abs().max()), 1e-3 * largest), 1e-9, name)
+        self.assertLess(worst(*([b for b in m.buffers() if b.is_floating_point()] for m in (mine, theirs)), 1.0), 1e-6)  # a file's momentum is f32
+
+    def test_gradients(self):
+        count = 0
+        for row in MODELS:
+            if not hasattr(hf, row[0]) or row[2].get("num_experts_per_tok"):
+                continue  # PyTorch's grouped_mm has no f64 (experts_test.py has a reference)
+            for training in (False, True):
+                with self.subTest(model=row[0], training=training):
+                    self.check(*row, training)
+                    count += 1
+        self.assertGreaterEqual(count, 100)
+
+
 class Steps(unittest.TestCase):
     def test_losses(self):
         """Six steps of AdamW: transforms, a scan, and a loss that PyTorch computes."""
@@ -260,6 +329,88 @@ class Loops(unittest.TestCase):
                 return [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
         self.check(train, 20)
+
+    def trained(self, model, rows, folder, resume=None, **more):
+        """20 steps of Trainer with evaluation and checkpoints: losses of steps and of held-out rows, by their step."""
+        arguments = hf.TrainingArguments(folder, max_steps=20, per_device_train_batch_size=4, learning_rate=1e-3, logging_steps=1, save_steps=10,
+                                         eval_strategy="steps", eval_steps=5, report_to=[], use_cpu=True, seed=3, disable_tqdm=True, **more)  # fmt: skip
+        trainer = hf.Trainer(model=model, args=arguments, train_dataset=rows[:48], eval_dataset=rows[48:])
+        trainer.train(resume_from_checkpoint=resume)
+        log = trainer.state.log_history
+        return [(row["step"], row.get("loss", row.get("eval_loss"))) for row in log if "loss" in row or "eval_loss" in row]
+
+    def test_trainer_evaluates_saves_and_goes_on(self):
+        make, rows = self.cases["BERT"]
+        curves, resumed = [], []
+        for wrap in (Module, lambda m: m):
+            with tempfile.TemporaryDirectory() as folder:
+                torch.manual_seed(1)
+                curves.append(self.trained(wrap(make()), rows, folder))
+                torch.manual_seed(2)  # other parameters, which the checkpoint replaces
+                resumed.append(self.trained(wrap(make()), rows, folder, os.path.join(folder, "checkpoint-10")))
+        for mine, theirs in (curves, resumed):
+            self.assertEqual([step for step, _ in mine], [step for step, _ in theirs])
+            self.assertLess(max(abs(a - b) for (_, a), (_, b) in zip(mine, theirs)), 1e-4)
+        self.assertEqual(len(curves[0]), 24)
+        late = [row for row in curves[0] if row[0] > 10]
+        again = [row for row in resumed[0] if row[0] > 10]
+        self.assertEqual(len(again), 12)
+        self.assertLess(max(abs(a - b) for (_, a), (_, b) in zip(late, again)), 1e-5)
+
+    def test_trainer_in_bf16(self):
+        make, rows = self.cases["BERT"]
+        curves = []
+        for wrap, low in ((Module, True), (lambda m: m, True), (lambda m: m, False)):
+            with tempfile.TemporaryDirectory() as folder:
+                torch.manual_seed(1)
+                curves.append([loss for _, loss in self.trained(wrap(make()), rows, folder, bf16=low)])
+        mine, theirs, exact = curves
+        self.assertEqual(len(mine), len(exact))
+        self.assertNotEqual(mine, exact)
+        self.assertLess(max(abs(a - b) for a, b in zip(mine, theirs)), 3e-2)
+
+    def test_accelerate_evaluates_saves_and_goes_on_in_bf16(self):
+        try:
+            from accelerate import Accelerator
+            from accelerate.state import AcceleratorState
+        except ImportError:
+            self.skipTest("no accelerate")
+        make, rows = self.cases["BERT"]
+        curves = []
+        AcceleratorState._reset_state(True)  # a process has one precision
+        self.addCleanup(AcceleratorState._reset_state, True)
+        for wrap in (Module, lambda m: m):
+            accelerator, losses = Accelerator(cpu=True, mixed_precision="bf16"), []
+            torch.manual_seed(1)
+            model = wrap(make())
+            loader = torch.utils.data.DataLoader(rows[:48], batch_size=4)
+            model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loader)
+
+            def epoch():
+                for batch in loader:
+                    optimizer.zero_grad()
+                    loss = model(**batch).loss
+                    accelerator.backward(loss)
+                    optimizer.step()
+                    losses.append(float(loss.detach()))
+                model.eval()
+                with torch.no_grad():
+                    result = model(**torch.utils.data.default_collate(rows[48:]))
+                    losses.append(float(result.loss))
+                    self.assertEqual(result.logits.dtype, torch.float32)  # by Accelerate
+                model.train()
+
+            epoch()
+            with tempfile.TemporaryDirectory() as folder:
+                accelerator.save_state(folder)
+                epoch()
+                first, count = losses[13:], len(losses)
+                accelerator.load_state(folder)
+            epoch()
+            self.assertEqual(losses[count:], first)
+            curves.append(losses)
+            accelerator.free_memory()
+        self.assertLess(max(abs(a - b) for a, b in zip(*curves)), 3e-2)
 
     def test_accelerate(self):
         try:

@@ -7,11 +7,13 @@ GRADLOOM_LIBRARY names the library. Exits with 77 (skipped) where there is no Py
 import copy
 import gc
 import importlib
+import inspect
 import json
 import os
 import pickle
 import sys
 import tempfile
+import types
 import unittest
 import warnings
 import weakref
@@ -19,7 +21,7 @@ from unittest import mock
 
 import support
 import torch
-from gradloom.torch import Module
+from gradloom.torch import Module, TrainStep
 from gradloom.torch._plan import Arenas
 from support import Case, Cnn, Gpt, mlp, twins, worst
 from torch import nn
@@ -29,6 +31,32 @@ UnsupportedError = support.gradloom.UnsupportedError
 
 class Pass(Case):
     """Members of the module pass through."""
+
+    def test_trainers_find_the_forward_by_the_class(self):
+        class Answers(nn.Linear):
+            def forward(self, x, labels=None, *, scale=1.0):
+                return super().forward(x) * scale
+
+        mine, theirs = twins(lambda: Answers(3, 2))
+        for of in (lambda m: type(m).forward, lambda m: m.forward):
+            self.assertEqual(inspect.signature(of(mine)), inspect.signature(of(theirs)))
+        self.assertIn("Answers", type(mine).__name__)
+        self.assertIsInstance(mine, Module)
+        x, outer, before = torch.randn(4, 3), [], mine.forward
+
+        def around(self, *args, **kwargs):  # as Accelerate does for mixed precision
+            outer.append(1)
+            return before.__func__(self, *args, **kwargs)
+
+        mine.forward = types.MethodType(around, mine)
+        self.assert_near(mine(x, scale=2.0), theirs(x, scale=2.0))
+        self.assertEqual((outer, len(mine._gradloom._entries)), ([1], 1))
+        self.assertNotIn("forward", vars(mine.module))
+        again = pickle.loads(pickle.dumps(Module(mlp())))  # of no class that pickle could find
+        self.assertIs(type(again), type(Module(mlp())))
+        del mine.forward
+        self.assert_near(mine(x), theirs(x))
+        self.assertEqual(outer, [1])
 
     def test_members(self):
         mine, theirs = twins(Cnn)
@@ -214,9 +242,26 @@ class Refusals(Case):
         self.assert_near(module(x), model(x))  # the file is gone: it was read
         with self.assertRaisesRegex(support.gradloom.Error, "tuned.json: No such file"):
             Module(model, recipe=path)
+        for field, value, why in (("precisoin", "bf16", "the recipe: /precisoin: unknown key; did you mean precision"),
+                                  ("planner", 3, "the recipe: /planner: must be of type string"),
+                                  ("passes", [{"nam": "dce"}], "/passes/0: key \"name\" is missing")):  # fmt: skip
+            for make in (Module, lambda m, recipe: TrainStep(m, recipe=recipe)):
+                with self.assertRaisesRegex(support.gradloom.UsageError, why):
+                    make(model, recipe={**recipe, field: value})
         recipe["passes"] = [{"name": "no-such-pass"}]
         with self.assertRaisesRegex(support.gradloom.Error, "no-such-pass"):
             Module(model, recipe=recipe)(x)
+
+
+    def test_notes_of_a_recipe_are_warnings(self):
+        recipe = {"gradloom_recipe": 1, "model": {"path": "m.onnx"}, "passes": [], "recompute": ["Constant"]}
+        x = torch.randn(4, 6)
+        with support.one_warning(self, "Sequential: recompute: nothing that it names"):
+            module = Module(mlp(), recipe=recipe)
+            module(x), module(x[:2])
+        with support.one_warning(self, "Sequential: recompute: nothing that it names"):
+            step = TrainStep(mlp(), nn.MSELoss(), recipe=recipe)
+            step.step(x, x[:, :3]), step.step(x[:2], x[:2, :3])
 
 
 class Traced(Case):

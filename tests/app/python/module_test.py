@@ -403,7 +403,7 @@ class Precision(Case):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             low = mine(x)
         exact = theirs(x)
-        self.assertEqual(low.dtype, torch.float32)
+        self.assertEqual(low.dtype, torch.bfloat16)
         error = worst([low], [exact])
         self.assertTrue(1e-6 < error < 3e-2, error)
         low.float().square().mean().backward()
@@ -411,6 +411,44 @@ class Precision(Case):
         self.assertEqual(mine[0].weight.grad.dtype, torch.float32)
         self.assert_same_gradients(mine, theirs, 5e-2)
         self.assert_near(mine(x), exact)  # outside: f32 again
+
+    def test_results_under_autocast_have_pytorchs_types(self):
+        """Losses stay f32, what products give is bf16, arguments stay themselves; of batches of other sizes, too, and with Dropout and buffers."""
+
+        class Many(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.norm, self.second = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+            def forward(self, x, labels):
+                h = nn.functional.dropout(self.first(x), 0.5, self.training)
+                y = self.second(self.norm(h))
+                return {"loss": nn.functional.cross_entropy(y, labels), "y": y, "again": (y, y.softmax(-1)), "x": x, "h": h, "most": y.argmax(-1)}
+
+        mine, theirs = twins(Many)
+        for training in (True, False):
+            for count in (4, 7, 9, 5):
+                mine.train(training), theirs.train(training)
+                x, labels = torch.randn(count, 6), torch.randint(0, 3, (count,))
+                before = [buffer.clone() for buffer in mine.buffers()]
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    state = torch.get_rng_state()
+                    results = mine(x, labels), theirs(x, labels)
+                types = [[t.dtype for t in (r["loss"], r["y"], *r["again"], r["x"], r["h"], r["most"])] for r in results]
+                self.assertEqual(*types)
+                self.assertEqual(types[0][:2], [torch.float32, torch.bfloat16])
+                self.assertIs(results[0]["x"], x)
+                self.assertIs(results[0]["y"], results[0]["again"][0])
+                (results[0]["loss"] + results[0]["h"].float().mean()).backward()
+                moved = [int((a != b).any()) for a, b in zip(before, mine.buffers())]
+                self.assertEqual(moved, [int(training)] * 3)
+                self.assertEqual(int(mine.norm.num_batches_tracked), int(theirs.norm.num_batches_tracked))
+                self.assertFalse(training and torch.equal(state, torch.get_rng_state()))
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # the same parameters in PyTorch, in the same block, have gradients
+            mine.first.weight.grad = None
+            mine(torch.randn(3, 6), torch.zeros(3, dtype=torch.int64))
+            mine.module.first(torch.randn(2, 6)).float().sum().backward()
+        self.assertGreater(float(mine.first.weight.grad.abs().sum()), 0)
 
     def test_loss_scaling(self):
         mine, theirs = twins(mlp)

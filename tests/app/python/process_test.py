@@ -38,6 +38,25 @@ def run(script, *arguments, **options):
     return subprocess.run([sys.executable, "-X", "faulthandler", "-c", text, *arguments], capture_output=True, text=True, timeout=240, **options)
 
 
+class Plugins(unittest.TestCase):
+    def test_a_missing_one_is_named(self):
+        """The library is alone in a folder, as the loader sees it."""
+        script = """
+            from gradloom.torch import TrainStep
+            try:
+                TrainStep(support.mlp(), torch.nn.MSELoss(), device="cuda:0").step(torch.randn(4, 6), torch.randn(4, 3))
+            except support.gradloom.UnsupportedError as error:
+                print(error.code, error)
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            library = os.path.join(folder, "libgradloom.so")
+            os.symlink(os.path.realpath(support.gradloom._library.library()._dll._name), library)
+            environment = {key: value for key, value in os.environ.items() if key != "GRADLOOM_PLUGINS"}
+            done = run(script, env={**environment, "GRADLOOM_LIBRARY": library})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^6 Sequential: [^\n]*libgradloom_cuda\.so is not beside the program")
+
+
 class Threads(unittest.TestCase):
     def test_two_threads_on_one_module_and_on_two(self):
         torch.manual_seed(1)

@@ -40,7 +40,18 @@ def image_batch(step, rank):
     return torch.randn(4, 3, 8, 8, generator=generator, dtype=torch.float64), torch.randint(0, 3, (4,), generator=generator)
 
 
+def with_states(parameters):
+    """As after three updates, the same on every rank."""
+    parameters, generator = list(parameters), torch.Generator().manual_seed(4)
+    optimizer = torch.optim.AdamW(parameters, lr=2e-3)
+    for p in parameters:
+        drawn = 0.1 * torch.randn(p.shape, generator=generator, dtype=p.dtype)
+        optimizer.state[p] = {"step": torch.tensor(3.0), "exp_avg": drawn, "exp_avg_sq": drawn.square() + 1e-4}
+    return optimizer
+
+
 CASES = {
+    "continued": (lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)), F.cross_entropy, class_batch, with_states),
     "mlp": (lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)), F.cross_entropy, class_batch, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
     "gpt": (Gpt, None, text_batch, lambda p: torch.optim.AdamW(p, lr=2e-3, weight_decay=0.1)),
 }
@@ -79,6 +90,20 @@ def by_torch(model, loss, batch_of, optimizer, rank, world):
     return losses, copy.deepcopy(model.state_dict())
 
 
+def run_steps(step, model, batch_of, rank):
+    losses = []
+    for number in range(STEPS):
+        batch = batch_of(number, rank)
+        losses.append(step.step(**batch) if isinstance(batch, dict) else step.step(*batch))
+    step.update_module()
+    step.close()
+    return losses, copy.deepcopy(model.state_dict())
+
+
+def train(model, loss, batch_of, optimizer, rank, **settings):
+    return run_steps(TrainStep(model, loss, optimizer(model.parameters()), distributed=True, **settings), model, batch_of, rank)
+
+
 def against_torch(folder):
     torch.distributed.init_process_group("gloo")
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -88,13 +113,9 @@ def against_torch(folder):
         model = make(build, 3 + rank)  # rank 0's parameters are those of all
         step = TrainStep(model, loss, optimizer(model.parameters()), distributed=True)
         assert (step.rank, step.world) == (rank, world)
-        losses = []
-        for number in range(STEPS):
-            batch = batch_of(number, rank)
-            losses.append(step.step(**batch) if isinstance(batch, dict) else step.step(*batch))
-        step.update_module()
-        results[name] = theirs, (losses, copy.deepcopy(model.state_dict()))
-        step.close()
+        results[name] = theirs, run_steps(step, model, batch_of, rank)
+        for passes in ("default,zero", "default,zero{stage=2}"):
+            results[f"{name} {passes}"] = results[name][1], train(make(build, 3), loss, batch_of, optimizer, rank, passes=passes)
     results["Module"] = wrapped_module(rank, world)
     torch.save(results, f"{folder}/{rank}.pt")
     try:
@@ -103,6 +124,21 @@ def against_torch(folder):
         assert "distributed=True" in str(error)
     else:
         raise AssertionError("a step of one rank among several")
+
+
+def unlike(folder):
+    """Rank 1's states are others."""
+    model = make(CASES["mlp"][0], 3)
+    optimizer = with_states(model.parameters())
+    step = TrainStep(model, F.cross_entropy, optimizer, distributed=True)
+    if step.rank == 1:
+        optimizer.state[model[0].weight]["exp_avg"][0, 0] += 1
+    try:
+        step.step(*class_batch(0, step.rank))
+    except Exception as error:
+        with open(f"{folder}/{step.rank}", "w") as file:
+            file.write(f"{type(error).__name__} {error}")
+        raise
 
 
 def wrapped_module(rank, world):
@@ -186,6 +222,10 @@ class Ranks(unittest.TestCase):
                 state = {key.removeprefix("module."): value for key, value in ours[1].items()}
                 for key, value in theirs[1].items():
                     self.assertLess((state[key].double() - value.double()).abs().max().item(), 1e-9, key)
+                if "zero" in name:  # states and gradients that ranks keep apart: not a bit changes
+                    self.assertEqual(ours[0], theirs[0])
+                    for key, value in ours[1].items():
+                        self.assertTrue(torch.equal(value, theirs[1][key]), key)
                 for other in results[1:]:
                     self.assertEqual(other[name][1][0], ours[0], "losses are of all")
                     for key, value in ours[1].items():
@@ -199,6 +239,11 @@ class Ranks(unittest.TestCase):
             self.assertEqual(file.read(), "2 ValueError a bad batch")
         with open(f"{self.folder}/0") as file:
             self.assertRegex(file.read(), "^2 .*Error rank 1: ")
+
+    def test_states_of_optimizers_that_differ_are_refused(self):
+        self.assertNotEqual(torchrun("unlike", self.folder, 2).returncode, 0)
+        with open(f"{self.folder}/1") as file:
+            self.assertRegex(file.read(), "^UsageError the optimizer's states of rank 1 are not those of rank 0")
 
     def test_one_rank_without_a_launcher(self):
         step = TrainStep(mlp(), F.mse_loss, "sgd{lr=0.1}", distributed=True)
@@ -227,6 +272,6 @@ class Ranks(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] in ("against_torch", "failing"):
+    if len(sys.argv) == 3 and sys.argv[1] in ("against_torch", "failing", "unlike"):
         sys.exit(globals()[sys.argv[1]](sys.argv[2]))
     sys.exit(unittest.main(verbosity=1))

@@ -161,6 +161,21 @@ class RecordTest(unittest.TestCase):
         self.assertLess(backward, slept["backward"] + NAP)
         self.assertLess(self.part("backward"), 2 * NAP, "what the function takes is not autograd's")
 
+    def test_the_window_has_them_beside_the_kernels(self):
+        self.train(Module(Net(slow=True)), batches=9, profile="all")
+        script = os.path.join(os.path.dirname(self.path), "script")
+        with open(script, "w") as file:
+            file.write('wait idle\nexpect loop.outside "* %"\nexpect bar.Slow\nexpect "bar.Slow backward"\n')
+        environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
+        done = subprocess.run([PROGRAM, "open", self.path, "--headless", "--script", script], capture_output=True, text=True, env=environment)
+        if "without" in done.stderr and "window" in done.stderr:
+            self.skipTest(done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (slow, backward) = (self.session().query("SELECT avg(duration_ns) AS ns FROM host_span WHERE kind = 'outside' AND name = ?", name)[0]["ns"]
+                            for name in ("Slow", "Slow backward"))  # fmt: skip
+        self.assertGreater(slow, NAP * 1e9)
+        self.assertGreater(backward, 2 * NAP * 1e9)
+
     def test_submodules_in_pytorch_have_their_path(self):
         self.train(Module(Unexportable(), fallback="torch"), batches=8, profile="all")
         self.assertGreater(self.part("outside", "odd (Odd)"), NAP)

@@ -225,6 +225,58 @@ TEST(Rewriter, OriginsKeepTheChainOfPasses) {
 
 // The last new node takes the anchor's name when the builder chose its own: also when that looks
 // like another operator's, and never when the pass chose it.
+// Products of [4, 8] and of half as many rows, by the operators' cost rows.
+struct SavedByRewrites : ::testing::Test {
+  Graph graph;
+  GraphBuilder b{graph};
+  ValueId x = b.input("x", {DType::f32, {4, 8}}), w = b.parameter("w", Tensor(DType::f32, {8, 8}));
+  ValueId y = b.op("MatMul", {x, w}), z = b.op("MatMul", {b.op("Neg", {y}), w});
+  NodeId maker(ValueId v) { return graph.values[v].producer; }
+};
+
+TEST_F(SavedByRewrites, WhatGoesLessWhatComes) {
+  graph.outputs = {z};
+  Rewriter rw(graph, "test-pass");
+  GraphBuilder& builder = rw.begin("rule", maker(z), {maker(z)});
+  rw.replace(z, builder.op("Neg", {y}));
+  rw.commit();
+  const SavedWork saved = rw.log().back().saves.value();
+  EXPECT_EQ(saved.flops, 2.0 * 4 * 8 * 8 - 32);
+  EXPECT_EQ(saved.bytes, 4.0 * (32 + 64 + 32 - 32 - 32));
+  EXPECT_EQ(saved.kernels, 0);
+}
+
+// Each node is counted before the first of those that it reads from changes.
+TEST_F(SavedByRewrites, WhatChangedNodesDidLessWhatTheyDo) {
+  graph.outputs = {z};
+  const ValueId rows = b.input("rows", {DType::f32, {2, 8}});
+  Rewriter rw(graph, "test-pass");
+  rw.begin("rule", maker(y), {maker(y)});
+  for (const ValueId v : {y, graph.nodes[maker(z)].inputs[0], z}) {
+    std::vector<ValueId> inputs = graph.nodes[maker(v)].inputs;
+    if (v == y) inputs[0] = rows;
+    rw.retype(maker(v), inputs, {});
+  }
+  rw.commit();
+  const SavedWork saved = rw.log().back().saves.value();
+  EXPECT_EQ(saved.flops, 2 * 2.0 * 2 * 8 * 8 + 16);
+  EXPECT_EQ(saved.bytes, 4.0 * 16 * 6);
+  EXPECT_EQ(saved.kernels, 0);
+}
+
+TEST_F(SavedByRewrites, UnknownSizesSayNothing) {
+  const ValueId symbolic = b.input("n", {DType::f32, {-1, 8}}), some = b.op("Neg", {symbolic});
+  graph.symbols = {"n"};
+  graph.outputs = {some};
+  Rewriter rw(graph, "test-pass");
+  GraphBuilder& builder = rw.begin("rule", maker(some), {maker(some)});
+  rw.replace(some, builder.op("Tanh", {symbolic}));
+  rw.commit();
+  EXPECT_FALSE(rw.log().back().saves.has_value());
+  rw.reject("rule", maker(y), "why");
+  EXPECT_FALSE(rw.log().back().saves.has_value());
+}
+
 TEST(Rewriter, GivenNamesStay) {
   for (const bool given : {false, true}) {
     Small s;

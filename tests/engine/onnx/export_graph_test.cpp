@@ -91,6 +91,28 @@ TEST_P(Exported, ComesBackAndComputesTheSame) {
   }
 }
 
+// What is ours in them is not the operator's: channels in blocks are plain ones between transposes.
+TEST(ExportedForms, OfChannelsInBlocksAndOfTheLossScaleAreThere) {
+  int forms = 0;
+  for (const OpDef* op : every_op::rows(false))
+    for (const every_op::Case& c : every_op::cases_of(op)) {
+      bool blocks = false;
+      for (const char* name : {"block", "x_block", "y_block"})
+        blocks = blocks || c.sample.attrs.integer(name, 1) > 1;
+      if (c.sample.bench || (!blocks && std::string_view(op->name) != "LossScale")) continue;
+      auto built = every_op::build(*c.op, c.sample, DType::f64);
+      ASSERT_OK(built);
+      built->graph.opset = 17;
+      built->graph.outputs = built->outputs;
+      const TemporaryFolder folder;
+      const auto exported = export_graph(built->graph, ExportPart::step, folder / "op.onnx");
+      ASSERT_OK(exported);
+      ++forms;
+      EXPECT_EQ(exported->without_form, std::vector<std::string>()) << op->name << " " << c.sample.name;
+    }
+  EXPECT_GT(forms, 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(Rows, Exported, ::testing::ValuesIn(every_op::rows(false)), every_op::name_of);
 
 }  // namespace

@@ -177,6 +177,52 @@ TEST_P(ReduceForms, MeansHaveTheBitsThatTheFormSays) {
   expect_means(DType::bf16, 3, {20000, 13}, true);
 }
 
+// Groups of neighbours, and of those at the same place among them, at the same time; sums of groups stay in the order of the ranks.
+TEST_P(ReduceForms, GroupsAddAsTheFormSays) {
+  constexpr std::int64_t kFew = 50, kMany = 9001;
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const std::int64_t n : {kFew, kMany})
+      for (const RankGroup group : {RankGroup{2, 1}, RankGroup{4, 1}, RankGroup{4, 2}, RankGroup{2, 4}}) {
+        SCOPED_TRACE(dtype_name(type) + std::string(" ") + std::to_string(group.ranks) + " " +
+                     std::to_string(group.stride));
+        std::vector<Tensor> means(8), sums(8);
+        on_ranks(8, [&](World& world) {
+          const auto at = static_cast<std::size_t>(world.rank());
+          std::vector<char> workspace(
+              static_cast<std::size_t>(World::mean_workspace_bytes(type, n, group.ranks)));
+          means[at] = own_numbers(type, n, world.rank(), 3);
+          sums[at] = own_numbers(type, n, world.rank(), 4);
+          const World::Piece mean{means[at].data(), means[at].mutable_data(), n},
+              sum{sums[at].data(), sums[at].mutable_data(), n};
+          EXPECT_TRUE(world.mean(type, {&mean, 1}, workspace.data(), group).ok());
+          EXPECT_TRUE(world.sum(type, {&sum, 1}, workspace.data(), group).ok());
+          EXPECT_TRUE(world.leave(Status()).ok());
+        });
+        const bool small = n * static_cast<std::int64_t>(dtype_bytes(type)) <= World::kSmallBytes;
+        const ReduceForm expected = form() == ReduceForm::ring && small ? ReduceForm::order : form();
+        for (int rank = 0; rank < 8; ++rank) {
+          const int block = group.ranks * group.stride, first = rank / block * block + rank % group.stride;
+          std::vector<Tensor> x, y;
+          for (int i = 0; i < group.ranks; ++i) {
+            x.push_back(own_numbers(type, n, first + i * group.stride, 3));
+            y.push_back(own_numbers(type, n, first + i * group.stride, 4));
+          }
+          for (std::int64_t k = 0; k < n; ++k) {
+            std::vector<double> values;
+            double sum = 0;
+            for (int i = 0; i < group.ranks; ++i) {
+              values.push_back(x[static_cast<std::size_t>(i)].at(k));
+              sum = rounded_to(wide(type), sum + y[static_cast<std::size_t>(i)].at(k));
+            }
+            ASSERT_EQ(means[static_cast<std::size_t>(rank)].at(k),
+                      mean_of(expected, type, values, part_of_element(k, n, group.ranks)))
+                << "rank " << rank << " element " << k;
+            ASSERT_EQ(sums[static_cast<std::size_t>(rank)].at(k), rounded_to(type, sum)) << rank << " " << k;
+          }
+        }
+      }
+}
+
 TEST_P(ReduceForms, ThreeRunsHaveTheSameBitsInTheBackgroundToo) {
   constexpr std::int64_t n = 30001;
   constexpr int kRanks = 3;

@@ -21,7 +21,8 @@ TEST(ParameterGroups, SayWhatTheirTextSays) {
 }
 
 TEST(ParameterGroups, ErrorsNameTheGroup) {
-  EXPECT_EQ(refusal("w"), "group 'w' has no option: GLOB{lr=N,lr_factor=N,weight_decay=N,freeze=on}");
+  EXPECT_EQ(refusal("w"),
+            "group 'w' has no option: GLOB{lr=N,lr_factor=N,weight_decay=N,number=N,freeze=on}");
   EXPECT_EQ(refusal("w{lr=1,lr_factor=2}"), "group 'w' has both lr and lr_factor");
   EXPECT_EQ(refusal("w{freeze=on,lr=1}"), "group 'w' is frozen: its other options would do nothing");
   EXPECT_EQ(refusal("w{freeze=yes}"), "group 'w': freeze expects on or off, got 'yes'");
@@ -29,7 +30,13 @@ TEST(ParameterGroups, ErrorsNameTheGroup) {
     EXPECT_EQ(refusal(std::string("w{lr=") + value + "}"),
               std::string("group 'w': lr expects a number of at least 0, got '") + value + "'");
   EXPECT_EQ(refusal("w{momentum=1}"),
-            "unknown option of group 'w' 'momentum' (known: lr, lr_factor, weight_decay, freeze)");
+            "unknown option of group 'w' 'momentum' (known: lr, lr_factor, weight_decay, number, freeze)");
+  for (const char* value : {"-1", "4096", "1.5", "x", ""})
+    EXPECT_EQ(refusal(std::string("w{number=") + value + "}"),
+              std::string("group 'w': number expects 0 to 4095, got '") + value + "'");
+  EXPECT_EQ(refusal("w{number=1,lr=1}"),
+            "group 'w' has a number: its rate is set by the program that trains");
+  EXPECT_EQ(refusal("w{number=1,freeze=on}"), "group 'w' is frozen: its other options would do nothing");
   EXPECT_FALSE(refusal("{lr=1}").empty());
   EXPECT_FALSE(refusal("w{lr=1").empty());
 }
@@ -50,6 +57,17 @@ TEST(ParameterGroups, OfEachOptionTheLastThatFitsHolds) {
   const ParameterOptions none = options_of({}, "a", 0);
   EXPECT_EQ(none.lr_factor, 1);
   EXPECT_FALSE(none.weight_decay.has_value() || none.frozen);
+}
+
+TEST(ParameterGroups, TheLastNumberThatFitsHolds) {
+  const std::vector<ParameterGroup> groups{*parse_group("b{lr_factor=2}"), *parse_group("*{number=0}"),
+                                           *parse_group("b*{number=4,weight_decay=0}")};
+  EXPECT_EQ(group_numbers(groups), 5);
+  EXPECT_EQ(group_numbers({}), 0);
+  EXPECT_EQ(options_of(groups, "a", 0).number, 0);
+  EXPECT_EQ(options_of(groups, "b", 0).number, 4);
+  EXPECT_EQ(options_of(groups, "b", 0).lr_factor, 1);
+  EXPECT_EQ(options_of(groups, "b", 0).weight_decay, 0);
 }
 
 TEST(ParameterGroups, ARateNeedsOneToBeAFactorOf) {

@@ -1,4 +1,5 @@
-// Elements beyond the 2^31st, in address space of which only the pages that are touched have memory.
+// Elements beyond the 2^31st, in address space of which only the pages that are touched have memory. Of kernels that go through all of a
+// tensor only the last blocks run, which are those of the elements behind all others.
 #include <sys/mman.h>
 
 #include "tests/kernels/gpu/support.h"
@@ -136,6 +137,259 @@ void check_product() {
 
 TEST(GpuFarElements, AreMultiplied) { check_product<float>(); }
 TEST(GpuFarElements, OfHalfTypesAreMultiplied) { check_product<f16>(); }
+
+// ---- rows, of which the last ones lie beyond --------------------------------------------------------------------------------------
+
+constexpr i64 kColumns = 4096, kRows = (i64(1) << 31) / kColumns + 3, kLast = 2;
+constexpr std::size_t kRowCount = kRows, kColumnCount = kColumns;
+
+// The last rows of a tensor of zeros.
+struct FarRows {
+  SparseMemory<float> memory{kRows * kColumns};
+  float* last() const { return memory.data() + (kRows - kLast) * kColumns; }
+  void put(const std::vector<float>& values) const { std::copy(values.begin(), values.end(), last()); }
+  std::vector<float> get() const { return {last(), last() + kLast * kColumns}; }
+};
+
+void run_last_blocks(const std::function<void(Device&)>& run, unsigned long long blocks = kLast) {
+  Device device({.last_blocks = blocks});
+  run(device);
+  if (device.fault()) {
+    ADD_FAILURE() << device.fault()->text;
+  }
+  device.finish();
+}
+
+TEST(GpuFarElements, AreNormalizedBySoftmax) {
+  const FarRows x, y, dx;
+  REQUIRE_SPARSE(x.memory);
+  REQUIRE_SPARSE(y.memory);
+  REQUIRE_SPARSE(dx.memory);
+  const auto values_x = values<float>(kLast * kColumns, 1), dy = values<float>(kLast * kColumns, 2);
+  std::vector<float> expected(values_x.size()), gradient = expected;
+  SoftmaxArgs cpu_args{DType::f32, false, kLast, kColumns, 1, values_x.data(), expected.data()};
+  cpu().softmax(cpu_args);
+  cpu().softmax_grad({DType::f32, false, kLast, kColumns, 1, dy.data(), expected.data(), gradient.data()});
+  x.put(values_x);
+  run_last_blocks([&](Device& device) {
+    device.run(softmax, SoftmaxArgs{DType::f32, false, kRows, kColumns, 1, x.memory.data(), y.memory.data()});
+  });
+  expect_close(y.get(), widen(expected), {1e-5, 1e-7}, "y");
+  x.put(dy);
+  run_last_blocks([&](Device& device) {
+    device.run(softmax_grad, SoftmaxGradArgs{DType::f32, false, kRows, kColumns, 1, x.memory.data(),
+                                             y.memory.data(), dx.memory.data()});
+  });
+  expect_close(dx.get(), widen(gradient), {1e-4, 1e-7}, "dx");
+}
+
+TEST(GpuFarElements, AreNormalizedByLayers) {
+  const FarRows x, y, dy;
+  REQUIRE_SPARSE(x.memory);
+  REQUIRE_SPARSE(y.memory);
+  REQUIRE_SPARSE(dy.memory);
+  const auto values_x = values<float>(kLast * kColumns, 1), values_dy = values<float>(kLast * kColumns, 2),
+             scale = values<float>(kColumns, 3), bias = values<float>(kColumns, 4);
+  std::vector<float> expected(values_x.size()), gradient = expected, mean(kLast), inv_std(kLast),
+                                                unused(kColumnCount);
+  cpu().layer_norm({DType::f32, kLast, kColumns, 1e-5, values_x.data(), scale.data(), bias.data(),
+                    expected.data(), mean.data(), inv_std.data()});
+  LayerNormGradArgs of_cpu{DType::f32,      kLast,         kColumns,     values_dy.data(),
+                           values_x.data(), scale.data(),  mean.data(),  inv_std.data(),
+                           gradient.data(), unused.data(), unused.data()};
+  std::vector<double> space(workspace_bytes(Target::cpu, of_cpu) / sizeof(double) + 1);
+  of_cpu.workspace = space.data();
+  cpu().layer_norm_grad(of_cpu);
+  x.put(values_x);
+  std::vector<float> means(kRowCount), deviations = means;
+  run_last_blocks([&](Device& device) {
+    device.run(layer_norm,
+               LayerNormArgs{DType::f32, kRows, kColumns, 1e-5, x.memory.data(), device.in<float>(scale),
+                             device.in<float>(bias), y.memory.data(), means.data(), deviations.data()});
+  });
+  expect_close(y.get(), widen(expected), {2e-5, 1e-5}, "y");
+  dy.put(values_dy);
+  // The last part of the rows begins before these.
+  run_last_blocks(
+      [&](Device& device) {
+        LayerNormGradArgs args{DType::f32,
+                               kRows,
+                               kColumns,
+                               dy.memory.data(),
+                               x.memory.data(),
+                               device.in<float>(scale),
+                               means.data(),
+                               deviations.data(),
+                               y.memory.data(),
+                               device.out<float>("dscale", kColumnCount),
+                               device.out<float>("dbias", kColumnCount)};
+        args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+        device.run(layer_norm_grad, args);
+      },
+      1);
+  expect_close(y.get(), widen(gradient), {5e-5, 1e-5}, "dx");
+}
+
+TEST(GpuFarElements, AreAddedUp) {
+  const FarRows x;
+  REQUIRE_SPARSE(x.memory);
+  const auto values_x = values<float>(kLast * kColumns, 1);
+  x.put(values_x);
+  std::vector<double> expected(kLast);
+  for (std::size_t i = 0; i < values_x.size(); ++i) expected[i / kColumnCount] += double(values_x[i]);
+  std::vector<float> sums(kRowCount);
+  run_last_blocks([&](Device& device) {
+    device.run(reduce, ReduceArgs{DType::f32, Reduction::sum, kRows, kColumns, 1, x.memory.data(),
+                                  sums.data(), nullptr});
+  });
+  expect_close(std::vector<float>(sums.end() - kLast, sums.end()), expected, {1e-5, 1e-4}, "sums");
+}
+
+// Loss and gradient by two kernels, and by one in place.
+TEST(GpuFarElements, HaveLosses) {
+  const FarRows x, dx;
+  REQUIRE_SPARSE(x.memory);
+  REQUIRE_SPARSE(dx.memory);
+  const auto values_x = values<float>(kLast * kColumns, 1);
+  const std::vector<i64> label_values{5, kColumns - 1};
+  const float dloss = 0.75f, one = 1;
+  const std::vector<float> each(kLast, dloss);
+  std::vector<float> expected(values_x.size()), loss(kLast), lse(kLast), total(1);
+  std::vector<double> space(2 * kLast);
+  cpu().softmax_cross_entropy({DType::f32, DType::i64, LossReduction::none, kLast, kColumns, 1, false, 0,
+                               values_x.data(), label_values.data(), nullptr, loss.data(), lse.data(),
+                               total.data(), space.data()});
+  cpu().softmax_cross_entropy_grad({DType::f32, DType::i64, LossReduction::none, kLast, kColumns, 1, false, 0,
+                                    each.data(), values_x.data(), label_values.data(), nullptr, lse.data(),
+                                    &one, expected.data()});
+  std::vector<i64> labels(kRowCount, 0);
+  std::copy(label_values.begin(), label_values.end(), labels.end() - kLast);
+  std::vector<float> losses(kRowCount), sums = losses, up(kRowCount, dloss);
+  for (const bool whole : {false, true}) {
+    x.put(values_x);
+    run_last_blocks([&](Device& device) {
+      SoftmaxCrossEntropyArgs args{};
+      args.dtype = args.losses = DType::f32;
+      args.label_dtype = DType::i64;
+      args.outer = kRows;
+      args.n = kColumns;
+      args.inner = 1;
+      args.logits = x.memory.data();
+      args.labels = labels.data();
+      args.loss = losses.data();
+      args.log_sum_exp = sums.data();
+      args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+      if (whole) {
+        args.dloss = &dloss;
+        args.dlogits = x.memory.data();
+      }
+      device.run(softmax_cross_entropy, args);
+      if (whole) return;
+      device.run(softmax_cross_entropy_grad,
+                 SoftmaxCrossEntropyGradArgs{DType::f32, DType::i64, LossReduction::none, kRows, kColumns, 1,
+                                             false, 0, up.data(), x.memory.data(), labels.data(), nullptr,
+                                             sums.data(), nullptr, dx.memory.data()});
+    });
+    expect_close(std::vector<float>(losses.end() - kLast, losses.end()), widen(loss), {1e-5, 1e-5}, "loss");
+    expect_close((whole ? x : dx).get(), widen(expected), {1e-4, 1e-7}, "dlogits");
+  }
+}
+
+// w <- w - lr g of the last elements of one tensor.
+TEST(GpuFarElements, AreUpdated) {
+  constexpr std::int64_t kCount = (i64(1) << 31) + 100;
+  const SparseMemory<float> parameter(kCount), gradient(kCount);
+  REQUIRE_SPARSE(parameter);
+  REQUIRE_SPARSE(gradient);
+  float* const w = parameter.data() + kCount - 100;
+  for (i64 i = 0; i < 100; ++i) {
+    w[i] = float(i);
+    gradient.data()[kCount - 100 + i] = float(2 * i + 1);
+  }
+  const double lr = 0.5;
+  const std::int64_t step = 1;
+  const void* const grads[] = {gradient.data()};
+  const void* const params[] = {parameter.data()};
+  void* const out[] = {parameter.data()};
+  OptimizerArgs args{};
+  args.dtype = DType::f32;
+  args.kind = OptimizerKind::sgd;
+  args.count = 1;
+  args.sizes = &kCount;
+  args.lr_factor = 1;
+  args.lr = &lr;
+  args.step = &step;
+  args.grad = grads;
+  args.param = params;
+  args.param_out = out;
+  run_last_blocks([&](Device& device) { device.run(optimizer, args); }, 1);
+  for (i64 i = 0; i < 100; ++i) EXPECT_FLOAT_EQ(w[i], float(i) - 0.5f * float(2 * i + 1)) << i;
+}
+
+// Heads that are far apart, and their gradients.
+TEST(GpuFarElements, Attend) {
+  constexpr i64 kHeads = 3, kQueries = 5, kKeys = 7, kD = 8;
+  const SparseMemory<f16> q(kHeads * kFar), k(kHeads * kFar), v(kHeads * kFar), y(kHeads * kFar);
+  for (const auto* memory : {&q, &k, &v, &y}) REQUIRE_SPARSE(*memory);
+  const auto run = [&](bool far) {
+    FlashAttentionArgs a{};
+    a.dtype = DType::f16;
+    a.batch_rank = 1;
+    a.batch_dims[0] = kHeads;
+    a.q_batch[0] = a.y_batch[0] = far ? kFar : kQueries * kD;
+    a.k_batch[0] = a.v_batch[0] = far ? kFar : kKeys * kD;
+    a.rows = kQueries;
+    a.keys = a.reach = kKeys;
+    a.d = a.e = kD;
+    a.q_row = a.k_row = a.v_row = a.y_row = kD;
+    a.q_col = a.k_col = a.v_col = a.y_col = 1;
+    a.scale = 0.5;
+    const auto fill = [&](f16* to, i64 rows, i64 step, std::uint64_t seed) {
+      const auto x = numbers<f16>(kHeads * rows * kD, seed, -1, 1);
+      for (i64 h = 0; h < kHeads; ++h)
+        for (i64 i = 0; i < rows * kD; ++i)
+          to[h * step + i] = to_device<f16>(x[std::size_t(h * rows * kD + i)]);
+    };
+    fill(q.data(), kQueries, a.q_batch[0], 1);
+    fill(k.data(), kKeys, a.k_batch[0], 2);
+    fill(v.data(), kKeys, a.v_batch[0], 3);
+    a.q = q.data();
+    a.k = k.data();
+    a.v = v.data();
+    a.y = y.data();
+    std::vector<std::uint16_t> found;
+    const auto take = [&](const f16* from, i64 rows, i64 step) {
+      for (i64 h = 0; h < kHeads; ++h)
+        for (i64 i = 0; i < rows * kD; ++i) found.push_back(from[h * step + i].bits);
+    };
+    on_device([&](Device& device) {
+      a.log_sum_exp = device.out<float>("lse", std::size_t(kHeads * kQueries));
+      device.run(flash_attention, a);
+      FlashAttentionGradArgs g{};
+      g.forward = a;
+      g.dy_batch[0] = g.dq_batch[0] = a.q_batch[0];
+      g.dk_batch[0] = g.dv_batch[0] = a.k_batch[0];
+      g.dy_row = g.dq_row = g.dk_row = g.dv_row = kD;
+      g.dy_col = g.dq_col = g.dk_col = g.dv_col = 1;
+      g.dy = q.data();
+      // Behind the operands, in the same memory.
+      constexpr i64 kBehind = 1024;
+      g.dq = q.data() + kBehind;
+      g.dk = k.data() + kBehind;
+      g.dv = v.data() + kBehind;
+      g.workspace = device.workspace(workspace_bytes(Target::gpu, g));
+      device.run(flash_attention_grad, g);
+    });
+    take(y.data(), kQueries, a.y_batch[0]);
+    take(q.data() + 1024, kQueries, a.q_batch[0]);
+    take(k.data() + 1024, kKeys, a.k_batch[0]);
+    take(v.data() + 1024, kKeys, a.v_batch[0]);
+    return found;
+  };
+  const auto near = run(false), far = run(true);
+  EXPECT_EQ(near, far);
+  EXPECT_GT(std::count_if(near.begin(), near.end(), [](std::uint16_t bits) { return bits != 0; }), 300);
+}
 
 }  // namespace
 }  // namespace gradloom::kernels::gpu::test

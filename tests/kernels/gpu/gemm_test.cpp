@@ -18,9 +18,9 @@ i64 extent(Dims dims, i64 rows, i64 cols, const Dims& strides) {
   return last + 1;
 }
 
-// with_workspace: a plan may leave it out.
+// with_workspace: a plan may leave it out. offset: of A and B from their boundary, in elements.
 template <class T>
-void check(MatMulDesc d, bool with_workspace = true) {
+void check(MatMulDesc d, bool with_workspace = true, std::size_t offset = 0) {
   d.dtype = cpu_dtype<T>();
   const auto a = numbers<T>(extent(d.batch, d.m, d.k, d.a_strides), 1, -1, 1);
   const auto b = numbers<T>(extent(d.batch, d.k, d.n, d.b_strides), 2, -1, 1);
@@ -34,16 +34,25 @@ void check(MatMulDesc d, bool with_workspace = true) {
     args.dtype = gpu_dtype<T>();
     args.workspace_bytes = with_workspace ? kernels::workspace_bytes(Target::gpu, args) : 0;
     args.workspace = device.workspace(args.workspace_bytes);
-    args.a = device.in<T>(a);
-    args.b = device.in<T>(b);
+    args.a = device.in<T>(a, offset);
+    args.b = device.in<T>(b, offset);
     args.bias = d.bias ? device.in<T>(bias) : nullptr;
     args.c = device.inout<T>("c", c);
+    device.run(gemm, args);
+    // What is added lies elsewhere.
+    if (!d.accumulate) return;
+    args.accumulate = false;
+    args.addend = device.in<T>(c);
+    args.c = device.out<T>("of addend", c.size());
     device.run(gemm, args);
   });
   Tolerance close = tolerance<T>({1e-5, 1e-5});
   close.absolute *= std::sqrt(std::max(1.0, double(d.k) / 256));
-  expect_close(gpu.get<T>("c"), widen(expected), close,
-               std::to_string(d.m) + "x" + std::to_string(d.n) + "x" + std::to_string(d.k));
+  const std::string shape = std::to_string(d.m) + "x" + std::to_string(d.n) + "x" + std::to_string(d.k);
+  expect_close(gpu.get<T>("c"), widen(expected), close, shape);
+  if (d.accumulate) {
+    EXPECT_EQ(gpu.get<T>("of addend"), gpu.get<T>("c")) << shape;
+  }
 }
 
 MatMulDesc plain(i64 m, i64 n, i64 k, bool a_turned = false, bool b_turned = false) {
@@ -94,6 +103,17 @@ TYPED_TEST(GpuGemm, Layouts) {
       check<TypeParam>(plain(1, 1, 1, a_turned, b_turned));
     }
   }
+}
+
+// Tiles of 64 x 64 and 64 values along the sums: one more, one less, and rows that are packs or begin off their boundary.
+TYPED_TEST(GpuGemm, EdgesOfTiles) {
+  for (const bool a_turned : {false, true})
+    for (const bool b_turned : {false, true}) {
+      check<TypeParam>(plain(65, 63, 65, a_turned, b_turned));
+      check<TypeParam>(plain(128, 72, 136, a_turned, b_turned));
+      check<TypeParam>(plain(72, 64, 128, a_turned, b_turned), true, 1);
+      check<TypeParam>(batched({3}, 24, 40, 17, a_turned, b_turned));
+    }
 }
 
 TYPED_TEST(GpuGemm, LongSumsInSlices) {

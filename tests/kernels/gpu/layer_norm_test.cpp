@@ -54,6 +54,7 @@ void check_gradient(const Case& s, const Wanted& wanted = {}) {
   using H = Host<T>;
   const auto dy = numbers<T>(s.rows * s.cols, 4), x = numbers<T>(s.rows * s.cols, 5),
              scale = numbers<P>(s.cols, 6);
+  const auto added = numbers<T>(s.rows * s.cols, 9);
   const auto mean = numbers<Accum<T>>(s.rows, 7, -0.5, 0.5), inv_std = numbers<Accum<T>>(s.rows, 8, 0.5, 1.5);
   std::vector<H> dx(x.size()), dscale(scale.size()), dbias(scale.size());
   LayerNormGradArgs cpu_args{cpu_dtype<T>(), s.rows,      s.cols,         dy.data(), x.data(),
@@ -80,6 +81,10 @@ void check_gradient(const Case& s, const Wanted& wanted = {}) {
     args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
     device.run(layer_norm_grad, args);
     if (!wanted.dx) return;
+    args.added = device.in<T>(added, s.offset);
+    args.dx = device.out<T>("dx and more", dx.size());
+    device.run(layer_norm_grad, args);
+    args.added = nullptr;
     args.dy = args.dx = device.inout<T>("in place", dy);
     device.run(layer_norm_grad, args);
   });
@@ -87,6 +92,9 @@ void check_gradient(const Case& s, const Wanted& wanted = {}) {
   if (wanted.dx) {
     expect_close(gpu.get<T>("dx"), widen(dx), tolerance<T>({5e-5, 1e-5}), "dx");
     expect_close(gpu.get<T>("in place"), widen(dx), tolerance<T>({5e-5, 1e-5}), "dx in place");
+    std::vector<double> more = widen(dx);
+    for (std::size_t i = 0; i < more.size(); ++i) more[i] += double(added[i]);
+    expect_close(gpu.get<T>("dx and more"), more, tolerance<T>({5e-5, 1e-5}), "dx and what is added");
   }
   if (wanted.dscale) expect_close(gpu.get<P>("dscale"), widen(dscale), sums, "dscale");
   if (wanted.dbias) expect_close(gpu.get<P>("dbias"), widen(dbias), sums, "dbias");

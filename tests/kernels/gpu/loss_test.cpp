@@ -248,6 +248,64 @@ TYPED_TEST(LossOnGpu, RowsWithAPitch) {
   for (const i64 n : {1, 13, 63, 1000, 8191, 9001, 50257}) check_pitch<TypeParam>(n);
 }
 
+// Loss and gradient by one kernel, as by two, in place; rows that are packs, have a pitch, or are too long to be held.
+template <class T, class P>
+void check_whole(i64 n, i64 pitch, std::size_t offset = 0) {
+  SCOPED_TRACE(testing::Message() << n << " of " << pitch << ", offset " << offset);
+  using S = Accum<T>;
+  const Case s{LossReduction::none, true, true, 5, n, 1};
+  const Reference<T, i64, P> ref(s);
+  const auto dloss = numbers<P>(1, 3);
+  std::vector<Host<T>> x(std::size_t(s.outer * pitch), Host<T>(1e4f)), expected = x;
+  for (i64 row = 0; row < s.outer; ++row) {
+    const std::size_t from = std::size_t(row * n), to = std::size_t(row * pitch);
+    for (std::size_t c = 0; c < std::size_t(n); ++c) x[to + c] = ref.x[from + c];
+  }
+  std::vector<Host<T>> dense(ref.x.size());
+  const std::vector<Host<P>> each(std::size_t(s.outer), dloss[0]);
+  const Host<S> one = 1;
+  const std::vector<Host<T>> lse = ref.lse;
+  cpu().softmax_cross_entropy_grad({cpu_dtype<T>(), DType::i64, LossReduction::none, s.outer, n, 1, s.ignore,
+                                    kIgnored, each.data(), ref.x.data(), ref.labels.data(), ref.weight.data(),
+                                    lse.data(), &one, dense.data()});
+  for (i64 row = 0; row < s.outer; ++row)
+    for (i64 c = 0; c < n; ++c) expected[std::size_t(row * pitch + c)] = dense[std::size_t(row * n + c)];
+  const Results gpu = on_device([&](Device& device) {
+    SoftmaxCrossEntropyArgs args{};
+    args.dtype = gpu_dtype<T>();
+    args.losses = gpu_dtype<P>();
+    args.label_dtype = DType::i64;
+    args.outer = s.outer;
+    args.n = n;
+    args.inner = 1;
+    args.has_ignore = s.ignore;
+    args.ignore_index = kIgnored;
+    args.labels = labels_in(device, ref.labels);
+    args.weight = device.in<P>(ref.weight);
+    args.dloss = device.in<P>(dloss);
+    args.loss = device.out<P>("loss", std::size_t(s.outer));
+    args.log_sum_exp = device.out<S>("lse", std::size_t(s.outer));
+    args.pitch = pitch;
+    args.logits = args.dlogits = device.inout<T>("in place", x, offset);
+    args.workspace = device.workspace(workspace_bytes(Target::gpu, args));
+    device.run(softmax_cross_entropy, args);
+  });
+  const Tolerance close = tolerance<T>({2e-5, 1e-6});
+  expect_close(gpu.get<P>("loss"), widen(ref.loss), loss_tolerance<P>(s), "loss");
+  expect_close(gpu.get<S>("lse"), widen(ref.lse), tolerance<S>({2e-5, 1e-6}), "log-sum-exp");
+  expect_close(gpu.get<T>("in place"), widen(expected), close, "dlogits");
+}
+
+TYPED_TEST(LossOnGpu, AndGradientInOneKernel) {
+  for (const i64 n : {1, 13, 64, 1000, 9001}) {
+    check_whole<TypeParam, TypeParam>(n, ceil_div(n, 64) * 64);
+    check_whole<TypeParam, TypeParam>(n, n);
+  }
+  check_whole<TypeParam, TypeParam>(1024, 1024, 1);
+  check_whole<TypeParam, TypeParam>(50257, 50304);
+  check_whole<TypeParam, TypeParam>(70001, 70016);
+}
+
 TYPED_TEST(LossOnGpu, Columns) {
   for (const LossReduction reduction : kReductions) {
     check<TypeParam, i64>({reduction, true, true, 2, 21, 40});
@@ -264,6 +322,11 @@ TYPED_TEST(LossOnGpu, ManyRows) {  // added in two steps
 template <class T>
 class LossOnGpuWide : public testing::Test {};
 TYPED_TEST_SUITE(LossOnGpuWide, Halves);
+
+TYPED_TEST(LossOnGpuWide, AndGradientInOneKernel) {
+  check_whole<TypeParam, float>(1000, 1024);
+  check_whole<TypeParam, float>(50257, 50304);
+}
 
 TYPED_TEST(LossOnGpuWide, LossOfMixedPrecision) {
   for (const LossReduction reduction : kReductions) {

@@ -3,6 +3,7 @@
 // run on that device instead.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -393,6 +394,42 @@ TEST_F(Programs, GiveTheResultsOfTheCpu) {
     for (std::size_t o = 0; o < expected.size(); ++o) expect_same(cases[c], o, actual[o], expected[o]);
   }
   plugin_->unload(context_, module);
+}
+
+// Rows of an input that lie so far apart that the last begins behind 2^31 elements, in address space of which only what is touched has
+// memory: host-gpu's memory is the host's.
+TEST_F(Programs, ReadElementsThatAreFar) {
+  if (std::getenv("GRADLOOM_GPU_TEST_PLUGIN") != nullptr) GTEST_SKIP() << "for host-gpu";
+  constexpr std::int64_t kApart = (std::int64_t{1} << 30) + 64, kRows = 4, kColumns = 40;
+  constexpr std::size_t kBytes = std::size_t(kRows * kApart) * sizeof(float);
+  void* const space =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) GTEST_SKIP() << "the system gives no address space without memory";
+  auto* const x = static_cast<float*>(space);
+  for (std::int64_t row = 0; row < kRows; ++row)
+    for (std::int64_t column = 0; column < kColumns; ++column)
+      x[row * kApart + column] = float(row * 100 + column);
+  EwProgram program = program_of({kRows, kColumns});
+  program.inputs = {strided_input(DType::f32, {kApart, 1})};
+  program.code = {{EwOp::Neg, DType::f32, DType::f32, {0, -1, -1}, 0}};
+  program.outputs = {{1, DType::f32}};
+  const gpu::GeneratedKernel kernel = gpu::generate(program);
+  const std::string source = gpu::generated_prelude() + kernel.source;
+  const char* const entry = kernel.entry.c_str();
+  GpuModule* module = nullptr;
+  ASSERT_EQ(plugin_->compile(context_, source.c_str(), &entry, 1, nullptr, &module), GPU_OK)
+      << plugin_->message(context_);
+  std::vector<float> y(std::size_t(kRows * kColumns));
+  void* params[] = {x, device(y.data(), y.size() * sizeof(float)), nullptr};
+  ok(plugin_->run_program(context_, GPU_COMPUTE, module, 0, {kernel.blocks, 1, 1}, {kernel.threads, 1, 1},
+                          params, kernel.params_bytes),
+     "far rows");
+  ok(plugin_->copy(context_, GPU_COMPUTE, y.data(), params[1], y.size() * sizeof(float)), "copy");
+  ok(plugin_->synchronize(context_), "far rows");
+  for (std::int64_t i = 0; i < kRows * kColumns; ++i)
+    EXPECT_EQ(y[std::size_t(i)], -float(i / kColumns * 100 + i % kColumns)) << i;
+  plugin_->unload(context_, module);
+  munmap(space, kBytes);
 }
 
 }  // namespace

@@ -23,6 +23,8 @@
 #include <memory>
 
 #include "engine/device/gpu/host/executor.h"
+#include "kernels/gpu/batch_norm.h"
+#include "kernels/gpu/kernel_counts.h"
 #include "kernels/gpu/kernels.h"
 #include "tests/kernels/support.h"
 
@@ -189,7 +191,11 @@ class Device {
   template <class Args>
   void run(void (*launcher)(const Args&, Stream), const Args& args) {
     const auto copy = std::make_unique<Args>(args);
+    const std::size_t before = launches_;
     launch([&](Stream stream) { launcher(*copy, stream); });
+    if (launches_ > before && !completes_library(launcher)) {
+      EXPECT_EQ(launches_ - before, std::size_t(kernels_of(args))) << "kernels that are told of beforehand";
+    }
   }
   // The same for any code that calls launch().
   void launch(const std::function<void(Stream)>& launcher) {
@@ -215,6 +221,14 @@ class Device {
   }
 
  private:
+  // What a library leaves to us is no kernel of an operator.
+  template <class Args>
+  static bool completes_library(void (*launcher)(const Args&, Stream)) {
+    if constexpr (std::is_same_v<Args, GemmArgs>) return launcher == gpu::gemm_epilogue;
+    if constexpr (std::is_same_v<Args, ConvolutionArgs>) return launcher == gpu::convolution_bias;
+    if constexpr (std::is_same_v<Args, BatchNormArgs>) return launcher == gpu::batch_norm_running;
+    return false;
+  }
   Buffer& add(const std::string& name, std::size_t bytes, std::size_t offset) {
     return *buffers_.emplace_back(std::make_unique<Buffer>(name, bytes, offset));
   }

@@ -58,6 +58,11 @@ class Cut:
                     types[name], gradients[name] = (NUMBERS[dtype], shape), gradient
         exported.calls[:] = [call._replace(given=[]) for call in exported.calls]
 
+    @property
+    def notes(self) -> List[str]:
+        found = [opened.notes for _, opened in self._parts if opened is not None]
+        return [note for note in found[0] if all(note in notes for notes in found)] if found else []  # what holds for the whole
+
     def run(self, tensors: Sequence[torch.Tensor], seed: int, gradients: bool) -> Sequence[torch.Tensor]:
         """The results of a call."""
         values = dict(zip(self._exported.inputs, tensors))

@@ -7,6 +7,7 @@ import torch
 
 from .._library import UnsupportedError
 
+AUTOCAST = {torch.bfloat16: "bf16", torch.float16: "f16"}  # types of torch.autocast, as precisions
 CPU = "cpu"  # the engine's device for tensors in the host's memory
 _GPU = "hip" if getattr(torch.version, "hip", None) else "cuda"
 

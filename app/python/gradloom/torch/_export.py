@@ -81,13 +81,14 @@ class _Flat(torch.nn.Module):
     source: torch.nn.Module
 
     def __init__(self, module: torch.nn.Module, description: Any, arguments: int, parameters: Tensors, buffers: Tensors,
-                 changing: Sequence[int], outside: Outside, states: bool = False) -> None:  # fmt: skip
-        """states: running statistics are the file's own states, moved by its BatchNormalizations; the first result is all."""
+                 changing: Sequence[int], outside: Outside, states: bool = False, types: Sequence[torch.dtype] = ()) -> None:  # fmt: skip
+        """states: running statistics are the file's own states, moved by its BatchNormalizations; the first result is all.
+        types: of the results, where they are not those of the trace."""
         super().__init__()
         self.__dict__["source"] = module
         self.description, self.arguments = description, arguments
         self.given, self.held, self.changing = parameters, buffers, list(changing)
-        self.outside, self.states = outside, states
+        self.outside, self.states, self.types = outside, states, types
         self.dtype = torch.get_default_dtype()
         self.input_names: Sequence[str] = ()
         self.trace: Dict[str, Any] = {}
@@ -118,6 +119,8 @@ class _Flat(torch.nn.Module):
         description = _structure.flatten(result, tensors, "the module's results: ")
         if any(isinstance(tensor, Complex) for tensor in tensors):
             raise UnsupportedError("the module's results are complex numbers: give torch.view_as_real of them")
+        if len(self.types) == len(tensors):
+            tensors = _of_types(tensors, self.types)
         owned = self.outside.owns()
         elsewhere = {i for i, slots in enumerate(self.held.slots) if all(id(owner) in owned for owner, _ in slots)}
         changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
@@ -162,6 +165,35 @@ class _Flat(torch.nn.Module):
         if t["failing"]:
             outputs.append(functools.reduce(torch.logical_or, t["failing"]))
         return tuple(outputs)
+
+
+def _of_types(tensors: Sequence[torch.Tensor], types: Sequence[torch.dtype]) -> List[torch.Tensor]:
+    """The same one again where it is among them again."""
+    made = {(id(tensor), dtype): tensor for tensor, dtype in zip(tensors, types) if tensor.dtype == dtype}
+    for tensor, dtype in zip(tensors, types):
+        if (id(tensor), dtype) not in made:
+            made[id(tensor), dtype] = tensor.to(dtype)
+    return [made[id(tensor), dtype] for tensor, dtype in zip(tensors, types)]
+
+
+def result_types(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor]) -> List[torch.dtype]:
+    """Of the results of a call in PyTorch, which may depend on torch.autocast: by such a call, of which nothing stays. None where it fails."""
+    buffers = members(module, "_buffers")
+    devices = sorted({tensor.device.index or 0 for tensor in arguments if tensor.device.type == "cuda"})
+    tensors: List[torch.Tensor] = []
+    caches = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # casts of parameters that are made here have no gradient
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=devices), \
+                exchanged(module, ("_buffers", buffers.slots, [tensor.detach().clone() for tensor in buffers.tensors])):  # fmt: skip
+            args, kwargs = _structure.unflatten(description, iter([tensor.detach().clone() for tensor in arguments]))
+            result = module(*args, **kwargs)
+            _structure.flatten(_without_cache(result) if module.training else result, tensors)
+    except Exception:  # the call itself tells
+        return []
+    finally:
+        torch.set_autocast_cache_enabled(caches)
+    return [tensor.dtype for tensor in tensors]
 
 
 def _without_cache(result: Any) -> Any:
@@ -364,8 +396,9 @@ def _distinct(names: Sequence[str], taken: Set[str]) -> List[str]:
     return result
 
 
-def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], changing: Set[int], outside: Outside) -> Exported:
-    """The file for calls with such arguments. changing: ids of buffers whose numbers are known to change.
+def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], changing: Set[int], outside: Outside,
+           types: Sequence[torch.dtype] = ()) -> Exported:  # fmt: skip
+    """The file for calls with such arguments. changing: ids of buffers whose numbers are known to change. types: of the results (result_types).
 
     Raises Located, or what the module's own forward raises.
     """
@@ -374,7 +407,7 @@ def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.
     while True:
         taken = set(parameters.names) | set(buffers.names)
         names = _distinct(argument_names(module, description), taken) + parameters.names + [buffers.names[i] for i in inputs_of]
-        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of, outside)
+        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of, outside, types=types)
         given = [*arguments, *parameters.tensors, *[buffers.tensors[i] for i in inputs_of]]
         model = _run_exporter(flat, given, names)
         later = sorted(set(inputs_of) | set(flat.trace["written"]))

@@ -1,8 +1,8 @@
-"""A whole training step as a file: the module with its loss, and a torch optimizer in a recipe's words."""
+"""A whole training step as a file: the module with its loss, and the words that say how it is trained."""
 
+import contextlib
 import os
-from collections import Counter
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.nn import functional
@@ -10,9 +10,12 @@ from torch.nn import functional
 from .. import _onnx_file
 from .._library import UnsupportedError, UsageError
 from . import _structure
+from ._devices import AUTOCAST, autocast
 from ._export import Exported, ExportedJob, export_job
+from ._optimizer import Options, globs, optimizer_words
 from ._outside import Located, Outside
 from ._plan import NUMBERS
+from ._tensors import contents
 
 
 class Objective(torch.nn.Module):
@@ -70,15 +73,20 @@ class Job(NamedTuple):
     parameters: Dict[str, torch.Tensor]  # and buffers, by the names in the file
     words: Dict[str, Any]  # settings of a recipe
     counters: List[Tuple[torch.Tensor, int]]  # of ExportedJob
+    trained: Dict[int, str]  # names of the parameters that are, by their ids
 
 
 def _array(tensor: torch.Tensor) -> _onnx_file.Array:
-    flat = tensor.detach().cpu().contiguous().view(-1)
-    if flat.dtype == torch.bfloat16:
-        raise UnsupportedError("parameters in bfloat16 cannot be captured")
-    numbers: Any = flat.numpy()
-    data = memoryview(numbers).cast("B") if flat.numel() else memoryview(b"")
-    return _onnx_file.Array(NUMBERS[tensor.dtype], tuple(tensor.shape), data)
+    return _onnx_file.Array(NUMBERS[tensor.dtype], tuple(tensor.shape), contents(tensor))
+
+
+def clipped(clip: Optional[float], settings: Dict[str, Any]) -> Dict[str, Any]:
+    """The settings with `clip` under the recipe's name."""
+    if clip is None:
+        return settings
+    if settings.get("clip_norm") is not None:
+        raise UsageError("clip and clip_norm are the same: give one of them")
+    return {**settings, "clip_norm": float(clip)}
 
 
 class Weights:
@@ -112,12 +120,25 @@ class Source:
         self.objective = Objective(self.model, loss)
         self.outside = Outside(self.objective, unnamed="model", owns_parameters=True)
 
+    def autocast(self) -> Optional[torch.dtype]:
+        """The type of a running torch.autocast for the model's device."""
+        return autocast(self._kind())
+
+    def _kind(self) -> str:
+        return next((tensor.device.type for tensor in self.model.parameters()), "cpu")
+
+    @contextlib.contextmanager
+    def exact(self) -> Iterator[None]:
+        """Without torch.autocast, whose types are the engine's precision."""
+        with torch.autocast(self._kind(), enabled=False) if self.autocast() is not None else contextlib.nullcontext():
+            yield
+
     def leave_out(self, model: bytes, error: UnsupportedError) -> None:
         """The engine refused a file that was exported: without what it names the next one may do, else raises."""
         located = self.outside.located(model, error)
         refusals = located.refusals if isinstance(located, Located) else []
         if not self.fallback or not self.outside.choose(refusals):
-            raise self.outside.error(refusals) from None
+            raise self.outside.error(refusals, error.code) from None
 
 
 def export_step(source: Source, batch: Any) -> ExportedJob:
@@ -126,42 +147,17 @@ def export_step(source: Source, batch: Any) -> ExportedJob:
     args, kwargs = arguments_of(batch)
     tensors: List[torch.Tensor] = []
     description = _structure.flatten((args, kwargs), tensors, "the batch: ")
-    return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
+    with source.exact():
+        return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
 
 
-def globs(names: Sequence[str], others: Iterable[str]) -> List[str]:
-    """`names`, with MODULE.* in place of those of a module that has none of `others`: patterns that fit them alone, as short as a person
-    would say it."""
-    if any(set("*?") & set(name) for name in names):
-        return list(names)
-    own = Counter(module for name in names for module in _modules(name))
-    shared = {module for name in set(others) for module in _modules(name)}
-    found: List[str] = []
-    covered: Set[str] = set()
-    for name in names:
-        modules = _modules(name)
-        if covered.intersection(modules):
-            continue
-        whole = next((m for m in modules if own[m] > 1 and m not in shared), None)
-        if whole is not None:
-            covered.add(whole)
-        found.append(name if whole is None else whole + "*")
-    return found
-
-
-def _modules(name: str) -> List[str]:
-    """The modules that a name lies in, the outermost first: "a.", "a.b." of "a.b.weight"."""
-    parts = name.split(".")
-    return [".".join(parts[:depth]) + "." for depth in range(1, len(parts))]
-
-
-def make_job(source: Source, batch: Any, optimizer: Any) -> Job:
-    """The step on batches like `batch`."""
+def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Options], numbered: bool) -> Job:
+    """The step on batches like `batch`. options: of a torch optimizer, which is no text; numbered: as optimizer_words."""
     step = export_step(source, batch)
     members = step.members
     names = {id(tensor): name for name, tensor in members.items()}
-    words = optimizer_words(optimizer, names)
-    held = None if isinstance(optimizer, str) else {id(p) for group in optimizer.param_groups for p in group["params"]}
+    words = {"optimizer": optimizer} if options is None else optimizer_words(options, names, optimizer.param_groups, numbered)
+    held = None if options is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
     trained, frozen = [], []
     for name, tensor in members.items():
         if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad and (held is None or id(tensor) in held):
@@ -176,47 +172,9 @@ def make_job(source: Source, batch: Any, optimizer: Any) -> Job:
         words["freeze"] = globs(frozen, numbers - set(frozen))
     if all(t.dtype == torch.float64 for t in members.values() if t.is_floating_point()):
         words["precision"] = "f64"
-    return Job(step.exported, step.inputs, members, words, step.counters)
-
-
-# Of torch.optim's classes: the recipe's name, and its options, which are called alike.
-_OPTIMIZERS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
-    "SGD": ("sgd", ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")),
-    "Adam": ("adam", ("lr", "eps", "weight_decay", "maximize")),
-    "AdamW": ("adamw", ("lr", "eps", "weight_decay", "maximize")),
-}
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(float(value))
-
-
-def optimizer_words(optimizer: Any, names: Dict[int, str]) -> Dict[str, Any]:
-    """The settings `optimizer` and `group` for a text or a torch optimizer over parameters with these names."""
-    if isinstance(optimizer, str):
-        return {"optimizer": optimizer}
-    kind = type(optimizer).__name__
-    if not isinstance(optimizer, torch.optim.Optimizer) or kind not in _OPTIMIZERS:
-        raise UnsupportedError(f"no optimizer here does what {kind} does: torch.optim.{', '.join(_OPTIMIZERS)}, or a recipe's text")
-    word, options = _OPTIMIZERS[kind]
-    first, *others = optimizer.param_groups
-    if any(group.get("amsgrad") for group in optimizer.param_groups):
-        raise UnsupportedError(f"{kind} with amsgrad=True is not supported")
-    text = [f"{option}={_text(first[option])}" for option in options if option in first]
-    if "betas" in first:
-        text += [f"beta1={_text(first['betas'][0])}", f"beta2={_text(first['betas'][1])}"]
-    groups = []
-    for group in others:
-        same = {key: value for key, value in group.items() if key not in ("params", "lr", "weight_decay", "initial_lr")}
-        if any(first.get(key) != value for key, value in same.items()):
-            raise UnsupportedError(f"groups of {kind} may differ in lr and weight_decay only")
-        rates = f"lr={_text(group['lr'])},weight_decay={_text(group['weight_decay'])}"
-        own = [names[id(p)] for p in group["params"] if id(p) in names]
-        groups += [f"{glob}{{{rates}}}" for glob in globs(own, set(names.values()) - set(own))]
-    words: Dict[str, Any] = {"optimizer": f"{word}{{{','.join(text)}}}"}
-    if groups:
-        words["group"] = groups
-    return words
+    elif (cast := source.autocast()) is not None:
+        words["precision"] = f"{AUTOCAST[cast]}{{list=autocast}}"
+    return Job(step.exported, step.inputs, members, words, step.counters, {id(members[name]): name for name in trained})
 
 
 def write_job(job: Job, folder: str) -> str:

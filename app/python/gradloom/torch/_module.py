@@ -7,19 +7,19 @@ import os
 import sys
 import threading
 import warnings
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type, Union
 
 import torch
 
 from .._library import Error, UnsupportedError
 from . import _structure
 from ._cut import Cut
-from ._devices import Place, autocast, place_of
-from ._export import Exported, export
+from ._devices import AUTOCAST, Place, autocast, place_of
+from ._export import Exported, export, result_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
 from ._plan import Arenas
-from ._recipe import read_recipe
+from ._recipe import about_recipe, read_recipe
 from ._shapes import Family
 
 
@@ -102,14 +102,19 @@ class _Shapes:
         self.constants = entry.constants
 
 
-def _forward_like(module: torch.nn.Module, engine: "_Engine") -> Callable[..., Any]:
-    """A forward with the signature of the module's: trainers look at it."""
+@functools.lru_cache(maxsize=None)
+def _class_like(kind: Type[torch.nn.Module]) -> "Type[Module]":
+    """A class whose name and forward's signature are those of the module's: trainers look at them, and find labels by them."""
 
-    @functools.wraps(module.forward)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return engine(args, kwargs)
+    @functools.wraps(kind.forward)
+    def forward(self: "Module", *args: Any, **kwargs: Any) -> Any:
+        return self._gradloom(args, kwargs)
 
-    return forward
+    return type(f"Module of {kind.__name__}", (Module,), {"forward": forward, "__module__": __name__, "_like": kind})
+
+
+def _again(kind: "Type[Module]", state: Dict[str, Any]) -> "Module":
+    return kind(**state)
 
 
 class Module(torch.nn.Module):
@@ -145,7 +150,12 @@ class Module(torch.nn.Module):
         self.__dict__["_gradloom"] = _Engine(module, recipe, fallback, plans, memory_budget)
         super().__init__()
         self._share()
-        self.__dict__["forward"] = _forward_like(module, self._gradloom)
+        if type(self) is Module:
+            kind: Any = type(module)
+            self.__class__ = _class_like(kind)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._gradloom(args, kwargs)
 
     def _share(self) -> None:
         source = self._gradloom.module
@@ -173,13 +183,16 @@ class Module(torch.nn.Module):
         return getattr(engine.module, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != _SHARDED and (name in type(self).__dict__ or name.startswith("_")):
+        if name != _SHARDED and (name in Module.__dict__ or name.startswith("_")):
             super().__setattr__(name, value)
         else:
             setattr(self._gradloom.module, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self._gradloom.module, name)
+        if name in self.__dict__:  # a forward that was put around this one
+            object.__delattr__(self, name)
+        else:
+            delattr(self._gradloom.module, name)
 
     def _apply(self, *args: Any, **kwargs: Any) -> "Module":
         self._gradloom.module._apply(*args, **kwargs)
@@ -219,8 +232,9 @@ class Module(torch.nn.Module):
         engine = self._gradloom
         return {"module": engine.module, "recipe": engine.recipe, "fallback": engine.fallback, "plans": engine.most, "memory_budget": engine.memory_budget}
 
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        kind = type(self)
+        return _again, (Module if "_like" in kind.__dict__ else kind, self.__getstate__())
 
     def __getitem__(self, index: Any) -> Any:
         module: Any = self._gradloom.module
@@ -349,12 +363,15 @@ class _Engine:
         if entry is None or (outside.chosen and self.fallback is None):
             raise outside.error(list(outside.chosen.values()))
         self._tell("; ".join(outside.told()))
+        for note in about_recipe(entry.steps.notes):
+            self._tell(note)
         return entry
 
     def _try(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, outside: Outside,
              cast: Optional[torch.dtype], place: Place) -> _Entry:  # fmt: skip
+        types = [] if cast is None else result_types(self.module, description, tensors)
         with torch.autocast(place.device.type, enabled=False) if cast is not None else contextlib.nullcontext():
-            exported = export(self.module, description, tensors, self._changing, outside)
+            exported = export(self.module, description, tensors, self._changing, outside, types)
         try:
             steps = self._steps(exported, tensors, gradients, cast, place)
         except UnsupportedError as error:
@@ -366,7 +383,7 @@ class _Engine:
         """The file of a call, opened by the engine."""
         words = Words(self.recipe, [] if self.memory_budget is None else ["--memory-budget", self.memory_budget], place)
         if cast is not None:
-            words.own.extend(["--precision", f"{_SHORT[cast]}{{list=autocast}}"])
+            words.own.extend(["--precision", f"{AUTOCAST[cast]}{{list=autocast}}"])
         elif exported.all_f64:
             words.own.extend(["--precision", "f64"])
         wants = [gradients and t.requires_grad for t in (*tensors, *exported.parameters.tensors, *exported.changing)]
@@ -391,7 +408,6 @@ class _Engine:
 
 # What FullyShardedDataParallel and fully_shard set in each module that they manage.
 _SHARDED = "_is_fsdp_managed_module"
-_SHORT = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 class _InTorch(Exception):

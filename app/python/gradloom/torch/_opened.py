@@ -41,7 +41,7 @@ class Opened:
         self.results = exported.results
         self._plans: Dict[Tuple[int, ...], Plan] = {}
         first = words.open(exported, wants, None, arenas)
-        self.types, self.extents = first.results, first.extents
+        self.types, self.extents, self.notes = first.results, first.extents, first.notes
         self.takes = tuple(first.takes)  # all results with gradients
         self.silent = [index for index in range(self.results) if index not in self.takes]
         self.follows = bool(exported.counters or exported.written or exported.moved) or exported.failed is not None  # something, after a call

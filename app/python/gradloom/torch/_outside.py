@@ -101,8 +101,8 @@ class Submodule:
 class Located(UnsupportedError):
     """Refusals that were found together."""
 
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
-        super().__init__("; ".join(map(str, refusals)))
+    def __init__(self, refusals: Sequence[Refusal], code: int = 3) -> None:
+        super().__init__("; ".join(map(str, refusals)), code)
         self.refusals = list(refusals)
 
 
@@ -177,11 +177,11 @@ class Outside:
                 places.setdefault(self.path_of(name.rpartition("/")[0].strip("/")), []).append(operator)
         many = len(places) > 1
         return Located([Refusal(path, type(self.modules[path]).__name__, f"the engine lacks {', '.join(sorted(set(operators)))}" if many else text)
-                        for path, operators in places.items()] or [Refusal("", "", text)])  # fmt: skip
+                        for path, operators in places.items()] or [Refusal("", "", text)], error.code)  # fmt: skip
 
-    def error(self, refusals: Sequence[Refusal]) -> Located:
+    def error(self, refusals: Sequence[Refusal], code: int = 3) -> Located:
         """Refusals for the user."""
-        return Located([refusal._replace(path=self.title(refusal.path)) for refusal in self.in_order(refusals)])
+        return Located([refusal._replace(path=self.title(refusal.path)) for refusal in self.in_order(refusals)], code)
 
     def told(self) -> List[str]:
         """What runs in PyTorch, and why, a line each."""

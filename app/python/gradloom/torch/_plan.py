@@ -103,7 +103,7 @@ class Plan:
 
     @property
     def notes(self) -> List[str]:
-        return self._library.notes(self._handle)
+        return self._library.notes("module", self._handle)
 
     def _call(self, addresses: Sequence[int], arena: torch.Tensor, seed: int) -> ModuleCall:
         call = ModuleCall()

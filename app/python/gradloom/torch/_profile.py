@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 import torch
 
 from .._library import UsageError
-from ..commands import Answer, _ask, words_of
+from ..commands import Answer, ask, words_of
 from ._record import _Replaced
 
 
@@ -72,7 +72,7 @@ class Profile:
     def to_session(self, session: Any, model: Any = None, name: Optional[str] = None) -> Answer:
         """Reads the trace into a session, as `gradloom import` does. model: the ONNX file whose modules these are."""
         settings = {"session": os.fspath(session), "model": model and os.fspath(model), "name": name}
-        return _ask("import", [self.path, *words_of(settings)])[0]
+        return ask("import", [self.path, *words_of(settings)])[0]
 
     def __enter__(self) -> "Profile":
         self._replaced.put(torch.nn.Module, "__call__", self._forward)

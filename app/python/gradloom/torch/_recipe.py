@@ -4,9 +4,10 @@ import contextlib
 import json
 import os
 import tempfile
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from .._library import UsageError
+from .._library import Error, UsageError
+from ..commands import ask
 
 # A wrapped module has these of a recipe. The rest is about steps, data, loss and optimizer, which the training loop has.
 SETTINGS = ("passes", "rules", "precision", "planner", "in_place", "pieces", "threads", "memory_budget", "recompute")
@@ -31,7 +32,25 @@ def read_recipe(recipe: Any) -> Optional[Dict[str, Any]]:
         raise UsageError(f"{name}: no JSON: {error}", 3) from None
     if not isinstance(found, dict) or found.get("gradloom_recipe") != 1:
         raise UsageError(f"{name}: no Gradloom recipe: it lacks \"gradloom_recipe\": 1", 3)
+    if "passes" not in found:
+        raise UsageError(f"{name} lacks its passes", 3)
+    _check(found, name)
     return found
+
+
+def _check(recipe: Dict[str, Any], name: str) -> None:
+    """Raises the command's error for what is no part of a recipe, or has no such value."""
+    whole = {"model": {"path": "model.onnx"}, **{key: value for key, value in recipe.items() if key != "ops"}}  # whose code is loaded already
+    with _written(whole) as path:
+        try:
+            ask("recipe", ["--recipe", path])
+        except Error as error:
+            raise UsageError(str(error).replace(path, name), error.code) from None
+
+
+def about_recipe(notes: Sequence[str]) -> List[str]:
+    """Those that say what a recipe asks for in vain; the others are about the file, which nobody has written."""
+    return [note for note in notes if note.startswith(("pass ", "recompute:", "offload:"))]
 
 
 @contextlib.contextmanager
@@ -41,11 +60,14 @@ def recipe_words(recipe: Optional[Dict[str, Any]], without: List[str]) -> Iterat
         yield []
         return
     kept = {key: recipe[key] for key in SETTINGS if key in recipe and key not in without}
-    if "passes" not in kept:
-        raise UsageError("the recipe lacks its passes", 3)
-    text = json.dumps({"gradloom_recipe": 1, "model": {"path": "model.onnx"}, **kept})
+    with _written({"gradloom_recipe": 1, "model": {"path": "model.onnx"}, **kept}) as path:
+        yield ["--recipe", path]
+
+
+@contextlib.contextmanager
+def _written(recipe: Dict[str, Any]) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "recipe.json")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        yield ["--recipe", path]
+            json.dump(recipe, file)
+        yield path

@@ -6,7 +6,8 @@ import shutil
 import tempfile
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+import zlib
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 import torch
 
@@ -16,11 +17,13 @@ from . import _ranks, _structure
 from ._devices import place_of
 from ._export import ExportedJob
 from ._host import HostCalls
-from ._job import Job, Source, Weights, arguments_of, export_step, make_job
+from ._job import Job, Source, Weights, arguments_of, clipped, export_step, make_job
+from ._optimizer import Options, States, put_states, states_of, write_states
 from ._outside import Located, refused, warn
 from ._plan import DTYPES, NUMBERS
-from ._recipe import read_recipe, recipe_words
+from ._recipe import about_recipe, read_recipe, recipe_words
 from ._shapes import Family
+from ._tensors import contents
 
 _MOST_STEPS = 10**12
 _Step = TypeVar("_Step", Job, ExportedJob)
@@ -63,11 +66,14 @@ class TrainStep:
             print(step.step(*batch))
 
     Parameters and the optimizer's states are the engine's while it trains: update_module() brings them into the module,
-    load_module() the module's into the engine. state_dict() has all of it.
+    load_module() the module's into the engine. update_optimizer() and load_optimizer() do the same with the states of a torch optimizer,
+    with which the first step goes on, too. state_dict() has all of it.
 
     model, loss, optimizer: as capture() takes them. The first step fixes the structure of batches; those of other sizes (the last of
     an epoch, texts of another length) get plans of their own, which work in the same memory; `plans` of them are kept.
-    Of a torch optimizer the learning rate is read before each step, so that a scheduler over it is followed.
+    Of a torch optimizer each group's learning rate, weight decay, momentum and betas are read before each step, so that a scheduler over
+    them is followed; an error names what else of it has changed.
+    A running torch.autocast holds for the step, as it does in PyTorch; one that begins or ends between steps makes a plan anew.
     recipe: passes, rules, planner, precision and threads are taken from it.
     fallback: "torch": the smallest submodules around what cannot be exported or has no kernel run in PyTorch, called back by the one plan;
     their parameters are trained by the engine, with the others; their buffers are the module's own. A warning names them once.
@@ -75,23 +81,32 @@ class TrainStep:
     have started; the ranks meet here, each waiting `rank_timeout` seconds for the others. Each steps on batches of its own; the engine averages
     their gradients, as DistributedDataParallel does, and step() returns the mean of the losses. All begin with rank 0's parameters, buffers and seed.
     torch.distributed is not needed. Without a launcher the process is the only rank. `rank`, `world`: which of how many it is.
-    settings: of the recipe: clip_norm=1.0, accumulate=4 (a step then takes so many batches, one after another), memory_budget=..
+    accumulate: a step takes so many batches, one after another.
+    clip: the largest norm of all gradients together, as torch.nn.utils.clip_grad_norm_ makes it (the recipe's clip_norm).
+    settings: of the recipe: clip_value=0.5, memory_budget=..
     """
 
     def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",
                  recipe: Any = None, plans: int = 16, fallback: Optional[str] = None, distributed: bool = False, rank_timeout: float = 600.0,
-                 **settings: Any) -> None:  # fmt: skip
+                 accumulate: int = 1, clip: Optional[float] = None, **settings: Any) -> None:  # fmt: skip
         if fallback not in (None, "torch"):
             raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
         self._source = Source(model, loss, functions=True, fallback=fallback == "torch")
         self.model, self._optimizer = self._source.model, optimizer
-        self._recipe, self._settings = read_recipe(recipe), {key: value for key, value in settings.items() if value is not None}
-        self._count = int(self._settings.get("accumulate", 1))
+        self._options = None if isinstance(optimizer, str) else Options(optimizer)
+        given = {**clipped(clip, settings), "accumulate": accumulate}
+        self._recipe, self._settings = read_recipe(recipe), {key: value for key, value in given.items() if value is not None}
+        if self._options is not None and "schedule" in self._settings and len({group["lr"] for group in self._options.groups}) > 1:
+            raise UsageError("a schedule is for groups of one learning rate; a torch scheduler over the optimizer is followed")
+        self._count = int(accumulate)
         self._handle: Optional[_Handle] = None
+        self._waiting: Optional[States] = None  # with which the next job begins; None: the torch optimizer's
+        self._kept: Any = None  # the torch optimizer's state, as it was when the engine's was last the same
+        self._before, self._updates = 0, 0  # steps of jobs that were closed; updates before this job's
         self._plans: "collections.OrderedDict[Any, int]" = collections.OrderedDict()  # numbers of sizes by a batch's signature
         self._families: Dict[Any, Family] = {}  # by which sizes are 0 or 1, by which operators broadcast
         self._most = plans
-        self._calls, self._told = HostCalls(), ""
+        self._calls, self._told, self._notes = HostCalls(), set(), []  # type: HostCalls, Set[str], List[str]
         if not distributed and _ranks.are_met():
             raise UsageError("this process is one rank of several: every TrainStep of it needs distributed=True")
         self.rank, self.world = _ranks.join(rank_timeout) if distributed else (0, 1)
@@ -99,26 +114,82 @@ class TrainStep:
 
     def _open(self, batch: Any) -> None:
         engine, folder = library(), tempfile.mkdtemp()
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._options = None if self._options is None else Options(self._optimizer)
+        self._forget_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         seed = torch.tensor(torch.initial_seed() & (2**63 - 1))
         if self.world > 1:
             _ranks.share([seed, *self.model.parameters(), *self.model.buffers()])
 
         def open_job(job: Job, model: bytes) -> int:
             words = {**job.words, "device": place_of(job.parameters.values()).name, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": int(seed)}
+            if "group" in job.words and "group" in self._settings:
+                own = self._settings["group"]
+                words["group"] = [*job.words["group"], *([own] if isinstance(own, str) else own)]
+            states = self._states(job.trained)
+            if self.world > 1:
+                self._same_on_all_ranks(states)
+            if states.updates and "resume" in self._settings:
+                raise UsageError("the optimizer has states and the checkpoint of resume has others: a training goes on from one of them")
+            if states.updates:
+                words["load_optimizer"] = write_states(states, folder)
             self._weights = Weights(folder, job.parameters)
             path = self._weights.write_model(model, "model.onnx")
             with recipe_words(self._recipe, [key for key in words]) as recipe:
-                return engine.open_job([path, *recipe, *words_of(words), "--profile", "step"], None)
+                number = engine.open_job([path, *recipe, *words_of(words), "--profile", "step"], None)
+            self._notes = about_recipe(engine.notes("job", number))
+            return number
 
-        job, handle = self._made(lambda: make_job(self._source, batch, self._optimizer), open_job)
-        self._inputs, self._parameters, self._counters, self._counted = job.inputs, job.parameters, job.counters, 0
-        self._handle = _Handle(self._lock, handle)
+        job, handle = self._made(lambda: make_job(self._source, batch, self._optimizer, self._options, True), open_job)
+        self._inputs, self._parameters, self._counters, self._trained = job.inputs, job.parameters, job.counters, job.trained
+        self._handle, self._cast = _Handle(self._lock, handle), self._source.autocast()
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
         signature = self._signature(batch)
-        self._kind, self._known_rates, self._plans[signature] = _kind_of(signature), self._rates(), 0
+        self._kind, self._plans[signature] = _kind_of(signature), 0
         self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
+        states = self._states(job.trained)
+        self._updates, self._waiting = states.updates, None
+        for name, tensor in states.tensors.items():  # what no file of an optimizer holds, too: of loss scaling
+            if name in self._values[STATE] and self._is_like(name, tensor):
+                self._write(name, tensor.contiguous())
+        self._counted = self._before
+        self._set_all_options()
+
+    def _states(self, trained: Dict[int, str]) -> States:
+        """With which a job begins."""
+        if self._options is not None:
+            self._kept = self._optimizer.state
+        if self._waiting is not None:
+            return self._waiting
+        return States(0, {}) if self._options is None else states_of(self._optimizer, trained)
+
+    def _same_on_all_ranks(self, states: States) -> None:
+        digest = 0
+        for name in sorted(states.tensors):
+            digest = zlib.crc32(contents(states.tensors[name]), zlib.crc32(name.encode(), digest))
+        mine = torch.tensor([states.updates, digest])
+        first = mine.clone()
+        _ranks.share([first])
+        if not torch.equal(mine, first):
+            raise UsageError(f"the optimizer's states of rank {self.rank} are not those of rank 0: load the same into all")
+
+    def _set_all_options(self) -> None:
+        """Where groups differ from what the words say."""
+        if self._options is None:
+            return
+        same_rate = len({group["lr"] for group in self._options.groups}) == 1
+        said = {key: value for key, value in self._options.text.items() if key != "weight_decay" and (key != "lr" or same_rate)}
+        groups = self._options.followed()
+        weight_decay = [group.get("weight_decay") for group in groups]
+        self._set_options([{**said, "weight_decay": decay} for decay in weight_decay], groups)
+
+    def _set_options(self, before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, float]]) -> None:
+        for number, (known, group) in enumerate(zip(before, now)):
+            if not any(id(p) in self._trained for p in self._optimizer.param_groups[number]["params"]):
+                continue  # the plan has none of it
+            for option, value in group.items():
+                if known.get(option) != value:
+                    library().call("job_set_option", self._begun(), number, option.encode(), value)
 
     def _made(self, export: Callable[[], _Step], begin: Callable[[_Step, bytes], int]) -> Tuple[_Step, int]:
         """A step that the engine takes, and its number: by `fallback` what one export or the engine refuses is outside in the next."""
@@ -135,9 +206,10 @@ class TrainStep:
         except Located as error:
             raise error if source.fallback else refused(name, error, whole=False) from None
         told = "; ".join(source.outside.told())
-        if told and told != self._told:
-            self._told = told
-            warn(f"gradloom: {name}: {told}")
+        for one in [told, *self._notes]:
+            if one and one not in self._told:
+                self._told.add(one)
+                warn(f"gradloom: {name}: {one}")
         return step, number
 
     def _family(self, signature: _Signature) -> Family:
@@ -200,25 +272,22 @@ class TrainStep:
         if len(batches) != self._count or (named and batch):
             raise UsageError(f"a step takes {self._count} batches" if self._count > 1 else "a batch is positional or named")
         with library().calls.one(), self._lock:  # in this order: who waits for the end of the interpreter holds no lock
+            if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
+                self.load_optimizer()  # its load_state_dict() was called
+            if self._handle is not None and self._source.autocast() != self._cast:
+                self.update_module()
+                self._begin_anew(States(self._updates_made(), self._all_states()))
             if self._handle is None:
                 self._open(batches[0])
             plans = {self._plan(one) for one in batches}
             if len(plans) > 1:
                 raise UsageError("the batches of one step have different sizes")
-            self._follow_rate()
+            if self._options is not None:
+                before = self._options.groups
+                now = self._options.changed()
+                if now is not None:
+                    self._set_options(before, now)
             return self._run(plans.pop(), batches)
-
-    def _rates(self) -> List[float]:
-        return [] if isinstance(self._optimizer, str) else [float(group["lr"]) for group in self._optimizer.param_groups]
-
-    def _follow_rate(self) -> None:
-        rates = self._rates()
-        if rates == self._known_rates:
-            return
-        if any(abs(rate * self._known_rates[0] - known * rates[0]) > 1e-9 * known * rates[0] for rate, known in zip(rates, self._known_rates)):
-            raise UsageError("the learning rates of groups of parameters may change by one factor only")
-        library().call("job_set_learning_rate", self._begun(), rates[0])
-        self._known_rates = rates
 
     def _run(self, plan: int, batches: Sequence[Any]) -> float:
         tensors = [t for one in batches for t in self._tensors(one)]
@@ -237,9 +306,80 @@ class TrainStep:
     @property
     def steps(self) -> int:
         """How many steps were made."""
+        if self._rests():
+            return self._before
         made = ctypes.c_int64()
         library().call("job_steps", self._begun(), ctypes.byref(made), None)
-        return made.value
+        return self._before + made.value - self._updates
+
+    def _rests(self) -> bool:
+        """Whether the next step begins the training anew: the module has the parameters."""
+        return self._handle is None and (self._before > 0 or self._waiting is not None)
+
+    def _updates_made(self) -> int:
+        """That the optimizer counts: with those before this training, without those that loss scaling skipped."""
+        scaled = self._values[STATE].get("gradloom/made_steps")
+        if scaled is None:
+            return self._updates + self.steps - self._before
+        made = torch.zeros((), dtype=torch.int64)
+        self._read(scaled.name, made)
+        return int(made)
+
+    def _is_like(self, name: str, tensor: torch.Tensor) -> bool:
+        known = self._values[STATE].get(name)
+        return known is not None and tuple(tensor.shape) == known.shape and NUMBERS[tensor.dtype] == known.dtype
+
+    def _read_state(self, name: str) -> Optional[torch.Tensor]:
+        value = self._values[STATE].get(name)
+        if value is None:
+            return None
+        state = torch.empty(value.shape, dtype=DTYPES[value.dtype])
+        self._read(name, state)
+        return state
+
+    def _all_states(self) -> Dict[str, torch.Tensor]:
+        read = ((name, self._read_state(name)) for name in self._values[STATE])
+        return {name: tensor for name, tensor in read if tensor is not None}
+
+    def _begin_anew(self, states: Optional[States]) -> None:
+        """The next step opens a job that goes on from these states and the module's parameters; None: the torch optimizer's states."""
+        if self._handle is not None:
+            self._before, handle, self._handle = self.steps, self._handle, None
+            handle.close()
+            self._forget_folder()
+        self._waiting = states
+        self._settings.pop("resume", None)
+        self._plans.clear()
+        self._families.clear()
+
+    @torch.no_grad()
+    def update_optimizer(self) -> Any:
+        """The engine's states and the count of updates, written into the torch optimizer; the optimizer."""
+        self._begun()
+        if self._options is None:
+            raise UsageError("the optimizer is a recipe's text: state_dict() has its states")
+        if any(value.dtype == NUMBERS[torch.uint8] for value in self._values[STATE].values()):
+            raise UsageError("the optimizer's states are of 8 bits (eight_bit_states), which torch optimizers do not have: state_dict() has them")
+        put_states(self._optimizer, self._trained, self._updates_made(), self._read_state)
+        self._kept = self._optimizer.state
+        return self._optimizer
+
+    @torch.no_grad()
+    def load_optimizer(self) -> None:
+        """The torch optimizer's states, written into the engine. The first step begins with them by itself, and so does the one after the
+        optimizer's load_state_dict(): this is for states that were changed in place."""
+        if self._options is None:
+            raise UsageError("the optimizer is a recipe's text, and has no states of its own")
+        if self._handle is None:
+            self._waiting = None
+            return
+        states = states_of(self._optimizer, self._trained)
+        self._kept = self._optimizer.state
+        if states.updates != self._updates_made() and (states.updates == 0 or self._options.rule.counts):
+            self.update_module()
+            return self._begin_anew(None)
+        for name, tensor in states.tensors.items():
+            self._write(name, tensor.to(DTYPES[self._values[STATE][name].dtype]).contiguous())
 
     def _begun(self) -> int:
         if self._handle is None or not self._handle.job:
@@ -265,6 +405,8 @@ class TrainStep:
     @torch.no_grad()
     def update_module(self) -> torch.nn.Module:
         """The engine's parameters and running statistics, written into the module; the module."""
+        if self._rests():
+            return self.model
         self._begun()
         for name, tensor in self._members().items():
             contents = torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -278,33 +420,42 @@ class TrainStep:
     @torch.no_grad()
     def load_module(self) -> None:
         """The module's parameters and running statistics, written into the engine."""
+        if self._rests():
+            return
         self._begun()
         for name, tensor in self._members().items():
             self._write(name, tensor.detach().contiguous())
         self._counted = self.steps
 
     def state_dict(self) -> Dict[str, Any]:
-        """{"model": the module's state_dict after update_module(), "optimizer": the engine's states by name, "steps": made}"""
+        """{"model": the module's state_dict after update_module(), "optimizer": the engine's states by name, "steps": updates that were made}
+        A torch optimizer has its states, too, afterwards."""
         self.update_module()
-        states = {}
-        for name, value in self._values[STATE].items():
-            states[name] = torch.empty(value.shape, dtype=DTYPES[value.dtype])
-            self._read(name, states[name])
-        return {"model": self.model.state_dict(), "optimizer": states, "steps": self.steps}
+        if self._handle is None:
+            kept = self._waiting or states_of(self._optimizer, self._trained)
+            return {"model": self.model.state_dict(), "optimizer": dict(kept.tensors), "steps": kept.updates}
+        if self._options is not None and not any(value.dtype == NUMBERS[torch.uint8] for value in self._values[STATE].values()):
+            self.update_optimizer()
+        return {"model": self.model.state_dict(), "optimizer": self._all_states(), "steps": self._updates_made()}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """What state_dict() gave. The first step must have been made: it tells what the states are. An optimizer that corrects the bias
-        of its moments takes a state of the same number of steps only; other trainings go on from a checkpoint (checkpoint=.., resume=..).
-        """
-        if state["steps"] != self.steps and any(name.endswith("/v") for name in state["optimizer"]):
-            raise UsageError(f"the state is of step {state['steps']} and this training at step {self.steps}, by which the optimizer corrects its moments")
-        self.model.load_state_dict(state["model"])
-        self.load_module()
-        known = self._values[STATE]
+        """What state_dict() gave, of any step: where this training is at another one, or at none, the next step begins it anew there."""
+        begun = self._handle is not None
         for name, tensor in state["optimizer"].items():
-            if name not in known or tuple(tensor.shape) != known[name].shape or NUMBERS[tensor.dtype] != known[name].dtype:
+            if begun and not self._is_like(name, tensor):
                 raise UsageError(f"'{name}' is no state of this training, or has another shape or type")
-            self._write(name, tensor.contiguous())
+        if begun and state["steps"] == self._updates_made():
+            self.model.load_state_dict(state["model"])
+            self.load_module()
+            for name, tensor in state["optimizer"].items():
+                self._write(name, tensor.contiguous())
+            return
+        if any(tensor.dtype == torch.uint8 for tensor in state["optimizer"].values()):
+            raise UsageError(f"states of 8 bits, of step {state['steps']}, go on from a checkpoint alone (checkpoint=.., resume=..)")
+        if begun:
+            self.update_module()
+        self.model.load_state_dict(state["model"])
+        self._begin_anew(States(state["steps"], {name: tensor.detach().clone() for name, tensor in state["optimizer"].items()}))
 
     def close(self) -> None:
         """Ends the training in the engine; the module keeps what update_module() brought."""

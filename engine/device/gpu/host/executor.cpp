@@ -530,8 +530,10 @@ std::optional<Fault> Executor::run(const Launch& launch, ThreadOrder order) {
   if (kSeesAccesses) begin_races();
   const unsigned long long blocks =
       static_cast<unsigned long long>(launch.grid.x) * launch.grid.y * launch.grid.z;
-  for (unsigned long long i = 0; i < blocks && !fault_; ++i) {
-    const unsigned long long block = block_at(i, blocks, order);
+  const unsigned long long first =
+      order.last_blocks > 0 && order.last_blocks < blocks ? blocks - order.last_blocks : 0;
+  for (unsigned long long i = first; i < blocks && !fault_; ++i) {
+    const unsigned long long block = first > 0 ? i : block_at(i, blocks, order);
     the_machine.block = unflatten(block, launch.grid);
     if (kSeesAccesses) races_.begin_block(std::uint32_t(block));
     run_block(symbol);
@@ -555,11 +557,12 @@ Machine* gradloom_gpu_machine = &the_machine;
 
 std::optional<ThreadOrder> parse_thread_order(const char* text) {
   const std::string_view order = text;
-  if (order == "ascending") return ThreadOrder{ThreadOrder::ascending, 0};
-  if (order == "descending") return ThreadOrder{ThreadOrder::descending, 0};
+  if (order == "ascending") return ThreadOrder{ThreadOrder::ascending};
+  if (order == "descending") return ThreadOrder{ThreadOrder::descending};
   constexpr std::string_view kShuffled = "shuffled:";
   if (order.substr(0, kShuffled.size()) != kShuffled) return std::nullopt;
-  return ThreadOrder{ThreadOrder::shuffled, std::strtoull(text + kShuffled.size(), nullptr, 10)};
+  return ThreadOrder{.kind = ThreadOrder::shuffled,
+                     .seed = std::strtoull(text + kShuffled.size(), nullptr, 10)};
 }
 
 KeptLaunch::KeptLaunch(const Launch& launch)

@@ -148,7 +148,7 @@ std::uint32_t boundary_of(const void* p) {
 }
 
 // Everything that the choice of an algorithm depends on.
-using Key = std::array<std::int64_t, 24>;
+using Key = std::array<std::int64_t, 25>;
 
 // A product as cublasLtMatmul is called for it; its descriptions are destroyed with it.
 struct Problem {
@@ -195,7 +195,8 @@ Key key_of(const GemmArgs& args, const ColumnMajor& p, cublasComputeType_t compu
           p.y_batch,
           p.d_batch,
           std::int64_t(epilogue),
-          args.accumulate,
+          adds(args),
+          boundary_of(args.addend),
           std::int64_t(args.workspace_bytes),
           boundary_of(args.a),
           boundary_of(args.b),
@@ -326,7 +327,7 @@ class GemmLibrary {
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, boundary_of(problem.product.x(args)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, boundary_of(problem.product.y(args)));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(args.c));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(added_to(args)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, boundary_of(args.c));
     int count = 0;
     if (status == 0)
@@ -348,14 +349,14 @@ class GemmLibrary {
 
   cublasStatus_t multiply(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm,
                           cudaStream_t stream) const {
-    const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;
+    const double alpha = args.alpha, beta = adds(args) ? 1 : 0;
     const float alpha_f32 = float(alpha), beta_f32 = float(beta);
     const bool f64 = args.dtype == DType::f64;
     const void* scale = f64 ? static_cast<const void*>(&alpha) : &alpha_f32;
     const void* keep = f64 ? static_cast<const void*>(&beta) : &beta_f32;
     const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
     return lt().matmul(handle_, problem.desc, scale, problem.product.x(args), problem.x,
-                       problem.product.y(args), problem.y, keep, args.c, problem.d, args.c, problem.d,
+                       problem.product.y(args), problem.y, keep, added_to(args), problem.d, args.c, problem.d,
                        &algorithm, workspace > 0 ? args.workspace : nullptr, workspace, stream);
   }
 

@@ -18,6 +18,9 @@ using GemmLibraryPtr = std::unique_ptr<GemmLibrary, CloseGemmLibrary>;
 
 // Null when the library is not found here or does not open: *why.
 GemmLibraryPtr open_gemm_library(Answer* why);
+// What the product is added to: the library reads it as its C and writes D.
+inline bool adds(const GemmArgs& args) { return args.accumulate || args.addend != nullptr; }
+inline const void* added_to(const GemmArgs& args) { return args.addend != nullptr ? args.addend : args.c; }
 // Anything but the product (and what it is added to).
 inline bool has_epilogue(const GemmArgs& args) {
   return args.bias != nullptr || args.activation != Activation::none || args.sums_of != GemmOperand::none;

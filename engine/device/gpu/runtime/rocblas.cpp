@@ -78,7 +78,7 @@ class GemmLibrary {
     if (const int status = rocblas().set_stream(handle_, stream); status != 0)
       return failed("rocblas_set_stream: status " + std::to_string(status));
     const int c_type = args.wide_c ? kF32 : type;
-    const double alpha = args.alpha, beta = args.accumulate ? 1 : 0;
+    const double alpha = args.alpha, beta = adds(args) ? 1 : 0;
     const float alpha_f32 = float(alpha), beta_f32 = float(beta);
     const bool f64 = type == kF64;
     const void* scale = f64 ? static_cast<const void*>(&alpha) : &alpha_f32;
@@ -86,8 +86,8 @@ class GemmLibrary {
     const int status = rocblas().gemm(
         handle_, p.x_transposed ? kTransposed : kPlain, p.y_transposed ? kTransposed : kPlain, int(p.rows),
         int(p.cols), int(p.inner), scale, p.x(args), type, int(p.x_ld), p.x_batch, p.y(args), type,
-        int(p.y_ld), p.y_batch, keep, args.c, c_type, int(p.d_ld), p.d_batch, args.c, c_type, int(p.d_ld),
-        p.d_batch, int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0);
+        int(p.y_ld), p.y_batch, keep, added_to(args), c_type, int(p.d_ld), p.d_batch, args.c, c_type,
+        int(p.d_ld), p.d_batch, int(p.batch), f64 ? kF64 : kF32, kStandard, 0, 0);
     return status == 0 ? taken_by("standard algorithm")
                        : failed("rocblas_gemm_strided_batched_ex: status " + std::to_string(status));
   }

@@ -85,6 +85,8 @@ TEST(Dropout, RefusesWhatIsNoPart) {
   EXPECT_NE(error(0, 3).find("parts are between 1"), std::string::npos);
   EXPECT_NE(error(2, 5).find("no runs of 5"), std::string::npos);
   EXPECT_NE(error(2, 0).find("no runs of 0"), std::string::npos);
+  const Attrs third{{"parts", std::int64_t{2}}, {"run", std::int64_t{3}}, {"part", std::int64_t{2}}};
+  EXPECT_NE(inference_error("Dropout", third, {x}).find("part 2 is none of 2"), std::string::npos);
 }
 
 TEST(Dropout, GradientDropsTheSameElements) {

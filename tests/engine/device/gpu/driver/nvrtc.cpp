@@ -1,6 +1,7 @@
 // NVRTC, and hipRTC (GRADLOOM_HIP), for the strict driver: text of kernels/gpu/program_source.h to a shared library of the host, which that driver loads
 // (modules.cpp). After it comes a text that tells how many bytes each program's argument has, as code for GPUs does. Compiled
-// libraries are kept where the tests of host-gpu keep theirs, so that each program is compiled once.
+// libraries are kept where the tests of host-gpu keep theirs, so that each program is compiled once. Its calls fail on demand, as those
+// of the device's other libraries do (libraries/door.h); a device that is lost is nothing to a compiler.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 
 #include "engine/device/gpu/host/compiler.h"
 #include "engine/device/gpu/runtime/cache.h"
+#include "tests/engine/device/gpu/driver/libraries/door.h"
 
 namespace {
 
@@ -58,13 +60,25 @@ constexpr const char* kOptions[] = {"--offload-arch=gfx1030", "-std=c++20", "-fw
 constexpr const char* kOptions[] = {"--gpu-architecture=sm_90", "--std=c++20"};
 #endif
 
-constexpr int kCompilation = 6, kInvalidOption = 5;
+constexpr int kCompilation = 6, kInvalidOption = 5, kInternal = 11;
+
+// A call begins. Not 0: it fails.
+int begun(const char* name) {
+  const StrictDoor* const door = gradloom::strict::find_door();
+  const int status = door != nullptr ? door->begin(name, 0) : STRICT_OK;
+  return status == STRICT_FAILS ? kInternal : status > 0 ? status : 0;
+}
 
 }  // namespace
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
+#define NAME_OF(function) NAME_TEXT(function)
+#define NAME_TEXT(function) #function
+#define BEGIN(function) \
+  if (const int failed = begun(NAME_OF(function)); failed != 0) return failed
 
 EXPORTED int RTC(Version)(int* major, int* minor) {
+  BEGIN(RTC(Version));
   *major = 13;
   *minor = 0;
   return 0;
@@ -72,28 +86,34 @@ EXPORTED int RTC(Version)(int* major, int* minor) {
 EXPORTED const char* RTC(GetErrorString)(int status) {
   return status == 0              ? "NVRTC_SUCCESS"
          : status == kCompilation ? "NVRTC_ERROR_COMPILATION"
+         : status == kInternal    ? "NVRTC_ERROR_INTERNAL_ERROR"
                                   : "NVRTC_ERROR_INVALID_OPTION";
 }
 EXPORTED int RTC(GetNumSupportedArchs)(int* count) {
+  BEGIN(RTC(GetNumSupportedArchs));
   *count = 2;
   return 0;
 }
 EXPORTED int RTC(GetSupportedArchs)(int* list) {
+  BEGIN(RTC(GetSupportedArchs));
   list[0] = 80;
   list[1] = 90;
   return 0;
 }
 EXPORTED int RTC(CreateProgram)(Program** program, const char* source, const char*, int, const char* const*,
                                 const char* const*) {
+  BEGIN(RTC(CreateProgram));
   *program = new Program{source, "", ""};
   return 0;
 }
 EXPORTED int RTC(DestroyProgram)(Program** program) {
+  BEGIN(RTC(DestroyProgram));
   delete *program;
   *program = nullptr;
   return 0;
 }
 EXPORTED int RTC(CompileProgram)(Program* program, int count, const char* const* options) {
+  BEGIN(RTC(CompileProgram));
   for (int i = 0; i < count; ++i) {
     const std::string option = options[i];
     if (std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions)) continue;
@@ -105,18 +125,22 @@ EXPORTED int RTC(CompileProgram)(Program* program, int count, const char* const*
   return program->code.empty() ? kCompilation : 0;
 }
 EXPORTED int RTC(GetProgramLogSize)(Program* program, std::size_t* bytes) {
+  BEGIN(RTC(GetProgramLogSize));
   *bytes = program->log.size() + 1;
   return 0;
 }
 EXPORTED int RTC(GetProgramLog)(Program* program, char* log) {
+  BEGIN(RTC(GetProgramLog));
   std::memcpy(log, program->log.c_str(), program->log.size() + 1);
   return 0;
 }
 EXPORTED int RTC_CODE(Size)(Program* program, std::size_t* bytes) {
+  BEGIN(RTC_CODE(Size));
   *bytes = program->code.size();
   return 0;
 }
 EXPORTED int RTC_CODE()(Program* program, char* code) {
+  BEGIN(RTC_CODE());
   std::memcpy(code, program->code.data(), program->code.size());
   return 0;
 }

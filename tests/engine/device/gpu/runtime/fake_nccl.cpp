@@ -207,15 +207,32 @@ ncclResult_t submit(const Call& call) {
   return result(refused == 0 ? 0 : 1);
 }
 
+// GRADLOOM_FAKE_NCCL_SPOIL: what is wrong of the second call of the last rank: count, type, kind, root, or order, in which it comes after the
+// third. True: it waits for that.
+bool spoil_second_call(Call& call) {
+  const char* const wanted = std::getenv("GRADLOOM_FAKE_NCCL_SPOIL");
+  if (wanted == nullptr || call.comm->rank != call.comm->size - 1) return false;
+  static int calls = 0;
+  static Call late;
+  const std::string what = wanted;
+  if (++calls == 3 && what == "order") std::swap(call, late);
+  if (calls == 3 && what == "order" && depth > 0) group.push_back(late);
+  if (calls == 3 && what == "order" && depth == 0) (void)submit(late);
+  if (calls != 2) return false;
+  if (what == "count") call.what.count /= 2;
+  if (what == "type") call.what.type = call.what.type == ncclFloat32 ? ncclBfloat16 : ncclFloat32;
+  if (what == "kind") std::snprintf(call.what.kind, sizeof call.what.kind, "scan");
+  if (what == "root") call.what.root = 1 - call.what.root;
+  if (what == "order") late = call;
+  return what == "order";
+}
+
 ncclResult_t add(const char* name, const char* kind, const void* from, void* to, std::size_t count,
                  ncclDataType_t type, int op, int root, ncclComm_t comm, void* stream) {
   if (const int status = failed_or(name); status != 0) return result(status);
   Call call{comm, {{}, type, op, root, count}, from, to, stream};
   std::snprintf(call.what.kind, sizeof call.what.kind, "%s", kind);
-  // GRADLOOM_FAKE_NCCL_SKIP: in the last rank the second call says another number of elements.
-  static int calls = 0;
-  if (std::getenv("GRADLOOM_FAKE_NCCL_SKIP") != nullptr && comm->rank == comm->size - 1 && ++calls == 2)
-    call.what.count /= 2;
+  if (spoil_second_call(call)) return ncclSuccess;
   if (depth == 0) return submit(call);
   group.push_back(call);
   return ncclSuccess;
@@ -226,7 +243,13 @@ ncclResult_t add(const char* name, const char* kind, const void* from, void* to,
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 EXPORTED ncclResult_t ncclGetVersion(int* version) {
-  *version = 29901;
+  // GRADLOOM_FAKE_NCCL_OLDER: the rank, as Open MPI or torchrun number it, whose library is of another version.
+  const char* const older = std::getenv("GRADLOOM_FAKE_NCCL_OLDER");
+  bool own = false;
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "RANK"})
+    if (const char* const rank = std::getenv(name))
+      own = own || (older != nullptr && std::strcmp(rank, older) == 0);
+  *version = own ? 29805 : 29901;
   return result(failed_or("ncclGetVersion"));
 }
 

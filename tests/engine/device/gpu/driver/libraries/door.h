@@ -20,9 +20,11 @@ inline const StrictDoor* find_door() {
   Dl_info here{};
   if (found == nullptr && dladdr(reinterpret_cast<const void*>(&find_door), &here) != 0) {
     const std::string path = here.dli_fname;
-    const std::string plugin = path.substr(0, path.rfind('/')) + "/../libgradloom_cuda.so";
-    void* const driver = dlopen(plugin.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    if (driver != nullptr) found = reinterpret_cast<StrictDoorFn>(dlsym(driver, STRICT_DOOR));
+    for (const char* kind : {"cuda", "hip"}) {
+      const std::string plugin = path.substr(0, path.rfind('/')) + "/../libgradloom_" + kind + ".so";
+      void* const driver = dlopen(plugin.c_str(), RTLD_NOW | RTLD_NOLOAD);
+      if (driver != nullptr) found = reinterpret_cast<StrictDoorFn>(dlsym(driver, STRICT_DOOR));
+    }
   }
   return found != nullptr ? found() : nullptr;
 }

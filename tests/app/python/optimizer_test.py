@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+"""A torch optimizer handed over: its states and counts in both directions, and what schedulers change of it from step to step.
+
+GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 (skipped) where there is no PyTorch.
+"""
+
+import copy
+import json
+import os
+import sys
+import unittest
+
+import support
+import torch
+from gradloom.torch import TrainStep, capture
+from job_test import OPTIMIZERS, Folder, text_batches, torch_losses, train
+from support import Gpt, mlp, worst
+from torch import nn
+from torch.nn import functional as F
+
+gradloom = support.gradloom
+MADE = {
+    **OPTIMIZERS,
+    "Nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05, lr_decay=0.1, weight_decay=0.01, initial_accumulator_value=0.1),
+}  # fmt: skip
+ROWS = [(torch.randn(4, 6, dtype=torch.float64), torch.randint(0, 3, (4,))) for _ in range(3)]
+
+
+def loss_of(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1])
+
+
+def states(optimizer):
+    """By the number of the parameter."""
+    return optimizer.state_dict()["state"]
+
+
+class States(Folder):
+    def assert_states(self, mine, theirs, tolerance=1e-9):
+        self.assertEqual(sorted(states(mine)), sorted(states(theirs)))
+        for index, kept in states(theirs).items():
+            self.assertEqual(sorted(states(mine)[index]), sorted(kept))
+            for key, value in kept.items():
+                found = states(mine)[index][key]
+                if isinstance(value, torch.Tensor):
+                    self.assertEqual((found.shape, found.dtype), (value.shape, value.dtype), key)
+                    self.assertLessEqual(worst([found], [value]), tolerance, key)
+                else:
+                    self.assertEqual(found, value, key)
+
+    def test_steps_go_on_from_the_optimizers_states_and_give_them_back(self):
+        """5 steps of PyTorch, 6 here, 4 of PyTorch again: as 15 of PyTorch."""
+        for name, make in MADE.items():
+            with self.subTest(optimizer=name):
+                torch.manual_seed(1)
+                model = Gpt().double()
+                other = copy.deepcopy(model)
+                optimizers = [make(one.parameters()) for one in (model, other)]
+                batches, loss = text_batches(), lambda m, b: m(**b)["loss"]
+                theirs = torch_losses(other, batches * 5, loss, optimizers[1], 15)
+                mine = torch_losses(model, batches, loss, optimizers[0], 5)
+                step = TrainStep(model, None, optimizers[0])
+                mine += [step.step(**batches[i % 3]) for i in range(5, 11)]
+                self.assertEqual(step.steps, 6)
+                step.update_module()
+                self.assertIs(step.update_optimizer(), optimizers[0])
+                step.close()
+                mine += torch_losses(model, [batches[i % 3] for i in range(11, 15)], loss, optimizers[0], 4)
+                self.assert_curves(mine, theirs, 1e-9)
+                self.assert_states(*optimizers)
+
+    def test_a_captured_job_goes_on_from_them(self):
+        for name, make in MADE.items():
+            with self.subTest(optimizer=name):
+                torch.manual_seed(1)
+                model = mlp(dtype=torch.float64)
+                optimizer = make(model.parameters())
+                torch_losses(model, ROWS, loss_of, optimizer, 6)
+                recipe = capture(model, ROWS, nn.CrossEntropyLoss(), optimizer, os.path.join(self.folder, name), steps=5)
+                first = 6 if name not in ("SGD", "Nesterov") else 1  # which does not count
+                theirs = torch_losses(model, [ROWS[(first + i) % 3] for i in range(5)], loss_of, optimizer, 5)
+                self.assert_curves(train(recipe), theirs, 1e-9)
+                with open(recipe, encoding="utf-8") as file:
+                    self.assertEqual(json.load(file)["load_optimizer"], "optimizer.safetensors")
+
+    def test_load_state_dict_of_the_optimizer_is_seen(self):
+        """And states that are changed in place, with load_optimizer."""
+        model = mlp(dtype=torch.float64)
+        other = copy.deepcopy(model)
+        optimizers = [torch.optim.Adam(one.parameters(), lr=0.05) for one in (model, other)]
+        step = TrainStep(model, nn.CrossEntropyLoss(), optimizers[0])
+        kept = [], []
+        for index in range(8):
+            if index == 3:
+                step.update_optimizer()
+                kept = [copy.deepcopy(one.state_dict()) for one in optimizers]
+            if index == 6:  # three updates, not six
+                for optimizer, state in zip(optimizers, kept):
+                    optimizer.load_state_dict(state)
+            if index == 7:
+                step.update_optimizer()
+                for optimizer in optimizers:
+                    for p in optimizer.param_groups[0]["params"]:
+                        optimizer.state[p]["exp_avg"].mul_(-2)
+                step.load_optimizer()
+            mine, (theirs,) = step.step(*ROWS[index % 3]), torch_losses(other, [ROWS[index % 3]], loss_of, optimizers[1], 1)
+            self.assertAlmostEqual(mine, theirs, delta=1e-9)
+        self.assertEqual(step.steps, 8)
+        step.state_dict()
+        self.assert_states(*optimizers)
+        self.assertEqual(int(optimizers[0].state[model[0].weight]["step"]), 5)
+
+    def test_state_dict_of_another_step(self):
+        """Into a training that has made more steps, one that has made none, and of a text."""
+        for optimizer_of in (lambda p: torch.optim.AdamW(p, lr=0.05), lambda p: "adamw{lr=0.05,weight_decay=0.01}"):
+            model = mlp(dtype=torch.float64)
+            step = TrainStep(model, nn.CrossEntropyLoss(), optimizer_of(model.parameters()))
+            for batch in ROWS:
+                step.step(*batch)
+            kept = copy.deepcopy(step.state_dict())
+            self.assertEqual(kept["steps"], 3)
+            then = [step.step(*batch) for batch in ROWS]
+            step.load_state_dict(kept)
+            self.assertEqual(step.state_dict()["steps"], 3)
+            self.assertEqual([step.step(*batch) for batch in ROWS], then)
+            self.assertEqual(step.steps, 9)
+            other = mlp(dtype=torch.float64)
+            fresh = TrainStep(other, nn.CrossEntropyLoss(), optimizer_of(other.parameters()))
+            fresh.load_state_dict(kept)
+            self.assertEqual([fresh.step(*batch) for batch in ROWS], then)
+            self.assertEqual(fresh.state_dict()["steps"], 6)
+            with self.assertRaisesRegex(gradloom.UsageError, "'0.weight/x' is no state"):
+                fresh.load_state_dict({**kept, "optimizer": {"0.weight/x": torch.zeros(1)}})
+
+    def test_updates_that_differ_are_refused_by_name(self):
+        model = mlp(dtype=torch.float64)
+        for make in (torch.optim.Adam, lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9)):
+            optimizer = make(model.parameters(), lr=0.1)
+            model[0].bias.requires_grad_(False)
+            model.zero_grad(set_to_none=True)
+            torch_losses(model, ROWS, loss_of, optimizer, 2)
+            model[0].bias.requires_grad_(True)
+            for call in (lambda: TrainStep(model, nn.CrossEntropyLoss(), optimizer).step(*ROWS[0]),
+                         lambda: capture(model, ROWS, nn.CrossEntropyLoss(), optimizer, self.folder)):  # fmt: skip
+                with self.assertRaisesRegex(gradloom.UsageError, r"'0\.bias'.*the engine counts"):
+                    call()
+
+    def test_a_checkpoint_goes_on_with_a_fresh_optimizer(self):
+        def make():
+            model = mlp(dtype=torch.float64)
+            return model, torch.optim.AdamW(model.parameters(), lr=0.05)
+
+        model, optimizer = make()
+        folder = os.path.join(self.folder, "kept")
+        step = TrainStep(model, nn.CrossEntropyLoss(), optimizer, checkpoint=folder, checkpoint_every=3)
+        losses = [step.step(*ROWS[i % 3]) for i in range(6)]
+        step.close()
+        for steps, optimizer_of in ((0, make), (1, make)):
+            model, optimizer = optimizer_of()
+            again = TrainStep(model, nn.CrossEntropyLoss(), optimizer, resume=folder)
+            if steps:
+                torch_losses(model, ROWS, loss_of, optimizer, steps)
+                with self.assertRaisesRegex(gradloom.UsageError, "goes on from one of them"):
+                    again.step(*ROWS[0])
+            else:
+                again.step(*ROWS[0])
+                self.assertEqual(again.state_dict()["steps"], 7)
+                self.assertEqual(int(optimizer.state[model[0].weight]["step"]), 7)
+                kept = copy.deepcopy(again.state_dict())
+                then = again.step(*ROWS[1])
+                again.load_state_dict(kept)
+                self.assertEqual(again.step(*ROWS[1]), then)
+        self.assertEqual(len(losses), 6)
+
+    def test_groups_and_frozen_parameters(self):
+        model = mlp(dtype=torch.float64)
+        model[2].weight.requires_grad_(False)
+        other = copy.deepcopy(model)
+
+        def make(m):
+            return torch.optim.AdamW([{"params": [m[3].bias, m[0].bias], "weight_decay": 0.0}, {"params": [m[0].weight, m[3].weight], "lr": 0.02}], lr=0.05)
+
+        optimizers = [make(one) for one in (model, other)]
+        mine = torch_losses(model, ROWS, loss_of, optimizers[0], 3)
+        step = TrainStep(model, nn.CrossEntropyLoss(), optimizers[0])
+        mine += [step.step(*batch) for batch in ROWS]
+        self.assert_curves(mine, torch_losses(other, ROWS, loss_of, optimizers[1], 6), 1e-9)
+        step.state_dict()
+        self.assert_states(*optimizers)
+
+
+def curves(make_optimizer, make_scheduler, steps=12, dtype=torch.float64, **settings):
+    """Losses here and in PyTorch, each with a scheduler."""
+    found = []
+    for mine in (True, False):
+        model = mlp(dtype=dtype)
+        optimizer = make_optimizer(model)
+        scheduler, losses = make_scheduler(optimizer), []
+        step = TrainStep(model, nn.CrossEntropyLoss(), optimizer, **settings) if mine else None
+        for index in range(steps):
+            batch = ROWS[index % 3]
+            if step is not None:
+                losses.append(step.step(*batch))
+                optimizer._step_count = 1  # PyTorch warns where optimizer.step() was never called
+                optimizer._opt_called = True
+            else:
+                losses += torch_losses(model, [batch], loss_of, optimizer, 1)
+            scheduler.step()
+        found.append(losses)
+    return found
+
+
+def decay_groups(model, make=torch.optim.AdamW, **options):
+    """As Hugging Face's recipes have them."""
+    named = dict(model.named_parameters())
+    return make([{"params": [p for p in named.values() if p.dim() > 1], "weight_decay": 0.1},
+                 {"params": [p for p in named.values() if p.dim() < 2], "weight_decay": 0.0}], **options)  # fmt: skip
+
+
+class Schedules(Folder):
+    def test_one_cycle_moves_momentum_and_betas(self):
+        scheduler = torch.optim.lr_scheduler.OneCycleLR
+        for name, make in {
+            "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9),
+            "Adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.1),
+            "AdamW": lambda m: decay_groups(m, lr=0.1),
+        }.items():
+            with self.subTest(optimizer=name):
+                self.assert_curves(*curves(make, lambda o: scheduler(o, max_lr=0.1, total_steps=20)), 1e-9)
+
+    def test_warm_up_from_zero_with_groups(self):
+        def warm_up(optimizer):
+            return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / 4, 1.0))
+
+        for make in (torch.optim.AdamW, torch.optim.Adam, torch.optim.Adagrad, lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9)):
+            self.assert_curves(*curves(lambda m: decay_groups(m, make, lr=0.05), warm_up), 1e-9)
+
+    def test_rates_of_groups_go_their_own_ways(self):
+        def make(model):
+            return torch.optim.SGD([{"params": model[0].parameters(), "lr": 0.0}, {"params": model[3].parameters(), "lr": 0.1, "momentum": 0.5}],
+                                   lr=0.1, momentum=0.9)  # fmt: skip
+
+        def own(optimizer):
+            return torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda step: 1.0, lambda step: 0.8**step])
+
+        self.assert_curves(*curves(make, own), 1e-9)
+
+    def test_one_of_two_equal_rates_changes(self):
+        def make(model):
+            return torch.optim.SGD([{"params": model[0].parameters()}, {"params": model[3].parameters()}], lr=0.1)
+
+        for first in (0, 1):
+            rates = [lambda step, k=k: 0.5**step if k == first else 1.0 for k in range(2)]
+            self.assert_curves(*curves(make, lambda o, rates=rates: torch.optim.lr_scheduler.LambdaLR(o, rates)), 1e-9)
+
+    def test_groups_that_the_loss_does_not_read(self):
+        def make(model):
+            others = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+            groups = [{"params": [others]}, {"params": model[0].parameters()}, {"params": model[3].parameters(), "lr": 0.02}, {"params": [nn.Parameter(others + 1)]}]
+            return torch.optim.AdamW(groups, lr=0.05)
+
+        self.assert_curves(*curves(make, lambda o: torch.optim.lr_scheduler.LambdaLR(o, [lambda step, k=k: 1 / (1 + k * step) for k in range(4)])), 1e-9)
+
+    def test_options_changed_by_hand(self):
+        found = []
+        for mine in (True, False):
+            model = mlp(dtype=torch.float64)
+            optimizer, losses = torch.optim.AdamW(model.parameters(), lr=0.05), []
+            step = TrainStep(model, nn.CrossEntropyLoss(), optimizer)
+            for index, options in enumerate(({}, {"weight_decay": 0.5}, {"betas": (0.7, 0.9)}, {"lr": 0.0}, {"lr": 0.01, "weight_decay": 0.0})):
+                optimizer.param_groups[0].update(options)
+                losses += [step.step(*ROWS[index % 3])] if mine else torch_losses(model, [ROWS[index % 3]], loss_of, optimizer, 1)
+            if mine:
+                optimizer.param_groups[0]["eps"] = 1e-3
+                with self.assertRaisesRegex(gradloom.UsageError, "eps of AdamW changed after the first step"):
+                    step.step(*ROWS[0])
+                optimizer.param_groups[0]["eps"] = 1e-8
+                optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+                with self.assertRaisesRegex(gradloom.UsageError, "has 2 groups of parameters, and had 1"):
+                    step.step(*ROWS[0])
+            found.append(losses)
+        self.assert_curves(*found, 1e-9)
+
+    def test_momentum_that_begins_later_is_refused(self):
+        model = mlp(dtype=torch.float64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = TrainStep(model, nn.CrossEntropyLoss(), optimizer)
+        step.step(*ROWS[0])
+        optimizer.param_groups[0]["momentum"] = 0.9
+        with self.assertRaisesRegex(gradloom.UsageError, "began with momentum=0"):
+            step.step(*ROWS[0])
+
+    def test_a_recipes_schedule(self):
+        mine, theirs = curves(lambda m: torch.optim.AdamW(m.parameters(), lr=0.05), lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1.0),
+                              schedule="linear{total=20}")  # fmt: skip
+        _, theirs = curves(lambda m: torch.optim.AdamW(m.parameters(), lr=0.05),
+                           lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 - (step + 1) / 20))  # fmt: skip
+        self.assert_curves(mine, theirs, 1e-9)
+        model = mlp(dtype=torch.float64)
+        groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[3].parameters()}]
+        with self.assertRaisesRegex(gradloom.UsageError, "a schedule is for groups of one learning rate"):
+            TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(groups, lr=0.2), schedule="linear{total=20}")
+
+
+class Kinds(Folder):
+    def test_clip_is_clip_norm(self):
+        for settings in ({"clip": 0.05}, {"clip_norm": 0.05}):
+            mine, theirs = curves(lambda m: torch.optim.SGD(m.parameters(), lr=0.5), lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1.0), 6,
+                                  **settings)  # fmt: skip
+            model, clipped = mlp(dtype=torch.float64), []
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            for index in range(6):
+                optimizer.zero_grad()
+                loss = loss_of(model, ROWS[index % 3])
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+                optimizer.step()
+                clipped.append(float(loss.detach()))
+            self.assert_curves(mine, clipped, 1e-6)  # PyTorch divides by the norm + 1e-6
+            self.assertGreater(abs(mine[-1] - theirs[-1]), 1e-3)
+        recipe = capture(mlp(), (torch.randn(4, 6), ROWS[0][1]), nn.CrossEntropyLoss(), folder=self.folder, clip=0.5)
+        with open(recipe, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["clip_norm"], 0.5)
+        with self.assertRaisesRegex(gradloom.UsageError, "clip and clip_norm are the same"):
+            TrainStep(mlp(), nn.CrossEntropyLoss(), clip=1.0, clip_norm=1.0)
+
+    def test_transformers_adafactor(self):
+        try:
+            from transformers.optimization import Adafactor
+        except ImportError:
+            self.skipTest("no transformers")
+        for options in ({}, {"lr": 0.02, "relative_step": False, "beta1": 0.9, "weight_decay": 0.01, "scale_parameter": False}):
+            model = mlp(dtype=torch.float64)
+            other = copy.deepcopy(model)
+            optimizers = [Adafactor(one.parameters(), **options) for one in (model, other)]
+            theirs = torch_losses(other, ROWS, loss_of, optimizers[1], 12)
+            mine = torch_losses(model, ROWS, loss_of, optimizers[0], 3)
+            step = TrainStep(model, nn.CrossEntropyLoss(), optimizers[0])
+            mine += [step.step(*ROWS[i % 3]) for i in range(6)]
+            step.state_dict()
+            mine += torch_losses(model, ROWS, loss_of, optimizers[0], 3)
+            self.assert_curves(mine, theirs, 1e-6)
+
+    def test_lion_and_lamb_of_timm(self):
+        try:
+            from timm.optim import Lamb, Lion
+        except ImportError:
+            self.skipTest("no timm")
+        for make in (lambda p: Lion(p, lr=0.01, weight_decay=0.1, betas=(0.8, 0.9)), lambda p: Lamb(p, lr=0.05, max_grad_norm=None, always_adapt=True)):
+            model = mlp(dtype=torch.float64)
+            other = copy.deepcopy(model)
+            optimizers = [make(one.parameters()) for one in (model, other)]
+            theirs = torch_losses(other, ROWS, loss_of, optimizers[1], 12)
+            mine = torch_losses(model, ROWS, loss_of, optimizers[0], 3)
+            step = TrainStep(model, nn.CrossEntropyLoss(), optimizers[0])
+            mine += [step.step(*ROWS[i % 3]) for i in range(6)]
+            step.state_dict()
+            mine += torch_losses(model, ROWS, loss_of, optimizers[0], 3)
+            self.assert_curves(mine, theirs, 1e-9)
+        with self.assertRaisesRegex(gradloom.UnsupportedError, "Lamb is here with max_grad_norm=None only .TrainStep's clip"):
+            TrainStep(model, nn.CrossEntropyLoss(), Lamb(model.parameters()))
+
+    def test_decoupled_adam(self):
+        try:
+            torch.optim.Adam([nn.Parameter(torch.zeros(1))], decoupled_weight_decay=True)
+        except TypeError:
+            self.skipTest("an older PyTorch")
+        make = lambda m: torch.optim.Adam(m.parameters(), lr=0.05, weight_decay=0.5, decoupled_weight_decay=True)  # noqa: E731
+        self.assert_curves(*curves(make, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1.0)), 1e-9)
+
+    def test_refusals(self):
+        model = mlp()
+
+        class Own(torch.optim.SGD):
+            pass
+
+        parameters = list(model.parameters())
+        refused = [
+            (torch.optim.RMSprop(parameters), "RMSprop does .the engine has no such update"),
+            (torch.optim.AdamW(parameters, amsgrad=True), "AdamW with amsgrad=True is not supported"),
+            (Own(parameters, lr=0.1), "no optimizer here does what Own does"),
+            (torch.optim.Adam([{"params": parameters[:1], "eps": 1e-3}, {"params": parameters[1:]}]),
+             "may differ in lr, weight_decay, beta1 and beta2 only, not in eps"),
+        ]  # fmt: skip
+        for optimizer, why in refused:
+            with self.assertRaisesRegex(gradloom.UnsupportedError, why):
+                TrainStep(model, nn.CrossEntropyLoss(), optimizer)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=1))
