@@ -179,7 +179,6 @@ TEST(FuseAttention, SaysWhyNot) {
   EXPECT_NE(why_nots(report).find("6 keys"), std::string::npos) << why_nots(report);
 }
 
-// Gradients are not asked of it, so that results and the other gradients are those of the parts.
 // Six keys: on the CPU probabilities of so few are kept, and of a GPU's none; a number that is named holds for both.
 TEST(FuseAttention, ThatProbabilitiesAreKeptDependsOnTheTarget) {
   const auto matched = [](const char* pass, kernels::Target target) {
@@ -194,6 +193,7 @@ TEST(FuseAttention, ThatProbabilitiesAreKeptDependsOnTheTarget) {
   EXPECT_EQ(matched("fuse-attention{min_keys=6}", kernels::Target::cpu), 1);
 }
 
+// Gradients are not asked of it, so that results and the other gradients are those of the parts.
 TEST(FuseAttention, AFrozenMaskIsNotTrained) {
   Graph fused = attention({.mask = Masked::add, .trained_mask = true});
   fused.values[find_value(fused, "bias")].frozen = true;

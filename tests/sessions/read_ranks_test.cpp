@@ -63,6 +63,19 @@ class RankRowsTest : public SessionTest {
     EXPECT_TRUE((*run)->finish(end).ok());
     return (*run)->id();
   }
+  // A run of three steps in a file of its own, run 1, that an edit damages.
+  void expect_damage(const std::string& sql, const std::string& why) {
+    std::filesystem::remove(file("s.db"));
+    ASSERT_EQ(write_run(3), 1);
+    const test::ForgedSession forged(file("s.db"));
+    ASSERT_TRUE(forged.execute(sql).ok());
+    forged.finish();
+    auto store = Store::open(file("s.db"), StoreMode::read);
+    ASSERT_TRUE(store.ok()) << error_of(store);
+    const auto run = (*store)->load_run(1);
+    ASSERT_FALSE(run.ok()) << sql;
+    EXPECT_NE(run.error().message.find(why), std::string::npos) << run.error().message;
+  }
   // Exposed and computing time of rank 0's third step, as the program reads them and in the view.
   std::array<double, 4> times_of(std::int64_t id) {
     auto store = Store::open(file("s.db"), StoreMode::read);
@@ -123,10 +136,7 @@ TEST_F(RankRowsTest, RunsOfVersion10AreReadByTheirOperators) {
   {
     auto database = Database::open(file("s.db"), SQLITE_OPEN_READWRITE);
     ASSERT_TRUE(database.ok());
-    for (const char* sql :
-         {test::kViews10, "DROP TABLE exchange_step", "DROP TABLE rank_environment",
-          "UPDATE run SET digest = substr(digest, 1, 22 * 17 - 1)", "PRAGMA user_version = 10"})
-      ASSERT_TRUE(database->execute(sql).ok()) << sql;
+    ASSERT_TRUE(database->execute(test::as_version_10()).ok());
   }
   EXPECT_EQ(times_of(id), (std::array<double, 4>{1004, 4006, 0, 5010}))
       << "the view of version 10 knows no sums";
@@ -212,17 +222,8 @@ TEST_F(RankRowsTest, RanksThatAreNoneAreDamage) {
       {"UPDATE exchange SET rank = -1", "exchanges of rank -1"},
       {"DELETE FROM rank WHERE rank = 0", "table rank do not count from 0"}};
   for (const auto& [sql, why] : edits) {
-    std::filesystem::remove(file("s.db"));
-    const std::int64_t id = write_run(3);
-    const test::ForgedSession forged(file("s.db"));
-    ASSERT_TRUE(forged.execute(sql).ok());
-    forged.finish();
-    auto store = Store::open(file("s.db"), StoreMode::read);
-    ASSERT_TRUE(store.ok()) << error_of(store);
-    const auto run = (*store)->load_run(id);
-    ASSERT_FALSE(run.ok()) << sql;
-    EXPECT_NE(run.error().message.find(why), std::string::npos) << run.error().message;
-    const auto trace = (*store)->load_trace(id);
+    expect_damage(sql, why);
+    const auto trace = Store::open(file("s.db"), StoreMode::read).value()->load_trace(1);
     ASSERT_FALSE(trace.ok()) << sql;
     EXPECT_EQ(trace.error().code, Errc::bad_input);
     EXPECT_NE(trace.error().message.find(why), std::string::npos) << trace.error().message;
@@ -230,21 +231,8 @@ TEST_F(RankRowsTest, RanksThatAreNoneAreDamage) {
 }
 
 TEST_F(RankRowsTest, EnvironmentsAndStepsOfNoneAreDamage) {
-  const std::pair<const char*, const char*> edits[] = {
-      {"UPDATE rank_environment SET rank = 2", "environment of rank 2"},
-      {"UPDATE exchange_step SET plan_step = 99", "table exchange_step"}};
-  for (const auto& [sql, why] : edits) {
-    std::filesystem::remove(file("s.db"));
-    const std::int64_t id = write_run(3);
-    const test::ForgedSession forged(file("s.db"));
-    ASSERT_TRUE(forged.execute(sql).ok());
-    forged.finish();
-    auto store = Store::open(file("s.db"), StoreMode::read);
-    ASSERT_TRUE(store.ok()) << error_of(store);
-    const auto run = (*store)->load_run(id);
-    ASSERT_FALSE(run.ok()) << sql;
-    EXPECT_NE(run.error().message.find(why), std::string::npos) << run.error().message;
-  }
+  expect_damage("UPDATE rank_environment SET rank = 2", "environment of rank 2");
+  expect_damage("UPDATE exchange_step SET plan_step = 99", "table exchange_step");
 }
 
 TEST(RankRows, AnExchangeWaitsForTheRankThatIsReadyLast) {

@@ -160,7 +160,6 @@ _SIGNATURES: Sequence[Tuple[str, Sequence[Any]]] = (
     ("job_value", (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Value))),
     ("job_read", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)),
     ("job_write", (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)),
-    ("job_set_learning_rate", (ctypes.c_void_p, ctypes.c_double)),
     ("job_set_option", (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_double)),
     ("job_steps", (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int64))),
 )

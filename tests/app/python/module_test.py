@@ -433,7 +433,9 @@ class Precision(Case):
                 before = [buffer.clone() for buffer in mine.buffers()]
                 with torch.autocast("cpu", dtype=torch.bfloat16):
                     state = torch.get_rng_state()
-                    results = mine(x, labels), theirs(x, labels)
+                    result = mine(x, labels)
+                    self.assertFalse(training and torch.equal(state, torch.get_rng_state()))
+                    results = result, theirs(x, labels)
                 types = [[t.dtype for t in (r["loss"], r["y"], *r["again"], r["x"], r["h"], r["most"])] for r in results]
                 self.assertEqual(*types)
                 self.assertEqual(types[0][:2], [torch.float32, torch.bfloat16])
@@ -443,7 +445,6 @@ class Precision(Case):
                 moved = [int((a != b).any()) for a, b in zip(before, mine.buffers())]
                 self.assertEqual(moved, [int(training)] * 3)
                 self.assertEqual(int(mine.norm.num_batches_tracked), int(theirs.norm.num_batches_tracked))
-                self.assertFalse(training and torch.equal(state, torch.get_rng_state()))
         with torch.autocast("cpu", dtype=torch.bfloat16):  # the same parameters in PyTorch, in the same block, have gradients
             mine.first.weight.grad = None
             mine(torch.randn(3, 6), torch.zeros(3, dtype=torch.int64))

@@ -448,12 +448,13 @@ class Fuzzed(Both):
         """Modes, sizes, accumulation, passes without gradients, and two forwards before their backwards, at random; what each of `models` gives."""
         draw = random.Random(seed)
         make = draw.choice([lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), lambda p: torch.optim.AdamW(p, lr=1e-3)])
-        optimizers, told = [make(model.parameters()) for model in models], []
+        optimizers = [make(model.parameters()) for model in models]
         for _ in range(8):
             training, gradients, batches = draw.random() < 0.7, draw.random() < 0.75, draw.randint(1, 3)
             together = draw.random() < 0.5
             given = [torch.randn(draw.choice((4, 4, 7, 9)), 6, dtype=torch.float64) for _ in range(batches)]
-            for model, optimizer in zip(models, optimizers):
+            told = []
+            for model in models:
                 model.train(training)
                 with torch.set_grad_enabled(gradients):
                     losses = []
@@ -464,14 +465,11 @@ class Fuzzed(Both):
                     if gradients and together:
                         sum(losses).backward()
                 told.append([loss.detach() for loss in losses])
-            if gradients:
-                yield [torch.stack(one) for one in told[-2:]]
-                if draw.random() < 0.8:
-                    for optimizer in optimizers:
-                        optimizer.step()
-                        optimizer.zero_grad()
-            else:
-                yield [torch.stack(one) for one in told[-2:]]
+            yield [torch.stack(one) for one in told]
+            if gradients and draw.random() < 0.8:
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
 
     def test_ten_scripts_in_f64(self):
         for seed in range(10):

@@ -168,7 +168,7 @@ class RecordTest(unittest.TestCase):
             file.write('wait idle\nexpect loop.outside "* %"\nexpect bar.Slow\nexpect "bar.Slow backward"\n')
         environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
         done = subprocess.run([PROGRAM, "open", self.path, "--headless", "--script", script], capture_output=True, text=True, env=environment)
-        if "without" in done.stderr and "window" in done.stderr:
+        if "this build has no window" in done.stderr:
             self.skipTest(done.stderr)
         self.assertEqual(done.returncode, 0, done.stderr)
         (slow, backward) = (self.session().query("SELECT avg(duration_ns) AS ns FROM host_span WHERE kind = 'outside' AND name = ?", name)[0]["ns"]

@@ -223,8 +223,6 @@ TEST(Rewriter, OriginsKeepTheChainOfPasses) {
   EXPECT_NE(verify(s.graph).error().message.find("a pass that does not exist"), std::string::npos);
 }
 
-// The last new node takes the anchor's name when the builder chose its own: also when that looks
-// like another operator's, and never when the pass chose it.
 // Products of [4, 8] and of half as many rows, by the operators' cost rows.
 struct SavedByRewrites : ::testing::Test {
   Graph graph;
@@ -277,6 +275,8 @@ TEST_F(SavedByRewrites, UnknownSizesSayNothing) {
   EXPECT_FALSE(rw.log().back().saves.has_value());
 }
 
+// The last new node takes the anchor's name when the builder chose its own: also when that looks
+// like another operator's, and never when the pass chose it.
 TEST(Rewriter, GivenNamesStay) {
   for (const bool given : {false, true}) {
     Small s;

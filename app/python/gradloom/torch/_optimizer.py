@@ -103,18 +103,18 @@ class Options:
             self.text["momentum"] = max(group["momentum"] for group in self.groups)
             if self.text["momentum"] > 0 and self.text["dampening"] and any(group["momentum"] == 0 for group in self.groups):
                 raise UnsupportedError(f"groups of {self.name} with dampening must all have momentum, or none")
-        for group in self.groups[1:]:
-            self._same(self.groups[0], group, f"groups of {self.name} may differ in {self._followed()} only, not in")
         self._fixed = self.groups[0]
+        for group in self.groups[1:]:
+            if others := self._others(group):
+                raise UnsupportedError(f"groups of {self.name} may differ in {self._followed()} only, not in {', '.join(others)}")
 
     def _followed(self) -> str:
         *first, last = self.rule.follows
         return f"{', '.join(first)} and {last}"
 
-    def _same(self, one: Dict[str, Any], other: Dict[str, Any], what: str) -> None:
-        others = [key for key in one if key not in self.rule.follows and other.get(key) != one[key]]
-        if others:
-            raise UnsupportedError(f"{what} {', '.join(others)}")
+    def _others(self, group: Dict[str, Any]) -> List[str]:
+        """Options that steps do not follow, in which the group is not as the first one was at the beginning."""
+        return [key for key in self._fixed if key not in self.rule.follows and group.get(key) != self._fixed[key]]
 
     def _now(self) -> List[Dict[str, Any]]:
         return [_options(self.rule, group) for group in self._optimizer.param_groups]
@@ -128,8 +128,7 @@ class Options:
         if len(now) != len(self.groups):
             raise UsageError(f"{self.name} has {len(now)} groups of parameters, and had {len(self.groups)} at the first step")
         for group in now:
-            others = [key for key in group if key not in self.rule.follows and group[key] != self._fixed[key]]
-            if others:
+            if others := self._others(group):
                 raise UsageError(f"{', '.join(others)} of {self.name} changed after the first step; steps follow {self._followed()} alone")
         self.groups = now
         return self.followed()
