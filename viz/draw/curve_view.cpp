@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "viz/draw/items.h"
@@ -30,10 +31,15 @@ struct CurveLegend {
   float height() const { return static_cast<float>(rows) * line + px(2); }
 };
 
-CurveLegend legend_of(const std::vector<Curve>& curves, float width) {
+// A curve's number with its unit behind it.
+std::string with_unit(std::string number, const char* unit) {
+  return *unit == 0 ? number : std::move(number) + " " + unit;
+}
+
+CurveLegend legend_of(const std::vector<Curve>& curves, const char* unit, float width) {
   CurveLegend legend;
   legend.line = theme().small->FontSize + px(4);
-  legend.value_width = small_width_of("0.00000e-00") + px(16);
+  legend.value_width = small_width_of(with_unit("0.00000e-00", unit)) + px(16);
   const float more = small_width_of("+99 more");
   float x = 0;
   for (size_t i = 0; i < curves.size(); ++i) {
@@ -68,8 +74,7 @@ void draw_legend_entry(const Curve& curve, size_t i, CurveOf of, const char* uni
   list->AddText(font, font->FontSize, {at.x + px(13), at.y}, palette().text_dim, name.c_str());
   const int index = std::isnan(cursor) ? static_cast<int>(curve.steps.size()) - 1 : curve.at(cursor);
   const double value = index < 0 ? std::nan("") : curve.shown()[static_cast<size_t>(index)];
-  std::string said = curve_value_text(of, value);
-  if (*unit != 0 && small_width_of(said + " " + unit) < legend.value_width) said += std::string(" ") + unit;
+  const std::string said = with_unit(curve_value_text(of, value), unit);
   const float x = at.x + px(13) + entry.name_width + px(7);
   list->AddText(font, font->FontSize, {x, at.y}, palette().text,
                 fit_text(font, font->FontSize, said, right - x).c_str());
@@ -105,7 +110,7 @@ void draw_curves(const std::vector<Curve>& curves, CurveOf of, const char* unit,
   if (!bounds.any()) return empty_state(std::string("No ") + kind.title, "No step of these runs tells it.");
   const ImVec2 origin = ImGui::GetCursorScreenPos();
   const float width = ImGui::GetContentRegionAvail().x;
-  const CurveLegend legend = legend_of(curves, width);
+  const CurveLegend legend = legend_of(curves, unit, width);
   ImGui::Dummy({width, legend.height()});
   const bool log = state.log && bounds.least_positive <= bounds.high;
   const Axis y = Axis::fit(log ? bounds.least_positive : bounds.low, bounds.high, kind.unit, log,
