@@ -15,8 +15,8 @@ namespace gradloom {
 // with.
 class DeviceLoop {
  public:
-  DeviceLoop(ModelModule& module, Loop loop, Device& device)
-      : loop(std::move(loop)), module_(module), device_(device) {}
+  DeviceLoop(ModelModule& module, Loop on_host, Device& device)
+      : loop(std::move(on_host)), module_(module), device_(device) {}
   ~DeviceLoop() {
     for (void* const memory : taken_) device_.release(memory);
   }

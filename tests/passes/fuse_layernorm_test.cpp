@@ -26,8 +26,7 @@ Built layernorm(const Form& form) {
   Built built;
   Graph& graph = built.graph;
   GraphBuilder b(graph);
-  const DType f64 = DType::f64;
-  const ValueId x = b.input("x", {f64, {2, 3, 8}}), w = b.input("w", {f64, form.scale});
+  const ValueId x = b.input("x", {DType::f64, {2, 3, 8}}), w = b.input("w", {DType::f64, form.scale});
   const auto mean = [&](ValueId v, const std::vector<std::int64_t>& axes) {
     Attrs attrs{{"keepdims", std::int64_t{form.keepdims}}};
     std::vector<ValueId> inputs = {v};
@@ -38,10 +37,11 @@ Built layernorm(const Form& form) {
     return b.op(*find_op("ReduceMean", "", form.opset), inputs, attrs);
   };
   const ValueId d = b.op("Sub", {x, mean(x, form.axes)});
-  const ValueId square = form.power ? b.op("Pow", {d, b.scalar(f64, 2)}) : b.op("Mul", {d, d});
-  built.deviation = b.op("Sqrt", {b.op("Add", {mean(square, form.variance_axes), b.scalar(f64, 1e-5)})});
+  const ValueId square = form.power ? b.op("Pow", {d, b.scalar(DType::f64, 2)}) : b.op("Mul", {d, d});
+  built.deviation =
+      b.op("Sqrt", {b.op("Add", {mean(square, form.variance_axes), b.scalar(DType::f64, 1e-5)})});
   ValueId y = b.op("Mul", {b.op("Div", {d, built.deviation}), w});
-  if (form.bias) y = b.op("Add", {y, b.input("b", {f64, form.scale})});
+  if (form.bias) y = b.op("Add", {y, b.input("b", {DType::f64, form.scale})});
   graph.outputs = {y};
   return built;
 }
