@@ -1,6 +1,9 @@
 // gradloom open: the window, on a display or drawn without one.
 #include <CLI/CLI.hpp>
 
+#include <filesystem>
+#include <system_error>
+
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
 #include "app/remote/address.h"
@@ -39,7 +42,11 @@ Status open_with(const OpenArguments& o, CommandContext& context) {
     return Error{Errc::usage, "--script and --screenshot need --headless"};
   TRY(o.recipe.load_ops());
   if (!o.remote_program.empty()) options.remote_program = o.remote_program;
-  const std::string path = file_to_open(o.path);
+  // A session alone shows what it holds, the model of its newest run too.
+  std::error_code ignored;
+  const bool session_alone =
+      o.path.empty() && !o.recipe.given("recipe") && std::filesystem::exists(o.session, ignored);
+  const std::string path = file_to_open(session_alone ? o.session : o.path);
   const FileKind kind = file_kind(path);
   if (is_remote(path)) {
     TRY(parse_remote(path));

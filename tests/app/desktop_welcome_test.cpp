@@ -83,6 +83,8 @@ TEST_F(DesktopWelcome, TheSampleTrains) {
                  "expect status.run \"run 1*\"\n"),
             0)
       << error_;
+  EXPECT_EQ(open("--session " + file("s.db"), "wait idle\nexpect status.model bert-tiny\n"), 0)
+      << "a session alone shows the model of its run: " << error_;
 }
 
 TEST_F(DesktopWelcome, ACaptureIsExplainedAndItsFolderOpens) {

@@ -51,6 +51,9 @@ bool button(std::string_view id, std::string_view label, ButtonKind kind, std::s
   const bool pressed = ImGui::InvisibleButton("b", extent);
   const bool hovered = ImGui::IsItemHovered(), held = ImGui::IsItemActive();
   const ImVec2 max{min.x + extent.x, min.y + extent.y};
+  const bool disabled = (GImGui->CurrentItemFlags & ImGuiItemFlags_Disabled) != 0;
+  if (disabled && kind == ButtonKind::kPrimary)
+    kind = ButtonKind::kPlain;  // faded ink cannot be read on the accent
   ImU32 fill = p.raised, ink = p.text;
   if (kind == ButtonKind::kPrimary) fill = p.accent, ink = p.on_accent;
   if (kind == ButtonKind::kDanger) fill = mix(p.panel, p.bad, kDangerTint), ink = p.bad;
@@ -67,7 +70,7 @@ bool button(std::string_view id, std::string_view label, ButtonKind kind, std::s
   list->AddRectFilled(min, max, with_alpha(fill, alpha), rounding);
   if (kind == ButtonKind::kPlain) list->AddRect(min, max, with_alpha(p.border, alpha), rounding);
   draw_centred(list, min, max, with_alpha(ink, alpha), s);
-  register_item(id, label, (GImGui->CurrentItemFlags & ImGuiItemFlags_Disabled) ? "disabled" : "enabled");
+  register_item(id, label, disabled ? "disabled" : "enabled");
   focus_stop(id);
   if (!tooltip.empty()) tip(tooltip);
   return pressed;

@@ -47,10 +47,13 @@ std::string scaled_tick(double value, double step, double largest, double base, 
 std::string tick_label(double value, double step, double largest, Unit unit) {
   static constexpr const char* kBytes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   static constexpr const char* kFlop[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
+  static constexpr const char* kFlopRate[] = {"FLOP/s",  "kFLOP/s", "MFLOP/s",
+                                              "GFLOP/s", "TFLOP/s", "PFLOP/s"};
   static constexpr const char* kTime[] = {"ns", "\u00b5s", "ms", "s"};
   switch (unit) {
     case Unit::kBytes: return value == 0 ? "0" : scaled_tick(value, step, largest, 1024, kBytes, 5);
     case Unit::kFlop: return value == 0 ? "0" : scaled_tick(value, step, largest, 1000, kFlop, 6);
+    case Unit::kFlopRate: return value == 0 ? "0" : scaled_tick(value, step, largest, 1000, kFlopRate, 6);
     case Unit::kNs: return value == 0 ? "0" : scaled_tick(value, step, largest, 1000, kTime, 4);
     case Unit::kPercent: return plain(value, step) + " %";
     default: return plain(value, step);
@@ -65,6 +68,7 @@ std::string format_value(double value, Unit unit) {
     case Unit::kNs: return duration_text(value);
     case Unit::kBytes: return bytes_text(value);
     case Unit::kFlop: return count_text(value, "FLOP");
+    case Unit::kFlopRate: return count_text(value, "FLOP/s");
     case Unit::kPercent: return fmt::format("{:.1f} %", value);
     case Unit::kCount: return fmt::format("{:.0f}", value);
     case Unit::kPlain: break;

@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-enum class Unit : uint8_t { kPlain, kNs, kBytes, kFlop, kPercent, kCount };
+enum class Unit : uint8_t { kPlain, kNs, kBytes, kFlop, kFlopRate, kPercent, kCount };
 
 // "1.23 ms", "3.2 MiB", "2.7 GFLOP"; "not measured" for NaN.
 std::string format_value(double value, Unit unit);

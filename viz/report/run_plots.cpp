@@ -76,7 +76,7 @@ std::string roofline_plot(const RooflineModel& model) {
   }
   for (const auto& [rate, _] : roofs_over(model).level) high = std::max(high, rate);
   const SvgPlot plot{
-      {first / 2, right * 4, true, Unit::kPlain}, {low / 2, high * 3, true, Unit::kFlop}, 380, 96};
+      {first / 2, right * 4, true, Unit::kPlain}, {low / 2, high * 3, true, Unit::kFlopRate}, 380, 96};
   std::string made = plot.grid("FLOP per byte; upwards FLOP/s") + roofs(model, plot);
   for (const Dot& dot : dots) {
     const double x = plot.at_x(dot.intensity), y = plot.at_y(dot.rate);
