@@ -111,10 +111,11 @@ class Value(NamedTuple):
     used: bool
 
 
-def _places() -> List[str]:
+def places(name: str) -> List[str]:
+    """Where the library or the program may be: beside the package, and in the source tree that holds it."""
     here = os.path.dirname(os.path.abspath(__file__))
     tree = os.path.dirname(os.path.dirname(os.path.dirname(here)))
-    return [os.path.join(here, "libgradloom.so"), os.path.join(tree, "build", "release", "libgradloom.so")]
+    return [os.path.join(here, name), os.path.join(tree, "build", "release", name)]
 
 
 def _find() -> str:
@@ -123,7 +124,7 @@ def _find() -> str:
         if not os.path.exists(named):
             raise Error(f"GRADLOOM_LIBRARY names {named}, which does not exist", 5)
         return named
-    return next((place for place in _places() if os.path.exists(place)), "libgradloom.so")
+    return next((place for place in places("libgradloom.so") if os.path.exists(place)), "libgradloom.so")
 
 
 _SIGNATURES: Sequence[Tuple[str, Sequence[Any]]] = (
@@ -209,7 +210,7 @@ class Library:
 
     def __init__(self, path: str) -> None:
         try:
-            self._dll = ctypes.CDLL(path)
+            self.path, self._dll = path, ctypes.CDLL(path)
         except OSError as error:
             raise Error(f"libgradloom.so cannot be loaded ({error}): set GRADLOOM_LIBRARY to it, or install Gradloom's wheel", 5) from None
         self._dll.gradloom_last_error.restype = ctypes.c_char_p

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 namespace gradloom::strict {
 namespace {
@@ -75,7 +74,7 @@ void* GuardedMemory::allocate(std::size_t bytes, bool pinned) {
       first + (inner - rounded(std::max<std::size_t>(bytes, 1), kAlignment));  // it ends where the page does
   std::memset(first, kSlack, inner);
   std::memset(made.at, kNew, bytes);
-  if (!pinned && open_ == 0) mprotect(first, inner, PROT_NONE);
+  if (!pinned && !open_) mprotect(first, inner, PROT_NONE);
   if (!pinned) used_ += bytes;
   live_.insert(&(all_[made.at] = made));
   return made.at;
@@ -87,9 +86,10 @@ std::optional<std::string> GuardedMemory::release(void* memory, bool pinned) {
   Allocation& block = found->second;
   if (!block.alive) return block.text() + " was freed before";
   if (block.pinned != pinned) return block.text() + " is of the other kind";
+  begin();
   open();
   const auto wrong = damage();
-  close();
+  end();
   block.alive = false;
   live_.erase(&block);
   if (!pinned) used_ -= block.bytes;
@@ -137,27 +137,33 @@ void GuardedMemory::protect(int protection) {
 }
 
 void GuardedMemory::open() {
-  if (open_++ == 0) protect(PROT_READ | PROT_WRITE);
-  running = true;
+  if (!open_) {
+    protect(PROT_READ | PROT_WRITE);
+    ++openings_;
+  }
+  open_ = running = true;
 }
 
 void GuardedMemory::close() {
-  if (--open_ > 0) return;
-  running = false;
-  protect(PROT_NONE);
+  if (open_) protect(PROT_NONE);
+  open_ = running = false;
 }
 
-int GuardedMemory::close_all() {
-  const int count = std::exchange(open_, 0);
-  running = false;
-  if (count > 0) protect(PROT_NONE);
-  return count;
+void GuardedMemory::end() {
+  if (--depth_ == 0) close();
 }
 
-void GuardedMemory::open_again(int count) {
-  if (count == 0) return;
-  open();
-  open_ = count;
+OpenPages::OpenPages(const GuardedMemory& memory, const void* at, std::size_t bytes) {
+  const Allocation* const block = memory.find(at);
+  if (block == nullptr || block->pinned || memory.open_ || bytes == 0) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(at) / kPage * kPage;
+  first_ = reinterpret_cast<void*>(begin);
+  bytes_ = rounded(reinterpret_cast<std::uintptr_t>(at) + bytes - begin, kPage);
+  mprotect(first_, bytes_, PROT_READ | PROT_WRITE);
+}
+
+OpenPages::~OpenPages() {
+  if (first_ != nullptr) mprotect(first_, bytes_, PROT_NONE);
 }
 
 std::string GuardedMemory::left() const {

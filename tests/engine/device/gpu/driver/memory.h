@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -34,11 +35,12 @@ class GuardedMemory {
   std::optional<std::string> wrong(const void* at, std::size_t bytes) const;
   // The first allocation that was written around; only while it can be touched.
   std::optional<std::string> damage() const;
-  void open();   // device memory can be touched
-  void close();  // no more, once for each open()
-  // Whatever was opened is closed for a while; how often it was open, for open_again().
-  int close_all();
-  void open_again(int count);
+  // Between them work of the device may run; what is opened by then is closed at the outermost end().
+  void begin() { ++depth_; }
+  void end();
+  void open();                                         // all device memory can be touched
+  void close();                                        // none of it, until the next open()
+  std::int64_t openings() const { return openings_; }  // of all, which take time by its size
 
   std::size_t limit_bytes() const;  // of device memory: GRADLOOM_STRICT_MEMORY_MB, 4096 unless it is set
   std::size_t used_bytes() const { return used_; }
@@ -46,11 +48,28 @@ class GuardedMemory {
   std::string left() const;
 
  private:
+  friend class OpenPages;
   void protect(int protection);
   std::map<const unsigned char*, Allocation> all_;  // by first byte; those that were freed too
   std::set<const Allocation*> live_;
   std::size_t used_ = 0;
-  int open_ = 0;
+  int depth_ = 0;
+  bool open_ = false;
+  std::int64_t openings_ = 0;
+};
+
+// The pages of [at, at + bytes) can be touched while this lives, if they are of device memory: opening all of it for each copy takes time
+// by its size. They must be of a live allocation, or of none.
+class OpenPages {
+ public:
+  OpenPages(const GuardedMemory& memory, const void* at, std::size_t bytes);
+  ~OpenPages();
+  OpenPages(const OpenPages&) = delete;
+  OpenPages& operator=(const OpenPages&) = delete;
+
+ private:
+  void* first_ = nullptr;  // null: nothing was closed
+  std::size_t bytes_ = 0;
 };
 
 // The device's, for those who know no driver.h (hip_properties.cpp).

@@ -173,6 +173,27 @@ TEST_F(StrictDriver, WorkStaysInItsMemory) {
       "work of the device touches byte 256 of device memory of 256 bytes");
 }
 
+// A device of much memory is waited for as fast as one of little: rocBLAS' workspace alone is 32 MiB, and each result of a sample a copy.
+TEST_F(StrictDriver, MemoryIsOpenedOnceForKernelsAndNotForCopies) {
+  const GuardedMemory& memory = driver().memory;
+  const std::int64_t before = memory.openings();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(cudaMemsetAsync(device_, 0, kBytes, stream_), cudaSuccess);
+    ASSERT_EQ(copy(device_, pinned_, stream_), cudaSuccess);
+    ASSERT_EQ(copy(pinned_, device_, stream_), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+  EXPECT_EQ(memory.openings(), before);
+  ASSERT_EQ(launch_add(stream_), cudaSuccess);
+  ASSERT_EQ(launch_add(stream_), cudaSuccess);
+  ASSERT_EQ(copy(pinned_, device_, stream_), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(memory.openings(), before + 1);
+  EXPECT_EQ(pinned_[3], 12);
+  volatile float* const closed = device_;
+  EXPECT_DEATH((void)(closed[2] == 0), "the host touches byte 8 of device memory");
+}
+
 TEST_F(StrictDriver, WritesAroundAnAllocationAreFound) {
   float* small = nullptr;
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&small), 100), cudaSuccess);

@@ -33,7 +33,7 @@ bool move_bytes(void* own, const void* others, std::size_t bytes, bool to_others
 }
 
 void run_copy(const Work& work) {
-  GuardedMemory& memory = driver().memory;
+  const GuardedMemory& memory = driver().memory;
   for (const void* at : {static_cast<const void*>(work.target), work.source}) {
     if (const auto wrong = memory.wrong(at, work.bytes)) {
       complain("copy: " + *wrong);
@@ -41,6 +41,7 @@ void run_copy(const Work& work) {
     }
   }
   const void* from = work.source;
+  const OpenPages target(memory, work.target, work.bytes), source(memory, work.source, work.bytes);
   std::vector<unsigned char> now;
   if (!work.before.empty()) {
     now.resize(work.bytes);
@@ -57,10 +58,12 @@ void run_copy(const Work& work) {
 }
 
 void run_fill(const Work& work) {
-  if (const auto wrong = driver().memory.wrong(work.target, work.bytes)) {
+  const GuardedMemory& memory = driver().memory;
+  if (const auto wrong = memory.wrong(work.target, work.bytes)) {
     complain("fill: " + *wrong);
     return lose(cudaErrorIllegalAddress);
   }
+  const OpenPages target(memory, work.target, work.bytes);
   std::memset(work.target, work.byte, work.bytes);
 }
 
@@ -69,6 +72,7 @@ void run_kernel(const Work& work) {
     complain("kernel " + name_of(*work.launch) + " runs after its module was unloaded");
     return lose(cudaErrorIllegalAddress);
   }
+  driver().memory.open();
   if (const auto fault = run(*work.launch)) {
     complain(*fault);
     return lose(cudaErrorLaunchFailure);
@@ -80,6 +84,7 @@ void run_kernel(const Work& work) {
 }
 
 void run_library(const Work& work) {
+  driver().memory.open();
   work.function(work.user);
   if (const auto damage = driver().memory.damage()) {
     complain(std::string(work.name) + ": " + *damage);
@@ -90,11 +95,10 @@ void run_library(const Work& work) {
 // It may touch memory of the host alone, and call nothing of the driver.
 void run_host_function(const Work& work) {
   Driver& d = driver();
-  const int open = d.memory.close_all();
+  d.memory.close();
   d.in_host_function = true;
   work.function(work.user);
   d.in_host_function = false;
-  d.memory.open_again(open);
 }
 
 void run_nodes(const Work& graph);
@@ -116,7 +120,7 @@ void run_one(const Work& work) {
   const std::optional<StrictWorkKind> kind = watched_kind(work);
   const bool told = d.observer != nullptr && kind && (work.told >> *kind & 1u) != 0;
   const std::uint64_t start = told ? d.observer->clock() : 0;
-  d.memory.open();
+  d.memory.begin();
   switch (work.kind) {
     case Work::kernel: run_kernel(work); break;
     case Work::copy: run_copy(work); break;
@@ -124,7 +128,7 @@ void run_one(const Work& work) {
     case Work::library: run_library(work); break;
     default: lose(cudaErrorLaunchFailure);  // trap
   }
-  d.memory.close();
+  d.memory.end();
   if (!told || d.lost != cudaSuccess) return;
   const char* const name = work.launch != nullptr ? name_of(*work.launch).c_str() : work.name;
   const StrictRan ran{*kind,           name, work.bytes, work.node, start, d.observer->clock(), work.stream,
@@ -170,17 +174,17 @@ bool uses(const Work& work, const CUmod_st* module) {
 
 cudaError_t run_all() {
   Driver& d = driver();
-  d.memory.open();
+  d.memory.begin();
   for (CUstream_st* const stream : d.streams.live())
     while (d.lost == cudaSuccess && !stream->queue.empty()) run_next(*stream);
-  d.memory.close();
+  d.memory.end();
   return d.lost;
 }
 
 // The record was queued before whoever waits for it, so this ends.
 cudaError_t run_until(CUevent_st* event, std::uint64_t serial) {
   Driver& d = driver();
-  d.memory.open();
+  d.memory.begin();
   const auto is_record = [&](const Work& work) {
     return work.kind == Work::record && work.event == event && work.serial <= serial;
   };
@@ -188,7 +192,7 @@ cudaError_t run_until(CUevent_st* event, std::uint64_t serial) {
     while (d.lost == cudaSuccess && event->done < serial &&
            std::any_of(stream->queue.begin(), stream->queue.end(), is_record))
       run_next(*stream);
-  d.memory.close();
+  d.memory.end();
   return d.lost;
 }
 
