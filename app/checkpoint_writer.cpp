@@ -153,9 +153,10 @@ Status CheckpointWriter::help_rank_0(const Job& job, std::int64_t step, bool sha
     TRY(checkpoint_of(job, step));
     return {};
   }
+  const auto checkpoint =
+      checkpoint_without_states(job, step);  // rank 0 gathers parameters before it makes a folder
   const std::string folder = TRY(text_of_rank_0(""));
   if (folder.empty()) return {};
-  const auto checkpoint = checkpoint_without_states(job, step);
   const auto own = checkpoint ? write_own_shard(folder, job, *checkpoint) : checkpoint.error();
   TRY(World::current()->gather(told(own).bytes()));
   return {};

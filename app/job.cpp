@@ -490,7 +490,9 @@ Result<std::map<std::string, Tensor>> Job::parameters_by(ReadValue read) const {
     types[model().graph.values[id].name] = model().graph.type(id).dtype;
   for (ValueId id : graph.parameters) {
     const std::string& name = graph.values[id].name;
-    Tensor contents = TRY((*own_->executor.*read)(id));
+    // What nothing of this rank's step reads or updates is as it began.
+    Tensor contents =
+        own_->executor->holds(id) ? TRY((*own_->executor.*read)(id)) : TRY(graph.values[id].data.loaded());
     const auto type = types.find(name);
     result[name] = type == types.end() ? contents : contents.cast(type->second);
   }

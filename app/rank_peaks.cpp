@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "engine/ir/op.h"
 #include "engine/ir/views.h"
@@ -11,6 +12,7 @@
 #include "engine/plan/plan.h"
 #include "engine/ranks/world.h"
 #include "engine/train/optimizers.h"
+#include "engine/train/weight_copies.h"
 #include "passes/zero.h"
 
 namespace gradloom {
@@ -83,6 +85,10 @@ PeakPrediction::PeakPrediction(const Prepared& prepared) {
     add(live_, at, at, aligned_bytes(c.plan.steps[i].workspace_bytes));
   }
   read_states(c);
+  const PassConfig* const zero = prepared.options.pipeline.find("zero");
+  const std::pair<std::string, std::string> whole_masters{"masters", "all"};
+  read_copies(c, zero == nullptr || std::find(zero->options.begin(), zero->options.end(), whole_masters) ==
+                                        zero->options.end());
   read_exchanges(c);
   read_gradients(c);
   gradients_ = buckets_ = std::vector<std::int64_t>(live_.size(), 0);
@@ -117,6 +123,28 @@ void PeakPrediction::read_states(const Compiled& c) {
   }
   for (const auto& [parameter, of_parameter] : bytes)
     trained_.push_back({element_count(graph.type(parameter).shape), of_parameter});
+}
+
+// As pass zero finds them.
+void PeakPrediction::read_copies(const Compiled& c, bool masters_apart) {
+  const Graph& graph = c.train.graph;
+  const std::vector<std::vector<Use>> uses = uses_of(graph);
+  std::map<ValueId, ValueId> next, copies;  // by parameter
+  for (const Update& update : graph.updates) next[update.state] = update.next;
+  for (const auto& [copy, of] : weight_copies(graph)) copies[of] = copy;
+  std::vector<ValueId> trained;
+  for (const std::string& name : c.train.trainable) trained.push_back(find_value(graph, name));
+  std::sort(trained.begin(), trained.end());
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const auto copy = copies.find(trained[i]);
+    if (copy == copies.end()) continue;
+    trained_[i].copy_bytes = static_cast<std::int64_t>(byte_size(graph.type(copy->second)));
+    const bool updated_alone =
+        uses[trained[i]].size() == 1 && uses[next.at(trained[i])].empty() &&
+        std::find(graph.outputs.begin(), graph.outputs.end(), trained[i]) == graph.outputs.end();
+    if (masters_apart && updated_alone)
+      trained_[i].master_bytes = static_cast<std::int64_t>(byte_size(graph.type(trained[i])));
+  }
 }
 
 void PeakPrediction::read_exchanges(const Compiled& c) {
@@ -213,7 +241,7 @@ std::vector<PeakPrediction::Shares> PeakPrediction::shares(Stage stage, std::int
   for (std::size_t i = 0; i < trained_.size() && stage != Stage::none; ++i) {
     const Trained& t = trained_[i];
     const std::int64_t gradient = std::max(t.bytes, t.wide_bytes),  // before data-parallel rounds it
-        bytes = t.state_bytes + (stage == Stage::gradients ? gradient : 0);
+        bytes = t.state_bytes + t.master_bytes + (stage == Stage::gradients ? gradient : 0);
     if (bytes == 0) continue;
     items.push_back({t.elements, bytes, cut_});
     places.push_back(i);
@@ -269,15 +297,22 @@ void PeakPrediction::add_workspaces(Stage stage, const Shares& own, std::int64_t
 RankPeak PeakPrediction::peak_of(Stage stage, std::int64_t ranks, const Shares& own) const {
   std::vector<std::int64_t> changes = live_, gradients = gradients_, buckets = buckets_;
   RankPeak peak{.parameters = parameter_bytes_};
-  for (std::size_t i = 0; i < trained_.size(); ++i)
-    peak.state += own[i].divided ? bytes_of_part(trained_[i].state_bytes, own[i].count, trained_[i].elements)
-                                 : trained_[i].state_bytes;
+  std::int64_t kept_elsewhere = 0;
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    const Trained& t = trained_[i];
+    peak.state += own[i].divided ? bytes_of_part(t.state_bytes, own[i].count, t.elements) : t.state_bytes;
+    if (!own[i].divided) continue;
+    kept_elsewhere += t.master_bytes > 0
+                          ? t.master_bytes - bytes_of_part(t.master_bytes, own[i].count, t.elements)
+                          : t.copy_bytes;
+  }
+  peak.parameters -= kept_elsewhere;
   for (std::vector<std::int64_t>* const of : {&changes, &gradients})
     if (stage != Stage::none) add_gradients(stage, own, *of);
   for (std::vector<std::int64_t>* const of : {&changes, &buckets}) add_workspaces(stage, own, ranks, *of);
   const Most most = most_live(changes);
   const auto arena = static_cast<std::int64_t>(std::ceil(static_cast<double>(most.bytes) * waste_));
-  peak.bytes = others_bytes_ + peak.state + arena;
+  peak.bytes = others_bytes_ - kept_elsewhere + peak.state + arena;
   peak.gradients = accumulator_bytes_ + std::max<std::int64_t>(live_at(gradients, most.step), 0);
   peak.buckets = std::max<std::int64_t>(live_at(buckets, most.step), 0);
   peak.activations = peak.bytes - peak.parameters - peak.gradients - peak.state - peak.buckets;

@@ -1,7 +1,7 @@
 // What a rank's plan is predicted to take on other numbers of ranks: of the rank that has most.
 //
 // From the lifetimes of a plan whose ranks keep all of the optimizer's states. With pass zero a rank keeps the states of its own
-// parameters or parts of them; gradients of which it owns nothing live until their exchange is waited for, or the norm of all has read
+// parameters or parts of them, and these in f32 where the step reads 16 bits alone; gradients of which it owns nothing live until their exchange is waited for, or the norm of all has read
 // them (stage 1), or it gets its part alone (stage 2); and what exchanges need beside them changes with the number of ranks.
 #pragma once
 
@@ -41,6 +41,9 @@ class PeakPrediction {
   // A parameter that is trained.
   struct Trained {
     std::int64_t elements = 0, state_bytes = 0;
+    std::int64_t copy_bytes = 0;  // of its 16-bit copy, which the update writes
+    std::int64_t master_bytes =
+        0;          // of the parameter, where the step reads that alone; else zero leaves no copy
     Life computed;  // of the gradient that this rank computes, where that is another tensor than the mean
     // Of its gradient's mean; 0: it has none of its own.
     std::int64_t bytes = 0, buffer_bytes = 0;
@@ -61,6 +64,7 @@ class PeakPrediction {
   enum class Stage { none, states, gradients };
 
   void read_states(const Compiled& compiled);
+  void read_copies(const Compiled& compiled, bool masters_apart);
   void read_exchanges(const Compiled& compiled);
   void read_gradients(const Compiled& compiled);
   static Life computed_gradient(const Compiled& compiled, NodeId exchange, ValueId mean);

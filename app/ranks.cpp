@@ -10,6 +10,7 @@
 #include "app/rank_agreement.h"
 #include "app/rank_message.h"
 #include "engine/ranks/world.h"
+#include "engine/train/state_ranges.h"
 #include "kernels/cpu.h"
 
 namespace gradloom {
@@ -192,6 +193,10 @@ bool keeps_states_apart(const Job& job) {
 
 bool has_parts(const Job& job) { return tensor_ranks(job.compiled().train.graph) > 1; }
 
+bool has_parts_of_parameters(const Job& job) {
+  return has_parts(job) || !parameter_ranges(job.compiled().train.graph).empty();
+}
+
 bool needs_all_ranks(const Job& job) { return keeps_states_apart(job) || has_parts(job); }
 
 // Ranks of the first group have what rank 0 lacks.
@@ -232,7 +237,18 @@ Result<std::map<std::string, Tensor>> with_whole_parameters(const Job& job,
   const Graph& graph = job.compiled().train.graph;
   std::map<std::string, ParameterPart> named;
   for (const auto& [id, part] : parameter_parts(graph)) named[graph.values[id].name] = part;
-  return with_whole(std::move(parameters), named);
+  parameters = TRY(with_whole(std::move(parameters), named));
+  const std::map<ValueId, OwnRange> ranges = parameter_ranges(graph);
+  if (ranges.empty()) return parameters;
+  StateParts mine;
+  for (const auto& [id, own] : ranges) {
+    const std::string& name = graph.values[id].name;
+    Tensor contents = std::move(parameters.at(name));
+    parameters.erase(name);
+    if (contents.count() > 0) mine[name] = {std::move(contents), own.whole, own.range.begin};
+  }
+  for (auto& [name, whole] : TRY(gather_states(std::move(mine)))) parameters[name] = std::move(whole);
+  return parameters;
 }
 
 Result<std::map<std::string, Tensor>> joined(StateParts all) {

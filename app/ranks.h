@@ -51,12 +51,14 @@ Result<std::vector<std::byte>> bytes_of_rank(std::size_t rank, std::vector<std::
 bool keeps_states_apart(const Job& job);
 // Ranks share parameters (pass tensor-parallel): each has parts of some.
 bool has_parts(const Job& job);
+// Ranks have parts of parameters, by either pass: what is written of these takes all ranks.
+bool has_parts_of_parameters(const Job& job);
 // What is written of the job takes all ranks: all call what reads it.
 bool needs_all_ranks(const Job& job);
 // Tensors of which ranks have the parts that are named, whole at rank 0; elsewhere as they are.
 Result<std::map<std::string, Tensor>> with_whole(std::map<std::string, Tensor> tensors,
                                                  const std::map<std::string, ParameterPart>& parts);
-// The same of parameters and of what has their names.
+// The same of parameters and of what has their names. Those of which ranks have ranges (pass zero) are at rank 0 alone then.
 Result<std::map<std::string, Tensor>> with_whole_parameters(const Job& job,
                                                             std::map<std::string, Tensor> parameters);
 // The states at rank 0, from all ranks, of which each has parts of its own; nothing at the others.

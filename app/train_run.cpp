@@ -171,7 +171,7 @@ Status TrainRun::evaluate(std::int64_t step) {
   record_.add_evaluation(*row);
   report_.evaluation(*row, best);
   checkpoints_->evaluated(*job_, step, early_stop.state(), best && stops);
-  if (best && stops && (options_.files.wanted() || has_parts(*job_)))
+  if (best && stops && (options_.files.wanted() || has_parts_of_parameters(*job_)))
     best_ = LastGood::Found{step, copied(TRY(job_->result_views()))};
   return {};
 }
@@ -316,7 +316,9 @@ Status TrainRun::write_checkpoint() {
 std::vector<SavedFile> TrainRun::save(const Status& steps) {
   const TrainedFiles& files = options_.files;
   if (history_.losses.empty() && !steps.ok() && !is_interrupted(steps)) return {};
-  const auto found = has_parts(*job_) ? trained_parts(steps) : files.wanted() ? trained() : LastGood::Found();
+  const auto found = has_parts_of_parameters(*job_) ? trained_parts(steps)
+                     : files.wanted()               ? trained()
+                                                    : LastGood::Found();
   if (!files.wanted()) return {};
   if (!found) {
     const std::string why = "the parameters cannot be read: " + found.error().message;
@@ -331,7 +333,7 @@ std::vector<SavedFile> TrainRun::save(const Status& steps) {
   return saved;
 }
 
-// Of ranks that share parameters: all bring their parts, whole at rank 0. After an error it is not certain that all come.
+// Of ranks that have parts of parameters: all bring them, whole at rank 0. After an error it is not certain that all come.
 Result<LastGood::Found> TrainRun::trained_parts(const Status& steps) {
   const Error gone{Errc::device, "ranks have parts of them, and not all ranks are there any more"};
   if (!steps.ok() && !is_interrupted(steps) && not_finite_step_ == 0) return gone;

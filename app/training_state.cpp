@@ -55,6 +55,7 @@ struct KeptState {
   std::optional<ElementRange> range = {};  // of the parameter's elements, where others are on other ranks
   bool own = false;                        // no other rank has it
   std::optional<ParameterPart> part = {};  // that ranks share
+  Shape parameter = {};                    // of the whole one, where it is of one
 };
 
 // The states of the step that are not the model's own.
@@ -70,6 +71,7 @@ std::vector<KeptState> kept_states(const ImportedModel& model, const Compiled& c
   const std::map<ValueId, ElementRange> ranges = state_ranges(graph);
   const std::set<ValueId> apart = own_states(graph);
   const std::map<ValueId, ParameterPart> parts = parameter_parts(graph);
+  const std::map<ValueId, OwnRange> own_ranges = parameter_ranges(graph);
   std::vector<KeptState> kept;
   for (const Update& u : graph.updates) {
     if (copies.count(u.state) != 0) continue;
@@ -85,6 +87,11 @@ std::vector<KeptState> kept_states(const ImportedModel& model, const Compiled& c
         part != parts.end() && graph.type(u.state).shape == graph.type(parameter).shape)
       kept.back().part = part->second;
     if (const auto range = ranges.find(u.state); range != ranges.end()) kept.back().range = range->second;
+    const auto own_range = own_ranges.find(parameter);
+    if (own_range != own_ranges.end())
+      kept.back().parameter = own_range->second.whole;
+    else if (parameter != kNone)
+      kept.back().parameter = graph.type(parameter).shape;
   }
   return kept;
 }
@@ -92,10 +99,6 @@ std::vector<KeptState> kept_states(const ImportedModel& model, const Compiled& c
 // States of 8 bits are two tensors in a checkpoint.
 std::string codes_of(const std::string& key) { return key + ".codes"; }
 std::string scales_of(const std::string& key) { return key + ".scales"; }
-
-Shape parameter_shape(const Graph& graph, const TrainState& state) {
-  return graph.type(find_value(graph, state.parameter)).shape;
-}
 
 // The scalars of loss scaling. A checkpoint of another precision has none but the count of updates.
 Status set_loss_scaling(const OptimizerFile& from, const TrainState& state, Value& value) {
@@ -145,7 +148,7 @@ Result<Tensor> contents_of(const OptimizerFile& from, const KeptState& kept, con
                            const Graph& graph, std::set<std::string>& known) {
   const Type& type = graph.type(kept.id);
   const bool encoded = kept.state != nullptr && kept.state->encoded;
-  const Shape shape = encoded || kept.range ? parameter_shape(graph, *kept.state)
+  const Shape shape = encoded || kept.range ? kept.parameter
                       : kept.part           ? kept.part->whole(type.shape)
                                             : type.shape;
   const auto own = [&](Tensor whole) -> Result<Tensor> {
@@ -172,14 +175,14 @@ std::int64_t count_in(const Tensor& tensor) {
 }
 
 // What this rank has of a state, by names of a checkpoint.
-void add_parts(const KeptState& kept, Tensor contents, const Graph& graph, StateParts& parts) {
+void add_parts(const KeptState& kept, Tensor contents, StateParts& parts) {
   const std::int64_t begin = kept.range ? kept.range->begin : 0;
   if (kept.state == nullptr || !kept.state->encoded) {
-    const Shape whole = kept.range ? parameter_shape(graph, *kept.state) : contents.shape();
+    const Shape whole = kept.range ? kept.parameter : contents.shape();
     parts[kept.key] = {std::move(contents), whole, begin};
     return;
   }
-  const Shape shape = parameter_shape(graph, *kept.state);
+  const Shape& shape = kept.parameter;
   EightBitState split = split_state(contents, kept.range ? Shape{kept.range->count} : shape);
   parts[codes_of(kept.key)] = {std::move(split.codes), codes_type(shape).shape, begin};
   parts[scales_of(kept.key)] = {std::move(split.scales), scales_type(shape).shape,
@@ -230,7 +233,7 @@ Result<StateParts> states_to_write(const Job& job, std::int64_t made_steps) {
     if (kept.state != nullptr && is_of_loss_scaling(*kept.state)) continue;
     if (kept.state != nullptr && !kept.own) everywhere.insert(kept.state->parameter);
     if (!kept.own && !first_rank) continue;
-    add_parts(kept, TRY(job.state_view(kept.id)), compiled.train.graph, parts);
+    add_parts(kept, TRY(job.state_view(kept.id)), parts);
     if (kept.state != nullptr && (!kept.range || kept.range->begin == 0))
       counted.insert(kept.state->parameter);
   }

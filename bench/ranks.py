@@ -12,7 +12,7 @@ ten, the ratio that of the two numbers of a round; printed are medians over the 
 With --predict, instead of PyTorch's: what `plan --ranks` says of a step from the kernels of one rank and from the link that
 `devices --measure --ranks` found, both measured in the same round, beside what so many ranks then take.
 
-    gpt-char 2 ranks: predicted 31.7 ms, measured 33.2 ms: 0.95 [0.95, 0.96]
+    gpt-char 2 ranks: predicted 31.7 ms, measured 33.2 ms: 0.95 [0.95, 0.96], error 5 % (at most 5 %)
 
 With --rates 0.2,1,5 as well the same on slower links: every rank in a network namespace of its own, whose sending is limited to so many Gbit/s
 (tc tbf; root and iproute2 are needed).
@@ -190,11 +190,18 @@ def predict(name, options, folder):
 
 def print_medians(name, options, sides, times, ratios):
     texts = [f"{side} {statistics.median(of_side) / 1e6:.1f} ms" for side, of_side in zip(sides, times)]
-    times_sign = "" if options.predict else "x"
+    times_sign, said = ("", error_text(ratios)) if options.predict else ("x", "")
     print(
-        f"{name} {options.ranks} ranks{options.link}: {', '.join(texts)}: {statistics.median(ratios):.2f}{times_sign} [{min(ratios):.2f}, {max(ratios):.2f}]",
+        f"{name} {options.ranks} ranks{options.link}: {', '.join(texts)}: "
+        f"{statistics.median(ratios):.2f}{times_sign} [{min(ratios):.2f}, {max(ratios):.2f}]{said}",
         flush=True,
     )
+
+
+def error_text(ratios):
+    """How far predictions are from what was measured, by their ratios."""
+    errors = [abs(ratio - 1) for ratio in ratios]
+    return f", error {100 * statistics.median(errors):.0f} % (at most {100 * max(errors):.0f} %)"
 
 
 def score(name, options, folder):

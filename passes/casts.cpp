@@ -1,5 +1,8 @@
 #include "passes/casts.h"
 
+#include <utility>
+#include <vector>
+
 #include "engine/ir/op.h"
 #include "engine/ops/training/optimizer_inputs.h"
 
@@ -19,6 +22,24 @@ bool takes_low_gradient(const Node& node, std::size_t input) {
   const std::size_t first = optimizer_inputs::kFirst;
   const std::size_t n = is_op(node, "Optimizer") ? optimizer_inputs::parameter_count(node.attrs) : 0;
   return input >= first + n && input < first + 2 * n;
+}
+
+WeightCopy add_weight_copy(Rewriter& rw, GraphBuilder& b, NodeId update, std::size_t place, DType low,
+                           Tensor initial) {
+  const Node node = rw.graph().nodes[update];
+  const Value& parameter = rw.graph().values[node.inputs[optimizer_inputs::kFirst + place]];
+  const std::string name = b.unique_name(parameter.name + "/copy");
+  const Type type{low, parameter.type.shape};
+  const ValueId state =
+      initial.defined() ? b.state(name, std::move(initial)) : b.input(name, type, Role::state);
+  std::vector<ValueId> inputs = node.inputs;
+  inputs.push_back(state);
+  Attrs attrs = node.attrs;
+  std::vector<std::int64_t> copies = attrs.integers("copies");
+  copies.push_back(static_cast<std::int64_t>(place));
+  attrs.set("copies", copies);
+  rw.retype(update, std::move(inputs), std::move(attrs));
+  return {state, b.add_output(update, node.outputs.size())};
 }
 
 }  // namespace gradloom

@@ -2,8 +2,11 @@
 #include "passes/compile.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "engine/autodiff/autodiff.h"
 #include "engine/base/text.h"
@@ -12,6 +15,8 @@
 #include "engine/ops/rank_part.h"
 #include "engine/plan/known_kernels.h"
 #include "engine/train/inference_form.h"
+#include "engine/train/state_ranges.h"
+#include "engine/train/weight_copies.h"
 #include "passes/planners.h"
 #include "passes/tensor_parallel.h"
 
@@ -331,6 +336,37 @@ Status check_named(const Graph& graph, const TrainSpec& spec) {
                      [](const Graph& g, ValueId id) { return g.value(id).role == Role::parameter; });
 }
 
+namespace {
+
+// Of parameters of which a rank of the training keeps a part alone (pass zero) the 16-bit copies are read, which are whole.
+Status read_copies(Graph& graph, const Graph& trained, std::vector<PassReport>& reports) {
+  const std::map<ValueId, OwnRange> parts = parameter_ranges(trained);
+  if (parts.empty()) return {};
+  std::map<std::string_view, const Value*> copies;
+  for (const auto& [copy, of] : weight_copies(trained))
+    if (parts.count(of) != 0) copies[trained.values[of].name] = &trained.values[copy];
+  const auto read = [&](Rewriter& rw) -> Status {
+    for (const ValueId parameter : graph.parameters) {
+      const auto copy = copies.find(graph.values[parameter].name);
+      if (copy == copies.end()) continue;
+      for (const Use& use : std::vector<Use>(rw.uses(parameter))) {
+        const ValueId rounded = graph.nodes[use.node].outputs[0];
+        if (!is_op(graph.nodes[use.node], "Cast") || graph.type(rounded) != copy->second->type)
+          return Error{Errc::usage, "zero: held-out data are evaluated with '" +
+                                        escaped(graph.values[parameter].name) +
+                                        "' in f32, of which each rank keeps a part: zero{masters=all}"};
+        GraphBuilder& b = rw.begin("copy", use.node, {use.node});
+        rw.replace(rounded, b.input(copy->second->name, copy->second->type, Role::state));
+        rw.commit();
+      }
+    }
+    return {};
+  };
+  return run_rewrites(graph, {.name = "zero"}, read, reports);
+}
+
+}  // namespace
+
 Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const CompileOptions& options,
                                               std::stop_token stop) {
   const PlannerDef* planner = TRY(known_planner(options.planner));
@@ -343,6 +379,7 @@ Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const Co
   for (const PassPhase phase : {PassPhase::pre_gradient, PassPhase::post_gradient}) {
     TRY(run_passes(graph, pipeline, phase, reports, options.target, {}, stop));
     TRY(keep_parts(graph, own_part(tensor_ranks(graph))));
+    if (phase == PassPhase::pre_gradient) TRY(read_copies(graph, compiled.train.graph, reports));
   }
   evaluation.plan = TRY(make_plan(graph, plan_options(options, *planner)));
   return evaluation;
@@ -427,6 +464,7 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
 
   TRY(run_passes(whole, pipeline, PassPhase::post_gradient, compiled.reports, options.target, options.watch,
                  stop));
+  TRY(keep_ranges(whole));
   const std::size_t passes_run = compiled.reports.size();
   if (!options.gradients_only) TRY(check_sites(imported, options, compiled));
   for (const auto& [value, index] : reported) *value = whole.outputs[index];

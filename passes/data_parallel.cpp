@@ -122,36 +122,30 @@ class DataParallel final : public Pass {
     return buckets;
   }
 
-  static std::vector<ValueId> inputs_of(const Graph& graph, const Bucket& bucket) {
-    std::vector<ValueId> inputs;
-    for (const NodeId id : bucket.nodes) inputs.push_back(graph.nodes[id].inputs[0]);
-    return inputs;
-  }
-
   // What goes to the others. What is rounded is so as soon as it is there.
   static Result<std::vector<ValueId>> exchanged(GraphBuilder& b, const Bucket& bucket) {
     const Graph& graph = b.graph();
-    std::vector<ValueId> inputs = inputs_of(graph, bucket);
-    for (ValueId& in : inputs) {
-      if (!bucket.rounded) break;
+    std::vector<ValueId> inputs;
+    for (const NodeId id : bucket.nodes) {
+      ValueId in = graph.nodes[id].inputs[0];
       const std::int64_t rank = graph.nodes[graph.values[in].producer].rank;
       const BuildScope there(b, {b.context().origin, rank, b.context().name_prefix});
-      in = TRY(cast(b, in, DType::bf16, "/bf16"));
+      if (bucket.rounded) in = TRY(cast(b, in, DType::bf16));
+      inputs.push_back(in);
     }
     return inputs;
   }
 
-  static Result<ValueId> cast(GraphBuilder& b, ValueId value, DType to, const char* suffix) {
+  static Result<ValueId> cast(GraphBuilder& b, ValueId value, DType to) {
     const Attrs attrs{{"to", std::int64_t{onnx_from_dtype(to)}}};
-    const std::string name = b.unique_name(b.graph().values[value].name + suffix);
+    const std::string name = b.unique_name(b.graph().values[value].name + "/" + dtype_name(to));
     return TRY(b.add(op_by_name("Cast"), {value}, attrs, 1, {}, name))[0];
   }
 
   // A mean as its readers want it: in the type of `exchange`'s input.
   static Result<ValueId> as_read(GraphBuilder& b, const Bucket& bucket, NodeId exchange, ValueId mean) {
     if (!bucket.rounded) return mean;
-    const DType type = b.graph().type(b.graph().nodes[exchange].inputs[0]).dtype;
-    return cast(b, mean, type, dtype_bytes(type) == 8 ? "/f64" : "/f32");
+    return cast(b, mean, b.graph().type(b.graph().nodes[exchange].inputs[0]).dtype);
   }
 
   // With zero a rank may have no use for a mean, which is not widened then.

@@ -271,6 +271,7 @@ class FuseLinearCrossEntropy final : public Pass {
       attrs.set("parts", node.attrs.integer("parts"));
     else
       attrs.set("reduction", node.attrs.text("reduction", "mean"));
+    if (scores && node.attrs.has("classes")) attrs.set("classes", node.attrs.integer("classes"));
     if (head.transposed) attrs.set("axis", std::int64_t{0});
     if (node.attrs.has("ignore_index")) attrs.set("ignore_index", node.attrs.integer("ignore_index"));
     GraphBuilder& b = rw.begin(kRule, id, head.nodes);

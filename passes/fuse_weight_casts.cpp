@@ -8,6 +8,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/inference.h"
 #include "engine/ops/training/optimizer_inputs.h"
+#include "engine/train/weight_copies.h"
 #include "passes/casts.h"
 #include "passes/pass.h"
 
@@ -23,6 +24,7 @@ class FuseWeightCasts final : public Pass {
   Status run(Rewriter& rw) const override {
     const std::vector<NodeId> order = TRY(topological_order(rw.graph()));
     std::optional<DType> type;
+    for (const auto& [copy, of] : weight_copies(rw.graph())) type = rw.graph().type(copy).dtype;
     for (NodeId id : order) {
       const Node& node = rw.graph().nodes[id];
       if (!is_op(node, "Cast")) continue;
@@ -49,6 +51,14 @@ class FuseWeightCasts final : public Pass {
     return {};
   }
 
+  // What becomes of the parameter goes to other ranks, whose parts of it come back.
+  static bool is_shared(const Rewriter& rw, ValueId next) {
+    const std::vector<Use>& uses = rw.uses(next);
+    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+      return rw.graph().nodes[use.node].op->exchange == RankExchange::share;
+    });
+  }
+
   // `type`: of the copies, once there are any.
   static void weight(Rewriter& rw, NodeId cast, std::optional<DType>& type) {
     const Graph& graph = rw.graph();
@@ -58,25 +68,19 @@ class FuseWeightCasts final : public Pass {
     const Updater at = updater_of(rw, parameter);
     if (at.node == kNone) return rw.reject(kWeight, cast, "no optimizer updates the parameter");
     if (rw.is_output(low)) return rw.reject(kWeight, cast, "the cast is an output of the graph");
-    const Node optimizer = graph.nodes[at.node];
-    std::vector<std::int64_t> copies = optimizer.attrs.integers("copies");
+    if (is_shared(rw, graph.nodes[at.node].outputs[at.place]))
+      return rw.reject(kWeight, cast, "each rank updates a part, and gets the others in f32 (pass zero)");
+    const std::vector<std::int64_t> copies = graph.nodes[at.node].attrs.integers("copies");
     const auto place = static_cast<std::int64_t>(at.place);
     if (std::find(copies.begin(), copies.end(), place) != copies.end() ||
         graph.type(low).dtype != type.value_or(graph.type(low).dtype))
       return rw.reject(kWeight, cast, "the optimizer writes copies of another type");
     if (!rw.allowed(kWeight, cast)) return;
     type = graph.type(low).dtype;
-    copies.push_back(place);
     GraphBuilder& b = rw.begin(kWeight, cast, {cast});
-    const ValueId copy =
-        b.input(b.unique_name(graph.values[parameter].name + "/copy"), graph.type(low), Role::state);
-    std::vector<ValueId> inputs = optimizer.inputs;
-    inputs.push_back(copy);
-    Attrs attrs = optimizer.attrs;
-    attrs.set("copies", copies);
-    rw.retype(at.node, std::move(inputs), std::move(attrs));
-    rw.update(copy, b.add_output(at.node, optimizer.outputs.size()));
-    rw.replace(low, copy);
+    const WeightCopy copy = add_weight_copy(rw, b, at.node, at.place, *type);
+    rw.update(copy.state, copy.next);
+    rw.replace(low, copy.state);
     rw.commit();
   }
 

@@ -84,8 +84,9 @@ void rows_of_expand(RowWalk& walk) {
   walk.tell(1, walk.rows_of_result());
 }
 
-// Random numbers by position can be those of one of equal parts of all rows (engine/ops/rank_part.h).
-bool draws_a_part(RowWalk& walk) {
+// Random numbers by position are those of one of equal parts of all rows (engine/ops/rank_part.h), where they can be. `run`: numbers of a
+// row.
+void draw_a_part(RowWalk& walk, std::int64_t run) {
   const RowChoice& c = walk.choice;
   if (walk.node.attrs.has("parts"))
     walk.fail("has a part of a tensor already");
@@ -93,7 +94,8 @@ bool draws_a_part(RowWalk& walk) {
     walk.fail("draws random numbers by position, and the rows are not one of equal parts");
   else if (c.size / c.rows > kMostParts)
     walk.fail("draws random numbers by position, of too many parts to count");
-  return walk.rule.why_not.empty();
+  if (!walk.rule.why_not.empty()) return;
+  set_rank_part(walk.rule.attrs, c.size / c.rows, c.rows * run, *c.begin / c.rows);
 }
 
 // The numbers of the rows that are left.
@@ -104,10 +106,7 @@ void rows_of_dropout(RowWalk& walk) {
   for (const std::size_t i : {1u, 2u})
     if (walk.has(i) && !is_constant(walk.graph, walk.node.inputs[i]))
       return walk.fail("drops what is not known before running");
-  if (!draws_a_part(walk)) return;
-  const RowChoice& c = walk.choice;
-  const std::int64_t behind = dim_product(walk.out(), walk.block.end(), walk.out().size());
-  set_rank_part(walk.rule.attrs, c.size / c.rows, c.rows * behind, *c.begin / c.rows);
+  draw_a_part(walk, dim_product(walk.out(), walk.block.end(), walk.out().size()));
 }
 
 // ---- operators along axes -------------------------------------------------------------------------------------------------
@@ -263,11 +262,7 @@ void rows_of_attention(RowWalk& walk) {
   if (walk.has(3) && walk.in(3).size() >= 2 && walk.in(3)[walk.in(3).size() - 2] != 1)
     walk.take(3, {walk.in(3).size() - 2, 1});
   if (walk.node.attrs.real("dropout", 0) == 0) return;
-  if (!draws_a_part(walk)) return;
-  const RowChoice& c = walk.choice;
-  const Perm perm_k = perm("perm_k");
-  const std::int64_t keys = walk.in(1)[static_cast<std::size_t>(perm_k[rank - 2])];
-  set_rank_part(walk.rule.attrs, c.size / c.rows, c.rows * keys, *c.begin / c.rows);
+  draw_a_part(walk, walk.in(1)[static_cast<std::size_t>(perm("perm_k")[rank - 2])]);
 }
 
 // ---- which rule -------------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class TensorRewrite {
     for (const auto& [id, split] : region_.splits()) {
       const Value& value = graph().values[id];
       if (value.producer != kNone) continue;
-      const ParameterPart part{split.axis, split.groups, region_.ranks()};
+      const ParameterPart part{split.axis, split.groups, region_.ranks(), region_.padded()};
       if (value.role == Role::constant) {
         now_[id] = b.constant(TRY(cut_part(value.data, part, 0)));
         continue;
@@ -116,7 +116,7 @@ class TensorRewrite {
     const Node node = graph().nodes[id];
     if (is_op(node, "LogSoftmax")) return {};  // its readers take its operand
     const BuildScope there(b, {b.context().origin, node.rank, ""});
-    PartsSummed summed{region_.ranks(), attrs_};
+    PartsSummed summed{region_.ranks(), attrs_, region_.padded()};
     if (!said_) say_parts(summed.attrs, parts_);
     said_ = true;
     if (is_op(node, "MatMul") || is_op(node, "Gemm")) return add_parts_up(b, node, summed);
@@ -307,8 +307,8 @@ const PassDef tensor_parallel_pass = {
         "between each rank has columns of the first and rows of the second; of attention the projections of its own heads, Q, K and V apart or in one "
         "product, and their rows of the output projection. What each makes of its part is added over the group, in the order of the ranks, once in the "
         "forward pass, and the gradient of the input once in the backward pass. So weights, gradients, states of the optimizer and activations in "
-        "between are divided by `size`; the groups exchange gradients among themselves as data-parallel does. A vocabulary that `size` divides is shared as "
-        "rows of the embedding and columns of the head's weight, tied or not: of the logits each rank has its words', and log-sum-exp and the label's "
+        "between are divided by `size`; the groups exchange gradients among themselves as data-parallel does. A vocabulary is shared as "
+        "rows of the embedding and columns of the head's weight, tied or not, filled up with zeros where `size` does not divide it: of the logits each rank has its words', and log-sum-exp and the label's "
         "logit are exchanged. Dropout draws the numbers of one rank. A layer is left whole where what follows is not known to compute columns or heads by "
         "themselves. Results are those of one rank with the batch of the group, rounded differently. Files and checkpoints hold whole parameters.",
     .phase = PassPhase::pre_gradient,

@@ -250,7 +250,8 @@ std::optional<TensorSplit> split_as(const Shape& from, const TensorSplit& s, con
     if (leading * to[axis] <= before) continue;
     if (before % leading != 0) return std::nullopt;
     const std::int64_t groups = before / leading;
-    if (to[axis] % (groups * ranks) != 0) return std::nullopt;
+    const bool same = groups == 1 && s.groups == 1 && to[axis] == from[static_cast<std::size_t>(s.axis)];
+    if (!same && to[axis] % (groups * ranks) != 0) return std::nullopt;
     return TensorSplit{static_cast<std::int64_t>(axis), groups};
   }
   return std::nullopt;
@@ -534,7 +535,7 @@ PartArguments part_arguments(const TensorRegion& region, NodeId id) {
     std::vector<SliceRange> ranges = **slice_ranges(node_types(graph, node));
     SliceRange& range = ranges[static_cast<std::size_t>(s->axis)];
     range.start /= region.ranks();
-    range.count /= region.ranks();
+    range.count = region.part_shape(node.outputs[0])[static_cast<std::size_t>(s->axis)];
     write_slice(ranges, region.part_shape(node.inputs[0]), node, arguments);
   }
   return arguments;

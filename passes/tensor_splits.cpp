@@ -1,6 +1,7 @@
 #include "passes/tensor_splits.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
@@ -26,7 +27,10 @@ const TensorSplit* TensorRegion::split(ValueId id) const {
 
 Shape TensorRegion::part_shape(ValueId id) const {
   Shape shape = graph().type(id).shape;
-  if (const TensorSplit* const s = split(id)) shape[static_cast<std::size_t>(s->axis)] /= ranks_;
+  const TensorSplit* const s = split(id);
+  if (s == nullptr) return shape;
+  std::int64_t& dim = shape[static_cast<std::size_t>(s->axis)];
+  dim = padded_ != 0 ? part_of_dim(dim, ranks_) : dim / ranks_;
   return shape;
 }
 
@@ -46,8 +50,7 @@ std::string TensorRegion::set(ValueId id, TensorSplit split) {
   const std::int64_t dim = value.type.shape[static_cast<std::size_t>(split.axis)];
   if (dim == 0) return called + " is empty";
   if (dim % (split.groups * ranks_) != 0)
-    return "dim " + std::to_string(split.axis) + " of " + called + ", " + std::to_string(dim / split.groups) +
-           ", is no multiple of " + std::to_string(ranks_);
+    if (std::string why = pad(value, split); !why.empty()) return why;
   if (parts_.count(id) != 0) return called + " is split already";
   const bool leaves = value.role == Role::parameter
                           ? std::any_of(graph().outputs.begin(), graph().outputs.end(),
@@ -62,6 +65,40 @@ std::string TensorRegion::set(ValueId id, TensorSplit split) {
   if (value.producer != kNone) open_.push_back(value.producer);
   for (const Use& use : rw_.uses(id)) open_.push_back(use.node);
   return "";
+}
+
+// Parts of other sizes than the ranks divide are filled up.
+std::string TensorRegion::pad(const Value& value, TensorSplit split) {
+  const std::int64_t dim = value.type.shape[static_cast<std::size_t>(split.axis)];
+  const std::string why = "dim " + std::to_string(split.axis) + " of '" + value.name + "', " +
+                          std::to_string(dim / split.groups) + ", is no multiple of " +
+                          std::to_string(ranks_);
+  if (split.groups != 1 || value.role == Role::constant || part_of_dim(dim, ranks_) == 0) return why;
+  if (padded_ == 0) why_padded_ = why;
+  padded_ = dim;
+  return "";
+}
+
+// Whether what is behind the last part's rows or classes is 0 everywhere, and gets gradients of 0: of an embedding and the head of a vocabulary, where
+// nothing but sums and factors is on the way to the loss.
+bool TensorRegion::may_be_padded() const {
+  for (const auto& [id, s] : splits_)
+    if (s.groups != 1 || graph().type(id).shape[static_cast<std::size_t>(s.axis)] != padded_) return false;
+  for (const NodeId id : nodes_) {
+    const Node& node = graph().nodes[id];
+    const bool ends = ends_.count(id) != 0;
+    if (ends && (is_op(node, "MatMul") || is_op(node, "Gemm"))) return false;
+    if (ends && !is_op(node, "Gather") && graph().type(node.inputs[0]).shape.size() != 2) return false;
+    if (ends || node.op->has(kView)) continue;
+    constexpr const char* kKeepZeros[] = {"MatMul", "Gemm", "Transpose", "Cast",
+                                          "Mul",    "Add",  "Gather",    "Slice"};
+    if (std::none_of(std::begin(kKeepZeros), std::end(kKeepZeros),
+                     [&](const char* op) { return is_op(node, op); }))
+      return false;
+    if (is_op(node, "Add") && (split(node.inputs[0]) == nullptr || split(node.inputs[1]) == nullptr))
+      return false;
+  }
+  return true;
 }
 
 std::string TensorRegion::grow(NodeId product, std::int64_t groups) {
@@ -97,7 +134,8 @@ std::string TensorRegion::spread() {
     if (std::string why = spread_split(*this, id); !why.empty())
       return why + " (" + node.op->name + " '" + node.name + "')";
   }
-  return ends_.empty() ? "nothing adds the parts up" : "";
+  if (ends_.empty()) return "nothing adds the parts up";
+  return padded_ != 0 && !may_be_padded() ? why_padded_ : "";
 }
 
 }  // namespace gradloom

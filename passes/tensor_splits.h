@@ -4,7 +4,8 @@
 // with three groups the heads of Q, K and V that one product makes. From one product with a weight it spreads to all that reads or makes what is
 // split, until products over the split axis end it: their results are sums over the ranks (Shoeybi et al. 2019, Megatron-LM). Where rows of a table
 // are split, as an embedding's that is the weight of the vocabulary head too, a Gather of rows ends it; where classes are, the cross-entropy of
-// them (passes/tensor_vocabulary.h). Operators that are not known to compute each part by itself, and what leaves the graph, are reasons to split
+// them (passes/tensor_vocabulary.h). Rows and classes that the ranks do not divide are filled up with zeros in the last part, which stay zeros: their
+// gradients are. Operators that are not known to compute each part by itself, and what leaves the graph, are reasons to split
 // nothing.
 #pragma once
 
@@ -40,6 +41,9 @@ class TensorRegion {
   const std::map<ValueId, TensorSplit>& splits() const { return splits_; }
   const TensorSplit* split(ValueId id) const;  // null: it is whole
   Shape part_shape(ValueId id) const;          // its own, where it is whole
+  std::int64_t padded() const {
+    return padded_;
+  }  // the dim that is split, where parts are filled up with zeros; 0: none is
   // Nodes that read or make what is split. Results of those in `known` are known contents, whatever their inputs hold.
   const std::set<NodeId>& nodes() const { return nodes_; }
   const std::set<NodeId>& ends() const { return ends_; }
@@ -55,6 +59,8 @@ class TensorRegion {
 
  private:
   std::string spread();
+  std::string pad(const Value& value, TensorSplit split);
+  bool may_be_padded() const;
   const Rewriter& rw_;
   std::int64_t ranks_;
   std::map<ValueId, ParameterPart> parts_;  // that there are already
@@ -62,6 +68,8 @@ class TensorRegion {
   std::set<ValueId> whole_;
   std::set<NodeId> nodes_, ends_, known_;
   std::vector<NodeId> open_;
+  std::int64_t padded_ = 0;
+  std::string why_padded_;
 };
 
 // Whether the node multiplies with a weight, a parameter behind views and transposes, from the right; of two dims.

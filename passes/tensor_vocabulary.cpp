@@ -50,7 +50,7 @@ Result<ValueId> row_losses(GraphBuilder& b, ValueId scores, Shape rows, std::int
 Result<ValueId> gather_of_parts(GraphBuilder& b, const Node& node, ValueId part, const PartsSummed& summed) {
   const std::int64_t size = b.shape(part)[0];
   ValueId indices = node.inputs[1];  // negative ones count from the end
-  const ValueId from_end = b.op("Add", {indices, number(b, indices, size * summed.ranks)});
+  const ValueId from_end = b.op("Add", {indices, number(b, indices, summed.all(size))});
   indices = b.op("Where", {b.op("Less", {indices, number(b, indices, 0)}), from_end, indices});
   const ValueId place = places_in_part(b, indices, summed.ranks, size), here = is_below(b, place, size);
   const ValueId rows = b.op("Gather", {part, b.op("Where", {here, place, number(b, place, 0)})}, node.attrs);
@@ -62,18 +62,19 @@ Result<ValueId> gather_of_parts(GraphBuilder& b, const Node& node, ValueId part,
 
 Result<ValueId> loss_of_parts(GraphBuilder& b, const Node& node, ValueId logits, const PartsSummed& summed) {
   const ValueId labels = node.inputs[1];
-  const std::int64_t size = b.shape(logits)[1], classes = size * summed.ranks;
+  const std::int64_t size = b.shape(logits)[1], classes = summed.all(size);
   ValueId counts = is_below(b, labels, classes);
   if (node.attrs.has("ignore_index")) {
     const ValueId ignored = b.op("Equal", {labels, number(b, labels, node.attrs.integer("ignore_index"))});
     counts = b.op("And", {counts, b.op("Not", {ignored})});
   }
   // A place that no label has, of rows that do not count.
-  const std::int64_t nowhere = -classes - 1;
+  const std::int64_t nowhere = -size * summed.ranks - 1;
   const ValueId places =
       b.op("Where", {counts, places_in_part(b, labels, summed.ranks, size), number(b, labels, nowhere)});
-  const ValueId scores =
-      b.op("PartScores", {logits, places}, {{"parts", summed.ranks}, {"ignore_index", nowhere}});
+  Attrs of_parts{{"parts", summed.ranks}, {"ignore_index", nowhere}};
+  if (summed.dim != 0) of_parts.set("classes", summed.dim);
+  const ValueId scores = b.op("PartScores", {logits, places}, std::move(of_parts));
   const DType wide = b.type(scores).dtype;
   ValueId losses = TRY(row_losses(b, TRY(added_up(b, node, scores, summed)), b.shape(labels), summed.ranks));
   ValueId weights = b.op("Cast", {counts}, {{"to", onnx_from_dtype(wide)}});

@@ -10,6 +10,8 @@ namespace gradloom {
 struct PartsSummed {
   std::int64_t ranks = 1;
   Attrs attrs;
+  std::int64_t dim = 0;  // of all rows or classes, where parts are filled up with zeros; 0: none is
+  std::int64_t all(std::int64_t part) const { return dim != 0 ? dim : part * ranks; }
 };
 
 // Gather(table, indices) of `node`, where `part` are the rows that this rank has: its rows and zeros for those of others, added up.

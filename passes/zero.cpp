@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "engine/ranks/world.h"
 #include "engine/train/eight_bit.h"
 #include "engine/train/state_ranges.h"
+#include "passes/casts.h"
 #include "passes/pass.h"
 
 namespace gradloom {
@@ -27,7 +29,8 @@ namespace {
 
 using namespace optimizer_inputs;
 
-constexpr const char *kStates = "states", *kShare = "share", *kGradients = "gradients";
+constexpr const char *kStates = "states", *kShare = "share", *kGradients = "gradients",
+                     *kParameters = "parameters";
 
 // An update and what it remembers.
 struct Kept {
@@ -35,7 +38,11 @@ struct Kept {
   ValueId parameter = kNone, next = kNone;
   std::vector<ValueId> states;
   NodeId mean = kNone;  // stage 2: that makes the gradient's mean for all ranks, until now
-  ZeroItem item;        // bytes: of the states, and of a gradient that its owners alone get
+  // To 16 bits, by which alone the forward pass reads the parameter: ranks give each other its result. Else kNone.
+  NodeId cast = kNone;
+  WeightCopy copy;  // in its place
+  // Bytes: of the states, of a gradient that its owners alone get, and of a parameter that they alone keep.
+  ZeroItem item;
   std::vector<OwnedPart> parts;
 
   const OwnedPart* of_rank(std::int64_t rank) const {
@@ -53,6 +60,11 @@ class Zero final : public Pass {
   void fields(FieldVisitor& v) override {
     v.field("stage", stage_,
             {.help = "what is divided: 1 the optimizer's states, 2 gradients too", .min = 1, .max = 2});
+    v.field(
+        "masters", masters_,
+        {.help = "f32 parameters that are read in 16 bits alone: apart, each element where it is updated, or "
+                 "all of them on every rank",
+         .choices = {"apart", "all"}});
     v.field(
         "rank", rank_,
         {.help = "whose plan it is; -1: that of the process, 0 where it is none", .min = -1, .max = 65535});
@@ -72,6 +84,8 @@ class Zero final : public Pass {
       Kept& kept = all[std::exchange(part.tensor, 0)];
       kept.parts.push_back(part);
     }
+    for (Kept& kept : all)
+      if (kept.cast != kNone) TRY(write_copy(rw, kept));
     for (const Kept& kept : all)
       if (const OwnedPart* const own = kept.of_rank(own_rank()); own != nullptr && kept.is_cut())
         TRY(narrow(rw, kept, *own));
@@ -128,6 +142,7 @@ class Zero final : public Pass {
     for (const NodeId id : TRY(topological_order(graph)))
       if (is_op(graph.nodes[id], "Optimizer")) updaters.emplace(graph.nodes[id].inputs[kFirst], id);
     std::vector<Kept> all;
+    std::optional<DType> low;  // of copies
     for (const auto& [parameter, id] : updaters) {
       const Node& node = graph.nodes[id];
       if (parameter_count(node.attrs) != 1 || node.attrs.has("copies")) {
@@ -149,6 +164,8 @@ class Zero final : public Pass {
           kept.item.bytes += static_cast<std::int64_t>(byte_size(graph.type(gradient)));
         }
       }
+      if (masters_ == "apart") kept.cast = only_cast(rw, kept, low);
+      if (kept.cast != kNone) kept.item.bytes += static_cast<std::int64_t>(byte_size(graph.type(parameter)));
       if (kept.item.bytes == 0) {
         rw.reject(kStates, id, "the optimizer remembers nothing");
         continue;
@@ -156,6 +173,48 @@ class Zero final : public Pass {
       if (rw.allowed(kStates, id)) all.push_back(std::move(kept));
     }
     return all;
+  }
+
+  // The cast to 16 bits that alone reads the parameter, beside its update; kNone: there is none, or others read the parameter or what it
+  // becomes. The answer is the same on every rank. `low`: the type of such casts, once there is one.
+  static NodeId only_cast(Rewriter& rw, const Kept& kept, std::optional<DType>& low) {
+    const Graph& graph = rw.graph();
+    NodeId cast = kNone;
+    bool others = !rw.uses(kept.next).empty() || std::find(graph.outputs.begin(), graph.outputs.end(),
+                                                           kept.parameter) != graph.outputs.end();
+    for (const Use& use : rw.uses(kept.parameter)) {
+      const Node& reader = graph.nodes[use.node];
+      const bool casts = is_op(reader, "Cast") && is_half(graph.type(reader.outputs[0]).dtype) &&
+                         !is_half(graph.type(kept.parameter).dtype) && !rw.is_output(reader.outputs[0]);
+      if (casts && cast == kNone &&
+          low.value_or(graph.type(reader.outputs[0]).dtype) == graph.type(reader.outputs[0]).dtype)
+        cast = use.node;
+      else if (use.node != kept.node)
+        others = true;
+    }
+    if (cast == kNone) return kNone;
+    if (others) {
+      rw.reject(kParameters, cast,
+                "others than the cast and the update read the parameter, or what it becomes");
+      return kNone;
+    }
+    if (!rw.allowed(kParameters, cast)) return kNone;
+    low = graph.type(graph.nodes[cast].outputs[0]).dtype;
+    return cast;
+  }
+
+  // The update writes what the cast gives, for the next step.
+  static Status write_copy(Rewriter& rw, Kept& kept) {
+    const ValueId rounded = rw.graph().nodes[kept.cast].outputs[0];
+    const DType low = rw.graph().type(rounded).dtype;
+    const Tensor& whole = rw.graph().values[kept.parameter].data;
+    Tensor initial;
+    if (whole.defined()) initial = TRY(whole.loaded()).cast(low);
+    GraphBuilder& b = rw.begin(kParameters, kept.cast, {kept.cast});
+    kept.copy = add_weight_copy(rw, b, kept.node, 0, low, std::move(initial));
+    rw.replace(rounded, kept.copy.state);
+    rw.commit("ranks exchange it in 16 bits");
+    return {};
   }
 
   // Whether a range of the parameter can be updated by itself.
@@ -297,12 +356,14 @@ class Zero final : public Pass {
     std::vector<ValueId> updated;
     std::vector<OwnedPart> parts;
     std::vector<Type> types;
+    std::vector<std::int64_t> masters;
     std::int64_t own_bytes = 0, bytes = 0, own = 0, rank = 0;
     for (const Kept& kept : all) {
       for (const OwnedPart& part : kept.parts)
         parts.push_back({updated.size(), part.begin, part.count, part.owner});
-      updated.push_back(kept.next);
-      types.push_back(rw.graph().type(kept.next));
+      masters.push_back(kept.cast == kNone ? -1 : std::int64_t{kept.parameter});
+      updated.push_back(kept.cast == kNone ? kept.next : kept.copy.next);
+      types.push_back(rw.graph().type(updated.back()));
       rank = std::max(rank, rw.graph().nodes[kept.node].rank);
       bytes += kept.item.bytes;
       if (const OwnedPart* const part = kept.of_rank(own_rank())) {
@@ -318,10 +379,18 @@ class Zero final : public Pass {
     inputs.insert(inputs.end(), waits.begin(), waits.end());
     Attrs attrs{{"ranks", ranks}};
     set_owned_parts(attrs, parts, types);
+    if (std::any_of(masters.begin(), masters.end(), [](std::int64_t of) { return of >= 0; })) {
+      attrs.set(kMasters, masters);
+      attrs.set("rank", own_rank());
+    }
     const std::vector<ValueId> shared =
         TRY(b.add(share_parameters_op(), inputs, std::move(attrs), static_cast<int>(updated.size()), {},
                   b.unique_name("all/ShareParameters")));
     for (std::size_t i = 0; i < shared.size(); ++i) {
+      if (masters[i] >= 0) {
+        rw.update(all[i].copy.state, shared[i]);
+        continue;
+      }
       rw.replace_outputs(updated[i], shared[i]);
       for (const Use& use : uses[i]) {
         const Node& reader = rw.graph().nodes[use.node];
@@ -373,7 +442,12 @@ class Zero final : public Pass {
     if (kept.mean != kNone) replaced.push_back(kept.mean);
     rw.begin(kStates, kept.node, replaced);
     for (const ValueId state : kept.states) rw.forget(state);
-    rw.replace(kept.next, kept.parameter);
+    if (kept.cast == kNone) {
+      rw.replace(kept.next, kept.parameter);
+    } else {
+      rw.replace(kept.copy.next, kept.copy.state);
+      rw.forget(kept.parameter);
+    }
     const int first = kept.parts.front().owner, last = kept.parts.back().owner;
     rw.commit((kept.is_cut() ? "ranks " + std::to_string(first) + " to " + std::to_string(last) + " keep "
                              : "rank " + std::to_string(first) + " keeps ") +
@@ -381,6 +455,7 @@ class Zero final : public Pass {
   }
 
   std::int64_t stage_ = 1, rank_ = -1;
+  std::string masters_ = "apart";
 };
 
 // One rank of one keeps all.
@@ -458,7 +533,9 @@ const PassDef zero_pass = {
         "the others (ZeRO, stage 1): Adam's moments, two thirds of what parameters take in training beside their gradients, are divided by the "
         "number of ranks. Parameters are cut at multiples of 8192 elements and shared out evenly; those of lamb and adafactor, whose updates need "
         "norms and means of all, and those of bf16 that are rounded at random stay whole, the largest first to the rank "
-        "that has least. Every optimizer keeps its bits. "
+        "that has least. Every optimizer keeps its bits. In bf16 and f16 a parameter that the forward pass reads in 16 bits alone is "
+        "kept in f32 where it is updated, element by element, and there alone: what goes to the others is its rounded copy, half the bytes. Of a "
+        "parameter that is read in f32 too (an embedding tied to the head, one with a moving average) every rank gets all. "
         "Gradients are exchanged as without it. With stage=2 the rank that keeps states alone gets "
         "their gradients: the others send theirs and are done with it. The sums keep their order, the norm of all gradients "
         "is that of what each rank tells of its own, and each rank sends two thirds of what it does in stage 1. With accumulate every rank adds up the "

@@ -54,7 +54,6 @@ Status Store::Impl::read_rank_environments(std::int64_t run, std::vector<RankRow
 
 Result<std::vector<bool>> Store::Impl::read_exchange_steps(std::int64_t run,
                                                            const std::vector<KernelRow>& kernels) {
-  // What runs of versions 8 to 10 have instead.
   std::vector<bool> stands(kernels.size(), false);
   bool told = false;
   if (TRY(version()) >= 11) {
@@ -67,6 +66,7 @@ Result<std::vector<bool>> Store::Impl::read_exchange_steps(std::int64_t run,
       stands[step] = told = true;
     }
   }
+  // What runs of versions 8 to 10 have instead.
   for (std::size_t i = 0; i < kernels.size() && !told; ++i) stands[i] = stands_still(kernels[i].info.op);
   return stands;
 }

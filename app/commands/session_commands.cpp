@@ -14,6 +14,7 @@
 #include "profiler/environment.h"
 #include "profiler/import/imported_trace.h"
 #include "sessions/find_model.h"
+#include "sessions/rank_lines.h"
 #include "sessions/recipe.h"
 #include "sessions/store.h"
 
@@ -127,10 +128,7 @@ void show_ranks(const Output& out, const RunRecord& run, std::int64_t limit) {
   if (ranks.size() > rows.size())
     out.text("  of " + plural_text(static_cast<std::int64_t>(ranks.size()), "rank") +
              " (--limit N shows more)");
-  std::vector<std::string> said = other_environments(run.environment, ranks);
-  said.insert(said.begin(), {reduce_text(run.recipe_json), slowest_text(ranks)});
-  for (const std::string& text : said)
-    if (!text.empty()) out.text(text);
+  for (const std::string& text : rank_lines(run)) out.text(text);
 }
 
 Json loop_json(const LoopShares& loop) {

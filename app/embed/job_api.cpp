@@ -87,6 +87,21 @@ void describe(gradloom_job& job) {
     for (const JobValue& v : job.values[kind]) job.contents[v.name] = &v;
 }
 
+// Callers read and write whole parameters: with pass zero every rank keeps all of each in f32.
+Status keep_whole_parameters(Recipe& recipe) {
+  for (RecipePass& pass : recipe.passes) {
+    if (pass.name != "zero") continue;
+    const auto given = std::find_if(pass.options.begin(), pass.options.end(),
+                                    [](const auto& option) { return option.first == "masters"; });
+    if (given == pass.options.end())
+      pass.options.emplace_back("masters", "all");
+    else if (given->second != "all")
+      return Error{Errc::usage,
+                   "zero{masters=apart}: callers read whole parameters, of which ranks have parts"};
+  }
+  return {};
+}
+
 Status open_job(const std::vector<std::string>& words, const gradloom_callbacks* callbacks,
                 gradloom_job** opened) {
   auto job = std::make_unique<gradloom_job>();
@@ -98,6 +113,7 @@ Status open_job(const std::vector<std::string>& words, const gradloom_callbacks*
   if (recipe.ranks > 1 && std::any_of(recipe.passes.begin(), recipe.passes.end(),
                                       [](const RecipePass& pass) { return pass.name == "tensor-parallel"; }))
     return Error{Errc::usage, "tensor-parallel: callers read whole parameters, of which ranks have parts"};
+  TRY(keep_whole_parameters(recipe));
   std::unique_ptr<CallerBatches> batches;
   if (recipe.data == kCallerData) {
     if (recipe.epochs > 0 || recipe.shuffle)

@@ -38,9 +38,8 @@ struct GradloomTransport {
   // What is under way with this tag is given up: its requests are no more, its memory is the caller's again, and what comes
   // with it is thrown away from now on.
   void (*drop)(void* self, int tag);
-  int (*leave)(
-      // Once this rank has nothing under way; waits until the others do it, too, where that is needed
-      void* self);
+  // Once this rank has nothing under way; waits until the others do it, too, where that is needed.
+  int (*leave)(void* self);
   void (*close)(void* self);  // in any state; self is no more
   const char* (*message)(void* self, int code);
 };

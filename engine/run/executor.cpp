@@ -30,7 +30,8 @@ struct Executor::Impl {
         inputs(of, its_plan, on, blocks),
         results(of, on, blocks),
         launches(on) {
-    for (const auto& [copy, parameter] : weight_copies(of)) copy_of[parameter] = copy;
+    for (const auto& [copy, parameter] : weight_copies(of))
+      if (of.type(copy).shape == of.type(parameter).shape) copy_of[parameter] = copy;
   }
   ~Impl() {
     if (queued) (void)device->synchronize();  // nothing may still use the memory
@@ -45,7 +46,7 @@ struct Executor::Impl {
   StepResults results;
   Launches launches;
   RowCounts row_counts;                // on a queued device
-  std::map<ValueId, ValueId> copy_of;  // 16-bit copies of parameters
+  std::map<ValueId, ValueId> copy_of;  // 16-bit copies of parameters that are whole here
   // Shared by tensors that are views of the blocks, so that none of them takes itself for the only one.
   const std::shared_ptr<std::byte[]> viewed{new std::byte[1]};
   std::int64_t submitted = 0;  // steps submitted so far

@@ -1,6 +1,8 @@
 #include "engine/train/state_ranges.h"
 
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/owned_parts.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/training/optimizer_inputs.h"
 #include "kernels/block_quantization.h"
 
@@ -19,6 +21,36 @@ void for_states(const Node& node, const F& f) {
 bool updates(const Node& node) { return node.alive() && is_op(node, "Optimizer"); }
 
 }  // namespace
+
+std::map<ValueId, OwnRange> parameter_ranges(const Graph& graph) {
+  std::map<ValueId, OwnRange> ranges;
+  for (const Node& node : graph.nodes) {
+    if (node.op != &share_parameters_op() || !node.attrs.has(kMasters)) continue;
+    const std::vector<std::int64_t> masters = node.attrs.integers(kMasters);
+    std::vector<Type> types;
+    for (const ValueId out : node.outputs) types.push_back(graph.type(out));
+    const auto parts = owned_parts(node.attrs, types);
+    CHECK(parts.ok(), "parts of a ShareParameters that was inferred");
+    for (std::size_t i = 0; i < masters.size(); ++i)
+      if (masters[i] >= 0) ranges[static_cast<ValueId>(masters[i])].whole = types[i].shape;
+    for (const OwnedPart& part : *parts)
+      if (masters[part.tensor] >= 0 && part.owner == node.attrs.integer("rank"))
+        ranges[static_cast<ValueId>(masters[part.tensor])].range = {part.begin, part.count};
+  }
+  return ranges;
+}
+
+Status keep_ranges(Graph& graph) {
+  for (const auto& [parameter, own] : parameter_ranges(graph)) {
+    if (own.range.count == element_count(own.whole)) continue;
+    Value& value = graph.values[parameter];
+    value.data = TRY(elements_of(value.data, own.range));
+    value.type.shape = {own.range.count};
+    for (const Update& update : graph.updates)
+      if (update.state == parameter) graph.values[update.next].type = value.type;
+  }
+  return {};
+}
 
 std::map<ValueId, ElementRange> state_ranges(const Graph& graph) {
   std::map<ValueId, ElementRange> ranges;
@@ -39,11 +71,19 @@ std::set<ValueId> own_states(const Graph& graph) {
     if (node.alive() && node.op->exchange == RankExchange::share)
       shared.insert(node.inputs.begin(), node.inputs.end());
   std::set<ValueId> own;
-  for (const Node& node : graph.nodes)
-    if (updates(node))
-      for_states(node, [&](ValueId state, std::size_t parameter) {
-        if (shared.count(node.outputs[parameter]) != 0) own.insert(state);
-      });
+  for (const Node& node : graph.nodes) {
+    if (!updates(node)) continue;
+    const std::vector<std::int64_t> copies = node.attrs.integers("copies");
+    std::set<std::size_t> apart;  // parameters whose next value, or its copy, goes to the other ranks
+    for (std::size_t i = 0; i < optimizer_inputs::parameter_count(node.attrs); ++i)
+      if (shared.count(node.outputs[i]) != 0) apart.insert(i);
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      if (shared.count(node.outputs[node.outputs.size() - copies.size() + i]) != 0)
+        apart.insert(static_cast<std::size_t>(copies[i]));
+    for_states(node, [&](ValueId state, std::size_t parameter) {
+      if (apart.count(parameter) != 0) own.insert(state);
+    });
+  }
   return own;
 }
 

@@ -4,19 +4,27 @@
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/training/optimizer_inputs.h"
 
 namespace gradloom {
 
 std::map<ValueId, ValueId> weight_copies(const Graph& graph) {
-  std::map<ValueId, ValueId> copies;
+  std::map<ValueId, ValueId> copies, shared;  // what every rank gets -> what it is a copy of
   for (const Node& node : graph.nodes) {
+    if (node.op == &share_parameters_op()) {
+      const std::vector<std::int64_t> masters = node.attrs.integers(kMasters);
+      for (std::size_t i = 0; i < masters.size(); ++i)
+        if (masters[i] >= 0) shared[node.outputs[i]] = static_cast<ValueId>(masters[i]);
+    }
     if (!is_op(node, "Optimizer")) continue;
     const std::vector<std::int64_t> of = node.attrs.integers("copies");
     for (std::size_t i = 0; i < of.size(); ++i)
       copies[node.inputs[node.inputs.size() - of.size() + i]] =
           node.inputs[optimizer_inputs::kFirst + static_cast<std::size_t>(of[i])];
   }
+  for (const Update& update : graph.updates)
+    if (const auto of = shared.find(update.next); of != shared.end()) copies[update.state] = of->second;
   return copies;
 }
 

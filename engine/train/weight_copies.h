@@ -1,6 +1,7 @@
 // 16-bit copies of parameters: states that operator Optimizer writes beside the parameter (its attribute `copies`) and that
 // the next forward pass reads. They hold nothing of their own: whoever sets a parameter sets them from it, and no checkpoint
-// keeps them.
+// keeps them. Where a rank keeps a part of the parameter alone (state_ranges.h) the copy is whole, and the other ranks write the rest of
+// it (ShareParameters): it begins as the rounded initial parameter.
 #pragma once
 
 #include <map>

@@ -1,6 +1,5 @@
 // Gradients that ranks exchange in bf16 (pass data-parallel).
 #include <cmath>
-#include <cstring>
 
 #include "tests/app/ranks_fixture.h"
 
@@ -22,9 +21,7 @@ class RankBf16 : public RanksFixture {
   }
   static void expect_same(const Trained& a, const Trained& b) {
     EXPECT_EQ(a.losses, b.losses);
-    ASSERT_EQ(a.parameters.size(), b.parameters.size());
-    for (const auto& [key, x] : a.parameters)
-      EXPECT_EQ(std::memcmp(x.data(), b.parameters.at(key).data(), x.bytes()), 0) << key;
+    expect_same_parameters(a.parameters, b.parameters);
   }
   static constexpr const char* kBf16 = "default,data-parallel{dtype=bf16}";
 };

@@ -15,16 +15,19 @@ unsigned long from_environment(const char* name, unsigned long otherwise) {
   return text == nullptr ? otherwise : std::strtoul(text, nullptr, 10);
 }
 
-// Over a transport, with passes: with zero each rank writes its shard of a checkpoint.
-using KillsAt = std::pair<const char*, const char*>;
+// With zero each rank writes its shard of a checkpoint; in bf16 rank 0 gathers the parameters of all for it.
+struct KillsAt {
+  const char *transport, *passes, *precision;
+};
 
 class RankKills : public RanksFixture, public testing::WithParamInterface<KillsAt> {
  protected:
   static constexpr int kSteps = 2000;
 
   static Words steps(int count, const Words& more) {
-    Words words = training(
-        "mlp", with({"--ranks", "2", "--optimizer", "adamw{lr=1e-3}", "--passes", GetParam().second}, more));
+    const Words how{"--ranks",         "2",           "--optimizer",       "adamw{lr=1e-3}", "--passes",
+                    GetParam().passes, "--precision", GetParam().precision};
+    Words words = training("mlp", with(how, more));
     *std::next(std::find(words.begin(), words.end(), "--steps")) = std::to_string(count);
     return words;
   }
@@ -54,14 +57,14 @@ class RankKills : public RanksFixture, public testing::WithParamInterface<KillsA
   int resumed_ = 0;
 
  private:
-  EnvironmentVariable transport_{"GRADLOOM_TRANSPORT", GetParam().first};
+  EnvironmentVariable transport_{"GRADLOOM_TRANSPORT", GetParam().transport};
 };
 
 void RankKills::kill_one(std::mt19937_64& random) {
   fs::remove_all(path("c"));
   fs::remove(path("s.db"));
   // Open MPI takes a second until its ranks have met.
-  const int most_us = std::string(GetParam().first) == "mpi" ? 2'000'000 : 1'000'000;
+  const int most_us = std::string(GetParam().transport) == "mpi" ? 2'000'000 : 1'000'000;
   const auto moment = std::chrono::microseconds(std::uniform_int_distribution<int>(0, most_us)(random));
   const auto victim = std::uniform_int_distribution<int>(0, 1)(random);
   SCOPED_TRACE("rank " + std::to_string(victim) + " after " + std::to_string(moment.count()) + " us");
@@ -104,7 +107,8 @@ void RankKills::expect_whole(const Words& undisturbed) {
 }
 
 TEST_P(RankKills, LeaveWhatWasWrittenWhole) {
-  const auto kills = from_environment("GRADLOOM_RANK_KILLS", std::string(GetParam().first) == "mpi" ? 4 : 8);
+  const auto kills =
+      from_environment("GRADLOOM_RANK_KILLS", std::string(GetParam().transport) == "mpi" ? 4 : 8);
   std::mt19937_64 random(from_environment("GRADLOOM_RANK_KILLS_SEED", 20261129));
   const Outcome undisturbed = run(steps(kSteps + 3, {}));
   ASSERT_EQ(undisturbed.code, 0) << undisturbed.err;
@@ -120,12 +124,12 @@ TEST_P(RankKills, LeaveWhatWasWrittenWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transport, RankKills,
-                         testing::Values(KillsAt("mpi", "default"), KillsAt("tcp", "default"),
-                                         KillsAt("mpi", "default,zero"),
-                                         KillsAt("tcp", "default,zero{stage=2}")),
+                         testing::Values(KillsAt{"mpi", "default", "f64"}, KillsAt{"tcp", "default", "f64"},
+                                         KillsAt{"mpi", "default,zero", "bf16"},
+                                         KillsAt{"tcp", "default,zero{stage=2}", "f64"}),
                          [](const auto& at) {
-                           const bool zero = std::string(at.param.second) != "default";
-                           return std::string(at.param.first) + (zero ? "_shards" : "");
+                           const bool zero = std::string(at.param.passes) != "default";
+                           return std::string(at.param.transport) + (zero ? "_shards" : "");
                          });
 
 }  // namespace

@@ -26,8 +26,10 @@ TEST(RankScaling, ReadsLinks) {
 }
 
 std::unique_ptr<Prepared> plan_of(const std::string& model, std::int64_t ranks, const std::string& passes,
-                                  double clip_norm = 0, const std::string& reduce = "order") {
+                                  double clip_norm = 0, const std::string& reduce = "order",
+                                  const std::string& precision = "f32") {
   Recipe recipe = model_recipe(model);
+  recipe.precision = precision;
   recipe.reduce = reduce;
   recipe.clip_norm = clip_norm;
   recipe.data = "synthetic";
@@ -156,11 +158,11 @@ TEST(RankScaling, TheBackwardPassHidesWhatIsBegunEarly) {
 
 // The most that a rank's plan takes.
 std::int64_t planned(const char* model, std::int64_t ranks, const char* passes, const std::string& zero,
-                     double clip_norm) {
+                     double clip_norm, const char* precision) {
   std::int64_t most = 0;
   for (int rank = 0; rank < (zero.empty() ? 1 : ranks); ++rank) {
-    const auto one =
-        plan_of(model, ranks, passes + (zero.empty() ? "" : zero + std::to_string(rank) + "}"), clip_norm);
+    const auto one = plan_of(model, ranks, passes + (zero.empty() ? "" : zero + std::to_string(rank) + "}"),
+                             clip_norm, "order", precision);
     if (one) most = std::max(most, one->compiled.plan.peak_bytes());
   }
   return most;
@@ -174,23 +176,27 @@ TEST(RankScaling, PeaksAreThoseOfThePlans) {
   struct Case {
     const char *model, *passes;
     double clip_norm;
+    const char* precision = "f32";
   };
   for (const Case& c :
        {Case{"gpt-char", "default", 0}, Case{"bert-tiny", "default", 1},
         Case{"mlp", "default,-early-updates", 1}, Case{"mlp", "default,data-parallel{overlap=false}", 0},
         Case{"mlp", "none", 1}, Case{"gpt-char", "default,data-parallel{dtype=bf16}", 0},
-        Case{"bert-tiny", "default,data-parallel{dtype=bf16}", 1}})
+        Case{"bert-tiny", "default,data-parallel{dtype=bf16}", 1}, Case{"gpt-char", "default", 0, "bf16"},
+        Case{"bert-tiny", "default", 1, "bf16"}})
     for (const char* zero : {"", ",zero", ",zero{stage=2}"}) {
-      SCOPED_TRACE(std::string(c.model) + " " + c.passes + zero);
-      const auto prepared = plan_of(c.model, 2, std::string(c.passes) + zero, c.clip_norm);
+      SCOPED_TRACE(std::string(c.model) + " " + c.passes + zero + " " + c.precision);
+      const auto prepared =
+          plan_of(c.model, 2, std::string(c.passes) + zero, c.clip_norm, "order", c.precision);
       ASSERT_TRUE(prepared);
       const std::vector<ScalingRow> rows = predict_scaling(*prepared, {}).rows;
       for (const std::size_t at : {1, 2}) {
-        near(rows[at].peaks.whole.bytes, planned(c.model, rows[at].ranks, c.passes, "", c.clip_norm));
+        near(rows[at].peaks.whole.bytes,
+             planned(c.model, rows[at].ranks, c.passes, "", c.clip_norm, c.precision));
         near(rows[at].peaks.zero.bytes,
-             planned(c.model, rows[at].ranks, c.passes, ",zero{rank=", c.clip_norm));
+             planned(c.model, rows[at].ranks, c.passes, ",zero{rank=", c.clip_norm, c.precision));
         near(rows[at].peaks.zero2.bytes,
-             planned(c.model, rows[at].ranks, c.passes, ",zero{stage=2,rank=", c.clip_norm));
+             planned(c.model, rows[at].ranks, c.passes, ",zero{stage=2,rank=", c.clip_norm, c.precision));
         EXPECT_LT(rows[at].peaks.zero.bytes, rows[at].peaks.whole.bytes);
         if (std::string(c.passes) != "none") {  // where gradients are averaged in their place
           EXPECT_LE(rows[at].peaks.zero2.bytes, rows[at].peaks.zero.bytes);

@@ -3,6 +3,9 @@
 
 #include <dirent.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -36,6 +39,34 @@ class RanksFixture : public Commands {
     auto read = read_npz(path(name));
     EXPECT_TRUE(read.ok()) << read.error().message;
     return read.ok() ? std::move(read).value() : std::map<std::string, Tensor>();
+  }
+  using Parameters = std::map<std::string, Tensor>;
+  static void expect_same_parameters(const Parameters& a, const Parameters& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, x] : a) {
+      ASSERT_EQ(b.count(name), 1u) << name;
+      ASSERT_EQ(x.type(), b.at(name).type()) << name;
+      EXPECT_EQ(std::memcmp(x.data(), b.at(name).data(), x.bytes()), 0) << name;
+    }
+  }
+  // Each number by `largest` at most, or so much of its size where it is more than 1.
+  enum class Distance { absolute, of_size };
+  static void expect_near_parameters(const Parameters& a, const Parameters& b, double largest,
+                                     Distance distance = Distance::absolute) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, x] : a) {
+      ASSERT_EQ(b.count(name), 1u) << name;
+      ASSERT_EQ(x.type(), b.at(name).type()) << name;
+      for (std::int64_t i = 0; i < x.count(); ++i) {
+        const double size = distance == Distance::absolute ? 1 : std::max(1.0, std::fabs(x.at(i)));
+        ASSERT_NEAR(x.at(i), b.at(name).at(i), largest * size) << name << " " << i;
+      }
+    }
+  }
+  // Running statistics are those of the batch that each rank has, or that came last.
+  static Parameters without_running(Parameters all) {
+    std::erase_if(all, [](const auto& one) { return one.first.find("running_") != std::string::npos; });
+    return all;
   }
   // Within ten seconds.
   static bool ends(pid_t process) {

@@ -2,7 +2,6 @@
 // of the host.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "tests/app/host_gpu_support.h"
 #include "tests/app/ranks_fixture.h"
@@ -25,17 +24,6 @@ class GpuRanks : public RanksFixture {
     for (std::size_t i = 0; i < a.size(); ++i)
       EXPECT_NEAR(a[i], b[i], 1e-5 * std::max(1.0, std::fabs(a[i]))) << i;
   }
-  void expect_parameters_near(const std::map<std::string, Tensor>& a,
-                              const std::map<std::string, Tensor>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [key, x] : a)
-      for (std::int64_t i = 0; i < x.count(); ++i)
-        ASSERT_NEAR(x.at(i), b.at(key).at(i), 1e-5 * std::max(1.0, std::fabs(x.at(i)))) << key << " " << i;
-  }
-  void expect_same(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [key, x] : a) EXPECT_EQ(std::memcmp(x.data(), b.at(key).data(), x.bytes()), 0) << key;
-  }
   // As two ranks on the CPU train.
   void expect_as_on_cpu(const std::string& name, const Words& more) {
     SCOPED_TRACE(name + (more.empty() ? "" : " " + more.back()));
@@ -45,7 +33,7 @@ class GpuRanks : public RanksFixture {
     ASSERT_EQ(gpu.code, 0) << gpu.err;
     EXPECT_EQ(losses(gpu).size(), 3u);
     expect_near(loss_numbers(cpu), loss_numbers(gpu));
-    expect_parameters_near(parameters("a.npz"), parameters("b.npz"));
+    expect_near_parameters(parameters("a.npz"), parameters("b.npz"), 1e-5, Distance::of_size);
   }
   // One of two ranks gets a signal in the midst of the training.
   void expect_named(int signal_number, const Words& more, const char* text) {
@@ -110,7 +98,7 @@ TEST_F(GpuRanks, HaveTheSameBitsHoweverStepsAreRun) {
     const Outcome other = run(on("host-gpu", "bert-tiny", with(common, with({path("b.npz")}, more))));
     ASSERT_EQ(other.code, 0) << other.err;
     EXPECT_EQ(losses(other), losses(recorded));
-    expect_same(whole, parameters("b.npz"));
+    expect_same_parameters(whole, parameters("b.npz"));
   };
   expect_equal({"--record", "off"});
   expect_equal({"--passes", "default,zero"});

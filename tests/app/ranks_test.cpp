@@ -26,9 +26,7 @@ class Ranks : public RanksFixture {
       const Outcome apart = run(training(name, with(plain, {path("b.npz"), "--passes", passes})));
       ASSERT_EQ(apart.code, 0) << apart.err;
       EXPECT_EQ(losses(apart), losses(whole));
-      const auto a = parameters("a.npz"), b = parameters("b.npz");
-      ASSERT_EQ(a.size(), b.size());
-      for (const auto& [key, x] : a) ASSERT_EQ(std::memcmp(x.data(), b.at(key).data(), x.bytes()), 0) << key;
+      expect_same_parameters(parameters("a.npz"), parameters("b.npz"));
       const json bytes = summary(apart)["rank_peak_bytes"];
       ASSERT_EQ(std::to_string(bytes.size()), ranks);
       if (one) most = 0;
@@ -62,19 +60,13 @@ class Ranks : public RanksFixture {
     if (largest == 0) {
       EXPECT_EQ(losses(together), losses(alone));
     }
-    const auto a = parameters("a.npz"), b = parameters("b.npz");
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [key, x] : a) {
-      if (key.find("running_") != std::string::npos)
-        continue;  // of the ranks the mean, of micro-batches the last
-      const Tensor& y = b.at(key);
-      ASSERT_EQ(x.count(), y.count()) << key;
-      for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), y.at(i), largest) << key;
-    }
+    expect_near_parameters(without_running(parameters("a.npz")), without_running(parameters("b.npz")),
+                           largest);
   }
 
   void expect_joined(const std::string& sharded, const std::string& whole);
-  void expect_one_checkpoint(const char* name, const char* optimizer, const char* passes);
+  void expect_one_checkpoint(const char* name, const char* optimizer, const char* passes,
+                             const char* precision = "f64");
   void expect_one_large_batch(int ranks, const Words& more, double largest);
 };
 
@@ -104,9 +96,7 @@ TEST_F(Ranks, ExchangeOnceAStep) {
   EXPECT_EQ(summary["world"], 2);
   EXPECT_EQ(summary["samples_per_step"], 16);
   EXPECT_GT(summary["sent_bytes"], 0);
-  const auto a = parameters("a.npz"), b = parameters("b.npz");
-  for (const auto& [key, x] : a)
-    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), 1e-12) << key;
+  expect_near_parameters(parameters("a.npz"), parameters("b.npz"), 1e-12);
 }
 
 TEST_F(Ranks, GoOnFromACheckpointAsAnyNumber) {
@@ -120,9 +110,7 @@ TEST_F(Ranks, GoOnFromACheckpointAsAnyNumber) {
   const Outcome rest = run({"train", "--resume", path("c"), "--ranks", "1", "--accumulate", "2", "--steps",
                             "3", "--save-params", path("b.npz"), "--json"});
   ASSERT_EQ(rest.code, 0) << rest.err;
-  const auto a = parameters("a.npz"), b = parameters("b.npz");
-  for (const auto& [key, x] : a)
-    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), 1e-12) << key;
+  expect_near_parameters(parameters("a.npz"), parameters("b.npz"), 1e-12);
 }
 
 TEST_F(Ranks, KeepOptimizerStatesApart) {
@@ -134,6 +122,75 @@ TEST_F(Ranks, KeepOptimizerStatesApart) {
   expect_zero_equal("bert-tiny", "2",
                     {"--optimizer", "adamw{lr=1e-3}", "--precision", "bf16", "--ema", "0.9"});
   expect_zero_equal("gpt-char", "3", {"--optimizer", "lion{lr=1e-4}", "--clip-norm", "0.2"});
+}
+
+// Of weights that are read in 16 bits each rank keeps its own elements in f32, and tells the others what they are rounded to.
+TEST_F(Ranks, ExchangeSixteenBitsOfWhatIsReadInThem) {
+  const Words adamw{"--optimizer", "adamw{lr=1e-3}"};
+  expect_zero_equal("gpt-char", "2", with(adamw, {"--precision", "bf16", "--clip-norm", "0.5"}));
+  expect_zero_equal("gpt-char", "3", with(adamw, {"--precision", "bf16", "--accumulate", "2"}));
+  expect_zero_equal("gpt-char", "2",
+                    with(adamw, {"--precision", "f16", "--loss-scale", "dynamic{initial=1e9,interval=1}"}));
+  expect_zero_equal("gpt-char", "2",
+                    {"--optimizer", "adamw{lr=1e-3,eight_bit_states=true}", "--precision", "bf16"});
+  expect_zero_equal("bert-tiny", "3", {"--optimizer", "lamb{lr=0.01}", "--precision", "bf16"});
+  expect_zero_equal("bert-tiny", "2", {"--optimizer", "adafactor", "--precision", "bf16"});
+  expect_zero_equal("gpt-char", "2", {"--optimizer", "sgd{lr=0.1,momentum=0.9}", "--precision", "bf16"});
+}
+
+// Against every rank keeping all of them in f32: the same bits, less sent and less kept; the plan says both.
+TEST_F(Ranks, SayWhatSixteenBitsSave) {
+  for (const std::string stage : {"1", "2"}) {
+    SCOPED_TRACE(stage);
+    json summaries[2], scalings[2];
+    Words losses_of[2];
+    for (const int apart : {0, 1}) {
+      const std::string zero = "zero{stage=" + stage + ",masters=" + (apart == 1 ? "apart" : "all");
+      const Words how{"--optimizer", "adamw{lr=1e-3}", "--precision", "bf16", "--ranks", "4", "--passes"};
+      const Outcome o = run(training("gpt-char", with(how, {"default," + zero + "}"})));
+      ASSERT_EQ(o.code, 0) << o.err;
+      summaries[apart] = o.lines().back()["summary"];
+      losses_of[apart] = losses(o);
+      for (const std::size_t rank : {0, 1}) {
+        const Outcome plan = run(
+            with({"plan", model("gpt-char") + "/model.onnx", "--dim", "batch=4", "--threads", "1", "--json"},
+                 with(how, {"default," + zero + ",rank=" + std::to_string(rank) + "}"})));
+        ASSERT_EQ(plan.code, 0) << plan.err;
+        EXPECT_EQ(plan.lines().back()["plan_peak_bytes"], summaries[apart]["rank_peak_bytes"][rank]);
+        scalings[apart] = plan.lines().back()["scaling"];
+      }
+    }
+    EXPECT_EQ(losses_of[1], losses_of[0]);
+    const auto sent = [](const json& of) { return of["sent_bytes"].get<double>(); };
+    EXPECT_LT(sent(summaries[1]), 0.85 * sent(summaries[0]));
+    EXPECT_NEAR(sent(summaries[1]) / sent(scalings[1]), sent(summaries[0]) / sent(scalings[0]), 0.02);
+    // Of a weight 4 bytes on each rank, against 2 and a quarter of 4.
+    for (std::size_t rank = 0; rank < 4; ++rank)
+      EXPECT_LT(summaries[1]["rank_peak_bytes"][rank].get<double>(),
+                0.95 * summaries[0]["rank_peak_bytes"][rank].get<double>());
+  }
+}
+
+// What is evaluated, saved as the best, and looked at are whole parameters.
+TEST_F(Ranks, EvaluateWhatTheyKeepApart) {
+  const Words how{"--optimizer",  "adamw{lr=1e-2}", "--precision",    "bf16", "--ranks",      "2",
+                  "--eval-data",  "synthetic",      "--eval-batches", "3",    "--eval-every", "1",
+                  "--early-stop", "patience=5",     "--save-params"};
+  const auto evaluated = [&](const Outcome& o) {
+    Words all;
+    for (const json& line : o.lines())
+      if (line.contains("eval")) all.push_back(line["eval"]["loss"].dump());
+    return all;
+  };
+  const Outcome whole = run(training("gpt-char", with(how, {path("a.npz")})));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_EQ(evaluated(whole).size(), 3u);
+  for (const char* passes : {"default,zero", "default,zero{stage=2}"}) {
+    const Outcome apart = run(training("gpt-char", with(how, {path("b.npz"), "--passes", passes})));
+    ASSERT_EQ(apart.code, 0) << apart.err;
+    EXPECT_EQ(evaluated(apart), evaluated(whole));
+    expect_same_parameters(parameters("a.npz"), parameters("b.npz"));
+  }
 }
 
 // What each rank's plan says is what it takes.
@@ -210,14 +267,9 @@ void Ranks::expect_one_large_batch(int ranks, const Words& more, double largest)
   ASSERT_EQ(a_losses.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(std::stod(a_losses[i]), std::stod(b_losses[i]), largest) << i;
-  const auto a = parameters("a.npz"), b = parameters("b.npz");
-  ASSERT_EQ(a.size(), b.size());
-  bool running = false;
-  for (const auto& [key, x] : a) {
-    running = running || key.find("running_var") != std::string::npos;
-    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(x.at(i), b.at(key).at(i), largest) << key;
-  }
-  EXPECT_TRUE(running);
+  const Parameters a = parameters("a.npz");
+  expect_near_parameters(a, parameters("b.npz"), largest);
+  EXPECT_LT(without_running(a).size(), a.size());
 }
 
 TEST_F(Ranks, NormalizeByTheBatchOfAll) {
@@ -245,12 +297,16 @@ TEST_F(Ranks, WriteOneCheckpointOfStatesThatAreApart) {
   // Whose parameters are cut.
   expect_one_checkpoint("gpt-char", "adamw{lr=1e-3}", "default,zero{stage=2}");
   expect_one_checkpoint("gpt-char", "adamw{lr=1e-3,eight_bit_states=true}", "default,zero");
+  // Whose parameters are apart, too.
+  expect_one_checkpoint("gpt-char", "adamw{lr=1e-3}", "default,zero", "bf16");
+  expect_one_checkpoint("bert-tiny", "lamb{lr=0.01}", "default,zero{stage=2}", "bf16");
 }
 
-void Ranks::expect_one_checkpoint(const char* name, const char* optimizer, const char* passes) {
-  SCOPED_TRACE(std::string(name) + " " + optimizer + " " + passes);
+void Ranks::expect_one_checkpoint(const char* name, const char* optimizer, const char* passes,
+                                  const char* precision) {
+  SCOPED_TRACE(std::string(name) + " " + optimizer + " " + passes + " " + precision);
   for (const char* folder : {"a", "b", "c"}) fs::remove_all(path(folder));
-  const Words common{"--optimizer", optimizer}, apart{"--passes", passes};
+  const Words common{"--optimizer", optimizer, "--precision", precision}, apart{"--passes", passes};
   const Outcome whole = run(
       training(name, with(common, {"--ranks", "2", "--checkpoint", path("a"), "--checkpoint-every", "1"})));
   ASSERT_EQ(whole.code, 0) << whole.err;
@@ -295,7 +351,8 @@ TEST_F(Ranks, GoOnFromShardsAsFromOneFileInEveryForm) {
                         {"4", "default,zero"}, {"4", "default,zero{stage=2}"}};
   const Words kinds[] = {{"--optimizer", "adamw{lr=1e-3}", "--ema", "0.9"},
                          {"--optimizer", "adamw{lr=1e-3,eight_bit_states=true}", "--precision", "f32"},
-                         {"--optimizer", "lamb{lr=0.01}", "--clip-norm", "0.5"}};
+                         {"--optimizer", "lamb{lr=0.01}", "--clip-norm", "0.5"},
+                         {"--optimizer", "adamw{lr=1e-3}", "--precision", "bf16"}};
   for (const Words& kind : kinds) {
     for (const Form& from : forms) {
       // All ways for the first kind, the others from the most ranks.

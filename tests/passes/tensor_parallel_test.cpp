@@ -285,8 +285,60 @@ TEST(TensorParallel, TheVocabularyHeadOfAPartTakesRowsAtATime) {
   EXPECT_EQ(counts["PartScores"], 0);
 }
 
-TEST(TensorParallel, VocabulariesThatDoNotDivideOrAreSmallAreWhole) {
-  EXPECT_NE(why_whole(words(true, 8, false, 65)).find("is no multiple of 2"), std::string::npos);
+// 65 words: 33, and 32 with a row of zeros.
+TEST(TensorParallel, VocabulariesThatDoNotDivideAreFilledUp) {
+  for (const bool tied : {true, false})
+    for (const bool of_log_softmax : {true, false}) {
+      const auto made = compiled(words(tied, 8, of_log_softmax, 65), "default,tensor-parallel", 2);
+      ASSERT_OK(made);
+      EXPECT_EQ(report_of(*made).matched, tied ? 1 : 2) << why_nots(report_of(*made));
+      EXPECT_EQ(shape_of(*made, "table"), (Shape{33, 6}));
+      EXPECT_EQ(shape_of(*made, tied ? "table" : "head"), (tied ? Shape{33, 6} : Shape{6, 33}));
+      for (const auto& [id, part] : parameter_parts(made->train.graph)) {
+        EXPECT_EQ(part.dim, 65);
+        EXPECT_EQ(part.whole(made->train.graph.type(id).shape)[static_cast<std::size_t>(part.axis)], 65);
+      }
+      int scores = 0;
+      for (const Node& node : made->train.graph.nodes)
+        if (node.alive() && (is_op(node, "PartScores") || is_op(node, "PartScoresGrad"))) {
+          EXPECT_EQ(node.attrs.integer("classes"), 65);
+          ++scores;
+        }
+      EXPECT_EQ(scores, 2);
+      EXPECT_TRUE(check_plan(made->train.graph, made->plan).ok());
+    }
+}
+
+TEST(TensorParallel, PartsOfFilledUpParametersMakeThemUp) {
+  std::vector<double> numbers;
+  for (int i = 0; i < 2 * 7 * 3; ++i) numbers.push_back(i);
+  const Tensor whole = Tensor::from_f64(DType::f32, {2, 7, 3}, numbers);
+  const ParameterPart part{1, 1, 3, 7};
+  Tensor joined(DType::f32, whole.shape());
+  for (std::int64_t number = 0; number < 3; ++number) {
+    const auto own = cut_part(whole, part, number);
+    ASSERT_OK(own);
+    ASSERT_EQ(own->shape(), (Shape{2, 3, 3}));
+    EXPECT_EQ(own->at(0), static_cast<double>(number * 9));
+    EXPECT_EQ(own->at(9), static_cast<double>(21 + number * 9));
+    EXPECT_EQ(own->at(17), number < 2 ? 21.0 + static_cast<double>(number) * 9 + 8 : 0);
+    put_part(joined, *own, part, number);
+  }
+  EXPECT_TRUE(bit_equal(joined, whole));
+  EXPECT_EQ(part_of_dim(50257, 2), 25129);
+  EXPECT_EQ(part_of_dim(64, 2), 32);
+  EXPECT_EQ(part_of_dim(5, 4), 0) << "2, 2, 1 and none";
+}
+
+TEST(TensorParallel, VocabulariesThatAreSmallAndOtherDimsThatDoNotDivideAreWhole) {
+  Graph odd;
+  GraphBuilder b(odd);
+  const ValueId h = b.op("Sigmoid", {b.op("MatMul", {b.input("x", {DType::f32, {4, 6}}),
+                                                     b.parameter("first", Tensor(DType::f32, {6, 65}))})});
+  const ValueId y = b.op("MatMul", {h, b.parameter("second", Tensor(DType::f32, {65, 6}))});
+  odd.outputs = {b.op("ReduceMean", {y}, {{"keepdims", std::int64_t{0}}})};
+  odd.values[odd.outputs[0]].name = "loss";
+  EXPECT_NE(why_whole(odd).find("is no multiple of 2"), std::string::npos) << "zeros would not stay zeros";
   EXPECT_NE(why_whole(words(true, 8, false, 62)).find("classes are fewer than 64"), std::string::npos);
   const auto made = compiled(words(false, 32), "tensor-parallel", 2);  // as many rows are read as saved
   ASSERT_OK(made);

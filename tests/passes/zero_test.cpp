@@ -10,6 +10,8 @@
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/training/optimizer_inputs.h"
+#include "engine/train/state_ranges.h"
+#include "engine/train/weight_copies.h"
 #include "passes/compile.h"
 #include "tests/passes/support.h"
 
@@ -71,6 +73,11 @@ const Node* sharing(const Compiled& c) {
   for (const PlanStep& step : c.plan.steps)
     if (c.train.graph.nodes[step.node].op == &share_parameters_op()) return &c.train.graph.nodes[step.node];
   return nullptr;
+}
+
+const PassReport& report_of(const Compiled& c, const char* pass) {
+  return *std::find_if(c.reports.begin(), c.reports.end(),
+                       [&](const PassReport& report) { return report.name == pass; });
 }
 
 constexpr std::int64_t kUnit = optimizer_inputs::kRangeUnit;
@@ -207,6 +214,47 @@ TEST(Zero, WhatReadsAnUpdateReadsWhatWasShared) {
   EXPECT_EQ(averages, 5) << "every rank keeps the averages";
 }
 
+// Products in bf16, whose weights nothing else reads: of each element of 4 + 4 + 4 bytes in f32 one rank's, and 2 on every rank.
+TEST(Zero, WeightsOfSixteenBitsAreKeptInF32WhereTheyAreUpdated) {
+  constexpr std::int64_t kElements = 64 * (256 + 128 + 64 + 32 + 16);
+  const auto planned = [](const std::string& zero, std::int64_t ranks, const Training& training = {}) {
+    return trained("default,mixed-precision" + zero, ranks, training);
+  };
+  for (const std::int64_t ranks : {2, 3}) {
+    std::int64_t kept = 0, bytes = 0;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      const Compiled c = planned(",zero{rank=" + std::to_string(rank) + "}", ranks);
+      const Graph& graph = c.train.graph;
+      const Node* const share = sharing(c);
+      ASSERT_NE(share, nullptr);
+      for (const ValueId out : share->outputs) EXPECT_EQ(graph.type(out).dtype, DType::bf16);
+      const std::map<ValueId, OwnRange> ranges = parameter_ranges(graph);
+      EXPECT_EQ(ranges.size(), 5u);
+      for (const auto& [parameter, own] : ranges) {
+        EXPECT_EQ(element_count(graph.type(parameter).shape), own.range.count);
+        EXPECT_EQ(graph.values[parameter].data.count(), own.range.count);
+        kept += own.range.count;
+      }
+      EXPECT_EQ(weight_copies(graph).size(), 5u);
+      for (const auto& [copy, of] : weight_copies(graph))
+        EXPECT_EQ(graph.type(copy).shape, ranges.at(of).whole);
+      bytes += c.plan.state_bytes;
+    }
+    EXPECT_EQ(kept, kElements) << "each element once";
+    EXPECT_EQ(bytes, 12 * kElements + ranks * 2 * kElements);
+  }
+  const Compiled all = planned(",zero{rank=0,masters=all}", 2);
+  EXPECT_TRUE(parameter_ranges(all.train.graph).empty());
+  EXPECT_TRUE(weight_copies(all.train.graph).empty()) << "the other rank's elements come in f32";
+  EXPECT_NE(why_nots(report_of(all, "fuse-weight-casts")).find("gets the others in f32"), std::string::npos);
+  const Compiled averaged = planned(",zero{rank=0}", 2, {.ema = 0.9});
+  EXPECT_TRUE(parameter_ranges(averaged.train.graph).empty()) << "averages of all elements are on every rank";
+  EXPECT_NE(why_nots(report_of(averaged, "zero")).find("others than the cast and the update read"),
+            std::string::npos);
+  const Compiled excepted = planned(",zero{rank=0,except=a/bf16}", 2);
+  EXPECT_EQ(parameter_ranges(excepted.train.graph).size(), 4u);
+}
+
 TEST(Zero, OneRankIsLeftAlone) {
   EXPECT_EQ(trained("default,zero", 1).plan.hash, trained("default", 1).plan.hash);
 }
@@ -224,11 +272,6 @@ std::vector<const Node*> nodes_of(const Compiled& c, const OpDef& op) {
   for (const PlanStep& step : c.plan.steps)
     if (c.train.graph.nodes[step.node].op == &op) nodes.push_back(&c.train.graph.nodes[step.node]);
   return nodes;
-}
-
-const PassReport& report_of(const Compiled& c, const char* pass) {
-  return *std::find_if(c.reports.begin(), c.reports.end(),
-                       [&](const PassReport& report) { return report.name == pass; });
 }
 
 TEST(ZeroTwo, EachGradientIsAtOneRank) {

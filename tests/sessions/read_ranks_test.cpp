@@ -10,6 +10,7 @@
 #include "engine/ops/collectives/exchange_rows.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
+#include "sessions/rank_lines.h"
 #include "sessions/store.h"
 #include "tests/sessions/forged_session.h"
 #include "tests/sessions/session_fixture.h"
@@ -159,6 +160,12 @@ TEST_F(RankRowsTest, EveryRankHasItsEnvironment) {
   EXPECT_EQ(run->ranks[1].rank.environment, (Rows{{"isa", "v3"}, {"load_after", "2"}, {"load_before", "1"}}));
   const std::vector<std::string> told = other_environments({{"isa", "v4"}, {"load_before", "9"}}, run->ranks);
   EXPECT_EQ(told, std::vector<std::string>{"rank 1 has another isa than rank 0: v3, not v4"});
+  RunRecord shown = *run;
+  shown.environment = {{"isa", "v4"}};
+  for (RankShares& shares : shown.ranks) shares.exposed_ns = shares.wait_ns = 0;
+  EXPECT_EQ(rank_lines(shown), told) << "nothing else is to be said";
+  shown.recipe_json = R"({"model": "m.onnx", "reduce": "tree"})";
+  EXPECT_EQ(rank_lines(shown), (std::vector<std::string>{"means are added as a tree", told[0]}));
 }
 
 TEST_F(RankRowsTest, TracesHaveAllRanksOrOne) {

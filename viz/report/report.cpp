@@ -10,6 +10,7 @@
 #include "engine/base/text.h"
 #include "profiler/import/imported_trace.h"
 #include "sessions/comparison_noise.h"
+#include "sessions/rank_lines.h"
 #include "viz/model/axis.h"
 #include "viz/model/kernel_table.h"
 #include "viz/model/memory_model.h"
@@ -152,10 +153,7 @@ std::string ranks_table(const RunRecord& run) {
                     duration(r.kernels_ns), duration(r.exposed_ns), duration(r.wait_ns),
                     duration(r.transfer_ns()), bytes_text(r.sent_bytes)});
   std::string said;
-  std::vector<std::string> lines = other_environments(run.environment, ranks);
-  lines.insert(lines.begin(), {reduce_text(run.recipe_json), slowest_text(ranks)});
-  for (const std::string& one : lines)
-    if (!one.empty()) said += element("p", "", text(one));
+  for (const std::string& one : rank_lines(run)) said += element("p", "", text(one));
   return said +
          html::table({{"rank", true},
                       {"machine"},

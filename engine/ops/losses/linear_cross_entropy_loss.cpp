@@ -78,7 +78,10 @@ Result<Type> part_scores_of(const InferContext& ctx, std::size_t first) {
   const Shape &x = ctx.shape(first), &labels = ctx.shape(first + 3);
   if (labels.size() != 1 || dims_differ(labels[0], x[0]))
     return infer_error("labels " + to_string(labels) + " do not fit x " + to_string(x));
-  return part_scores_type(ctx.attrs, ctx.dtype(first), ctx.in(first + 3));
+  const Type type = TRY(part_scores_type(ctx.attrs, ctx.dtype(first), ctx.in(first + 3)));
+  const Shape& w = ctx.shape(first + 1);
+  if (is_static(w)) TRY(own_classes(ctx.attrs, w[TRY(classes_first(ctx.attrs)) ? 0 : 1]));
+  return type;
 }
 
 Status infer_part(InferContext& ctx) { return set_outputs(ctx, {TRY(part_scores_of(ctx, 0))}); }
@@ -159,6 +162,7 @@ Result<LinearHead> head_of(const NodeTypes& types, std::size_t first) {
   head.labels = types.inputs[first + 3].dtype;
   head.parts = types.attrs.integer("parts", 0);
   if (head.parts > 0) head.number = own_part(head.parts);
+  head.own = head.parts > 0 ? TRY(own_classes(types.attrs, head.classes)) : head.classes;
   head.mean = TRY(loss_reduction(types.attrs)) == kernels::LossReduction::mean;
   head.has_ignore = types.attrs.has("ignore_index");
   head.ignore_index = types.attrs.integer("ignore_index");

@@ -162,7 +162,7 @@ Args loss_args(const LinearHead& head, std::int64_t rows) {
   args.label_dtype = head.labels;
   args.reduction = kernels::LossReduction::none;
   args.outer = rows;
-  args.n = head.classes;
+  args.n = head.own;
   args.inner = 1;
   args.has_ignore = head.has_ignore;
   args.ignore_index = head.ignore_index;

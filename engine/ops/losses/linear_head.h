@@ -25,6 +25,7 @@ struct LinearHead {
   bool bias = false, weight = false;
   // Classes are a part of all, the number-th of `parts`: there are scores (part_scores.cpp) and no losses. parts 0: all classes are here.
   std::int64_t parts = 0, number = 0;
+  std::int64_t own = 0;  // of `classes` those that are classes; what is behind them has weights that are 0
   bool library = false;  // NodeTypes::dnn_library
   // Inputs are: dloss if 1, x, w, bias, labels, class weight; or dscores if 1, .., labels, scores if 1.
   std::size_t first = 0;

@@ -2,11 +2,14 @@
 //   logits: [n, classes, d..], the number-th of `parts` equal parts of all classes (attribute parts); labels: [n, d..], places among these
 //   classes, or anything else where the label is a class of another rank; attribute ignore_index: labels of rows whose scores nothing reads
 //   scores: [parts + 1, n, d..], f32 where the logits are 16 bits: line `number` is log sum exp of the logits, line `parts` the logit at the
-//   label, or 0; all other lines are 0
+//   label, or 0; all other lines are 0. With attribute classes, how many there are of all, the last part may have fewer classes than the others:
+//   what is behind them is in no score, is to be 0, and has the gradient 0 (logits [n, classes] alone)
 // Added up over the ranks (AllReduceSum) the first lines are the log sum exp of every part, to the bit, and the last one is the label's logit:
 //   loss of a row = ReduceLogSumExp(first lines) - last line
 // PartScoresGrad(dscores, logits, labels, scores) -> dlogits = softmax of this part * dscores[number] + onehot * dscores[parts]
 #include "engine/ops/losses/part_scores.h"
+
+#include <algorithm>
 
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
@@ -31,7 +34,11 @@ Result<Type> scores_of(const InferContext& ctx, std::size_t first) {
   if (!fits)
     return infer_error("labels " + to_string(labels) + " do not fit logits " + to_string(x) +
                        " [n, classes, ..]");
-  return part_scores_type(ctx.attrs, ctx.dtype(first), ctx.in(first + 1));
+  if (ctx.attrs.has("classes") && x.size() != 2)
+    return infer_error("parts of other numbers of classes are of rows");
+  const Type type = TRY(part_scores_type(ctx.attrs, ctx.dtype(first), ctx.in(first + 1)));
+  if (is_static(x)) TRY(own_classes(ctx.attrs, x[1]));
+  return type;
 }
 
 Status infer(InferContext& ctx) {
@@ -50,8 +57,7 @@ Status infer_grad(InferContext& ctx) {
 
 Status grad(GradContext& ctx) {
   if (ctx.wants(0))
-    ctx.set(0, ctx.b.op("PartScoresGrad", {ctx.grad(), ctx.in(0), ctx.in(1), ctx.out(0)},
-                        {{"parts", ctx.node.attrs.integer("parts")}}));
+    ctx.set(0, ctx.b.op("PartScoresGrad", {ctx.grad(), ctx.in(0), ctx.in(1), ctx.out(0)}, ctx.node.attrs));
   return {};
 }
 
@@ -63,14 +69,15 @@ Cost cost_grad(const NodeTypes& types) { return cost_of_logits(types, 1); }
 
 // Of a kernel's arguments what is known of the logits [outer, n, inner] beforehand.
 template <class Args>
-Args layout_of(const Type& logits, DType labels) {
+Args layout_of(const Type& logits, DType labels, std::int64_t classes) {
   const Shape& shape = logits.shape;
   Args layout{};
   layout.dtype = logits.dtype;
   layout.label_dtype = labels;
   layout.reduction = kernels::LossReduction::none;
   layout.outer = shape[0];
-  layout.n = shape[1];
+  layout.n = classes;
+  if (classes != shape[1]) layout.pitch = shape[1];
   layout.inner = dim_product(shape, 2, shape.size());
   layout.losses = statistics_type(logits.dtype);
   return layout;
@@ -96,7 +103,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
   const Type& logits = types.inputs[0];
   TRY(require_kernel_type(types.target, logits.dtype, true));
   if (logits.shape[1] == 0) return no_kernel("no classes");
-  const auto layout = layout_of<kernels::SoftmaxCrossEntropyArgs>(logits, types.inputs[1].dtype);
+  const auto layout = layout_of<kernels::SoftmaxCrossEntropyArgs>(
+      logits, types.inputs[1].dtype, TRY(own_classes(types.attrs, logits.shape[1])));
   const Lines lines(types.outputs[0], types.attrs.integer("parts"));
   return Kernel{"part_scores", kernels::workspace_bytes(types.target, layout),
                 [layout, lines](const LaunchArgs& args) {
@@ -116,9 +124,14 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& logits = types.inputs[1];
   TRY(require_kernel_type(types.target, logits.dtype, true));
   if (logits.shape[1] == 0) return no_kernel("no classes");
-  const auto layout = layout_of<kernels::SoftmaxCrossEntropyGradArgs>(logits, types.inputs[2].dtype);
+  const auto layout = layout_of<kernels::SoftmaxCrossEntropyGradArgs>(
+      logits, types.inputs[2].dtype, TRY(own_classes(types.attrs, logits.shape[1])));
   const Lines lines(types.inputs[3], types.attrs.integer("parts"));
-  return Kernel{"part_scores_grad", 0, [layout, lines](const LaunchArgs& args) {
+  const std::int64_t all = layout.pitch == 0 ? 0 : element_count(logits.shape);
+  return Kernel{"part_scores_grad", 0, [layout, lines, all](const LaunchArgs& args) {
+                  const double zero = 0;  // in place what is behind the classes is 0 already
+                  if (all > 0 && args.outputs[0] != args.inputs[1])
+                    args.on.fill({dtype_bytes(layout.dtype), all, &zero, args.outputs[0]});
                   kernels::SoftmaxCrossEntropyGradArgs a = layout;
                   a.dloss = lines.at(args.inputs[0], lines.own);
                   a.dtargets = lines.at(args.inputs[0], lines.target);
@@ -166,6 +179,14 @@ Result<Type> part_scores_type(const Attrs& attrs, DType logits, const Type& labe
   Shape shape = labels.shape;
   shape.insert(shape.begin(), parts + 1);
   return Type{statistics_type(logits), shape};
+}
+
+Result<std::int64_t> own_classes(const Attrs& attrs, std::int64_t size) {
+  const std::int64_t parts = attrs.integer("parts"), classes = attrs.integer("classes", parts * size);
+  if (classes <= (parts - 1) * size || classes > parts * size)
+    return infer_error(std::to_string(classes) + " classes are not " + std::to_string(parts) + " parts of " +
+                       std::to_string(size));
+  return std::min(size, classes - own_part(parts) * size);
 }
 
 const OpDef part_scores_op = {

@@ -8,7 +8,7 @@
 // any) and rounded at random by Philox's numbers of seed, step, key and element; they have no copies.
 // With attributes begins and counts (of each parameter; without keys, for optimizers that reach single elements, UpdateReach) elements [begin, begin +
 // count) of each parameter and copy are updated alone, begin a multiple of kRangeUnit; the others stay. States and, if it is not whole, the
-// gradient are those of these elements, of one dim.
+// gradient are those of these elements, of one dim; so is a parameter with a copy, which has the shape of the whole then, if it is not whole.
 // Attributes: n, copies (the parameter of each), kind (a row of kernels/optimizers.def) and the options of that row, whose formula and source
 // stand there; factored (optimizers with states of rows and columns): whether the states are these; row, of the table; lr_factor,
 // clip_value and ratio_in_lr (OptimizerArgs); eight_bit_states: every state is u8[encoded_bytes(elements)] (kernels/block_quantization.h). Otherwise
@@ -91,7 +91,17 @@ struct Layout {
   bool factored, eight_bit;
   std::vector<State> states;  // that there are
   std::vector<std::int64_t> copies, keys, begins, counts;
+  std::vector<std::int64_t>
+      copy_of{};  // each parameter's, among the copies; -1: it has none. Empty: there are none
   bool ranged() const { return !begins.empty(); }
+  // Whether a range of parameter i is all that there is of it. `shape`: of each input.
+  bool is_part(std::size_t i, const auto& shape) const {
+    return ranged() && !copy_of.empty() && copy_of[i] >= 0 && shape(kFirst + i) == Shape{counts[i]};
+  }
+  // The shape of the whole parameter.
+  const Shape& whole(std::size_t i, const auto& shape) const {
+    return shape(is_part(i, shape) ? first_copy() + static_cast<std::size_t>(copy_of[i]) : kFirst + i);
+  }
   // What is updated of parameter i.
   Shape updated(std::size_t i, const Shape& parameter) const {
     return ranged() ? Shape{counts[i]} : parameter;
@@ -138,6 +148,9 @@ Result<Layout> layout_of(const Attrs& attrs) {
                   attrs.integers("begins"),
                   attrs.integers("counts")};
     TRY(check_copies(layout.copies, n));
+    if (!layout.copies.empty()) layout.copy_of.assign(layout.n, -1);
+    for (std::size_t i = 0; i < layout.copies.size(); ++i)
+      layout.copy_of[static_cast<std::size_t>(layout.copies[i])] = as_dim(i);
     TRY(check_ranges(layout));
     if (layout.eight_bit && row.kind == OptimizerKind::adafactor)
       return infer_error("Adafactor's states are not of 8 bits");
@@ -211,15 +224,17 @@ Status infer(InferContext& ctx) {
   if (ctx.has(kApply) && ctx.in(kApply) != Type{DType::boolean, {}})
     return infer_error("apply is " + to_string(ctx.in(kApply)));
   std::vector<Type> outputs;
+  const auto shape_of = [&](std::size_t i) -> const Shape& { return ctx.shape(i); };
   for (std::size_t group = 0; group < 2 + l.states.size(); ++group) {  // parameters, gradients, states
     for (std::size_t i = 0; i < l.n; ++i) {
       const Type &parameter = ctx.in(kFirst + i), &type = ctx.in(kFirst + group * l.n + i);
-      const bool whole = group == 0 || (group == 1 && type.shape == parameter.shape);
-      if (group == 0 && l.ranged() &&
-          (!is_static(parameter.shape) || l.begins[i] > element_count(parameter.shape) - l.counts[i]))
+      const Shape& shape = l.whole(i, shape_of);
+      const bool whole = group == 1 && type.shape == shape;
+      if (group == 0 && l.ranged() && (!is_static(shape) || l.begins[i] > element_count(shape) - l.counts[i]))
         return infer_error("a range ends behind its parameter " + to_string(parameter));
-      const Type wide{group > 0 ? computed : parameter.dtype,
-                      whole ? parameter.shape : l.updated(i, parameter.shape)};
+      const Type wide{group > 0 ? computed : parameter.dtype, group == 0 ? parameter.shape
+                                                              : whole    ? shape
+                                                                         : l.updated(i, shape)};
       Type expected = group < 2 ? wide : TRY(state_type(l, wide, l.states[group - 2].form));
       if (group == 1 && !is_half(computed) && is_half(type.dtype)) expected.dtype = type.dtype;
       if (type != expected || parameter.dtype != ctx.dtype(kFirst))
@@ -229,9 +244,9 @@ Status infer(InferContext& ctx) {
     }
   }
   for (std::size_t i = 0; i < l.copies.size(); ++i) {
-    const Type &parameter = ctx.in(kFirst + static_cast<std::size_t>(l.copies[i])),
-               &type = ctx.in(l.first_copy() + i);
-    if (type.shape != parameter.shape || is_half(parameter.dtype) || !is_half(type.dtype) ||
+    const auto of = static_cast<std::size_t>(l.copies[i]);
+    const Type &parameter = ctx.in(kFirst + of), &type = ctx.in(l.first_copy() + i);
+    if (type.shape != l.whole(of, shape_of) || is_half(parameter.dtype) || !is_half(type.dtype) ||
         type.dtype != ctx.dtype(l.first_copy()))
       return infer_error("a copy is " + to_string(type) + ", its parameter " + to_string(parameter));
     outputs.push_back(type);
@@ -255,15 +270,18 @@ Cost cost(const NodeTypes& types) {
   CHECK(l.ok(), "cost of an invalid Optimizer");
   const double per_element = l->states.empty() ? l->row->bare_operations : l->row->operations;
   double elements = 0, idle_bytes = 0;
+  const auto shape_of = [&](std::size_t i) -> const Shape& { return types.inputs[i].shape; };
   for (std::size_t i = 0; i < l->n; ++i) {
     const Type &parameter = types.inputs[kFirst + i], &gradient = types.inputs[kFirst + l->n + i];
-    const std::int64_t count = element_count(l->updated(i, parameter.shape));
+    const std::int64_t count = element_count(l->updated(i, l->whole(i, shape_of)));
     const auto idle = [&](const Type& type) {
       return static_cast<double>(element_count(type.shape) - count) *
              static_cast<double>(dtype_bytes(type.dtype));
     };
     elements += static_cast<double>(count);
     idle_bytes += 2 * idle(parameter) + idle(gradient);  // what stays of a parameter is not touched
+    if (!l->copy_of.empty() && l->copy_of[i] >= 0)
+      idle_bytes += 2 * idle(types.inputs[l->first_copy() + static_cast<std::size_t>(l->copy_of[i])]);
   }
   Cost all = cost_of(types, per_element * elements);
   all.bytes_read -= idle_bytes;
@@ -272,8 +290,9 @@ Cost cost(const NodeTypes& types) {
 
 // Elements of the parameters, and their last two dims where they are factored; types of the gradients; places of the copies.
 struct Tensors {
-  std::vector<std::int64_t> elements, rows, columns, copies, begins, grad_begins;
-  std::vector<std::size_t> whole_bytes;  // of parameters of which ranges are updated
+  std::vector<std::int64_t> elements, rows, columns, copies, begins, param_begins, grad_begins;
+  std::vector<std::size_t> whole_bytes,
+      copy_bytes;  // of parameters of which ranges are updated, and of their copies
   std::vector<std::uint64_t> keys;
   std::vector<DType> grad_types;
   void point(kernels::OptimizerArgs& args) const {
@@ -287,7 +306,8 @@ struct Tensors {
   std::size_t pointers() const { return begins.empty() ? 0 : 3 * begins.size() + copies.size(); }
   // Ranges are tensors to the kernel: it gets their places, in lists that begin at `params`. What no range has stays, also
   // where results do not stand where their operands do; on GPUs they do (kMustAlias).
-  void narrow(kernels::OptimizerArgs& args, const void** params, kernels::Target target) const {
+  void narrow(kernels::OptimizerArgs& args, const void* const* copies_in, const void** params,
+              kernels::Target target) const {
     if (begins.empty()) return;
     const std::size_t n = begins.size();
     const void** const grads = params + n;
@@ -302,11 +322,16 @@ struct Tensors {
       const bool apart = args.param_out[i] != args.param[i];
       CHECK(!apart || target == kernels::Target::cpu, "a GPU updates parameters where they are");
       if (apart) std::memcpy(args.param_out[i], args.param[i], whole_bytes[i]);
-      params[i] = at(args.param[i], begins[i], args.dtype);
+      params[i] = at(args.param[i], param_begins[i], args.dtype);
       grads[i] = at(args.grad[i], grad_begins[i], grad_types[i]);
-      results[i] = at(args.param_out[i], begins[i], args.dtype);
-      if (!copies.empty() && copies[i] >= 0)
-        results_copies[copies[i]] = at(args.copy_out[copies[i]], begins[i], args.low_type);
+      results[i] = at(args.param_out[i], param_begins[i], args.dtype);
+    }
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      if (copies[i] < 0) continue;
+      const auto copy = static_cast<std::size_t>(copies[i]);
+      if (args.copy_out[copy] != copies_in[copy])
+        std::memcpy(args.copy_out[copy], copies_in[copy], copy_bytes[copy]);
+      results_copies[copy] = at(args.copy_out[copy], begins[i], args.low_type);
     }
     args.param = params;
     args.grad = grads;
@@ -316,11 +341,13 @@ struct Tensors {
 };
 Tensors tensors_of(const NodeTypes& types, const Layout& l) {
   Tensors tensors;
+  const auto shape_of = [&](std::size_t i) -> const Shape& { return types.inputs[i].shape; };
   for (std::size_t i = 0; i < l.n; ++i) {
-    const Shape& shape = types.inputs[kFirst + i].shape;
+    const Shape& shape = l.whole(i, shape_of);
     tensors.elements.push_back(element_count(l.updated(i, shape)));
     if (l.ranged()) {
       tensors.begins.push_back(l.begins[i]);
+      tensors.param_begins.push_back(l.is_part(i, shape_of) ? 0 : l.begins[i]);
       const bool whole = types.inputs[kFirst + l.n + i].shape == shape;
       tensors.grad_begins.push_back(whole ? l.begins[i] : 0);
       tensors.whole_bytes.push_back(byte_size(types.inputs[kFirst + i]));
@@ -330,9 +357,9 @@ Tensors tensors_of(const NodeTypes& types, const Layout& l) {
     tensors.grad_types.push_back(types.inputs[kFirst + l.n + i].dtype);
   }
   tensors.keys.assign(l.keys.begin(), l.keys.end());
-  if (!l.copies.empty()) tensors.copies.assign(l.n, -1);
+  tensors.copies = l.copy_of;
   for (std::size_t i = 0; i < l.copies.size(); ++i)
-    tensors.copies[static_cast<std::size_t>(l.copies[i])] = as_dim(i);
+    tensors.copy_bytes.push_back(byte_size(types.inputs[l.first_copy() + i]));
   return tensors;
 }
 
@@ -373,7 +400,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
   return Kernel{
       std::string("optimizer ") + l.row->name, workspace,
       [layout, tensors, lists, target = types.target, n = l.n, states = l.states, scaled = types.has(kScale),
-       conditional = types.has(kApply), table = is_table(types.inputs[0]),
+       conditional = types.has(kApply), first_copy = l.first_copy(), table = is_table(types.inputs[0]),
        first = static_cast<std::size_t>(attrs.integer("row", 0)) * kColumns](const LaunchArgs& args) {
         kernels::OptimizerArgs a = layout;
         tensors.point(a);
@@ -392,7 +419,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
         a.random = args.random;
         a.workspace = static_cast<char*>(args.workspace) + lists;
         std::vector<const void*> apart(lists == 0 ? tensors.pointers() : 0);
-        tensors.narrow(a, lists == 0 ? apart.data() : static_cast<const void**>(args.workspace), target);
+        tensors.narrow(a, args.inputs + first_copy,
+                       lists == 0 ? apart.data() : static_cast<const void**>(args.workspace), target);
         args.on.optimizer(a);
       }};
 }

@@ -62,6 +62,17 @@ def make(build, seed):
     return build().double()
 
 
+def wide_mlp():
+    """Whose weights ranks cut: they have more than 8192 elements."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 128), nn.Tanh(), nn.Linear(128, 160), nn.Tanh(), nn.Linear(160, 3))
+
+
+def wide_batch(step, rank):
+    x, labels = class_batch(step, rank)
+    return x.float(), labels
+
+
 def loss_of(model, loss, batch):
     if isinstance(batch, dict):
         return model(**batch)["loss"]
@@ -116,6 +127,12 @@ def against_torch(folder):
         results[name] = theirs, run_steps(step, model, batch_of, rank)
         for passes in ("default,zero", "default,zero{stage=2}"):
             results[f"{name} {passes}"] = results[name][1], train(make(build, 3), loss, batch_of, optimizer, rank, passes=passes)
+    halves = {
+        passes: train(wide_mlp(), F.cross_entropy, wide_batch, lambda p: torch.optim.AdamW(p, lr=2e-3), rank, precision="bf16", passes=passes)
+        for passes in ("default", "default,zero", "default,zero{stage=2}")
+    }
+    for passes in list(halves)[1:]:  # the module gets whole parameters of f32
+        results[f"wide in bf16 {passes}"] = halves["default"], halves[passes]
     results["Module"] = wrapped_module(rank, world)
     torch.save(results, f"{folder}/{rank}.pt")
     try:

@@ -327,6 +327,54 @@ TEST(Optimizer, UpdatesARangeAsAmongTheOthers) {
     }
 }
 
+// A range that is all that there is of a parameter, beside a copy of the whole: the bits of both are those of the update of all.
+TEST(Optimizer, UpdatesARangeThatIsKeptAlone) {
+  constexpr std::int64_t kUnit = optimizer_inputs::kRangeUnit, kRows = 5, kColumns = 5000,
+                         kAll = kRows * kColumns;
+  const auto numbers = [](Shape shape, double factor, double offset) {
+    std::vector<double> all;
+    for (std::int64_t i = 0; i < element_count(shape); ++i)
+      all.push_back(offset + factor * std::sin(static_cast<double>(i)));
+    return Tensor::from_f64(DType::f32, std::move(shape), all);
+  };
+  const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t count) {
+    const std::size_t width = dtype_bytes(whole.dtype());
+    Tensor range(whole.dtype(), {count});
+    EXPECT_TRUE(
+        whole.read(static_cast<std::size_t>(begin) * width, range.mutable_data(), range.bytes()).ok());
+    return range;
+  };
+  const Shape shape{kRows, kColumns};
+  const Tensor p = numbers(shape, 1, 0.1), g = numbers(shape, 0.3, 0), m = numbers(shape, 0.2, 0),
+               v = numbers(shape, 0.1, 0.2), lr = Tensor::scalar(DType::f64, 0.1),
+               step = Tensor::scalar(DType::i64, 3);
+  for (const DType low : {DType::bf16, DType::f16}) {
+    const Tensor copy = p.cast(low);
+    Attrs attrs{
+        {"kind", std::string("adamw")}, {"weight_decay", 0.01}, {"copies", std::vector<std::int64_t>{0}}};
+    const auto whole = run("Optimizer", attrs, {lr, step, Tensor(), Tensor(), p, g, m, v, copy}, 4);
+    for (const auto& [begin, count] :
+         {std::pair{std::int64_t{0}, kUnit}, {kUnit, kUnit}, {2 * kUnit, kAll - 2 * kUnit}})
+      for (const bool own_gradient : {false, true}) {
+        SCOPED_TRACE(std::to_string(begin) + " " + std::to_string(count));
+        attrs.set("begins", std::vector<std::int64_t>{begin});
+        attrs.set("counts", std::vector<std::int64_t>{count});
+        const auto ranged = run(
+            "Optimizer", attrs,
+            {lr, step, Tensor(), Tensor(), part(p, begin, count), own_gradient ? part(g, begin, count) : g,
+             part(m, begin, count), part(v, begin, count), copy},
+            4);
+        for (std::size_t i = 0; i < 3; ++i)
+          EXPECT_TRUE(bit_equal(ranged[i], part(whole[i], begin, count))) << i;
+        ASSERT_EQ(ranged[3].type(), copy.type());
+        EXPECT_TRUE(bit_equal(part(ranged[3], begin, count), part(whole[3], begin, count)));
+        EXPECT_TRUE(bit_equal(part(ranged[3], 0, begin), part(copy, 0, begin)));
+        const std::int64_t end = begin + count;
+        EXPECT_TRUE(bit_equal(part(ranged[3], end, kAll - end), part(copy, end, kAll - end)));
+      }
+  }
+}
+
 TEST(Optimizer, RefusesRangesThatItCannotUpdate) {
   const auto refused = [](Attrs attrs, std::vector<std::int64_t> begins, std::vector<std::int64_t> counts) {
     Graph graph;
