@@ -9,6 +9,7 @@
 // float, from the second moments as they are stored.
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/optimizer_batch.h"
+#include "kernels/gpu/params.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
@@ -217,7 +218,8 @@ GRADLOOM_DEVICE Group<T> updates_of(const Tensors& batch, const Settings& s, con
 }
 
 template <class T>
-__global__ void squares_kernel(Tensors batch, Settings s, Space space) {
+__global__ void squares_kernel(Tensors params, Settings s, Space space) {
+  const Tensors& batch = first_param(params);
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const Step<A> step = step_of<T>(s);
@@ -267,7 +269,8 @@ __global__ void rates_kernel(Tensors batch, Settings s, Space space) {
 }
 
 template <class T>
-__global__ void apply_kernel(Tensors batch, Settings s, Space space) {
+__global__ void apply_kernel(Tensors params, Settings s, Space space) {
+  const Tensors& batch = first_param(params);
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
   const Step<A> step = step_of<T>(s);

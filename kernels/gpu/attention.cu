@@ -6,6 +6,7 @@
 // Scores, p until it is multiplied, and sums are f32. The next keys are on their way while o is summed, the values of a tile
 // while its scores are.
 #include "kernels/gpu/attention_tiles.h"
+#include "kernels/gpu/params.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
@@ -204,7 +205,8 @@ class Forward {
 };
 
 template <class T, int D, int kKeys>
-__global__ void __launch_bounds__(kThreads) flash_kernel(FlashAttentionArgs a, int blocks, bool packs) {
+__global__ void __launch_bounds__(kThreads) flash_kernel(FlashAttentionArgs params, int blocks, bool packs) {
+  const FlashAttentionArgs& a = first_param(params);
   static_assert(2 * kKeys >= kBlockRows, "the queries go through the memory of keys and values");
   __shared__ Pack<T> packed[2 * kKeys * kPitch<D> / Pack<T>::kCount];
   T *const keys = packed[0].v, *const values = keys + kKeys * kPitch<D>;

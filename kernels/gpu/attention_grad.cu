@@ -8,6 +8,7 @@
 // Scores, slopes and sums are f32; p and ds are rounded where they are multiplied. Up to 128 columns of a result are a block's: of more,
 // two blocks compute the same scores. ds is 0 where the mask has replaced a score.
 #include "kernels/gpu/attention_tiles.h"
+#include "kernels/gpu/params.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
@@ -323,8 +324,8 @@ class QuerySide {
 #pragma unroll
       for (int r = 0; r < kLaneRows; ++r) {
         const int in_tile = tile_row(lane, 2 * r), row = row_ + tile_at(m) + in_tile;
-        unsigned own =
-            0;  // where the lane has the element of the diagonal in its row; a choice would go through memory
+        // Where the lane has the element of the diagonal in its row; a choice would go through memory.
+        unsigned own = 0;
 #pragma unroll
         for (int i = 0; i < kTileElements; ++i)
           own |= __builtin_bit_cast(unsigned, products.v[i]) &
@@ -416,7 +417,8 @@ class QuerySide {
 
 template <class T, int D, int kKeys, int kSpan>
 __global__ void __launch_bounds__(kQueryThreads)
-    flash_grad_queries(FlashAttentionGradArgs g, GradShape shape) {
+    flash_grad_queries(FlashAttentionGradArgs params, GradShape shape) {
+  const FlashAttentionGradArgs& g = first_param(params);
   static_assert(2 * kKeys >= kQueryRows, "the queries go through the memory of keys and values");
   __shared__ Pack<T> packed[2 * kKeys * kPitch<D> / Pack<T>::kCount];
   T *const keys = packed[0].v, *const values = keys + kKeys * kPitch<D>;
@@ -531,7 +533,8 @@ class KeySide {
 };
 
 template <class T, int D, int kQueries, int kThreads>
-__global__ void __launch_bounds__(kThreads) flash_grad_keys(FlashAttentionGradArgs g, GradShape shape) {
+__global__ void __launch_bounds__(kThreads) flash_grad_keys(FlashAttentionGradArgs params, GradShape shape) {
+  const FlashAttentionGradArgs& g = first_param(params);
   constexpr int kBlockKeys = kThreads / 2;
   __shared__ Pack<T> packed[(kBlockKeys + 2 * kQueries) * kPitch<D> / Pack<T>::kCount];
   __shared__ float numbers[3][kQueries];

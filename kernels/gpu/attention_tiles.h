@@ -17,15 +17,6 @@ inline i64 batch_parts(const FlashAttentionArgs& a) {
   return parts;
 }
 
-// Whether every row of a tensor is of whole packs at 16-byte boundaries.
-template <class T>
-bool whole_packs(const void* at, i64 columns, int batch_rank, const std::int64_t (&batch)[kEwMaxRank],
-                 i64 row, i64 column) {
-  constexpr i64 kCount = Pack<T>::kCount;
-  bool whole = packable<T>(columns, at) && column == 1 && row % kCount == 0;
-  for (int d = 0; d < batch_rank; ++d) whole = whole && batch[d] % kCount == 0;
-  return whole;
-}
 template <class T>
 bool whole_packs(const FlashAttentionArgs& a, const void* y) {
   const int rank = a.batch_rank;

@@ -6,6 +6,7 @@
 // decides leave their sums in the workspace [slices, batch, m, n], and a second kernel adds them in order.
 #include "kernels/gpu/half_product.h"
 #include "kernels/gpu/kernels.h"
+#include "kernels/gpu/params.h"
 #include "kernels/gpu/tile_product.h"
 #include "kernels/gpu/workspace.h"
 
@@ -90,7 +91,8 @@ GRADLOOM_DEVICE void put(const Matrices& p, long long c_offset, long long row, l
 }
 
 template <class T, class Shape, bool a_depth_first, bool b_depth_first>
-__global__ void __launch_bounds__(kThreads, 2) product_kernel(Matrices p, TileGrid grid) {
+__global__ void __launch_bounds__(kThreads, 2) product_kernel(Matrices params, TileGrid grid) {
+  const Matrices& p = first_param(params);
   using A = Accum<T>;
   const TilePlace at = tile_place<Shape>(grid);
   const Offsets offsets = offsets_of(p, at.product);
@@ -116,7 +118,8 @@ struct HalfTile {
 
 template <class T, bool a_turned, bool b_turned>
 __global__ void __launch_bounds__(kHalfThreads)
-    half_product_kernel(Matrices p, TileGrid grid, HalfPacks packs) {
+    half_product_kernel(Matrices params, TileGrid grid, HalfPacks packs) {
+  const Matrices& p = first_param(params);
   alignas(16) __shared__ HalfStage<T> staged;
   const TilePlace at = tile_place<HalfTile>(grid);
   const Offsets offsets = offsets_of(p, at.product);
@@ -175,26 +178,17 @@ void multiply(const Matrices& p, const ProductCut& cut, Stream stream) {
   launch(stream, product_kernel<T, Shape, false, false>, blocks, block, 0, p, grid);
 }
 
-// Whether an operand's rows are packs: of `columns` elements, `step` apart, in batches that are too.
-template <class T>
-bool whole_rows(const void* at, long long columns, long long row_step, long long column_step,
-                const Matrices& p, const long long (&batch)[kEwMaxRank]) {
-  constexpr long long V = Pack<T>::kCount;
-  bool whole = packable<T>(columns, at) && column_step == 1 && row_step % V == 0;
-  for (int d = 0; d < p.batch_rank; ++d) whole = whole && batch[d] % V == 0;
-  return whole;
-}
-
 template <class T>
 void multiply_halves(const Matrices& p, const ProductCut& cut, Stream stream) {
   const TileGrid grid{ceil_div(p.m, kSide), ceil_div(p.n, kSide), cut.slices, cut.length};
   const dim3 blocks{unsigned(grid.blocks(p.batches))}, block(kHalfThreads);
   const bool a_turned = magnitude(p.a_col) > magnitude(p.a_row),
              b_turned = magnitude(p.b_row) >= magnitude(p.b_col);
-  const HalfPacks packs{a_turned ? whole_rows<T>(p.a, p.m, p.a_col, p.a_row, p, p.a_batch)
-                                 : whole_rows<T>(p.a, p.k, p.a_row, p.a_col, p, p.a_batch),
-                        b_turned ? whole_rows<T>(p.b, p.n, p.b_row, p.b_col, p, p.b_batch)
-                                 : whole_rows<T>(p.b, p.k, p.b_col, p.b_row, p, p.b_batch)};
+  const int rank = p.batch_rank;
+  const HalfPacks packs{a_turned ? whole_packs<T>(p.a, p.m, rank, p.a_batch, p.a_col, p.a_row)
+                                 : whole_packs<T>(p.a, p.k, rank, p.a_batch, p.a_row, p.a_col),
+                        b_turned ? whole_packs<T>(p.b, p.n, rank, p.b_batch, p.b_row, p.b_col)
+                                 : whole_packs<T>(p.b, p.k, rank, p.b_batch, p.b_col, p.b_row)};
   const auto kernel =
       a_turned ? (b_turned ? half_product_kernel<T, true, true> : half_product_kernel<T, true, false>)
                : (b_turned ? half_product_kernel<T, false, true> : half_product_kernel<T, false, false>);

@@ -10,6 +10,7 @@
 #include "kernels/gpu/group.h"
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/optimizer_batch.h"
+#include "kernels/gpu/params.h"
 #include "kernels/gpu/workspace.h"
 
 namespace gradloom::kernels::gpu {
@@ -443,7 +444,8 @@ __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
 // ---- global norm ----------------------------------------------------------------------------------------------------------------
 
 template <class T>
-__global__ void square_kernel(NormTensors batch, double* squares) {
+__global__ void square_kernel(NormTensors params, double* squares) {
+  const NormTensors& batch = first_param(params);
   using A = Accum<T>;
   const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
   const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece,

@@ -22,6 +22,17 @@ struct Matrix {
 
 constexpr GRADLOOM_HD int whole_tiles(int n) { return (n + kTile - 1) / kTile; }
 
+// Whether the rows of all matrices of a batch are whole packs at 16-byte boundaries: of `columns` elements, row_step apart.
+// batch: elements between matrices along each of the batch's dims.
+template <class T, class Index>
+bool whole_packs(const void* at, i64 columns, int batch_rank, const Index* batch, i64 row_step,
+                 i64 column_step) {
+  constexpr i64 kCount = Pack<T>::kCount;
+  bool whole = packable<T>(columns, at) && column_step == 1 && row_step % kCount == 0;
+  for (int d = 0; d < batch_rank; ++d) whole = whole && batch[d] % kCount == 0;
+  return whole;
+}
+
 // `count` rows from row `first` on; rows past the end, and columns up to a whole tile, are 0. There after wait_copies() and a barrier.
 template <class T, int D>
 GRADLOOM_DEVICE void load_rows(T* to, const Matrix<const T>& from, int first, int count) {
@@ -51,14 +62,14 @@ GRADLOOM_DEVICE void store_rows(const T* at, const Matrix<T>& to, int first, int
   for (int i = int(threadIdx.x); i < count * kPacks; i += int(blockDim.x)) {
     const int row = first + i / kPacks, column = begin + i % kPacks * Pack<T>::kCount;
     if (row >= to.rows || column >= end) continue;
-    const Pack<T> pack = load_pack(at + i / kPacks * kPitch<D> + column - begin);
+    const T* const pack = at + i / kPacks * kPitch<D> + column - begin;
     T* const line = to.at + i64(row) * to.row_step;
     if (to.packs) {
-      store_pack(line + column, pack);
+      move_pack(line + column, pack);
       continue;
     }
     for (int j = 0; j < Pack<T>::kCount && column + j < end; ++j)
-      line[(column + j) * to.column_step] = pack.v[j];
+      line[(column + j) * to.column_step] = pack[j];
   }
 }
 

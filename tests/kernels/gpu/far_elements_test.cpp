@@ -329,6 +329,7 @@ TEST(GpuFarElements, AreUpdated) {
 // Heads that are far apart, and their gradients.
 TEST(GpuFarElements, Attend) {
   constexpr i64 kHeads = 3, kQueries = 5, kKeys = 7, kD = 8;
+  constexpr i64 kBehind = 1024;  // gradients, behind the operands in the same memory
   const SparseMemory<f16> q(kHeads * kFar), k(kHeads * kFar), v(kHeads * kFar), y(kHeads * kFar);
   for (const auto* memory : {&q, &k, &v, &y}) REQUIRE_SPARSE(*memory);
   const auto run = [&](bool far) {
@@ -372,8 +373,6 @@ TEST(GpuFarElements, Attend) {
       g.dy_row = g.dq_row = g.dk_row = g.dv_row = kD;
       g.dy_col = g.dq_col = g.dk_col = g.dv_col = 1;
       g.dy = q.data();
-      // Behind the operands, in the same memory.
-      constexpr i64 kBehind = 1024;
       g.dq = q.data() + kBehind;
       g.dk = k.data() + kBehind;
       g.dv = v.data() + kBehind;
@@ -381,9 +380,9 @@ TEST(GpuFarElements, Attend) {
       device.run(flash_attention_grad, g);
     });
     take(y.data(), kQueries, a.y_batch[0]);
-    take(q.data() + 1024, kQueries, a.q_batch[0]);
-    take(k.data() + 1024, kKeys, a.k_batch[0]);
-    take(v.data() + 1024, kKeys, a.v_batch[0]);
+    take(q.data() + kBehind, kQueries, a.q_batch[0]);
+    take(k.data() + kBehind, kKeys, a.k_batch[0]);
+    take(v.data() + kBehind, kKeys, a.v_batch[0]);
     return found;
   };
   const auto near = run(false), far = run(true);

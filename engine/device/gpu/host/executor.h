@@ -28,8 +28,8 @@ namespace gradloom::kernels::gpu::host {
 struct ThreadOrder {
   enum Kind { ascending, descending, shuffled } kind = ascending;
   std::uint64_t seed = 0;  // of shuffled
-  unsigned long long last_blocks =
-      0;  // only so many of the grid's last blocks run, of tensors too large to be gone through; 0: all
+  // Only so many of the grid's last blocks run, of tensors too large to be gone through; 0: all.
+  unsigned long long last_blocks = 0;
 };
 // "ascending", "descending" or "shuffled:SEED".
 std::optional<ThreadOrder> parse_thread_order(const char* text);
