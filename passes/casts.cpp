@@ -18,7 +18,7 @@ bool widens(DType from, DType to) {
 
 bool takes_low_gradient(const Node& node, std::size_t input) {
   if (is_op(node, "GlobalNorm")) return true;
-  if (is_op(node, "Accumulate")) return input == 1;
+  if (is_op(node, "Accumulate")) return input >= node.inputs.size() / 2 && input + 1 < node.inputs.size();
   const std::size_t first = optimizer_inputs::kFirst;
   const std::size_t n = is_op(node, "Optimizer") ? optimizer_inputs::parameter_count(node.attrs) : 0;
   return input >= first + n && input < first + 2 * n;

@@ -36,7 +36,13 @@ Status run_before_gradient(Graph& graph, Pipeline& pipeline, const CompileOption
     Graph tried = graph;
     std::vector<PassReport> found;
     TRY(run_passes(tried, pipeline, kPhase, found, options.target, {}, stop));
-    if (!matched(found, "drop-padding") && matched(found, "select-rows"))
+    const bool stands_in_the_way = !matched(found, "drop-padding") && matched(found, "select-rows");
+    if (!stands_in_the_way && !options.watch) {
+      graph = std::move(tried);
+      std::move(found.begin(), found.end(), std::back_inserter(reports));
+      return {};
+    }
+    if (stands_in_the_way)
       std::erase_if(pipeline.passes, [](const PassConfig& config) {
         return std::string_view(config.def->name) == "select-rows";
       });

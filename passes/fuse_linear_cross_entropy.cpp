@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <set>
 #include <string_view>
 
 #include "engine/ir/op.h"
@@ -303,21 +302,6 @@ class FuseLinearCrossEntropy final : public Pass {
     return kNone;
   }
 
-  static bool depends(const Graph& graph, ValueId value, NodeId on) {
-    std::vector<ValueId> open = {value};
-    std::set<NodeId> seen;
-    while (!open.empty()) {
-      const ValueId id = open.back();
-      open.pop_back();
-      const NodeId producer = id == kNone ? kNone : graph.values[id].producer;
-      if (producer == on) return true;
-      if (producer == kNone || !seen.insert(producer).second) continue;
-      const Node& node = graph.nodes[producer];
-      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
-    }
-    return false;
-  }
-
   // The Casts to the type of sums that alone read the gradient; empty: something else does.
   static std::vector<NodeId> widening_readers(const Rewriter& rw, ValueId gradient, DType to) {
     std::vector<NodeId> casts;
@@ -338,7 +322,7 @@ class FuseLinearCrossEntropy final : public Pass {
     if (loss == kNone) return;
     if (graph.loss == kNone)  // a module: its caller brings the gradient of the loss
       return rw.reject(kMergeRule, loss, "forward and backward run apart: the product is computed twice");
-    if (depends(graph, gradient.inputs[0], loss))
+    if (leads_to(rw, loss, id))
       return rw.reject(kMergeRule, loss, "the gradient depends on the loss: the product is computed twice");
     if (!rw.allowed(kMergeRule, loss, {loss, id})) return;
     const DType type = graph.type(gradient.inputs[1]).dtype, sums = statistics_type(type);

@@ -72,11 +72,6 @@ class FuseMatMulEpilogue final : public Pass {
   }
 
  private:
-  std::string elsewhere() const {
-    if (devices_ == "all" || target_ == kernels::Target::gpu) return "";
-    return "for GPUs: here it would run after the product, as it does now (devices=all: all the same)";
-  }
-
   // Why an activation or its slope cannot be part of `product`; empty when it can.
   std::string activation_problem(const Graph& graph, NodeId id, const Product& product) const {
     const Node& node = graph.nodes[id];
@@ -91,7 +86,7 @@ class FuseMatMulEpilogue final : public Pass {
       return std::to_string(columns) +
              " columns: the libraries keep the value for the gradient in lines of a multiple of " +
              std::to_string(kColumns);
-    return elsewhere();
+    return only_on_gpus(devices_, target_);
   }
 
   void fuse_gelu(Rewriter& rw, NodeId id) const {
@@ -171,7 +166,7 @@ class FuseMatMulEpilogue final : public Pass {
     if (!sums_rows(graph, node)) return;
     const Partner partner = find_partner(rw, dy);
     if (partner.node == kNone) return;
-    std::string why = elsewhere();
+    std::string why = only_on_gpus(devices_, target_);
     if (why.empty() && partner.product.alpha != 1) why = "the product has a scale, which the sums have not";
     if (why.empty() && leads_to(rw, id, partner.node)) why = "the product waits for the sums";
     if (!why.empty()) return rw.reject(kBiasGradient, id, why);

@@ -43,11 +43,6 @@ class FuseResidual final : public Pass {
            graph.type(node.inputs[1]) == sum && node.inputs[0] != node.inputs[1];
   }
 
-  std::string elsewhere() const {
-    if (devices_ == "all" || target_ == kernels::Target::gpu) return "";
-    return "for GPUs: here it would run after the product, as it does now (devices=all: all the same)";
-  }
-
   // The operand whose kernel adds the other; else why each that might is none.
   void fuse(Rewriter& rw, NodeId id) const {
     const char* rule = nullptr;
@@ -63,7 +58,7 @@ class FuseResidual final : public Pass {
       rule = norm ? kNormGradient : kAddend;
       why = norm ? norm_problem(rw, producer, made, other) : product_problem(rw, *product, producer);
       if (why.empty()) why = used_elsewhere(rw, made, {id});
-      if (why.empty()) why = elsewhere();
+      if (why.empty()) why = only_on_gpus(devices_, target_);
       if (!why.empty()) continue;
       if (!rw.allowed(rule, id, {id, producer})) return;
       return norm ? fuse_norm(rw, id, producer, other) : fuse_product(rw, id, producer, *product, other);

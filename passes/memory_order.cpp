@@ -10,6 +10,7 @@
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/plan/micro_steps.h"
 #include "engine/plan/plan.h"
 #include "passes/min_cut.h"
 #include "passes/pass.h"
@@ -135,12 +136,12 @@ class Lifetimes {
 // Nodes in stages that no order mixes: forward and loss, backward and optimizer, and what runs once per step.
 std::vector<int> stages_of(const Graph& graph, const Lifetimes& lifetimes, const Order& order) {
   constexpr int kOnce = 2;
+  const std::vector<bool> once = once_per_step(graph, order);
   std::vector<int> stage(graph.nodes.size(), 0);
   for (const NodeId id : order) {
     const Node& node = graph.nodes[id];
-    stage[id] = runs_after_loss(node) ? 1 : 0;
-    for (const NodeId other : lifetimes.waits_for(id))
-      stage[id] = std::max(stage[id], graph.nodes[other].op->has(kAccumulates) ? kOnce : stage[other]);
+    stage[id] = once[id] ? kOnce : runs_after_loss(node) ? 1 : 0;
+    for (const NodeId other : lifetimes.waits_for(id)) stage[id] = std::max(stage[id], stage[other]);
   }
   return stage;
 }

@@ -90,6 +90,11 @@ void set_perm(Attrs& attrs, const char* name, const Perm& perm) {
   if (!is_identity(perm)) attrs.set(name, perm);
 }
 
+std::string only_on_gpus(const std::string& devices, kernels::Target target) {
+  if (devices == "all" || target == kernels::Target::gpu) return "";
+  return "for GPUs: here it would run after the product, as it does now (devices=all: all the same)";
+}
+
 Attrs layout_attrs(const Product& product) {
   Attrs attrs;
   set_perm(attrs, "perm_a", product.perm_a);

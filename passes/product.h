@@ -28,6 +28,8 @@ Perm perm_of_transpose(const Graph& graph, const Node& node);
 // Nothing unless the node is MatMul or FusedMatMul with operands of at least 2 dims, or Gemm that adds
 // nothing or one value per column, without addend, with an activation of "none" or "relu".
 std::optional<Product> read_product(const Graph& graph, NodeId id);
+// Why what GPUs do in a product's kernel is not done here; empty: it is. `devices`: a pass's option, gpu or all.
+std::string only_on_gpus(const std::string& devices, kernels::Target target);
 Attrs layout_attrs(const Product& product);  // permutations and alpha
 ValueId add_product(GraphBuilder& b, const Product& product);
 // Sets the attribute unless it would say nothing.

@@ -65,9 +65,9 @@ void read_gather(const Graph& graph, const Node& node, RowSelector& selector) {
   selector.block = {static_cast<std::size_t>(*axis), 1};
   const std::int64_t size = shape[selector.block.first];
   selector.choice = {size, element_count(graph.type(node.inputs[1]).shape)};
-  const Tensor& numbers = graph.values[node.inputs[1]].data;
-  if (!is_constant(graph, node.inputs[1]) || !numbers.defined() || numbers.count() != 1) return;
-  const std::int64_t number = numbers.int_at(0);
+  double position = 0;
+  if (!scalar_constant(graph, node.inputs[1], &position)) return;
+  const auto number = static_cast<std::int64_t>(position);
   selector.choice.begin = number < 0 ? number + size : number;
 }
 

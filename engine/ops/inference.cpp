@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/ops/dims.h"
+
 namespace gradloom {
 namespace {
 
@@ -74,6 +76,15 @@ Status require_float(const InferContext& ctx, std::size_t i, const char* what) {
   if (dtype == ctx.dtype(0)) return {};
   return infer_error(std::string(what) + " must be " + dtype_name(ctx.dtype(0)) + " like the input, it is " +
                      dtype_name(dtype));
+}
+
+Status require_shape(const InferContext& ctx, std::size_t i, const char* what, const Shape& wanted) {
+  const Shape& given = ctx.shape(i);
+  bool same = given.size() == wanted.size();
+  for (std::size_t d = 0; same && d < wanted.size(); ++d) same = !dims_differ(given[d], wanted[d]);
+  if (same) return {};
+  return infer_error(std::string(what) + " must have shape " + to_string(wanted) + ", it has " +
+                     to_string(given));
 }
 
 Status require_parameter(const InferContext& ctx, std::size_t i, const char* what, std::size_t scale) {

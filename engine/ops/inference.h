@@ -27,6 +27,8 @@ Result<std::vector<std::int64_t>> normalized_axes(const std::vector<std::int64_t
 Status require_inputs(const InferContext& ctx, std::size_t count);  // the first `count` inputs are present
 // "bias must be f32 like the input, it is i64" unless input i has the floating type of input 0.
 Status require_float(const InferContext& ctx, std::size_t i, const char* what);
+// "the addend must have shape [2, 3], it has [2]" unless input i may have this shape.
+Status require_shape(const InferContext& ctx, std::size_t i, const char* what, const Shape& wanted);
 // Scale or bias of a normalization, input i: the type of input 0, or f32 where that is bf16 or f16; the same
 // for both. `scale`: the input that it must agree with.
 Status require_parameter(const InferContext& ctx, std::size_t i, const char* what, std::size_t scale = 1);

@@ -115,6 +115,7 @@ std::optional<LaunchKind> work_of(const GatherArgs& args) {
 }
 std::optional<LaunchKind> work_of(const GatherGradArgs& args) {
   const std::int64_t dy = args.outer * args.count * args.inner;
+  if (args.adds) return of_elements(args.dtype, dy, 2, 2 * dy, dy);
   return of_elements(args.dtype, dy, 1, dy, args.outer * args.axis_size * args.inner);
 }
 std::optional<LaunchKind> work_of(const IndexGatherArgs& args) {
@@ -231,6 +232,15 @@ std::optional<LaunchKind> work_of(const ConvolutionArgs& args) {
   return kind;
 }
 
+// Their operator says what they cost.
+LaunchKind of_attention() {
+  LaunchKind kind;
+  kind.arithmetic = Arithmetic::attention;
+  return kind;
+}
+std::optional<LaunchKind> work_of(const FlashAttentionArgs&) { return of_attention(); }
+std::optional<LaunchKind> work_of(const FlashAttentionGradArgs&) { return of_attention(); }
+
 // ---- the launcher that writes down ----------------------------------------------------------------------------
 
 constexpr const char* kLibraryAttention = "attention";
@@ -250,9 +260,8 @@ class Tally {
   }
   // The library takes what it is offered: operators offer what it has.
   static bool offer(void* tally, LibraryKernelId, const void*, std::size_t) {
-    LaunchKind kind;
+    LaunchKind kind = of_attention();
     kind.kernel = kLibraryAttention;
-    kind.arithmetic = Arithmetic::attention;
     static_cast<Tally*>(tally)->take(std::move(kind));
     return true;
   }
@@ -272,10 +281,6 @@ class Tally {
   template <class Args>
   void add(const char* name, const Args& args) {
     auto kind = work_of(args);
-    if constexpr (std::is_same_v<Args, FlashAttentionArgs> || std::is_same_v<Args, FlashAttentionGradArgs>) {
-      kind.emplace();
-      kind->arithmetic = Arithmetic::attention;
-    }
     known = known && kind.has_value();
     if (!kind) kind.emplace();
     kind->kernel = name;
@@ -336,6 +341,10 @@ Tally run_on_paper(const OpDef& op, const Kernel& kernel, const NodeTypes& types
     outputs.push_back(types.wants(i) ? nowhere(types.outputs[i]) : nullptr);
   constexpr std::int64_t kAllRows = std::numeric_limits<std::int64_t>::max();
   const Node node = node_of(op, types);
+  // What takes an operand's place, if the plan can
+  const auto place = static_cast<std::size_t>(std::max(op.inplace_input, 0));
+  if (op.inplace_input >= 0 && types.wants(0) && types.has(place) && types.inputs[place] == types.outputs[0])
+    outputs[0] = const_cast<void*>(inputs[place]);
   if (op.aliases != nullptr)  // updates in place
     for (const auto& [output, input] : op.aliases(node)) {
       const auto to = static_cast<std::size_t>(output), from = static_cast<std::size_t>(input);

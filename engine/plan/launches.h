@@ -19,8 +19,8 @@ struct LaunchKind {
   std::int64_t count = 0;    // how often it is launched
   std::int64_t kernels = 1;  // that the device runs for one launch, where no library does it in another way
   double flops = 0, bytes_read = 0, bytes_written = 0;
-  std::int64_t products = 1, rows = 0,
-               columns = 0;  // of matrix products: how many, and of the results of one
+  // Of matrix products: how many, and the rows and columns of one's result.
+  std::int64_t products = 1, rows = 0, columns = 0;
 };
 
 // How many kernels a device runs for the launches; 1 where there are none.

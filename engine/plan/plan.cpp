@@ -11,6 +11,7 @@
 #include "engine/ir/views.h"
 #include "engine/ops/transfers.h"
 #include "engine/plan/known_kernels.h"
+#include "engine/plan/micro_steps.h"
 #include "engine/plan/pieces.h"
 #include "engine/plan/planned_types.h"
 #include "engine/plan/streams.h"
@@ -18,18 +19,6 @@
 
 namespace gradloom {
 namespace {
-
-// Nodes that run once per optimizer step: whatever depends on an accumulator's new contents.
-std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& order) {
-  std::vector<bool> after(graph.values.size(), false), once(graph.nodes.size(), false);
-  for (NodeId id : order) {
-    const Node& node = graph.nodes[id];
-    for (ValueId in : node.inputs) once[id] = once[id] || (in != kNone && after[in]);
-    for (ValueId out : node.outputs)
-      if (out != kNone) after[out] = once[id] || node.op->has(kAccumulates);
-  }
-  return once;
-}
 
 // Kernels and the errors of those that do not exist: all of them in one message.
 Result<std::vector<PlanStep>> describe_steps(const Graph& graph, const std::vector<NodeId>& order,

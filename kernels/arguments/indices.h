@@ -14,14 +14,16 @@ struct GatherArgs {
   const void *data, *indices;
   void* out;
 };
-// ddata[o, indices[k], :] += dy[o, k, :]; ddata is overwritten.
-// Deterministic: additions in order of k per destination row.
+// ddata[o, indices[k], :] += dy[o, k, :], from zeros, or where `adds` from what is there: a row gets the sum of its sources over
+// `divisor`, and rows without sources stay. Deterministic: additions in order of k per destination row.
 struct GatherGradArgs {
   DType dtype, index_dtype;
   std::int64_t outer, axis_size, inner, count;
   const void *dy, *indices;
   void* ddata;
   void* workspace;
+  bool adds = false;
+  double divisor = 1;  // where `adds`
 };
 
 // Places of a tensor that indices choose. Items are numbered row-major over dims and lie in [outer, n,

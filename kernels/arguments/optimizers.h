@@ -76,10 +76,23 @@ struct GlobalNormArgs {
   const DType* types;  // of each tensor: dtype, or f16 or bf16 where that is wider; null: dtype
 };
 
+// out = (*micro == 0 ? 0 : sums) + parts / divisor, of `count` tensors of sizes[i] elements; in place (out equals sums) or not.
+struct AccumulateArgs {
+  DType dtype;
+  std::int64_t count;
+  const std::int64_t* sizes;
+  double divisor;
+  const void* const* sums;
+  const void* const* parts;
+  const DType* part_types;  // of each tensor in parts: dtype, or f16 or bf16 where that is wider; null: dtype
+  const std::int64_t* micro;
+  void* const* out;
+};
+
 }  // namespace gradloom::kernels
 
 // clang-format off
 // Its kernels: K(name, arguments).
 #define GRADLOOM_OPTIMIZER_KERNELS(K) \
-  K(optimizer, OptimizerArgs) K(global_norm, GlobalNormArgs)
+  K(optimizer, OptimizerArgs) K(global_norm, GlobalNormArgs) K(accumulate, AccumulateArgs)
 // clang-format on

@@ -1,4 +1,4 @@
-// Optimizer updates of many tensors in one pass, and the global norm of many tensors. Tensors are cut into
+// Optimizer updates of many tensors in one pass, the global norm and the accumulation of many tensors. Tensors are cut into
 // pieces of a fixed size; a piece is read and written once (LAMB: norms first, then the update). The formulas
 // and their sources stand in kernels/optimizers.def, whose rows choose the function of their name here.
 #include "kernels/cpu/optimizer_pieces.h"
@@ -290,9 +290,29 @@ void norm(const GlobalNormArgs& args) {
   *static_cast<T*>(args.out) = T(sqrt(total));
 }
 
+template <class T>
+void add_parts(const AccumulateArgs& args) {
+  const bool first = *args.micro == 0;
+  const T divisor = T(args.divisor);
+  for_pieces(args.count, args.sizes, 1, [&](i64, const Piece& piece) {
+    T held[kTensorPiece];
+    const T* const part =
+        widened(args.dtype, args.part_types, args.parts, piece.tensor, piece.begin, piece.count, held);
+    const T* const sum = input<T>(args.sums, piece);
+    T* const out = output<T>(args.out, piece);
+    if (first) {  // the sums may be anything
+      for (i64 i = 0; i < piece.count; ++i) out[i] = T(0) + part[i] / divisor;
+      return;
+    }
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) out[i] = sum[i] + part[i] / divisor;
+  });
+}
+
 }  // namespace
 
 void optimizer(const OptimizerArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, optimize, args); }
 void global_norm(const GlobalNormArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, norm, args); }
+void accumulate(const AccumulateArgs& args) { GRADLOOM_FLOAT_DISPATCH(args.dtype, add_parts, args); }
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

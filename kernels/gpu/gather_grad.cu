@@ -1,7 +1,7 @@
 // Gradient of Gather (embedding): ddata[o, indices[k], :] += dy[o, k, :], rows without sources are 0.
 // dy: [outer, count, inner], ddata: [outer, axis_size, inner]. No atomics; the same bits on every device.
 //   1. The positions k are sorted by destination row, stable (sort.h).
-//   2. ddata is filled with zeros.
+//   2. ddata is filled with zeros, unless sums are added to what is there (over `divisor`).
 //   3. The sorted list is cut into chunks of kChunk positions. One thread per 16 bytes of a row walks a chunk in order and writes the
 //      rows that lie whole in it. Sums of the row that came in from the chunk before and of the one that goes on into the next go to the
 //      workspace (head and tail), so a row with very many sources is added by many blocks.
@@ -40,7 +40,8 @@ struct Sums {
   const T* dy;
   T* ddata;
   Accum<T>* partial;  // [outer, chunks, head and tail, inner]
-  bool packed;
+  bool packed, adds;
+  Accum<T> divisor;
 };
 
 template <class T>
@@ -59,6 +60,18 @@ GRADLOOM_DEVICE Accum<T>* partial_of(const Sums<T>& s, const Place<T>& at, i64 c
   return s.partial + ((at.o * s.chunks + chunk) * 2 + tail) * s.inner + at.column;
 }
 
+// All sources of a row: written, or added to what is there.
+template <class T>
+GRADLOOM_DEVICE void store_sum(const Sums<T>& s, const Place<T>& at, i64 row, Group<T> sum) {
+  T* const to = s.ddata + (at.o * s.axis_size + row) * s.inner + at.column;
+  const i64 left = s.inner - at.column;
+  if (s.adds) {
+    const Group<T> there = to_group(fetch(to, left, s.packed));
+    for (int j = 0; j < Group<T>::kCount; ++j) sum.v[j] = there.v[j] + sum.v[j] / s.divisor;
+  }
+  store_group(to, sum, left, s.packed);
+}
+
 // A sum of sources [.., end) of the list is done: `row` from `begun` on in this chunk.
 template <class T>
 GRADLOOM_DEVICE void put_sum(const Sums<T>& s, const Place<T>& at, const Group<T>& sum, i64 row, i64 begun,
@@ -66,10 +79,7 @@ GRADLOOM_DEVICE void put_sum(const Sums<T>& s, const Place<T>& at, const Group<T
   if (row >= s.axis_size) return;
   const bool from_before = begun > 0 && s.sorted[begun - 1].row == row,
              goes_on = end < s.count && s.sorted[end].row == row;
-  if (!from_before && !goes_on) {
-    return store_group(s.ddata + (at.o * s.axis_size + row) * s.inner + at.column, sum, s.inner - at.column,
-                       s.packed);
-  }
+  if (!from_before && !goes_on) return store_sum(s, at, row, sum);
   Accum<T>* const to = partial_of(s, at, at.chunk, from_before ? 0 : 1);
   for (int j = 0; j < Group<T>::kCount; ++j) {
     if (at.column + j < s.inner) to[j] = sum.v[j];
@@ -129,7 +139,7 @@ __global__ void join_kernel(Sums<T> s) {
   add(at.chunk, 1);
   for (i64 chunk = at.chunk + 1; chunk < s.chunks && s.sorted[chunk * kChunk].row == row; ++chunk)
     add(chunk, 0);
-  store_group(s.ddata + (at.o * s.axis_size + row) * s.inner + at.column, sum, s.inner - at.column, s.packed);
+  store_sum(s, at, row, sum);
 }
 
 // ---- launchers ------------------------------------------------------------------------------------------------------------------
@@ -143,7 +153,7 @@ const Entry* sort(const GatherGradArgs& args, Stream stream) {
 template <class T>
 void add_rows(const GatherGradArgs& args, Stream stream) {
   const T zero{};
-  fill({sizeof(T), args.outer * args.axis_size * args.inner, &zero, args.ddata}, stream);
+  if (!args.adds) fill({sizeof(T), args.outer * args.axis_size * args.inner, &zero, args.ddata}, stream);
   if (args.count == 0) return;
   const GatherGradSpace space = gather_grad_space(args);
   const Entry* const sorted =
@@ -164,6 +174,8 @@ void add_rows(const GatherGradArgs& args, Stream stream) {
   s.ddata = static_cast<T*>(args.ddata);
   s.partial = reinterpret_cast<Accum<T>*>(static_cast<char*>(args.workspace) + space.partial);
   s.packed = packable<T>(args.inner, args.dy, args.ddata);
+  s.adds = args.adds;
+  s.divisor = Accum<T>(args.divisor);
   const dim3 grid{unsigned(blocks)}, block{unsigned(threads)};
   launch(stream, sum_kernel<T>, grid, block, 0, s);
   if (chunks > 1) launch(stream, join_kernel<T>, grid, block, 0, s);

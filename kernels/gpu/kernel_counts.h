@@ -52,8 +52,9 @@ constexpr std::int64_t sort_kernels(std::int64_t rows) {
   return kernels;
 }
 constexpr std::int64_t kernels_of(const GatherGradArgs& args) {
-  if (args.count == 0) return 1;
-  return 1 + sort_kernels(args.axis_size) + (args.count > kGatherGradChunk ? 2 : 1);
+  const std::int64_t zeros = args.adds ? 0 : 1;
+  if (args.count == 0) return zeros;
+  return zeros + sort_kernels(args.axis_size) + (args.count > kGatherGradChunk ? 2 : 1);
 }
 
 inline std::int64_t kernels_of(const IndexScatterArgs& args) {
@@ -72,15 +73,22 @@ constexpr std::int64_t kernels_of(const OptimizerArgs& args) {
   const std::int64_t each = factors ? (args.factored ? 6 : 3) : args.kind == OptimizerKind::lamb ? 3 : 1;
   return (args.count + most - 1) / most * each;
 }
-constexpr std::int64_t kernels_of(const GlobalNormArgs& args) {
-  std::int64_t kernels = 1;                                                // of the sums of squares
-  for (std::int64_t first = 0; first < args.count; first += kNormBatch) {  // batches with anything in them
-    const std::int64_t end = first + kNormBatch < args.count ? first + kNormBatch : args.count;
+// Batches of `most` tensors with anything in them.
+constexpr std::int64_t filled_batches(std::int64_t count, const std::int64_t* sizes, std::int64_t most) {
+  std::int64_t batches = 0;
+  for (std::int64_t first = 0; first < count; first += most) {
+    const std::int64_t end = first + most < count ? first + most : count;
     bool any = false;
-    for (std::int64_t i = first; i < end; ++i) any = any || args.sizes == nullptr || args.sizes[i] > 0;
-    kernels += any ? 1 : 0;
+    for (std::int64_t i = first; i < end; ++i) any = any || sizes == nullptr || sizes[i] > 0;
+    batches += any ? 1 : 0;
   }
-  return kernels;
+  return batches;
+}
+constexpr std::int64_t kernels_of(const GlobalNormArgs& args) {
+  return filled_batches(args.count, args.sizes, kNormBatch) + 1;  // the other adds the sums of squares
+}
+constexpr std::int64_t kernels_of(const AccumulateArgs& args) {
+  return filled_batches(args.count, args.sizes, kAccumulateBatch);
 }
 
 constexpr std::int64_t kernels_of(const GemmArgs& args) {

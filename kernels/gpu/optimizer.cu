@@ -1,4 +1,5 @@
-// Optimizer updates of many tensors, and the global norm of many tensors: sqrt(sum over tensors of sum of squares).
+// Optimizer updates of many tensors, the accumulation of many tensors, and the global norm of many tensors: sqrt(sum over tensors of sum
+// of squares).
 // The optimizers' formulas stand in kernels/optimizers.def; half types are computed in float.
 // A launch takes up to kTensors tensors, whose addresses travel with it as kernel parameters (apex's
 // multi_tensor_apply). A block updates one piece of one tensor in one pass over it. lr, step and gradient
@@ -31,7 +32,8 @@ enum List : int {
 };
 using Tensors = Batch<kOptimizerBatch, kListCount>;
 using NormTensors = Batch<kNormBatch, 1>;
-static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840);
+using SumTensors = Batch<kAccumulateBatch, 3>;  // parts, sums, out
+static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840 && sizeof(SumTensors) < 3840);
 
 template <class T>
 struct Piece {
@@ -467,6 +469,30 @@ __global__ void norm_kernel(const double* squares, long long pieces, T* out) {
   if (threadIdx.x == 0) *out = from_accum<T>(Accum<T>(sqrt(sum)));
 }
 
+// ---- accumulation ---------------------------------------------------------------------------------------------------------------
+
+template <class T>
+__global__ void accumulate_kernel(SumTensors batch, const std::int64_t* micro, double divisor) {
+  using A = Accum<T>;
+  const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
+  const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece,
+                  left_here = batch.sizes[t] - begin,
+                  count = left_here < kTensorPiece ? left_here : kTensorPiece;
+  const LowTensor parts{batch.lists[0][t], batch.types[t]};
+  const T* const sums = static_cast<const T*>(batch.lists[1][t]) + begin;
+  T* const out = static_cast<T*>(const_cast<void*>(batch.lists[2][t])) + begin;
+  unsigned long long bits = 0;
+  for (const auto& list : batch.lists) bits |= reinterpret_cast<unsigned long long>(list[t]);
+  const bool packed = bits % 16 == 0, first = *micro == 0;
+  for_groups<T>(count, [&](long long i, long long left) {
+    const Group<T> part = to_group(fetch_any<T>(parts, begin + i, left, packed));
+    Group<T> sum{};
+    if (!first) sum = to_group(fetch(sums + i, left, packed));
+    for (int j = 0; j < Group<T>::kCount; ++j) sum.v[j] = sum.v[j] + part.v[j] / A(divisor);
+    store_group(out + i, sum, left, packed);
+  });
+}
+
 // ---- launchers ------------------------------------------------------------------------------------------------------------------
 
 // body(batch, blocks, settings) for all tensors.
@@ -564,6 +590,17 @@ void norm(const GlobalNormArgs& args, Stream stream) {
          static_cast<T*>(args.out));
 }
 
+template <class T>
+void add_parts(const AccumulateArgs& args, Stream stream) {
+  const void* const* const lists[3] = {args.parts, args.sums, args.out};
+  for_batches<SumTensors>(args.count, args.sizes, lists, args.dtype, args.part_types,
+                          [&](const SumTensors& batch, int blocks) {
+                            if (blocks > 0)
+                              launch(stream, accumulate_kernel<T>, dim3(unsigned(blocks)),
+                                     dim3(kOptimizerThreads), 0, batch, args.micro, args.divisor);
+                          });
+}
+
 }  // namespace
 
 void optimizer(const OptimizerArgs& args, Stream stream) {
@@ -571,6 +608,9 @@ void optimizer(const OptimizerArgs& args, Stream stream) {
 }
 void global_norm(const GlobalNormArgs& args, Stream stream) {
   GRADLOOM_GPU_FLOATS(args.dtype, norm, args, stream);
+}
+void accumulate(const AccumulateArgs& args, Stream stream) {
+  GRADLOOM_GPU_FLOATS(args.dtype, add_parts, args, stream);
 }
 
 }  // namespace gradloom::kernels::gpu

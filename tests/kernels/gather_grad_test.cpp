@@ -61,5 +61,21 @@ TEST(GatherGrad, IgnoresIndicesOutOfRange) {
   }
 }
 
+// The sum of a row's sources is added to what is there; other rows are not touched.
+TEST(GatherGrad, AddsToWhatIsThere) {
+  const std::vector<float> dy = {1, 2, 4, 8}, base = {10, 20, -0.0f, 40};
+  const std::vector<std::int64_t> indices = {0, 3, -4, 9};
+  for (const CpuKernels* k : levels()) {
+    std::vector<float> out = base;
+    std::vector<std::int64_t> workspace(16);
+    GatherGradArgs args{DType::f32, DType::i64,      1, 4, 1, 4, dy.data(), indices.data(),
+                        out.data(), workspace.data()};
+    args.adds = true;
+    args.divisor = 2;
+    k->gather_grad(args);
+    EXPECT_TRUE(same_bits(out, {12.5f, 20, -0.0f, 41}));
+  }
+}
+
 }  // namespace
 }  // namespace gradloom::kernels::test

@@ -543,5 +543,42 @@ TEST(GlobalNorm, AddsAllTensors) {
       {std::sqrt(squares)}, {1e-6, 0});
 }
 
+// The first micro-batch writes, whatever the sums hold; the others add. Parts of 16 bits are widened.
+TEST(Accumulate, AddsAllTensors) {
+  Tensors<float> sums = tensors<float>(1), parts = tensors<float>(2);
+  std::vector<std::vector<std::uint16_t>> low;
+  std::vector<DType> types;
+  std::vector<const void*> from;
+  for (std::size_t t = 0; t < parts.size(); ++t) {
+    for (float& v : parts[t]) v = std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) & 0xffff0000u);
+    low.push_back(brains(parts[t]));
+    types.push_back(t % 2 == 0 ? DType::f32 : DType::bf16);
+    from.push_back(t % 2 == 0 ? static_cast<const void*>(parts[t].data()) : low[t].data());
+  }
+  for (const std::int64_t micro : {0, 2})
+    on_every_level(
+        [&](const CpuKernels& k) {
+          Tensors<float> all = sums;
+          if (micro == 0)
+            for (auto& tensor : all) std::fill(tensor.begin(), tensor.end(), std::nanf(""));
+          const auto to = pointers(all);
+          AccumulateArgs args{DType::f32,    std::int64_t(kSizes.size()),
+                              kSizes.data(), 3,
+                              nullptr,       from.data(),
+                              types.data(),  &micro,
+                              to.data()};
+          const std::vector<const void*> old(to.begin(), to.end());
+          args.sums = old.data();
+          k.accumulate(args);
+          return all;
+        },
+        [&](const Tensors<float>& all, const std::string& level) {
+          for (std::size_t t = 0; t < all.size(); ++t)
+            for (std::size_t i = 0; i < all[t].size(); ++i)
+              ASSERT_EQ(all[t][i], (micro == 0 ? 0.0f : sums[t][i]) + parts[t][i] / 3.0f)
+                  << level << ", tensor " << t << ", element " << i;
+        });
+}
+
 }  // namespace
 }  // namespace gradloom::kernels::test

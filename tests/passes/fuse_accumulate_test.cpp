@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "engine/onnx/import.h"
 #include "passes/compile.h"
+#include "passes/planners.h"
 #include "tests/passes/support.h"
+#include "tests/paths.h"
 
 namespace gradloom {
 namespace {
@@ -59,6 +62,143 @@ TEST_F(FuseAccumulate, ACastOfTheProductIsPartOfIt) {
   low.updates = {{sum, c.op("Accumulate", {sum, wide, m})}};
   EXPECT_EQ(run_pass(low, "fuse-accumulate").matched, 1);
   EXPECT_EQ(op_counts(low), (test::Counts{{"AccumulateMatMul", 1}}));
+}
+
+// On GPUs, where the host does not see the micro-batch's number, the product stays one and is added with the others.
+TEST_F(FuseAccumulate, OnGpusProductsStay) {
+  accumulate(b.op("FusedMatMul", {x, dy}, turned));
+  EXPECT_EQ(run_pass(graph, "fuse-accumulate", kernels::Target::gpu).matched, 0);
+}
+
+// A table of 9 rows of 4, of which a micro-batch reads some.
+struct AccumulatedTable : FuseAccumulate {
+  ValueId table = b.input("table", {DType::f64, {9, 4}}, Role::state);
+  ValueId tokens = b.input("tokens", {DType::i64, {2, 3}}), dx = b.input("dx", {DType::f64, {2, 3, 4}});
+  const Attrs rows{{"axis", std::int64_t{0}}};
+
+  ValueId gathered() { return b.op("GatherGrad", {dx, tokens, b.i64s({9, 4})}, rows); }
+  void accumulate_table(ValueId gradient) {
+    graph.updates = {{table, b.op("Accumulate", {table, gradient, micro}, {{"count", std::int64_t{3}}})}};
+  }
+};
+
+TEST_F(AccumulatedTable, RowsAreAddedToTheAccumulator) {
+  accumulate_table(gathered());
+  EXPECT_EQ(test::run_and_compare(graph, "fuse-accumulate", 1e-15).matched, 1);
+  EXPECT_EQ(op_counts(graph), (test::Counts{{"AccumulateRows", 1}}));
+}
+
+TEST_F(AccumulatedTable, OnGpusToo) {
+  accumulate_table(gathered());
+  EXPECT_EQ(run_pass(graph, "fuse-accumulate", kernels::Target::gpu).matched, 1);
+}
+
+// The head's gradient first, by its product; then the rows, in the same micro-batch.
+TEST_F(AccumulatedTable, BothGradientsOfATiedTableAreAdded) {
+  const ValueId head = b.op(
+      "FusedMatMul", {b.input("dlogits", {DType::f64, {6, 9}}), b.input("h", {DType::f64, {6, 4}})}, turned);
+  accumulate_table(b.op("Add", {head, gathered()}));
+  ASSERT_EQ(test::run_and_compare(graph, "fuse-gather-grad", 0).matched, 1);
+  ASSERT_EQ(test::run_and_compare(graph, "fuse-accumulate", 1e-14).matched, 2);
+  EXPECT_EQ(op_counts(graph), (test::Counts{{"AccumulateMatMul", 1}, {"AccumulateRows", 1}}));
+  const auto plan = make_plan(graph, {find_planner("best-fit")->plan, "best-fit"});
+  ASSERT_OK(plan);
+  ASSERT_OK(check_plan(graph, *plan));
+  for (const PlanStep& step : plan->steps) EXPECT_TRUE(step.micro) << graph.nodes[step.node].name;
+}
+
+TEST_F(AccumulatedTable, RowsThatAreReadElsewhereStay) {
+  const ValueId gradient = gathered();
+  accumulate_table(gradient);
+  graph.outputs = {gradient};
+  const PassReport report = test::run_and_compare(graph, "fuse-accumulate", 0);
+  EXPECT_NE(why_nots(report).find("also an output"), std::string::npos) << why_nots(report);
+}
+
+TEST_F(AccumulatedTable, RowsOfAnotherTypeStay) {
+  const ValueId narrow =
+      b.op("GatherGrad",
+           {b.input("low", {DType::bf16, {6, 4}}), b.input("ids", {DType::i64, {6}}), b.i64s({9, 4})}, rows);
+  ValueId wide = b.input("wide", {DType::f32, {9, 4}}, Role::state);
+  graph.updates = {{wide, b.op("Accumulate", {wide, narrow, micro})}};
+  const PassReport report = run_pass(graph, "fuse-accumulate");
+  EXPECT_NE(why_nots(report).find("another type"), std::string::npos) << why_nots(report);
+}
+
+struct AccumulateTogether : FuseAccumulate {
+  // Gradients of so many elements, made in the order of the list; their accumulators in the other.
+  void accumulate_all(const std::vector<std::int64_t>& sizes) {
+    std::vector<ValueId> gradients, accumulators;
+    for (const std::int64_t n : sizes) {
+      const std::string number = std::to_string(gradients.size());
+      GraphBuilder at(graph,
+                      {.origin = {{}, Phase::backward}, .rank = static_cast<std::int64_t>(gradients.size())});
+      gradients.push_back(at.op("Tanh", {at.input("g" + number, {DType::f64, {n}})}));
+      accumulators.push_back(at.input("sum" + number, {DType::f64, {n}}, Role::state));
+    }
+    GraphBuilder last(graph, {.origin = {{}, Phase::optimizer}, .rank = 99});
+    for (std::size_t i = sizes.size(); i-- > 0;)
+      graph.updates.push_back({accumulators[i], last.op("Accumulate", {accumulators[i], gradients[i], micro},
+                                                        {{"count", std::int64_t{4}}})});
+  }
+  // How many gradients each Accumulate adds, in the order in which they run.
+  std::vector<std::size_t> added() const {
+    std::vector<std::size_t> counts;
+    const auto order = topological_order(graph);
+    for (const NodeId id : *order)
+      if (is_op(graph.nodes[id], "Accumulate")) counts.push_back(graph.nodes[id].outputs.size());
+    return counts;
+  }
+};
+
+TEST_F(AccumulateTogether, OneKernelAddsThemAll) {
+  accumulate_all({5, 1, 300});
+  EXPECT_EQ(test::run_and_compare(graph, "fuse-accumulate", 0).matched, 1);
+  EXPECT_EQ(added(), (std::vector<std::size_t>{3}));
+  const auto plan = make_plan(graph, {find_planner("best-fit")->plan, "best-fit"});
+  ASSERT_OK(plan);
+  ASSERT_OK(check_plan(graph, *plan));
+}
+
+// Two of 400 bytes fit into a KiB, three do not; one of 1600 bytes is added alone.
+TEST_F(AccumulateTogether, AsManyAsMakeUpTheLimit) {
+  accumulate_all({50, 50, 50, 200, 50, 50});
+  const PassReport report = test::run_and_compare(graph, "fuse-accumulate{together_kib=1}", 0);
+  EXPECT_EQ(added(), (std::vector<std::size_t>{2, 1, 2, 1}));
+  EXPECT_NE(why_nots(report).find("larger than together_kib"), std::string::npos) << why_nots(report);
+}
+
+TEST_F(AccumulateTogether, NotOfDifferentCounts) {
+  accumulate_all({5});
+  const Update first = graph.updates[0];
+  accumulate(b.op("Tanh", {b.input("g", {DType::f64, {4, 3}})}));
+  graph.updates.push_back(first);
+  EXPECT_EQ(test::run_and_compare(graph, "fuse-accumulate", 0).matched, 0);
+}
+
+// What --accumulate costs: one kernel for all that is small, and one for each large gradient that no product makes.
+TEST(Accumulate, AddsHardlyAKernel) {
+  const std::pair<const char*, std::size_t> kMost[] = {
+      {"mlp", 1}, {"cnn-digits", 1}, {"gpt-char", 1}, {"bert-tiny", 1}};
+  for (const auto& [name, most] : kMost) {
+    ImportOptions import;
+    import.dims["batch"] = 8;
+    const auto model =
+        import_onnx(std::string(GRADLOOM_SOURCE_DIR) + "/tests/models/" + name + "/model.onnx", import);
+    ASSERT_OK(model);
+    std::size_t kernels[2];
+    for (const std::int64_t count : {1, 4}) {
+      CompileOptions options;
+      options.train.loss = "ce:logits,labels";
+      options.train.optimizer = *parse_optimizer("adamw");
+      options.train.accumulate = count;
+      options.pipeline = default_pipeline();
+      const auto compiled = compile(model->graph, options);
+      ASSERT_OK(compiled);
+      kernels[count == 4 ? 1 : 0] = compiled->plan.steps.size();
+    }
+    EXPECT_LE(kernels[1], kernels[0] + most) << name;
+  }
 }
 
 }  // namespace

@@ -131,10 +131,10 @@ Result<Values> average_pool_grad(Body& body) {
 
 // ---- elements -------------------------------------------------------------------------------------------------
 
-// GatherGrad(dy, indices, shape of data)
-Result<Values> gather_grad(Body& body) {
+// The rows `dy` added up by `indices`, in zeros of the result's shape.
+Result<ValueId> summed_rows(Body& body, ValueId dy, ValueId indices) {
   const Shape shape = body.types.outputs[0].shape;
-  const std::size_t rank = shape.size(), picks = body.shape(body.in[1]).size();
+  const std::size_t rank = shape.size(), picks = body.shape(indices).size();
   const auto axis = static_cast<std::size_t>(TRY(normalized_axis(body.attrs().integer("axis"), rank)));
   // The dims of the indices first, then those before and after the axis.
   Ints perm(picks), back;
@@ -149,12 +149,28 @@ Result<Values> gather_grad(Body& body) {
                    : i == axis ? 0
                                : static_cast<std::int64_t>(i));
   const bool moves = axis != 0;
-  const ValueId places = body.op("Unsqueeze", {body.cast(body.in[1], DType::i64), body.b.i64s({-1})});
-  const ValueId sums = body.op("ScatterND",
-                               {body.zeros(body.dtype(body.in[0]), front), places,
-                                moves ? body.transpose(body.in[0], perm) : body.in[0]},
-                               {{"reduction", std::string("add")}});
-  return Values{moves ? body.transpose(sums, back) : sums};
+  const ValueId places = body.op("Unsqueeze", {body.cast(indices, DType::i64), body.b.i64s({-1})});
+  const ValueId sums =
+      body.op("ScatterND", {body.zeros(body.dtype(dy), front), places, moves ? body.transpose(dy, perm) : dy},
+              {{"reduction", std::string("add")}});
+  return moves ? body.transpose(sums, back) : sums;
+}
+
+// GatherGrad(dy, indices, shape of data, base)
+Result<Values> gather_grad(Body& body) {
+  const ValueId sums = TRY(summed_rows(body, body.in[0], body.in[1]));
+  return Values{body.has(3) ? body.op("Add", {body.in[3], sums}) : sums};
+}
+
+// AccumulateRows(acc, micro, dy, indices)
+Result<Values> accumulate_rows(Body& body) {
+  const ValueId acc = body.in[0];
+  const ValueId sums = TRY(summed_rows(body, body.in[2], body.in[3]));
+  const ValueId share =
+      body.op("Div", {sums, body.number_like(acc, static_cast<double>(body.attrs().integer("count", 1)))});
+  if (!body.has(1)) return Values{body.op("Add", {acc, share})};
+  const ValueId first = body.op("Equal", {body.in[1], body.number(DType::i64, 0)});
+  return Values{body.op("Add", {body.op("Where", {first, body.number_like(acc, 0), acc}), share})};
 }
 
 Result<Values> gather_elements_grad(Body& body) {
@@ -187,6 +203,7 @@ const Bodies& window_bodies() {
       {"MaxPoolGrad", max_pool_grad},
       {"AveragePoolGrad", average_pool_grad},
       {"GatherGrad", gather_grad},
+      {"AccumulateRows", accumulate_rows},
       {"GatherElementsGrad", gather_elements_grad},
       {"SliceGrad", slice_grad},
   };

@@ -135,22 +135,15 @@ Status infer(InferContext& ctx) {
   return set_outputs(ctx, {{ctx.dtype(0), y}, TRY(log_sum_type(ctx.attrs, ctx.in(0)))});
 }
 
-Status require_shape(const char* what, const Shape& given, const Shape& wanted) {
-  bool differs = given.size() != wanted.size();
-  for (std::size_t i = 0; !differs && i < wanted.size(); ++i) differs = dims_differ(given[i], wanted[i]);
-  if (!differs) return {};
-  return infer_error(std::string(what) + " is " + to_string(given) + ", it must be " + to_string(wanted));
-}
-
 Status infer_grad(InferContext& ctx) {
   TRY(require_inputs(ctx, kGradOperands + 3));
   const Shape y = TRY(result_shape([&](std::size_t i) { return ctx.shape(i + kGradOperands); }, ctx.attrs));
   TRY(check_types(ctx, kGradOperands));
   TRY(require_float(ctx, 1, "y"));
-  TRY(require_shape("dy", ctx.shape(0), y));
-  TRY(require_shape("y", ctx.shape(1), y));
+  TRY(require_shape(ctx, 0, "dy", y));
+  TRY(require_shape(ctx, 1, "y", y));
   TRY(require_statistic(ctx, 2, "log_sum_exp"));
-  TRY(require_shape("log_sum_exp", ctx.shape(2), TRY(log_sum_type(ctx.attrs, ctx.in(kGradOperands))).shape));
+  TRY(require_shape(ctx, 2, "log_sum_exp", TRY(log_sum_type(ctx.attrs, ctx.in(kGradOperands))).shape));
   return set_outputs(ctx, {ctx.in(kGradOperands), ctx.in(kGradOperands + 1), ctx.in(kGradOperands + 2)});
 }
 

@@ -93,10 +93,6 @@ struct Lines {
     own = own_part(parts) * rows;
     target = parts * rows;
   }
-  template <class Void>
-  Void* at(Void* scores, std::int64_t element) const {
-    return elements_at(scores, type, element);
-  }
 };
 
 Result<Kernel> prepare(const NodeTypes& types) {
@@ -113,8 +109,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
                   kernels::SoftmaxCrossEntropyArgs a = layout;
                   a.logits = args.inputs[0];
                   a.labels = args.inputs[1];
-                  a.log_sum_exp = lines.at(args.outputs[0], lines.own);
-                  a.targets = lines.at(args.outputs[0], lines.target);
+                  a.log_sum_exp = elements_at(args.outputs[0], lines.type, lines.own);
+                  a.targets = elements_at(args.outputs[0], lines.type, lines.target);
                   a.workspace = args.workspace;
                   args.on.softmax_cross_entropy(a);
                 }};
@@ -133,11 +129,11 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
                   if (all > 0 && args.outputs[0] != args.inputs[1])
                     args.on.fill({dtype_bytes(layout.dtype), all, &zero, args.outputs[0]});
                   kernels::SoftmaxCrossEntropyGradArgs a = layout;
-                  a.dloss = lines.at(args.inputs[0], lines.own);
-                  a.dtargets = lines.at(args.inputs[0], lines.target);
+                  a.dloss = elements_at(args.inputs[0], lines.type, lines.own);
+                  a.dtargets = elements_at(args.inputs[0], lines.type, lines.target);
                   a.logits = args.inputs[1];
                   a.labels = args.inputs[2];
-                  a.log_sum_exp = lines.at(args.inputs[3], lines.own);
+                  a.log_sum_exp = elements_at(args.inputs[3], lines.type, lines.own);
                   a.dlogits = args.outputs[0];
                   args.on.softmax_cross_entropy_grad(a);
                 }};

@@ -70,15 +70,6 @@ Status require_one_type(const InferContext& ctx) {
   return {};
 }
 
-// What is read beside the product, of the shape of its result.
-Status require_result_shape(const InferContext& ctx, std::size_t input, const char* what, const Shape& y) {
-  const Shape& given = ctx.shape(input);
-  bool same = given.size() == y.size();
-  for (std::size_t i = 0; same && i < given.size(); ++i) same = !dims_differ(given[i], y[i]);
-  if (same) return {};
-  return infer_error(std::string(what) + " must have shape " + to_string(y) + ", it has " + to_string(given));
-}
-
 Status infer(InferContext& ctx) {
   TRY(require_inputs(ctx, 2));
   const ProductSpec spec = TRY(spec_of(ctx.attrs, ctx.shape(0).size(), ctx.shape(1).size()));
@@ -91,7 +82,7 @@ Status infer(InferContext& ctx) {
     return infer_error("the second output needs activation gelu_tanh");
   if (ctx.has(3)) {
     if (spec.activation != Activation::none) return infer_error("an addend needs activation none");
-    TRY(require_result_shape(ctx, 3, "the addend", s.y));
+    TRY(require_shape(ctx, 3, "the addend", s.y));
   }
   return set_outputs(ctx, {{ctx.dtype(0), s.y}, {ctx.dtype(0), s.y}});
 }
@@ -157,7 +148,7 @@ Status infer_grad(InferContext& ctx) {
   const ProductShape s = TRY(product_shape(ctx.shape(0), ctx.shape(1), spec));
   if (ctx.has(2) != (spec.activation != Activation::none))
     return infer_error("aux is given with an activation, and only then");
-  if (ctx.has(2)) TRY(require_result_shape(ctx, 2, "aux", s.y));
+  if (ctx.has(2)) TRY(require_shape(ctx, 2, "aux", s.y));
   if ((ctx.output_count > 1) != (spec.sums_of != GemmOperand::none))
     return infer_error("the second output is there with sums, and only then");
   const Shape sums{spec.sums_of == GemmOperand::a ? s.m : s.n};

@@ -2,8 +2,8 @@
 //   GlobalNorm(g0, g1, ..) = sqrt(sum over all of sum(g^2)), a scalar of the type of those that are not of 16 bits;
 //   without such ones of the type of all, or f32 with attribute full=1
 //   ClipScale(norm) = min(1, max_norm / (norm + 1e-6)): the factor of torch.nn.utils.clip_grad_norm_ (1.13)
-//   Accumulate(acc, g, micro) = (micro == 0 ? 0 : acc) + g / count, written over acc; micro: i64 scalar,
-//   number of the micro-batch. g may be f16 or bf16 where acc is not
+//   Accumulate(acc0, acc1, .., g0, g1, .., micro) = (micro == 0 ? 0 : acc) + g / count of each, written over acc, of all in one
+//   kernel; micro: i64 scalar, number of the micro-batch. The accumulators have one type, a g may be f16 or bf16 where that is not
 //   LossScale: what a step in f16 does with gradients of a loss that was multiplied by `scale`, by the rule of
 //   torch.cuda.amp.GradScaler (1.13; _amp_update_scale_): where their norm is not finite the step is skipped and
 //   the scale multiplied by `backoff`; after `interval` steps in a row that were made it is multiplied by
@@ -129,45 +129,64 @@ std::vector<Sample> samples_clip() {
 
 // ---- Accumulate -------------------------------------------------------------------------------------------
 
+// How many tensors an Accumulate of so many inputs adds to.
+std::size_t accumulated(std::size_t inputs) { return inputs / 2; }
+
 Status infer_accumulate(InferContext& ctx) {
-  TRY(require_inputs(ctx, 3));
-  const bool widened = !is_half(ctx.dtype(0)) && is_half(ctx.dtype(1));
-  if (ctx.shape(0) != ctx.shape(1) || (ctx.dtype(0) != ctx.dtype(1) && !widened))
-    return infer_error("accumulator " + to_string(ctx.in(0)) + ", gradient " + to_string(ctx.in(1)));
-  if (ctx.in(2) != Type{DType::i64, {}}) return infer_error("micro must be i64[]");
+  TRY(require_inputs(ctx, ctx.inputs.size()));
+  const std::size_t n = accumulated(ctx.inputs.size());
+  if (ctx.inputs.size() != 2 * n + 1) return infer_error("not every accumulator has a gradient");
+  std::vector<Type> sums;
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool widened = !is_half(ctx.dtype(i)) && is_half(ctx.dtype(n + i));
+    if (ctx.shape(i) != ctx.shape(n + i) || (ctx.dtype(i) != ctx.dtype(n + i) && !widened))
+      return infer_error("accumulator " + to_string(ctx.in(i)) + ", gradient " + to_string(ctx.in(n + i)));
+    if (ctx.dtype(i) != ctx.dtype(0)) return infer_error("accumulators have different types");
+    sums.push_back(ctx.in(i));
+  }
+  if (ctx.in(2 * n) != Type{DType::i64, {}}) return infer_error("micro must be i64[]");
   if (ctx.attrs.integer("count", 1) < 1) return infer_error("count must be positive");
-  return set_outputs(ctx, {ctx.in(0)});
+  return set_outputs(ctx, std::move(sums));
 }
 
 Result<Kernel> prepare_accumulate(const NodeTypes& types) {
-  const DType t = types.inputs[0].dtype, of_gradient = types.inputs[1].dtype;
-  TRY(require_kernel_type(types.target, t));
-  kernels::EwProgram program;  // 0: acc, 1: g, 2: micro, 3: i64 0, 4: 0, 5: count
-  program.rank = 1;
-  program.dims[0] = element_count(types.inputs[0].shape);
-  kernels::EwInput dense{t, {}}, gradient{of_gradient, {}};
-  dense.strides[0] = gradient.strides[0] = 1;
-  program.inputs = {dense, gradient, {DType::i64, {}}};
-  program.constants = {{DType::i64, 0}, {t, 0}, {t, static_cast<double>(types.attrs.integer("count", 1))}};
-  program.code = {{EwOp::Equal, DType::i64, DType::boolean, {2, 3, -1}, 0},
-                  {EwOp::Where, t, t, {6, 4, 0}, 0}};
-  std::int16_t g = 1;
-  if (of_gradient != t) {
-    program.code.push_back({EwOp::Cast, of_gradient, t, {1, -1, -1}, 0});
-    g = 8;
+  const std::size_t n = accumulated(types.inputs.size());
+  kernels::AccumulateArgs layout{};
+  layout.dtype = types.inputs[0].dtype;
+  TRY(require_kernel_type(types.target, layout.dtype));
+  layout.count = as_dim(n);
+  layout.divisor = static_cast<double>(types.attrs.integer("count", 1));
+  std::vector<std::int64_t> sizes;
+  std::vector<DType> dtypes;
+  for (std::size_t i = 0; i < n; ++i) {
+    sizes.push_back(element_count(types.inputs[i].shape));
+    dtypes.push_back(types.inputs[n + i].dtype);
   }
-  const std::int16_t share = g == 1 ? 8 : 9, sum = share + 1;
-  program.code.push_back({EwOp::Div, t, t, {g, 5, -1}, 0});
-  program.code.push_back({EwOp::Add, t, t, {7, share, -1}, 0});
-  program.outputs = {{sum, t}};
-  return elementwise_kernel("elementwise accumulate", std::move(program));
+  return Kernel{n == 1 ? "accumulate" : "accumulate " + std::to_string(n), 0,
+                [layout, n, sizes, dtypes](const LaunchArgs& args) {
+                  kernels::AccumulateArgs a = layout;
+                  a.sizes = sizes.data();
+                  a.part_types = dtypes.data();
+                  a.sums = args.inputs;
+                  a.parts = args.inputs + n;
+                  a.micro = static_cast<const std::int64_t*>(args.inputs[2 * n]);
+                  a.out = args.outputs;
+                  args.on.accumulate(a);
+                }};
 }
 
 Cost cost_accumulate(const NodeTypes& types) {
-  return cost_of(types, 2.0 * static_cast<double>(element_count(types.outputs[0].shape)));
+  double elements = 0;
+  for (const Type& type : types.outputs) elements += static_cast<double>(element_count(type.shape));
+  return cost_of(types, 2 * elements);
 }
 
-std::vector<std::pair<int, int>> aliases_accumulate(const Node&) { return {{0, 0}}; }
+std::vector<std::pair<int, int>> aliases_accumulate(const Node& node) {
+  std::vector<std::pair<int, int>> pairs;
+  for (std::size_t i = 0; i < accumulated(node.inputs.size()); ++i)
+    pairs.emplace_back(static_cast<int>(i), static_cast<int>(i));
+  return pairs;
+}
 
 std::vector<Sample> samples_accumulate() {
   const Attrs four{{"count", std::int64_t{4}}};
@@ -182,6 +201,16 @@ std::vector<Sample> samples_accumulate() {
       {.name = "bf16",
        .attrs = four,
        .inputs = {statistic({3, 5}, -1, 1), low(DType::bf16, {3, 5}), exact(DType::i64, {}, {2})}},
+      {.name = "three",
+       .attrs = four,
+       .inputs = {floats({3, 5}), floats({}), floats({70}), floats({3, 5}), floats({}), floats({70}),
+                  exact(DType::i64, {}, {1})},
+       .output_count = 3},
+      {.name = "biases",
+       .attrs = four,
+       .inputs = {floats({768}), floats({3072}), floats({768}), floats({3072}), exact(DType::i64, {}, {1})},
+       .output_count = 2,
+       .bench = true},
   };
 }
 
@@ -322,10 +351,11 @@ const OpDef loss_scale_op = {
 const OpDef accumulate_op = {
     .name = "Accumulate",
     .domain = "gradloom",
-    .summary = "Adds a micro-batch's share to an accumulator.",
+    .summary = "Adds a micro-batch's shares to accumulators.",
     .traits = kNoGradient | kMustAlias | kAccumulates,
     .min_inputs = 3,
-    .max_inputs = 3,
+    .max_inputs = (1 << 21) + 1,
+    .max_outputs = 1 << 20,
     .infer = infer_accumulate,
     .cost = cost_accumulate,
     .cpu = prepare_accumulate,

@@ -30,8 +30,8 @@ struct Shape {
 };
 
 template <class T, class Index>
-void check(const Shape& s, Indices kind = Indices::random, bool whole_numbers = false,
-           std::size_t offset = 0) {
+void check(const Shape& s, Indices kind = Indices::random, bool whole_numbers = false, std::size_t offset = 0,
+           bool adds = false) {
   auto dy = numbers<T>(s.outer * s.count * s.inner, 1);
   if (whole_numbers) {
     for (auto& v : dy) v = std::round(v);
@@ -39,17 +39,22 @@ void check(const Shape& s, Indices kind = Indices::random, bool whole_numbers = 
   const auto indices = indices_of<Index>(kind, s.axis, s.count);
   constexpr DType kIndex = sizeof(Index) == 8 ? DType::i64 : DType::i32;
   std::vector<Host<T>> expected(std::size_t(s.outer * s.axis * s.inner));
+  if (adds) expected = numbers<T>(s.outer * s.axis * s.inner, 7);
+  const std::vector<Host<T>> base = expected;
   GatherGradArgs args{cpu_dtype<T>(), kIndex,    s.outer,        s.axis,          s.inner,
                       s.count,        dy.data(), indices.data(), expected.data(), nullptr};
   std::vector<std::uint8_t> workspace(kernels::workspace_bytes(Target::cpu, args) + 1);
   args.workspace = workspace.data();
+  args.adds = adds;
+  args.divisor = adds ? 4 : 1;
   cpu().gather_grad(args);
   const Results gpu = on_device([&](Device& device) {
     GatherGradArgs call = args;
     call.dtype = gpu_dtype<T>();
     call.dy = device.in<T>(dy, offset);
     call.indices = device.in<Index>(indices);
-    call.ddata = device.out<T>("ddata", expected.size(), offset);
+    call.ddata =
+        adds ? device.inout<T>("ddata", base, offset) : device.out<T>("ddata", expected.size(), offset);
     call.workspace = device.workspace(kernels::workspace_bytes(Target::gpu, call));
     device.run(gather_grad, call);
   });
@@ -98,6 +103,14 @@ TYPED_TEST(GpuGatherGrad, WholeNumbersAreExact) {
 TYPED_TEST(GpuGatherGrad, IgnoresIndicesOutOfRange) {
   check<TypeParam, std::int64_t>({1, 20, 8, 300}, Indices::out_of_range);
   check<TypeParam, std::int32_t>({2, 256, 3, 200}, Indices::out_of_range);
+}
+
+TYPED_TEST(GpuGatherGrad, AddsToWhatIsThere) {
+  check<TypeParam, std::int64_t>({1, 5, 3, 0}, Indices::random, false, 0, true);
+  check<TypeParam, std::int32_t>({1, 40, 16, 30}, Indices::random, false, 1, true);
+  check<TypeParam, std::int32_t>({2, 9, 24, 700}, Indices::random, false, 0, true);
+  check<TypeParam, std::int64_t>({1, 64, 7, 500}, Indices::one_row, false, 0, true);
+  check<TypeParam, std::int64_t>({1, 20, 8, 300}, Indices::out_of_range, false, 0, true);
 }
 
 // Within a chunk the order is that of k: 1e8 + 1 - 1e8 is 0 in float, in other orders 1.

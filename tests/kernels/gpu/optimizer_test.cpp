@@ -505,5 +505,40 @@ TYPED_TEST(GpuOptimizer, GlobalNorm) {
   check_norm<TypeParam>(many);
 }
 
+template <class T>
+void check_accumulate(const Sizes& sizes, i64 micro, std::size_t offset = 0) {
+  const Tensors<T> sums = tensors<T>(sizes, 3, -1, 1), parts = tensors<T>(sizes, 4, -1, 1);
+  const Results gpu = on_device([&](Device& device) {
+    std::vector<const void*> from, old;
+    std::vector<void*> to;
+    for (std::size_t t = 0; t < sizes.size(); ++t) {
+      from.push_back(device.in<T>(parts[t], offset));
+      to.push_back(device.inout<T>(named("sums", t), sums[t], offset));
+      old.push_back(to.back());
+    }
+    device.run(accumulate, AccumulateArgs{gpu_dtype<T>(), i64(sizes.size()), sizes.data(), 4, old.data(),
+                                          from.data(), nullptr, device.in<std::int64_t>({micro}), to.data()});
+  });
+  for (std::size_t t = 0; t < sizes.size(); ++t) {
+    std::vector<double> expected;
+    for (std::size_t i = 0; i < sums[t].size(); ++i)
+      expected.push_back((micro == 0 ? 0 : double(sums[t][i])) + double(parts[t][i]) / 4);
+    expect_close(gpu.get<T>(named("sums", t)), expected, tolerance<T>({1e-6, 1e-7}),
+                 "tensor " + std::to_string(t));
+  }
+}
+
+TYPED_TEST(GpuOptimizer, Accumulate) {
+  for (const i64 micro : {0, 1}) {
+    check_accumulate<TypeParam>({}, micro);
+    check_accumulate<TypeParam>({0, 0}, micro);
+    check_accumulate<TypeParam>(kFew, micro);
+    check_accumulate<TypeParam>(kFew, micro, 1);
+    Sizes many;
+    for (i64 t = 0; t < 200; ++t) many.push_back(t % 5);
+    check_accumulate<TypeParam>(many, micro);
+  }
+}
+
 }  // namespace
 }  // namespace gradloom::kernels::gpu::test

@@ -1,4 +1,6 @@
 // Gather, its gradient and OneHot: shapes, repeated and negative indices, errors.
+#include <cmath>
+
 #include "tests/engine/ops/support.h"
 
 namespace gradloom {
@@ -41,6 +43,32 @@ TEST(GatherGrad, ChecksTheGradientsShape) {
   EXPECT_TRUE(mentions(error_of("GatherGrad", {f32({4}), i64({4}), ints({3, 6})}, axis(0)), "rank"));
   EXPECT_TRUE(mentions(error_of("GatherGrad", {f32({4}), i64({4}), i64({1})}, axis(0)), "known"));
   EXPECT_TRUE(mentions(error_of("GatherGrad", {f32({1}), ints({7}), ints({3})}, axis(0)), "index 7"));
+}
+
+TEST(GatherGrad, AddsToABase) {
+  EXPECT_EQ(
+      run("GatherGrad",
+          {tensor({4}, {1, 2, 4, 8}), ints({0, 2, 0, -1}), ints({3}), tensor({3}, {100, 200, 300})}, axis(0)),
+      (std::vector<double>{105, 200, 310}));
+  EXPECT_TRUE(mentions(error_of("GatherGrad", {f32({4}), i64({4}), ints({3}), f32({2})}, axis(0)), "base"));
+}
+
+// In the first micro-batch the accumulator may hold anything.
+TEST(AccumulateRows, AddsSharesOfRows) {
+  Attrs attrs = axis(0);
+  attrs.set("count", std::int64_t{2});
+  const Tensor dy = tensor({4}, {1, 2, 4, 8}), rows = ints({0, 2, 0, -1}),
+               nan = tensor({3}, {1, std::nan(""), 1});
+  EXPECT_EQ(run("AccumulateRows", {nan, ints({0}).reshaped({}), dy, rows}, attrs),
+            (std::vector<double>{2.5, 0, 5}));
+  const Tensor acc = tensor({3}, {10, 20, 30});
+  EXPECT_EQ(run("AccumulateRows", {acc, ints({3}).reshaped({}), dy, rows}, attrs),
+            (std::vector<double>{12.5, 20, 35}));
+  EXPECT_EQ(run("AccumulateRows", {acc, Tensor(), dy, rows}, attrs), (std::vector<double>{12.5, 20, 35}));
+  EXPECT_TRUE(mentions(error_of("AccumulateRows", {f32({3, 5}), i64({}), f32({4, 6}), i64({4})}, axis(0)),
+                       "gradient is"));
+  EXPECT_TRUE(
+      mentions(error_of("AccumulateRows", {f32({3}), f32({}), f32({4}), i64({4})}, axis(0)), "micro"));
 }
 
 TEST(GatherElements, ChecksShapesAndIndices) {

@@ -13,9 +13,9 @@ namespace {
 // Texts of 3, 1 and 2 tokens in 4 positions; those of the last have gaps before them.
 const std::vector<double> kMask = {1, 1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1};
 const std::vector<double> kRows = {0, 1, 2, 4, 9, 11, 12, 12, 12, 12, 12, 12};
-const std::vector<double> kPlaces = {0, 1, 2, 12, 3, 12, 12, 12, 12, 4, 12, 5};
+const std::vector<double> kPackedPlaces = {0, 1, 2, 12, 3, 12, 12, 12, 12, 4, 12, 5};
 
-std::vector<double> numbers(const Tensor& tensor) {
+std::vector<double> numbers_in(const Tensor& tensor) {
   std::vector<double> all;
   for (std::int64_t i = 0; i < tensor.count(); ++i) all.push_back(tensor.at(i));
   return all;
@@ -42,9 +42,9 @@ TEST(TokenRows, FindsTheRowsOfTokens) {
   for (const DType type : {DType::i64, DType::i32, DType::u8, DType::boolean, DType::f32, DType::f64}) {
     const auto found = evaluate(token_rows_op(), {}, {mask_of(type)}, 3);
     ASSERT_OK(found);
-    EXPECT_EQ(numbers((*found)[0]), kRows);
-    EXPECT_EQ(numbers((*found)[1]), kPlaces);
-    EXPECT_EQ(numbers((*found)[2]), std::vector<double>{6});
+    EXPECT_EQ(numbers_in((*found)[0]), kRows);
+    EXPECT_EQ(numbers_in((*found)[1]), kPackedPlaces);
+    EXPECT_EQ(numbers_in((*found)[2]), std::vector<double>{6});
   }
 }
 
@@ -54,14 +54,14 @@ TEST(TokenRows, AMaskMayBeOfPadding) {
   const auto found =
       evaluate(token_rows_op(), {{"inverted", std::int64_t{1}}}, {mask_of(DType::boolean, padding)}, 3);
   ASSERT_OK(found);
-  EXPECT_EQ(numbers((*found)[1]), kPlaces);
+  EXPECT_EQ(numbers_in((*found)[1]), kPackedPlaces);
 }
 
 TEST(TokenRows, ThereMayBeNone) {
   const auto found = evaluate(token_rows_op(), {}, {mask_of(DType::i64, std::vector<double>(8, 0))}, 3);
   ASSERT_OK(found);
-  EXPECT_EQ(numbers((*found)[0]), std::vector<double>(8, 8));
-  EXPECT_EQ(numbers((*found)[2]), std::vector<double>{0});
+  EXPECT_EQ(numbers_in((*found)[0]), std::vector<double>(8, 8));
+  EXPECT_EQ(numbers_in((*found)[2]), std::vector<double>{0});
 }
 
 TEST(TokenRows, PackingAndUnpackingBringTokensBackAndZerosAtPadding) {
@@ -110,7 +110,7 @@ TEST(TokenRows, RowsThatAreNotThereAreZeros) {
   const Tensor x = Tensor::from_f64(DType::f32, {3, 4}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   const auto packed = evaluate(pack_rows_op(), {}, {x, wrong, t[1], t[2]});
   ASSERT_OK(packed);
-  EXPECT_EQ(numbers((*packed)[0]), (std::vector<double>{1, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(numbers_in((*packed)[0]), (std::vector<double>{1, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2}));
 }
 
 TEST(TokenRows, OtherShapesAreRefused) {

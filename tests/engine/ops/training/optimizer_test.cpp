@@ -284,6 +284,21 @@ TEST(Accumulate, StartsOverAtTheFirstMicroBatch) {
   }
 }
 
+TEST(Accumulate, AddsSeveralInOneNode) {
+  const Attrs attrs{{"count", std::int64_t{2}}};
+  const Tensor a = vector3(DType::f32, 1, 2, 3), b = Tensor::scalar(DType::f32, 7);
+  const auto next = run(
+      "Accumulate", attrs,
+      {a, b, vector3(DType::f32, 2, 4, 6), Tensor::scalar(DType::f32, 1), Tensor::scalar(DType::i64, 1)}, 2);
+  expect_near(next[0], {3}, {2, 4, 6}, 0);
+  expect_near(next[1], {}, {7.5}, 0);
+  const Type type{DType::f32, {3}}, other{DType::f64, {3}}, micro{DType::i64, {}};
+  EXPECT_EQ(inference_error("Accumulate", {}, {type, type, type, micro}),
+            "not every accumulator has a gradient");
+  EXPECT_EQ(inference_error("Accumulate", {}, {type, other, type, other, micro}),
+            "accumulators have different types");
+}
+
 // A range of a parameter is updated as among the others, bit for bit, and these stay; the gradient is whole or the range's alone.
 TEST(Optimizer, UpdatesARangeAsAmongTheOthers) {
   constexpr std::int64_t kUnit = optimizer_inputs::kRangeUnit, kRows = 3, kAll = kRows * kUnit + 40;
