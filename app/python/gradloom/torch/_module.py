@@ -266,6 +266,7 @@ class _Engine:
         self.module, self.recipe, self.fallback, self.most, self.memory_budget = module, read_recipe(recipe), fallback, most, memory_budget
         self._members: Optional[_Members] = None
         self._entries: "collections.OrderedDict[Any, Optional[_Entry]]" = collections.OrderedDict()
+        self._latest: Optional[_Entry] = None  # the last of them
         self._shapes: "collections.OrderedDict[Any, _Shapes]" = collections.OrderedDict()
         self._changing: Set[int] = set()
         self._arenas: Dict[Place, Arenas] = {}
@@ -309,7 +310,9 @@ class _Engine:
         elif known is not None:
             lost = [c.tensor for c in known.constants if not c.holds()]
             if not lost:
-                self._entries.move_to_end(key)
+                if known is not self._latest:
+                    self._entries.move_to_end(key)
+                    self._latest = known
                 return known
             self._changing.update(id(tensor) for tensor in lost)
             self._shapes.clear()
@@ -322,7 +325,7 @@ class _Engine:
             if not isinstance(refusal, _InTorch):
                 raise refusal from None
             made = None
-        self._entries[key] = made
+        self._entries[key] = self._latest = made
         while len(self._entries) > self.most:
             self._entries.popitem(last=False)
         if made is None:
@@ -330,6 +333,7 @@ class _Engine:
         return made
 
     def _forget(self) -> None:
+        self._latest = None
         self._entries.clear()
         self._shapes.clear()
 
