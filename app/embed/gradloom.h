@@ -298,7 +298,8 @@ int gradloom_job_run(gradloom_job* job);
  * one batch behind the other; `count`: of pointers. They are read during the call. */
 int gradloom_job_step_on(gradloom_job* job, int count, const void* const* inputs, double* loss);
 /* Makes the job ready for batches of other sizes, such as the last of an epoch or texts of another length. `words`: "--dim",
- * "batch=7" for dims of its model, or a MODEL: another file of the same parameters (--dim then binds that one's dims).
+ * "batch=7" for dims of its model, or a MODEL: another file of the same parameters (--dim then binds that one's dims);
+ * "--precision": they are computed in another one, and what the job keeps stays as it is.
  * `sizes`: a number from 1 for gradloom_job_step_sized. Its plan works in the job's memory, and takes more only where its
  * arena is larger. Kernels of such steps are not timed. GRADLOOM_USAGE: other words, parameters or states; errors of
  * gradloom_job_open about model and plan. */

@@ -71,6 +71,16 @@ class States(Folder):
                 self.assert_states(*optimizers)
 
     def test_a_captured_job_goes_on_from_them(self):
+    def test_they_are_handed_over_once(self):
+        """In the file that the job is opened with: nothing is written behind it."""
+        for optimizer_of in (lambda p: torch.optim.AdamW(p, lr=0.05), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)):
+            model = mlp(dtype=torch.float64)
+            optimizer = optimizer_of(model.parameters())
+            torch_losses(model, ROWS, loss_of, optimizer, 3)
+            with support.counted_calls("job_open", "job_write") as made:
+                TrainStep(model, nn.CrossEntropyLoss(), optimizer).step(*ROWS[0])
+            self.assertEqual(made, {"job_open": 1, "job_write": 0})
+
         for name, make in MADE.items():
             with self.subTest(optimizer=name):
                 torch.manual_seed(1)

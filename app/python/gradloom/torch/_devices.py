@@ -57,3 +57,8 @@ else:  # before PyTorch 2.4
         if kind == "cuda":
             return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
         return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+
+
+def without_autocast(kind: str) -> ContextManager[Any]:
+    """Inside, types are as they are: what torch.autocast makes of them is the engine's precision."""
+    return torch.autocast(kind, enabled=False) if autocast(kind) is not None else contextlib.nullcontext()

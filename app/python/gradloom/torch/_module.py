@@ -14,7 +14,7 @@ import torch
 from .._library import Error, UnsupportedError
 from . import _structure
 from ._cut import Cut
-from ._devices import AUTOCAST, Place, autocast, place_of
+from ._devices import AUTOCAST, Place, autocast, place_of, without_autocast
 from ._export import Exported, export, result_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
@@ -374,7 +374,7 @@ class _Engine:
     def _try(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, outside: Outside,
              cast: Optional[torch.dtype], place: Place) -> _Entry:  # fmt: skip
         types = [] if cast is None else result_types(self.module, description, tensors)
-        with torch.autocast(place.device.type, enabled=False) if cast is not None else contextlib.nullcontext():
+        with without_autocast(place.device.type):
             exported = export(self.module, description, tensors, self._changing, outside, types)
         try:
             steps = self._steps(exported, tensors, gradients, cast, place)

@@ -261,10 +261,14 @@ def put_states(optimizer: Any, names: Dict[int, str], updates: int, read: Callab
 _TYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.uint8: "U8"}
 
 
+def is_in_file(name: str) -> bool:
+    """Whether write_states() keeps the state with this name: not those of loss scaling."""
+    return name.rpartition("/")[2] in _KEYS
+
+
 def write_states(states: States, folder: str) -> str:
     """A file for --load-optimizer; its path."""
-    named = {f"{name.rpartition('/')[0]}.{_KEYS[name.rpartition('/')[2]]}": tensor for name, tensor in states.tensors.items()
-             if name.rpartition("/")[2] in _KEYS}  # fmt: skip
+    named = {f"{name.rpartition('/')[0]}.{_KEYS[name.rpartition('/')[2]]}": tensor for name, tensor in states.tensors.items() if is_in_file(name)}
     named["step"] = torch.tensor(states.updates)
     header, at = {}, 0
     for name, tensor in named.items():
