@@ -313,8 +313,8 @@ int gradloom_job_step_sized(gradloom_job* job, int sizes, int count, const void*
 int gradloom_job_steps(const gradloom_job* job, int64_t* made, int64_t* all);
 /* Of the steps that follow, instead of what optimizer and schedule say; --group's rates keep their ratio to it. */
 int gradloom_job_set_learning_rate(gradloom_job* job, double rate);
-/* The same of one option of the parameters that `--group GLOB{number=N}` numbers: "lr" or, on the CPU, "momentum", "beta1", "beta2" or
- * "weight_decay" where the optimizer has it. GRADLOOM_USAGE: others, values out of range, a group that the recipe does not number, momentum
+/* The same of one option of the parameters that `--group GLOB{number=N}` numbers: "lr" or, on the CPU, "momentum", "beta1", "beta2",
+ * "weight_decay" or "eps" where the optimizer has it. GRADLOOM_USAGE: others, values out of range, a group that the recipe does not number, momentum
  * for an optimizer that began without. Since minor version 6. */
 int gradloom_job_set_option(gradloom_job* job, int group, const char* option, double value);
 

@@ -351,7 +351,7 @@ TEST_F(JobApi, TheCallerMaySetTheRate) {
 // Options of numbered groups that the caller sets are those of a recipe that says so; a rate may begin at 0.
 TEST_F(JobApi, TheCallerMaySetOptionsOfGroups) {
   const Words numbers{"--steps", "4", "--group", "*{number=0}", "--group", "*bias{number=1}"};
-  const std::string said = "adam{lr=0.01,beta1=0.7,beta2=0.95,weight_decay=0.1}";
+  const std::string said = "adam{lr=0.01,beta1=0.7,beta2=0.95,weight_decay=0.1,eps=1e-3}";
   gradloom_job* const other =
       opened(with_data({"--steps", "4", "--group", "*bias{lr=0.02,weight_decay=0}"}, said));
   const std::vector<double> want = losses_of(other, 4);
@@ -359,14 +359,15 @@ TEST_F(JobApi, TheCallerMaySetOptionsOfGroups) {
   gradloom_job* const job = opened(with_data(numbers, "adam{lr=0}"));
   const std::tuple<int, const char*, double> options[] = {
       {0, "lr", 0.01},    {1, "lr", 0.02},    {0, "beta1", 0.7},        {1, "beta1", 0.7},
-      {0, "beta2", 0.95}, {1, "beta2", 0.95}, {0, "weight_decay", 0.1}, {1, "weight_decay", 0}};
+      {0, "beta2", 0.95}, {1, "beta2", 0.95}, {0, "weight_decay", 0.1}, {1, "weight_decay", 0},
+      {0, "eps", 1e-3},   {1, "eps", 1e-3}};
   for (const auto& [group, name, value] : options)
     EXPECT_EQ(gradloom_job_set_option(job, group, name, value), GRADLOOM_OK) << gradloom_last_error();
   EXPECT_EQ(losses_of(job, 4), want);
   const std::tuple<int, const char*, double, std::string> refused[] = {
       {2, "lr", 0.1, "there is no group 2: the recipe numbers 2"},
       {0, "lr", -1, "no learning rate: -1"},
-      {0, "eps", 0.1, "optimizer adam has no option 'eps' that may change"},
+      {0, "maximize", 1, "optimizer adam has no option 'maximize' that may change"},
       {0, "momentum", 0.1, "optimizer adam has no option 'momentum' that may change"},
       {0, "beta1", 1.5, "optimizer adam: no beta1: 1.5"}};
   for (const auto& [group, name, value, why] : refused) {

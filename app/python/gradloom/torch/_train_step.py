@@ -75,7 +75,7 @@ class TrainStep:
 
     model, loss, optimizer: as capture() takes them. The first step fixes the structure of batches; those of other sizes (the last of
     an epoch, texts of another length) get plans of their own, which work in the same memory; `plans` of them are kept.
-    Of a torch optimizer each group's learning rate, weight decay, momentum and betas are read before each step, so that a scheduler over
+    Of a torch optimizer each group's learning rate, weight decay, momentum, betas and eps are read before each step, so that a scheduler over
     them is followed; an error names what else of it has changed.
     A running torch.autocast holds for the step, as it does in PyTorch; one that begins or ends between steps is another plan over the same
     parameters and states, which is kept as those of other sizes are.
