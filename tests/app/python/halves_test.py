@@ -11,13 +11,15 @@ import sys
 import unittest
 import unittest.mock
 
-import support  # noqa: F401
+import support
 import torch
 from gradloom.torch import TrainStep, _train_step, capture
 from job_test import Folder, text_batches, torch_losses, train
 from support import Gpt, counted_calls, mlp, worst
 from torch import nn
 from torch.nn import functional as F
+
+gradloom = support.gradloom
 
 
 def loss_of(model, batch):
@@ -180,6 +182,18 @@ class Autocast(Folder):
                         for one in (step.update_module(), twin):
                             one[0].weight.mul_(-1.5)
                     step.load_module()
+
+    def test_a_run_of_a_session_is_of_one_precision(self):
+        torch.manual_seed(1)
+        model, batch, session = plain(), (torch.randn(4, 6), torch.randint(0, 3, (4,))), os.path.join(self.folder, "s.db")
+        step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1), session=session)
+        for low in (True, True, False):
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                step.step(*batch)
+        self.assertEqual(step.steps, 3)
+        step.close()
+        with gradloom.Session(session) as recorded:
+            self.assertEqual([(run["precision"], run["steps"]) for run in recorded.runs()], [("bf16{list=autocast}", 2), ("f32", 1)])
 
     def test_a_settings_precision_holds_in_both_states(self):
         batch = (torch.randn(4, 6), torch.randint(0, 3, (4,)))

@@ -40,8 +40,9 @@ def _sizes_of(signature: _Signature) -> List[int]:
     return [size for shape, _ in signature[1] for size in shape]
 
 
-class _OtherStates(Exception):
-    """The job has not the states of the precision that autocast asks for now: of loss scaling."""
+class _Anew(Exception):
+    """The precision that autocast asks for now is for another job: it keeps other states (of loss scaling), or the run of a session, which is
+    of one precision, ends."""
 
 
 class _Handle:
@@ -264,11 +265,13 @@ class TrainStep:
     def _open_sizes(self, model: bytes) -> int:
         precision = self._precision_now()
         words = [] if precision == self._precision else ["--precision", precision]
+        if words and "session" in self._settings:
+            raise _Anew()
         try:
             return library().job_sizes(self._begun(), [self._weights.write_model(model, "other.onnx"), *words])
         except UsageError:
             if words:
-                raise _OtherStates() from None
+                raise _Anew() from None
             raise
 
     def _follow(self, signature: _Signature) -> int:
@@ -312,7 +315,7 @@ class TrainStep:
                 self._open(batches[0])
             try:
                 plans = {self._plan(one) for one in batches}
-            except _OtherStates:
+            except _Anew:
                 self.update_module()
                 self._begin_anew(States(self._updates_made(), self._all_states()))
                 self._open(batches[0])
