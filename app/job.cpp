@@ -23,6 +23,7 @@
 #include "engine/run/blocks.h"
 #include "engine/train/optimizers.h"
 #include "engine/train/parameter_groups.h"
+#include "engine/train/weight_copies.h"
 #include "kernels/cpu.h"
 
 namespace gradloom {
@@ -300,24 +301,42 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   return job;
 }
 
+namespace {
+
+// The states that every plan of a training keeps: all but copies of weights.
+std::set<std::string_view> lasting_states(const TrainGraph& train) {
+  const std::map<ValueId, ValueId> copies = weight_copies(train.graph);
+  std::set<std::string_view> names;
+  for (const Update& update : train.graph.updates)
+    if (copies.count(update.state) == 0) names.insert(train.graph.values[update.state].name);
+  return names;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const JobPlan>> Job::plan_for(std::shared_ptr<const Prepared> other_sizes) {
   const TrainGraph &theirs = other_sizes->compiled.train, &ours = compiled().train;
   if (std::set<std::string>(theirs.trainable.begin(), theirs.trainable.end()) !=
       std::set<std::string>(ours.trainable.begin(), ours.trainable.end()))
     return Error{Errc::usage, "the model for other sizes trains other parameters"};
+  if (lasting_states(theirs) != lasting_states(ours))
+    return Error{Errc::usage, "the plan for other sizes keeps other states than this training"};
   std::map<std::string_view, ValueId> known;
   for (ValueId id = 0; id < ours.graph.values.size(); ++id) known[ours.graph.values[id].name] = id;
+  const std::map<ValueId, ValueId> copies = weight_copies(theirs.graph);
   std::vector<std::pair<ValueId, ValueId>> shared;
   for (ValueId id = 0; id < theirs.graph.values.size(); ++id) {
     const Value& value = theirs.graph.values[id];
     if (value.producer != kNone || (value.role != Role::parameter && value.role != Role::state)) continue;
     if (other_sizes->compiled.plan.buffer_of[id] < 0) continue;
     const auto found = known.find(value.name);
-    if (found == known.end() || ours.graph.type(found->second) != value.type ||
-        compiled().plan.buffer_of[found->second] < 0)
+    const bool same = found != known.end() && ours.graph.type(found->second) == value.type &&
+                      compiled().plan.buffer_of[found->second] >= 0;
+    if (same)
+      shared.emplace_back(id, found->second);
+    else if (copies.count(id) == 0)
       return Error{Errc::usage, "the model for other sizes needs '" + escaped(value.name) + "' as " +
                                     to_string(value.type) + ", which this training does not have"};
-    shared.emplace_back(id, found->second);
   }
   const LentMemory lent = own_->executor->lend(shared);
   return in_memory(std::move(other_sizes), *device_, &lent);

@@ -81,9 +81,9 @@ class Job {
   // group or option, an option has no such value or begins what the optimizer keeps nothing for; a GPU follows lr alone.
   Status set_option(std::int64_t group, const std::string& option, double value);
   const std::vector<InputSpec>& inputs() const { return own_->inputs; }
-  // A plan of the same training for batches of other sizes, which works in the memory of the job's own: parameters and
-  // states are the same bytes. Errc::usage: it trains other parameters, or some have another type. Errors of
-  // Executor::create.
+  // A plan of the same training for batches of other sizes, or in another precision, which works in the memory of the job's own: parameters
+  // and states are the same bytes, but 16-bit copies of weights that the job's own has not. Errc::usage: it trains other parameters, keeps
+  // other states, or some have another type. Errors of Executor::create.
   Result<std::shared_ptr<const JobPlan>> plan_for(std::shared_ptr<const Prepared> other_sizes);
   // What the steps that are submitted from now on run; null: the job's own plan. REQUIRES nothing pending.
   void use(std::shared_ptr<const JobPlan> plan);

@@ -298,7 +298,8 @@ int gradloom_job_run(gradloom_job* job);
  * one batch behind the other; `count`: of pointers. They are read during the call. */
 int gradloom_job_step_on(gradloom_job* job, int count, const void* const* inputs, double* loss);
 /* Makes the job ready for batches of other sizes, such as the last of an epoch or texts of another length. `words`: "--dim",
- * "batch=7" for dims of its model, or a MODEL: another file of the same parameters (--dim then binds that one's dims).
+ * "batch=7" for dims of its model, or a MODEL: another file of the same parameters (--dim then binds that one's dims);
+ * "--precision": they are computed in another one, and what the job keeps stays as it is.
  * `sizes`: a number from 1 for gradloom_job_step_sized. Its plan works in the job's memory, and takes more only where its
  * arena is larger. Kernels of such steps are not timed. GRADLOOM_USAGE: other words, parameters or states; errors of
  * gradloom_job_open about model and plan. */
@@ -312,8 +313,8 @@ int gradloom_job_step_sized(gradloom_job* job, int sizes, int count, const void*
 int gradloom_job_steps(const gradloom_job* job, int64_t* made, int64_t* all);
 /* Of the steps that follow, instead of what optimizer and schedule say; --group's rates keep their ratio to it. */
 int gradloom_job_set_learning_rate(gradloom_job* job, double rate);
-/* The same of one option of the parameters that `--group GLOB{number=N}` numbers: "lr" or, on the CPU, "momentum", "beta1", "beta2" or
- * "weight_decay" where the optimizer has it. GRADLOOM_USAGE: others, values out of range, a group that the recipe does not number, momentum
+/* The same of one option of the parameters that `--group GLOB{number=N}` numbers: "lr" or, on the CPU, "momentum", "beta1", "beta2",
+ * "weight_decay" or "eps" where the optimizer has it. GRADLOOM_USAGE: others, values out of range, a group that the recipe does not number, momentum
  * for an optimizer that began without. Since minor version 6. */
 int gradloom_job_set_option(gradloom_job* job, int group, const char* option, double value);
 

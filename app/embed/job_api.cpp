@@ -1,8 +1,11 @@
 // gradloom_job_*: trainings behind C. What runs is TrainRun, as in `gradloom train`.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <stop_token>
+#include <string_view>
 
 #include "app/embed/border.h"
 #include "app/embed/caller_batches.h"
@@ -11,6 +14,7 @@
 #include "app/ranks.h"
 #include "app/train_flags.h"
 #include "engine/base/text.h"
+#include "engine/train/weight_copies.h"
 
 using namespace gradloom;
 
@@ -24,6 +28,13 @@ struct JobValue {
 };
 constexpr int kKinds = GRADLOOM_STATE + 1;
 
+// A plan for other sizes or in another precision.
+struct OtherPlan {
+  std::shared_ptr<const JobPlan> plan;
+  // Its 16-bit copies of weights (engine/train/weight_copies.h) are those of the job's own plan, and all of them.
+  bool own_copies = true;
+};
+
 }  // namespace
 
 struct gradloom_job {
@@ -34,9 +45,10 @@ struct gradloom_job {
   CommandContext context{out, stop.get_token(), finishing};
   TrainRequest request;  // TrainRun refers to its options
   std::unique_ptr<TrainRun> run;
-  CallerBatches* batches = nullptr;                     // the run's; null: the recipe has data
-  std::map<int, std::shared_ptr<const JobPlan>> sizes;  // other than the job's own
+  CallerBatches* batches = nullptr;  // the run's; null: the recipe has data
+  std::map<int, OtherPlan> sizes;    // other than the job's own
   int next_sizes = 1;
+  std::optional<int> current = 0;  // of these, 0: the job's own: the copies of weights in its plan are right
   std::string notes;
   std::vector<std::int64_t> extents;  // that were asked for last
   std::vector<JobValue> values[kKinds];
@@ -160,40 +172,72 @@ Status run_all(gradloom_job& job) {
   return {};
 }
 
-// The job's recipe with another model or other dims.
+// The job's recipe with another model, other dims or another precision.
 Result<Recipe> resized(const gradloom_job& job, const std::vector<std::string>& words) {
   Recipe recipe = job.run->prepared().recipe;
   CLI::App app;
-  std::string model;
+  std::string model, precision;
   std::vector<std::string> dims;
   app.add_option("MODEL", model);
   app.add_option("--dim", dims)->allow_extra_args(false);
+  app.add_option("--precision", precision);
   TRY(parse_words(app, words));
   if (!model.empty()) {
     recipe.model = model;
     recipe.dims.clear();
   }
   for (const std::string& dim : dims) TRY(RecipeFlags::override_with(recipe, "dim=" + dim));
+  if (!precision.empty()) TRY(RecipeFlags::override_with(recipe, "precision=" + precision));
   recipe.model_hash.clear();
   recipe.load_params.clear();  // contents are the job's
   recipe.load_optimizer.clear();
   return recipe;
 }
 
+std::map<std::string_view, Type> copies_of(const Prepared& prepared) {
+  const Graph& graph = prepared.compiled.train.graph;
+  std::map<std::string_view, Type> copies;
+  for (const auto& [copy, parameter] : weight_copies(graph))
+    copies[graph.values[copy].name] = graph.type(copy);
+  return copies;
+}
+
 Status add_sizes(gradloom_job& job, const std::vector<std::string>& words, int* sizes) {
   TRY(job.steps);
   const Recipe recipe = TRY(resized(job, words));
   std::shared_ptr<const Prepared> prepared = TRY(prepare(recipe, job.context.stop));
-  job.sizes[job.next_sizes] = TRY(job.run->job().plan_for(std::move(prepared)));
+  const bool own_copies = copies_of(*prepared) == copies_of(job.run->prepared());
+  job.sizes[job.next_sizes] = {TRY(job.run->job().plan_for(std::move(prepared))), own_copies};
   *sizes = job.next_sizes++;
   return {};
 }
 
-Result<std::shared_ptr<const JobPlan>> plan_of(const gradloom_job& job, int sizes) {
+Result<const OtherPlan*> plan_of(const gradloom_job& job, int sizes) {
   const auto found = job.sizes.find(sizes);
   if (found == job.sizes.end())
     return Error{Errc::usage, "there are no sizes " + std::to_string(sizes) + " (gradloom_job_sizes)"};
-  return found->second;
+  return &found->second;
+}
+
+// Whether the copies of weights in these sizes' plan are the job's own.
+bool has_own_copies(const gradloom_job& job, std::optional<int> sizes) {
+  return sizes && (*sizes == 0 || job.sizes.at(*sizes).own_copies);
+}
+
+// Before a step of these sizes: copies of weights that steps with other copies passed by are made anew.
+Status make_current(gradloom_job& job, int sizes) {
+  if (job.current == sizes || (has_own_copies(job, job.current) && has_own_copies(job, sizes))) {
+    job.current = sizes;
+    return {};
+  }
+  job.current.reset();
+  const JobPlan* const other = sizes == 0 ? nullptr : job.sizes.at(sizes).plan.get();
+  Executor& executor = other != nullptr ? *other->executor : job.run->job().executor();
+  const Prepared& prepared = other != nullptr ? *other->prepared : job.run->prepared();
+  for (const auto& [copy, parameter] : weight_copies(prepared.compiled.train.graph))
+    TRY(executor.write(parameter, TRY(executor.read(parameter))));
+  job.current = sizes;
+  return {};
 }
 
 Status step_on(gradloom_job& job, int sizes, int count, const void* const* inputs, double* loss) {
@@ -202,11 +246,12 @@ Status step_on(gradloom_job& job, int sizes, int count, const void* const* input
   if (count > 0) TRY(embed::given(inputs, "inputs"));
   Job& of = job.run->job();
   const std::optional<RankPlace> place = embed::joined_place();
-  const std::shared_ptr<const JobPlan> plan = sizes == 0 ? nullptr : TRY(plan_of(job, sizes));
+  const std::shared_ptr<const JobPlan> plan = sizes == 0 ? nullptr : TRY(plan_of(job, sizes))->plan;
   TRY(job.batches->bring(of.first_batch(job.run->last_step() + 1) + (place ? place->rank : 0),
                          of.recipe().ranks, of.options().train.accumulate, plan ? plan->inputs : of.inputs(),
                          std::vector<const void*>(inputs, inputs + std::max(count, 0))));
   of.use(plan);
+  TRY(make_current(job, sizes));
   return make_step(job, loss);
 }
 
@@ -294,7 +339,7 @@ int gradloom_job_extents(gradloom_job* job, int sizes, const int64_t** extents, 
   return on(job, [&]() -> Status {
     TRY(embed::given(extents, "extents"));
     TRY(embed::given(count, "count"));
-    const Prepared& of = sizes == 0 ? job->run->prepared() : *TRY(plan_of(*job, sizes))->prepared;
+    const Prepared& of = sizes == 0 ? job->run->prepared() : *TRY(plan_of(*job, sizes))->plan->prepared;
     job->extents = embed::extents_of(of.model.graph);
     *extents = job->extents.data();
     *count = job->extents.size();
@@ -304,8 +349,10 @@ int gradloom_job_extents(gradloom_job* job, int sizes, const int64_t** extents, 
 
 int gradloom_job_forget_sizes(gradloom_job* job, int sizes) {
   return on(job, [&]() -> Status {
-    const std::shared_ptr<const JobPlan> plan = TRY(plan_of(*job, sizes));
+    TRY(plan_of(*job, sizes));
     job->run->job().use(nullptr);
+    if (job->current == sizes)
+      job->current = has_own_copies(*job, sizes) ? std::optional<int>(0) : std::nullopt;
     job->sizes.erase(sizes);
     return {};
   });
@@ -382,6 +429,7 @@ int gradloom_job_write(gradloom_job* job, const char* name, const void* from, si
     TRY(embed::given(from, "from"));
     if (!job->run->job().executor().holds(value.id)) return {};
     auto* const at = static_cast<std::byte*>(const_cast<void*>(from));  // which is only read
+    if (!has_own_copies(*job, job->current)) job->current.reset();      // whose copies are not written
     return job->run->job().executor().write(value.id, Tensor::over(value.type, {at, [](std::byte*) {}}));
   });
 }

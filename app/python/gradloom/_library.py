@@ -59,21 +59,21 @@ _POINTERS = ctypes.POINTER(ctypes.c_void_p)
 
 
 class ModuleCall(ctypes.Structure):
-    """gradloom_call."""
+    """gradloom_call. Arrays of addresses are given by their own."""
 
     _fields_ = [
         ("size", ctypes.c_size_t),
         ("flags", ctypes.c_int32),
-        ("inputs", _POINTERS),
-        ("parameters", _POINTERS),
-        ("statistics", _POINTERS),
-        ("outputs", _POINTERS),
+        ("inputs", ctypes.c_void_p),
+        ("parameters", ctypes.c_void_p),
+        ("statistics", ctypes.c_void_p),
+        ("outputs", ctypes.c_void_p),
         ("arena", ctypes.c_void_p),
         ("seed", ctypes.c_uint64),
         ("step", ctypes.c_uint64),
-        ("output_gradients", _POINTERS),
-        ("input_gradients", _POINTERS),
-        ("parameter_gradients", _POINTERS),
+        ("output_gradients", ctypes.c_void_p),
+        ("input_gradients", ctypes.c_void_p),
+        ("parameter_gradients", ctypes.c_void_p),
         ("stream", ctypes.c_void_p),
     ]
 

@@ -1,7 +1,12 @@
 // What happens between the gradients and the next parameters: formulas of kernels/optimizers.def.
 
-#include "engine/ops/inference.h"
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
+
 #include "engine/onnx/write/bodies.h"
+#include "engine/ops/inference.h"
 #include "engine/ops/training/optimizer_inputs.h"
 
 namespace gradloom {
@@ -10,14 +15,14 @@ namespace {
 using Values = std::vector<ValueId>;
 constexpr DType f64 = DType::f64;
 
-// What an option of a row of kernels/optimizers.def is where a node does not say it.
+// What an option of a row of kernels/optimizers.def is where a node does not say it, and what users call it.
 struct Default {
-  std::string_view kind, field;
+  std::string_view kind, field, name;
   double value;
 };
 #define STATE(...)
-#define NUMBER(field, name, fallback, ...) {kKind, #field, double(fallback)},
-#define FLAG(field, name, fallback, help) {kKind, #field, double(fallback)},
+#define NUMBER(field, name, fallback, ...) {kKind, #field, name, double(fallback)},
+#define FLAG(field, name, fallback, help) {kKind, #field, name, double(fallback)},
 #define OPTIMIZER(name, title, lr, states, reach, bare, operations, start, formula, source, options) \
   template <class Add>                                                                               \
   void name##_defaults(const Add& add) {                                                             \
@@ -30,15 +35,15 @@ struct Default {
 #undef NUMBER
 #undef STATE
 
-double default_of(std::string_view kind, std::string_view field) {
-  double value = 0;
+Default default_of(std::string_view kind, std::string_view field) {
+  Default found{kind, field, field, 0};
   const auto look = [&](const Default& d) {
-    if (d.kind == kind && d.field == field) value = d.value;
+    if (d.kind == kind && d.field == field) found = d;
   };
 #define OPTIMIZER(name, ...) name##_defaults(look);
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
-  return value;
+  return found;
 }
 
 ValueId norm(Body& body, ValueId x) { return body.op("Sqrt", {body.sum_all(body.op("Mul", {x, x}))}); }
@@ -119,11 +124,65 @@ Result<Values> moving_average(Body& body) {
   return Values{body.has(2) ? body.op("Where", {body.in[2], next, average}) : next};
 }
 
+// The options of a node: numbers that its attributes say, or its row of a table (optimizer_inputs.h).
+class FollowedOptions {
+ public:
+  FollowedOptions(Body& body, std::string kind, DType type)
+      : body_(body), kind_(std::move(kind)), type_(type) {
+    const ValueId lr = body.in[0];
+    if (!body.b.type(lr).shape.empty()) table_ = body.reshape(lr, {element_count(body.b.type(lr).shape)});
+    rate_ =
+        body.op("Mul", {table_ == kNone ? lr : cell(0), body.number(f64, body.attrs().real("lr_factor", 1))});
+  }
+
+  ValueId rate() const { return rate_; }  // f64
+  double said(const char* field) const { return body_.attrs().real(field, default_of(kind_, field).value); }
+  bool may_change(const char* field) const { return column_of(field).has_value(); }
+  ValueId wide(const char* field) {  // f64
+    const std::optional<std::size_t> column = column_of(field);
+    const ValueId attribute = body_.number(f64, said(field));
+    if (!column) return attribute;
+    const ValueId number = cell(*column);
+    return body_.op("Where", {body_.op("IsNaN", {number}), attribute, number});
+  }
+  ValueId rest_wide(const char* field) {
+    return body_.op("Sub", {body_.number(f64, 1), wide(field)});
+  }  // 1 - option
+  // The same, of the parameter's type.
+  ValueId operator()(const char* field) {
+    return column_of(field) ? body_.cast(wide(field), type_) : body_.number(type_, said(field));
+  }
+  ValueId rest(const char* field) {
+    return column_of(field) ? body_.cast(rest_wide(field), type_) : body_.number(type_, 1 - said(field));
+  }
+
+ private:
+  // In a table; none: the attribute holds.
+  std::optional<std::size_t> column_of(const char* field) const {
+    const auto* const names = optimizer_inputs::kFollowed;
+    const auto* const end = names + std::size(optimizer_inputs::kFollowed);
+    const auto* const at = std::find(names, end, default_of(kind_, field).name);
+    if (table_ == kNone || at == end) return std::nullopt;
+    return static_cast<std::size_t>(1 + (at - names));
+  }
+  ValueId cell(std::size_t column) {
+    const auto row = static_cast<std::size_t>(body_.attrs().integer("row", 0));
+    const ValueId at =
+        body_.number(DType::i64, static_cast<double>(row * optimizer_inputs::kColumns + column));
+    return body_.op("Gather", {table_, at}, {{"axis", std::int64_t{0}}});
+  }
+
+  Body& body_;
+  const std::string kind_;
+  const DType type_;
+  ValueId table_ = kNone, rate_ = kNone;  // f64
+};
+
 // One parameter's update; `s` are its states, which become the next ones.
 class Update {
  public:
-  Update(Body& body, std::string kind, DType type) : body_(body), kind_(std::move(kind)), type_(type) {
-    lr_ = body.op("Mul", {rate(body), body.number(f64, body.attrs().real("lr_factor", 1))});
+  Update(Body& body, std::string kind, DType type)
+      : body_(body), kind_(std::move(kind)), type_(type), option_(body, kind_, type), lr_(option_.rate()) {
     step_ = body.cast(body.in[1], f64);
   }
 
@@ -138,16 +197,6 @@ class Update {
   }
 
  private:
-  // Of a table the first number of the node's row: other options are as the attributes say.
-  static ValueId rate(Body& body) {
-    const ValueId lr = body.in[0];
-    if (body.b.type(lr).shape.empty()) return lr;
-    const double at =
-        static_cast<double>(body.attrs().integer("row", 0)) * static_cast<double>(optimizer_inputs::kColumns);
-    const ValueId all = body.reshape(lr, {element_count(body.b.type(lr).shape)});
-    return body.op("Gather", {all, body.number(DType::i64, at)}, {{"axis", std::int64_t{0}}});
-  }
-  double option(const char* field) const { return body_.attrs().real(field, default_of(kind_, field)); }
   ValueId n(double value) { return body_.number(type_, value); }
   ValueId d(double value) { return body_.number(f64, value); }
   ValueId low(ValueId x) { return body_.cast(x, type_); }
@@ -156,28 +205,39 @@ class Update {
   ValueId mul(ValueId a, ValueId b) { return body_.op("Mul", {a, b}); }
   ValueId div(ValueId a, ValueId b) { return body_.op("Div", {a, b}); }
   ValueId root(ValueId a) { return body_.op("Sqrt", {a}); }
+  ValueId where(ValueId condition, ValueId a, ValueId b) { return body_.op("Where", {condition, a, b}); }
   ValueId first() { return body_.op("Equal", {body_.in[1], body_.number(DType::i64, 1)}); }
   // beta a + (1 - beta) b
-  ValueId mixed(double beta, ValueId a, ValueId b) { return add(mul(n(beta), a), mul(n(1 - beta), b)); }
+  ValueId mixed(const char* beta, ValueId a, ValueId b) {
+    return add(mul(option_(beta), a), mul(option_.rest(beta), b));
+  }
   // 1 - beta^t, in f64
-  ValueId correction(double beta) { return sub(d(1), body_.op("Pow", {d(beta), step_})); }
+  ValueId correction(const char* beta) { return sub(d(1), body_.op("Pow", {option_.wide(beta), step_})); }
   // 1 - lr weight_decay
-  ValueId shrink() { return low(sub(d(1), mul(lr_, d(option("weight_decay"))))); }
+  ValueId shrink() { return low(sub(d(1), mul(lr_, option_.wide("weight_decay")))); }
   ValueId decayed(ValueId g, ValueId p) {
-    const double decay = option("weight_decay");
-    return decay == 0 ? g : add(g, mul(n(decay), p));
+    return option_.said("weight_decay") == 0 && !option_.may_change("weight_decay")
+               ? g
+               : add(g, mul(option_("weight_decay"), p));
   }
   void moments(ValueId g, Values& s) {
-    s[0] = mixed(option("beta1"), s[0], g);
-    s[1] = mixed(option("beta2"), s[1], mul(g, g));
+    s[0] = mixed("beta1", s[0], g);
+    s[1] = mixed("beta2", s[1], mul(g, g));
   }
 
   ValueId sgd(ValueId p, ValueId g, Values& s) {
     g = decayed(g, p);
     if (s.empty()) return sub(p, mul(low(lr_), g));
-    const double momentum = option("momentum");
-    s[0] = body_.op("Where", {first(), g, add(mul(n(momentum), s[0]), mul(n(1 - option("dampening")), g))});
-    return sub(p, mul(low(lr_), option("nesterov") != 0 ? add(g, mul(n(momentum), s[0])) : s[0]));
+    const ValueId momentum = option_("momentum"), rest = option_.rest("dampening");
+    const ValueId next = where(first(), g, add(mul(momentum, s[0]), mul(rest, g)));
+    const ValueId direction = option_.said("nesterov") != 0 ? add(g, mul(momentum, next)) : next;
+    if (!option_.may_change("momentum")) {
+      s[0] = next;
+      return sub(p, mul(low(lr_), direction));
+    }
+    const ValueId plain = body_.op("Equal", {momentum, n(0)});  // then the state stays what it is
+    s[0] = where(plain, s[0], next);
+    return sub(p, mul(low(lr_), where(plain, g, direction)));
   }
   ValueId adam(ValueId p, ValueId g, Values& s, bool decoupled) {
     if (decoupled)
@@ -185,44 +245,43 @@ class Update {
     else
       g = decayed(g, p);
     moments(g, s);
-    const ValueId rate = low(div(lr_, correction(option("beta1")))),
-                  inv_root = low(div(d(1), root(correction(option("beta2")))));
-    return sub(p, mul(rate, div(s[0], add(mul(root(s[1]), inv_root), n(option("epsilon"))))));
+    const ValueId rate = low(div(lr_, correction("beta1"))),
+                  inv_root = low(div(d(1), root(correction("beta2"))));
+    return sub(p, mul(rate, div(s[0], add(mul(root(s[1]), inv_root), option_("epsilon")))));
   }
   ValueId adamw_hf(ValueId p, ValueId g, Values& s) {
     moments(g, s);
-    const bool corrects = option("correct_bias") != 0;
-    const ValueId rate =
-        low(corrects ? div(mul(lr_, root(correction(option("beta2")))), correction(option("beta1"))) : lr_);
-    return mul(sub(p, mul(rate, div(s[0], add(root(s[1]), n(option("epsilon")))))), shrink());
+    const bool corrects = option_.said("correct_bias") != 0;
+    const ValueId rate = low(corrects ? div(mul(lr_, root(correction("beta2"))), correction("beta1")) : lr_);
+    return mul(sub(p, mul(rate, div(s[0], add(root(s[1]), option_("epsilon"))))), shrink());
   }
   ValueId adagrad(ValueId p, ValueId g, Values& s) {
     g = decayed(g, p);
-    s[0] = add(body_.op("Where", {first(), n(option("initial_sum")), s[0]}), mul(g, g));
-    const ValueId slower = add(d(1), mul(sub(step_, d(1)), d(option("lr_decay"))));
-    return sub(p, mul(low(div(lr_, slower)), div(g, add(root(s[0]), n(option("epsilon"))))));
+    s[0] = add(where(first(), option_("initial_sum"), s[0]), mul(g, g));
+    const ValueId slower = add(d(1), mul(sub(step_, d(1)), option_.wide("lr_decay")));
+    return sub(p, mul(low(div(lr_, slower)), div(g, add(root(s[0]), option_("epsilon")))));
   }
   ValueId lion(ValueId p, ValueId g, Values& s) {
-    const ValueId sign = body_.op("Sign", {mixed(option("beta1"), s[0], g)});
-    s[0] = mixed(option("beta2"), s[0], g);
+    const ValueId sign = body_.op("Sign", {mixed("beta1", s[0], g)});
+    s[0] = mixed("beta2", s[0], g);
     return sub(mul(p, shrink()), mul(low(lr_), sign));
   }
   ValueId lamb(ValueId p, ValueId g, Values& s) {
     moments(g, s);
-    const ValueId m = div(s[0], low(correction(option("beta1")))),
-                  v = div(root(s[1]), low(root(correction(option("beta2")))));
-    const ValueId update = add(div(m, add(v, n(option("epsilon")))), mul(n(option("weight_decay")), p));
+    const ValueId m = div(s[0], low(correction("beta1"))),
+                  v = div(root(s[1]), low(root(correction("beta2"))));
+    const ValueId update = add(div(m, add(v, option_("epsilon"))), mul(option_("weight_decay"), p));
     if (body_.attrs().integer("ratio_in_lr", 0) != 0) return sub(p, mul(low(lr_), update));
     const ValueId size = norm(body_, p), change = norm(body_, update);
     const ValueId both =
         body_.op("And", {body_.op("Greater", {size, n(0)}), body_.op("Greater", {change, n(0)})});
-    const ValueId ratio = body_.op("Where", {both, div(size, change), n(1)});
-    return sub(p, mul(mul(low(lr_), ratio), update));
+    return sub(p, mul(mul(low(lr_), where(both, div(size, change), n(1))), update));
   }
 
   Body& body_;
   const std::string kind_;
   const DType type_;
+  FollowedOptions option_;
   ValueId lr_, step_;  // f64
 };
 

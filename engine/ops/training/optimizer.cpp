@@ -199,11 +199,11 @@ Status check_rate(const Type& lr, const Attrs& attrs) {
   return {};
 }
 
-// The row of a table, in the host's memory: what stands there instead of the attributes.
-void follow_row(kernels::OptimizerArgs& args) {
-  double* const options[] = {&args.momentum, &args.beta1, &args.beta2, &args.weight_decay};
+// The row of a table, in the host's memory: what stands there instead of the attributes; momentum only of what keeps a state for it.
+void follow_row(kernels::OptimizerArgs& args, bool keeps) {
+  double* const options[] = {&args.momentum, &args.beta1, &args.beta2, &args.weight_decay, &args.epsilon};
   static_assert(std::size(options) + 1 == kColumns);
-  for (std::size_t i = 0; i < std::size(options); ++i)
+  for (std::size_t i = keeps ? 0 : 1; i < std::size(options); ++i)
     if (const double value = args.lr[1 + i]; !std::isnan(value)) *options[i] = value;
 }
 
@@ -406,7 +406,7 @@ Result<Kernel> prepare(const NodeTypes& types) {
         tensors.point(a);
         a.lr = static_cast<const double*>(args.inputs[0]);
         if (table) a.lr += first;
-        if (table && target == kernels::Target::cpu) follow_row(a);
+        if (table && target == kernels::Target::cpu) follow_row(a, !states.empty());
         a.step = static_cast<const std::int64_t*>(args.inputs[1]);
         a.grad_scale = scaled ? args.inputs[kScale] : nullptr;
         a.apply = conditional ? static_cast<const bool*>(args.inputs[kApply]) : nullptr;
@@ -507,8 +507,8 @@ Sample rounded_at_random(const char* name, Attrs attrs, const std::vector<Shape>
 // Of two rows, the second with the rate alone.
 Sample with_table(Sample s) {
   const double none = std::nan("");
-  s.inputs[0] =
-      exact(DType::f64, {2, as_dim(kColumns)}, {0.5, 0.25, 0.25, 0.25, 0.25, 0.1, none, none, none, none});
+  s.inputs[0] = exact(DType::f64, {2, as_dim(kColumns)},
+                      {0.5, 0.25, 0.25, 0.25, 0.25, 0.25, 0.1, none, none, none, none, none});
   return s;
 }
 

@@ -29,7 +29,7 @@ inline constexpr std::int64_t kRangeUnit = 8192;
 
 // Input lr as a table f64[rows, kColumns], of which attribute `row` (0) is the node's: the rate, and what holds instead of the attributes of
 // these names; NaN: what the attribute says. A program changes them from step to step. A GPU's kernels follow the rate alone.
-inline constexpr const char* kFollowed[] = {"momentum", "beta1", "beta2", "weight_decay"};
+inline constexpr const char* kFollowed[] = {"momentum", "beta1", "beta2", "weight_decay", "eps"};
 inline constexpr std::size_t kColumns = 1 + std::size(kFollowed);
 
 inline std::size_t parameter_count(const Attrs& attrs) {

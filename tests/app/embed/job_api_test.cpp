@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "tests/app/command_fixture.h"
 
@@ -224,26 +225,35 @@ std::vector<char> contents_of(const gradloom_job* job, const gradloom_value& v) 
 
 // A job on batches of 8 and 5 in turn, and two jobs of one size each between which all contents go to and fro. (Each
 // makes its first step before, in which states begin.)
-TEST_F(JobApi, BatchesOfOtherSizesTrainTheSame) {
+TEST_F(JobApi, BatchesOfOtherSizesAndOtherPrecisionsTrainTheSame) {
   std::vector<float> x(8 * 64);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) / 17;
   const std::vector<std::int64_t> labels{0, 1, 2, 3, 4, 5, 6, 7};
   const void* pointers[] = {x.data(), labels.data()};
-  for (const Words& more : {Words{}, Words{"--precision", "bf16"}, Words{"--clip-norm", "0.1"}}) {
+  const Words sizes_of_five{"--dim", "batch=5"}, bf16{"--precision", "bf16"}, f32{"--precision", "f32"};
+  const std::pair<Words, Words> cases[] = {{{}, sizes_of_five},
+                                           {bf16, sizes_of_five},
+                                           {{"--clip-norm", "0.1"}, sizes_of_five},
+                                           {{}, bf16},
+                                           {bf16, f32},
+                                           {bf16, {"--precision", "bf16", "--dim", "batch=5"}},
+                                           {bf16, {"--precision", "f32", "--dim", "batch=5"}}};
+  for (const auto& [more, other] : cases) {
     const auto with = [&](Words words) {
-      words.insert(words.end(), more.begin(), more.end());
       gradloom_job* const job = opened(mlp(words, "sgd{lr=0.05,momentum=0.9}"));
       EXPECT_EQ(gradloom_job_step_on(job, 2, pointers, nullptr), GRADLOOM_OK) << gradloom_last_error();
       return job;
     };
-    gradloom_job* const sized = with({"--data", "caller", "--steps", "9"});
-    gradloom_job* const eight = with({"--data", "caller", "--steps", "9"});
-    gradloom_job* const five = with({"--data", "caller", "--steps", "9", "--dim", "batch=5"});
+    Words own{"--data", "caller", "--steps", "9"};
+    own.insert(own.end(), more.begin(), more.end());
+    Words apart = own;
+    apart.insert(apart.end(), other.begin(), other.end());
+    gradloom_job *const sized = with(own), *const eight = with(own), *const five = with(apart);
     std::vector<gradloom_value> all = values(sized, GRADLOOM_PARAMETER);
     for (const gradloom_value& v : values(sized, GRADLOOM_STATE)) all.push_back(v);
     copy_contents(eight, five, all);
     int sizes = 0;
-    ASSERT_EQ(sizes_of(sized, {"--dim", "batch=5"}, &sizes), GRADLOOM_OK) << gradloom_last_error();
+    ASSERT_EQ(sizes_of(sized, other, &sizes), GRADLOOM_OK) << gradloom_last_error();
     for (const int of : {0, sizes, sizes, 0, 0, sizes}) {
       double loss = 0, want = 0;
       ASSERT_EQ(gradloom_job_step_sized(sized, of, 2, pointers, &loss), GRADLOOM_OK) << gradloom_last_error();
@@ -341,7 +351,7 @@ TEST_F(JobApi, TheCallerMaySetTheRate) {
 // Options of numbered groups that the caller sets are those of a recipe that says so; a rate may begin at 0.
 TEST_F(JobApi, TheCallerMaySetOptionsOfGroups) {
   const Words numbers{"--steps", "4", "--group", "*{number=0}", "--group", "*bias{number=1}"};
-  const std::string said = "adam{lr=0.01,beta1=0.7,beta2=0.95,weight_decay=0.1}";
+  const std::string said = "adam{lr=0.01,beta1=0.7,beta2=0.95,weight_decay=0.1,eps=1e-3}";
   gradloom_job* const other =
       opened(with_data({"--steps", "4", "--group", "*bias{lr=0.02,weight_decay=0}"}, said));
   const std::vector<double> want = losses_of(other, 4);
@@ -349,14 +359,15 @@ TEST_F(JobApi, TheCallerMaySetOptionsOfGroups) {
   gradloom_job* const job = opened(with_data(numbers, "adam{lr=0}"));
   const std::tuple<int, const char*, double> options[] = {
       {0, "lr", 0.01},    {1, "lr", 0.02},    {0, "beta1", 0.7},        {1, "beta1", 0.7},
-      {0, "beta2", 0.95}, {1, "beta2", 0.95}, {0, "weight_decay", 0.1}, {1, "weight_decay", 0}};
+      {0, "beta2", 0.95}, {1, "beta2", 0.95}, {0, "weight_decay", 0.1}, {1, "weight_decay", 0},
+      {0, "eps", 1e-3},   {1, "eps", 1e-3}};
   for (const auto& [group, name, value] : options)
     EXPECT_EQ(gradloom_job_set_option(job, group, name, value), GRADLOOM_OK) << gradloom_last_error();
   EXPECT_EQ(losses_of(job, 4), want);
   const std::tuple<int, const char*, double, std::string> refused[] = {
       {2, "lr", 0.1, "there is no group 2: the recipe numbers 2"},
       {0, "lr", -1, "no learning rate: -1"},
-      {0, "eps", 0.1, "optimizer adam has no option 'eps' that may change"},
+      {0, "maximize", 1, "optimizer adam has no option 'maximize' that may change"},
       {0, "momentum", 0.1, "optimizer adam has no option 'momentum' that may change"},
       {0, "beta1", 1.5, "optimizer adam: no beta1: 1.5"}};
   for (const auto& [group, name, value, why] : refused) {

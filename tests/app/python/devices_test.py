@@ -109,6 +109,19 @@ class Places(support.Case):
             tensor = mock.Mock(device=torch.device(device))
             self.assertIn(_devices.place_of([tensor]).name, (f"cuda:{index}", f"hip:{index}"))
 
+    def test_the_stream_is_the_callers_of_now(self):
+        """Each call hands over the one that is current then; one that torch.cuda.graph records is refused, on the CPU nothing is asked."""
+        self.assertIsNone(_devices.place_of([torch.ones(1)]).stream())
+        place = _devices.Place(torch.device("cuda", 1), "cuda:1")
+        streams = [mock.Mock(cuda_stream=7), mock.Mock(cuda_stream=9)]
+        with mock.patch.object(torch.cuda, "current_stream", side_effect=streams) as current, mock.patch.object(
+            torch.cuda, "is_current_stream_capturing", side_effect=[False, False, True]
+        ):
+            self.assertEqual([place.stream(), place.stream()], [7, 9])
+            current.assert_called_with(place.device)
+            with self.assertRaisesRegex(support.gradloom.UnsupportedError, "cannot be recorded by torch.cuda.graph"):
+                place.stream()
+
     def test_decompositions_stay_where_their_arguments_are(self):
         """Tensors of two devices do not meet: on `meta` nothing is computed, but that is checked."""
         def meta(*shape):

@@ -9,14 +9,17 @@ import json
 import os
 import sys
 import unittest
+import unittest.mock
 
-import support  # noqa: F401
+import support
 import torch
-from gradloom.torch import TrainStep, capture
+from gradloom.torch import TrainStep, _train_step, capture
 from job_test import Folder, text_batches, torch_losses, train
-from support import Gpt, mlp, worst
+from support import Gpt, counted_calls, mlp, worst
 from torch import nn
 from torch.nn import functional as F
+
+gradloom = support.gradloom
 
 
 def loss_of(model, batch):
@@ -122,6 +125,84 @@ class Autocast(Folder):
         step.update_module()
         with torch.no_grad():
             self.assertLess(worst(list(model.parameters()), list(other.parameters())), 1e-2)
+
+    def test_each_state_has_one_plan_for_each_size(self):
+        """Autocast goes on and off between steps, batches have two sizes: two traces, and a plan for each state and size, of which the
+        least recently used goes where there are more than `plans`."""
+        torch.manual_seed(1)
+        model = plain()
+        other = copy.deepcopy(model)
+        optimizer = torch.optim.AdamW(other.parameters(), lr=0.02)
+        step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.AdamW(model.parameters(), lr=0.02))
+        batches = [(torch.randn(rows, 6), torch.randint(0, 3, (rows,))) for rows in (4, 7)]
+
+        def train(index):
+            low, batch = index % 2 == 0, batches[index // 2 % 2]
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                mine = step.step(*batch)
+                loss = F.cross_entropy(other(batch[0]), batch[1])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            self.assertAlmostEqual(mine, float(loss.detach()), delta=5e-3)
+
+        with counted_calls("job_open", "job_sizes") as made, unittest.mock.patch.object(_train_step, "export_step", wraps=_train_step.export_step) as traced:
+            for index in range(4):
+                train(index)
+            self.assertEqual((made["job_open"], made["job_sizes"], traced.call_count), (1, 3, 1))
+            for index in range(12):
+                train(index)
+            self.assertEqual((made["job_open"], made["job_sizes"], traced.call_count), (1, 3, 1))
+            step._most, batches[1] = 2, (torch.randn(9, 6), torch.randint(0, 3, (9,)))
+            train(2)
+            self.assertEqual(len(step._plans), 3)  # the job's own stays
+        self.assertEqual((step.steps, step.state_dict()["steps"]), (17, 17))
+
+    def test_what_a_plan_in_the_other_state_changed_is_seen(self):
+        """16-bit copies of weights are made anew: where no step was made between two, these are as if the other had never been."""
+        for first in (True, False):
+            torch.manual_seed(1)
+            batch = (torch.randn(4, 6), torch.randint(0, 3, (4,)))
+            model = plain()
+            twin = copy.deepcopy(model)
+            step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.5))
+            states = [first, not first, first, not first, not first, first]
+            losses = []
+            for index, low in enumerate(states):
+                with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                    losses.append(step.step(*batch))
+                # The other begins anew for every step, from what the module has: no plan of it is left from before.
+                fresh = TrainStep(twin, nn.CrossEntropyLoss(), torch.optim.SGD(twin.parameters(), lr=0.5))
+                with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                    self.assertEqual(losses[-1], fresh.step(*batch), (first, index))
+                fresh.update_module()
+                fresh.close()
+                if index == 3:  # written while the other state's plan was the last one
+                    with torch.no_grad():
+                        for one in (step.update_module(), twin):
+                            one[0].weight.mul_(-1.5)
+                    step.load_module()
+
+    def test_a_run_of_a_session_is_of_one_precision(self):
+        torch.manual_seed(1)
+        model, batch, session = plain(), (torch.randn(4, 6), torch.randint(0, 3, (4,))), os.path.join(self.folder, "s.db")
+        step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1), session=session)
+        for low in (True, True, False):
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                step.step(*batch)
+        self.assertEqual(step.steps, 3)
+        step.close()
+        with gradloom.Session(session) as recorded:
+            self.assertEqual([(run["precision"], run["steps"]) for run in recorded.runs()], [("bf16{list=autocast}", 2), ("f32", 1)])
+
+    def test_a_settings_precision_holds_in_both_states(self):
+        batch = (torch.randn(4, 6), torch.randint(0, 3, (4,)))
+        step = TrainStep(plain(), nn.CrossEntropyLoss(), precision="bf16")
+        with counted_calls("job_open", "job_sizes") as made:
+            for low in (True, False, True):
+                with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                    step.step(*batch)
+            self.assertEqual((made["job_open"], made["job_sizes"]), (1, 0))
 
     def test_capture_takes_it_as_the_precision(self):
         with torch.autocast("cpu", torch.bfloat16):

@@ -412,6 +412,16 @@ class Precision(Case):
         self.assert_same_gradients(mine, theirs, 5e-2)
         self.assert_near(mine(x), exact)  # outside: f32 again
 
+    def test_each_state_of_autocast_has_one_plan(self):
+        mine, theirs = twins(lambda: nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)))
+        x = torch.randn(5, 6)
+        with support.counted_calls("module_open_bytes") as made:
+            for index in range(8):
+                low = index % 2 == 0
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
+                    self.assert_near(mine(x).float(), theirs(x).float(), 3e-2 if low else 1e-5)
+        self.assertEqual(made["module_open_bytes"], 2)
+
     def test_results_under_autocast_have_pytorchs_types(self):
         """Losses stay f32, what products give is bf16, arguments stay themselves; of batches of other sizes, too, and with Dropout and buffers."""
 

@@ -6,6 +6,7 @@ GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 
 
 import copy
 import json
+import math
 import os
 import sys
 import unittest
@@ -69,6 +70,16 @@ class States(Folder):
                 mine += torch_losses(model, [batches[i % 3] for i in range(11, 15)], loss, optimizers[0], 4)
                 self.assert_curves(mine, theirs, 1e-9)
                 self.assert_states(*optimizers)
+
+    def test_they_are_handed_over_once(self):
+        """In the file that the job is opened with: nothing is written behind it."""
+        for optimizer_of in (lambda p: torch.optim.AdamW(p, lr=0.05), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)):
+            model = mlp(dtype=torch.float64)
+            optimizer = optimizer_of(model.parameters())
+            torch_losses(model, ROWS, loss_of, optimizer, 3)
+            with support.counted_calls("job_open", "job_write") as made:
+                TrainStep(model, nn.CrossEntropyLoss(), optimizer).step(*ROWS[0])
+            self.assertEqual(made, {"job_open": 1, "job_write": 0})
 
     def test_a_captured_job_goes_on_from_them(self):
         for name, make in MADE.items():
@@ -272,19 +283,60 @@ class Schedules(Folder):
             model = mlp(dtype=torch.float64)
             optimizer, losses = torch.optim.AdamW(model.parameters(), lr=0.05), []
             step = TrainStep(model, nn.CrossEntropyLoss(), optimizer)
-            for index, options in enumerate(({}, {"weight_decay": 0.5}, {"betas": (0.7, 0.9)}, {"lr": 0.0}, {"lr": 0.01, "weight_decay": 0.0})):
+            for index, options in enumerate(({}, {"weight_decay": 0.5}, {"betas": (0.7, 0.9)}, {"eps": 0.5}, {"lr": 0.0}, {"lr": 0.01, "weight_decay": 0.0})):
                 optimizer.param_groups[0].update(options)
                 losses += [step.step(*ROWS[index % 3])] if mine else torch_losses(model, [ROWS[index % 3]], loss_of, optimizer, 1)
             if mine:
-                optimizer.param_groups[0]["eps"] = 1e-3
-                with self.assertRaisesRegex(gradloom.UsageError, "eps of AdamW changed after the first step"):
+                optimizer.param_groups[0]["maximize"] = True
+                with self.assertRaisesRegex(gradloom.UsageError, "maximize of AdamW changed after the first step; steps follow .*beta2 and eps alone"):
                     step.step(*ROWS[0])
-                optimizer.param_groups[0]["eps"] = 1e-8
+                optimizer.param_groups[0]["maximize"] = False
                 optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
                 with self.assertRaisesRegex(gradloom.UsageError, "has 2 groups of parameters, and had 1"):
                     step.step(*ROWS[0])
             found.append(losses)
         self.assert_curves(*found, 1e-9)
+
+    def test_every_option_of_every_group_by_a_scheduler_of_ones_own(self):
+        """Each group's options, the first step's too, go their own ways."""
+
+        class Waves:
+            """A scheduler over all that an optimizer's steps read."""
+
+            def __init__(self, optimizer):
+                self.optimizer, self.steps = optimizer, 0
+                self.set()
+
+            def set(self):
+                for number, group in enumerate(self.optimizer.param_groups):
+                    wave = 0.5 + 0.4 * math.sin(self.steps + 2 * number)
+                    group.update(lr=0.05 * wave, weight_decay=0.3 * wave)
+                    for option, value in {"eps": 0.2 * wave, "betas": (0.9 * wave, 0.99 * wave), "momentum": 0.9 * wave * (self.steps % 4 != 3)}.items():
+                        if option in group:
+                            group[option] = value
+
+            def step(self):
+                self.steps += 1
+                self.set()
+
+        for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad):
+            with self.subTest(optimizer=kind.__name__):
+
+                def make(model, kind=kind):
+                    momentum = {"momentum": 0.5} if kind is torch.optim.SGD else {}
+                    return decay_groups(model, kind, lr=0.1, **momentum)
+
+                self.assert_curves(*curves(make, Waves), 1e-9)
+
+    def test_schedulers_of_torch_that_move_more_than_the_rate(self):
+        def cyclic(optimizer):
+            return torch.optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.01, max_lr=0.2, step_size_up=3, base_momentum=0.5, max_momentum=0.95)
+
+        self.assert_curves(*curves(lambda m: decay_groups(m, torch.optim.SGD, lr=0.1, momentum=0.9), cyclic), 1e-9)
+        one = torch.optim.lr_scheduler.OneCycleLR
+        for kind, more in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {})):
+            limits = {"max_lr": [0.1, 0.02], "base_momentum": [0.6, 0.8], "max_momentum": [0.9, 0.95]}
+            self.assert_curves(*curves(lambda m: decay_groups(m, kind, lr=0.1, **more), lambda o: one(o, total_steps=20, three_phase=True, **limits)), 1e-9)
 
     def test_momentum_that_begins_later_is_refused(self):
         model = mlp(dtype=torch.float64)
@@ -380,8 +432,8 @@ class Kinds(Folder):
             (torch.optim.RMSprop(parameters), "RMSprop does .the engine has no such update"),
             (torch.optim.AdamW(parameters, amsgrad=True), "AdamW with amsgrad=True is not supported"),
             (Own(parameters, lr=0.1), "no optimizer here does what Own does"),
-            (torch.optim.Adam([{"params": parameters[:1], "eps": 1e-3}, {"params": parameters[1:]}]),
-             "may differ in lr, weight_decay, beta1 and beta2 only, not in eps"),
+            (torch.optim.Adam([{"params": parameters[:1], "maximize": True}, {"params": parameters[1:]}]),
+             "may differ in lr, weight_decay, beta1, beta2 and eps only, not in maximize"),
         ]  # fmt: skip
         for optimizer, why in refused:
             with self.assertRaisesRegex(gradloom.UnsupportedError, why):

@@ -7,6 +7,7 @@ import os
 import sys
 import unittest
 import warnings
+from unittest import mock
 
 try:
     import numpy as np  # noqa: F401
@@ -143,6 +144,23 @@ class Case(unittest.TestCase):
             self.assertEqual(p.grad is None, q.grad is None, name)
             if q.grad is not None:
                 self.assertLessEqual(worst([p.grad], [q.grad], 1e-2 * largest), tolerance, name)
+
+
+@contextlib.contextmanager
+def counted_calls(*names):
+    """How often these functions of the library are called inside, by their names."""
+    counts, library = dict.fromkeys(names, 0), type(gradloom._library.library())
+
+    def counting(function):
+        def counted(self, name, *arguments):
+            if name in counts:
+                counts[name] += 1
+            return function(self, name, *arguments)
+
+        return counted
+
+    with mock.patch.object(library, "call", counting(library.call)), mock.patch.object(library, "compute", counting(library.compute)):
+        yield counts
 
 
 @contextlib.contextmanager

@@ -4,8 +4,14 @@
 
 #include <onnx/checker.h>
 
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "engine/ops/preparation.h"
 #include "engine/ops/rank_part.h"
+#include "engine/ops/samples.h"
 #include "engine/train/train_graph.h"
 #include "tests/engine/every_op.h"
 #include "tests/engine/onnx/support.h"
@@ -42,7 +48,8 @@ double ratio_of(const every_op::Built& built) {
 
 class Exported : public ::testing::TestWithParam<const OpDef*> {};
 
-void round_trip(const OpDef* op, const Sample& sample) {
+// compared: gets the attribute `kind` of what was computed in both forms.
+void round_trip(const OpDef* op, const Sample& sample, std::set<std::string>* compared = nullptr) {
   auto built = every_op::build(*op, sample, DType::f64);
   ASSERT_OK(built);
   built->graph.opset = 17;
@@ -78,6 +85,7 @@ void round_trip(const OpDef* op, const Sample& sample) {
   ASSERT_OK(want);
   ASSERT_OK(got);
   ASSERT_EQ(back->graph.outputs.size(), built->graph.outputs.size());
+  if (compared != nullptr) compared->insert(sample.attrs.text("kind", ""));
   for (std::size_t i = 0; i < built->outputs.size(); ++i)
     EXPECT_TRUE(every_op::near((*got)[back->graph.outputs[i]], (*want)[built->outputs[i]], {1e-6, 1e-6}))
         << "output " << i;
@@ -89,6 +97,28 @@ TEST_P(Exported, ComesBackAndComputesTheSame) {
     SCOPED_TRACE(std::string(c.op->name) + ", sample '" + c.sample.name + "'");
     round_trip(c.op, c.sample);
   }
+}
+
+// A row of a table says rate and options of an update, where it says a number; another row changes nothing.
+TEST(ExportedForms, OfOptimizersFollowEachOptionOfTheirRow) {
+  const double none = std::nan("");
+  const std::vector<double> rows[] = {
+      {0.3, 0.6, 0.7, 0.8, 0.2, 0.1}, {0.3, 0, none, 0.5, 0, 0.5}, {0.3, none, 0.25, none, 0.5, none}};
+  std::set<std::string> kinds;
+  const OpDef& op = op_by_name("Optimizer");
+  for (const every_op::Case& c : every_op::cases_of(&op)) {
+    if (c.sample.bench) continue;
+    for (const std::vector<double>& row : rows) {
+      SCOPED_TRACE(c.sample.name + ", momentum " + std::to_string(row[1]));
+      Sample sample = c.sample;
+      std::vector<double> table(row.size(), 0.9);
+      table.insert(table.end(), row.begin(), row.end());
+      sample.inputs[0] = exact(DType::f64, {2, static_cast<std::int64_t>(row.size())}, table);
+      sample.attrs.set("row", std::int64_t{1});
+      round_trip(&op, sample, &kinds);
+    }
+  }
+  EXPECT_EQ(kinds, (std::set<std::string>{"adagrad", "adam", "adamw", "adamw_hf", "lamb", "lion", "sgd"}));
 }
 
 // What is ours in them is not the operator's: channels in blocks are plain ones between transposes.

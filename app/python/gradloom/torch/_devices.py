@@ -21,8 +21,13 @@ class Place(NamedTuple):
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     def stream(self) -> Optional[int]:
-        """What the engine's work is ordered with; None: nothing is queued there."""
-        return torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
+        """What the engine's work is ordered with; None: nothing is queued there. Raises UnsupportedError inside of torch.cuda.graph."""
+        if self.device.type != "cuda":
+            return None
+        if torch.cuda.is_current_stream_capturing():
+            raise UnsupportedError("a call of the engine cannot be recorded by torch.cuda.graph, whose replay would not send what the host sends with "
+                                   "each call: capture what is around it, or leave it outside")  # fmt: skip
+        return torch.cuda.current_stream(self.device).cuda_stream
 
 
 def place_of(tensors: Iterable[torch.Tensor]) -> Place:
@@ -52,3 +57,8 @@ else:  # before PyTorch 2.4
         if kind == "cuda":
             return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
         return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+
+
+def without_autocast(kind: str) -> ContextManager[Any]:
+    """Inside, types are as they are: what torch.autocast makes of them is the engine's precision."""
+    return torch.autocast(kind, enabled=False) if autocast(kind) is not None else contextlib.nullcontext()

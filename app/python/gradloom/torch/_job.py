@@ -1,8 +1,7 @@
 """A whole training step as a file: the module with its loss, and the words that say how it is trained."""
 
-import contextlib
 import os
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.nn import functional
@@ -10,7 +9,7 @@ from torch.nn import functional
 from .. import _onnx_file
 from .._library import UnsupportedError, UsageError
 from . import _structure
-from ._devices import AUTOCAST, autocast
+from ._devices import AUTOCAST, autocast, without_autocast
 from ._export import Exported, ExportedJob, export_job
 from ._optimizer import Options, globs, optimizer_words
 from ._outside import Located, Outside
@@ -127,11 +126,8 @@ class Source:
     def _kind(self) -> str:
         return next((tensor.device.type for tensor in self.model.parameters()), "cpu")
 
-    @contextlib.contextmanager
-    def exact(self) -> Iterator[None]:
-        """Without torch.autocast, whose types are the engine's precision."""
-        with torch.autocast(self._kind(), enabled=False) if self.autocast() is not None else contextlib.nullcontext():
-            yield
+    def without_autocast(self) -> ContextManager[Any]:
+        return without_autocast(self._kind())
 
     def leave_out(self, model: bytes, error: UnsupportedError) -> None:
         """The engine refused a file that was exported: without what it names the next one may do, else raises."""
@@ -147,8 +143,15 @@ def export_step(source: Source, batch: Any) -> ExportedJob:
     args, kwargs = arguments_of(batch)
     tensors: List[torch.Tensor] = []
     description = _structure.flatten((args, kwargs), tensors, "the batch: ")
-    with source.exact():
+    with source.without_autocast():
         return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
+
+
+def precision_of(members: Iterable[torch.Tensor], cast: Optional[torch.dtype]) -> Optional[str]:
+    """What a step with these parameters and buffers is computed in under autocast to `cast` (None: there is none); None: nothing says it."""
+    if all(t.dtype == torch.float64 for t in members if t.is_floating_point()):
+        return "f64"
+    return None if cast is None else f"{AUTOCAST[cast]}{{list=autocast}}"
 
 
 def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Options], numbered: bool) -> Job:
@@ -170,10 +173,9 @@ def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Optio
     words["train"] = globs(trained, numbers - set(trained))
     if frozen:
         words["freeze"] = globs(frozen, numbers - set(frozen))
-    if all(t.dtype == torch.float64 for t in members.values() if t.is_floating_point()):
-        words["precision"] = "f64"
-    elif (cast := source.autocast()) is not None:
-        words["precision"] = f"{AUTOCAST[cast]}{{list=autocast}}"
+    precision = precision_of(members.values(), source.autocast())
+    if precision is not None:
+        words["precision"] = precision
     return Job(step.exported, step.inputs, members, words, step.counters, {id(members[name]): name for name in trained})
 
 

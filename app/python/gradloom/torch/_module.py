@@ -14,7 +14,7 @@ import torch
 from .._library import Error, UnsupportedError
 from . import _structure
 from ._cut import Cut
-from ._devices import AUTOCAST, Place, autocast, place_of
+from ._devices import AUTOCAST, Place, autocast, place_of, without_autocast
 from ._export import Exported, export, result_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
@@ -266,6 +266,7 @@ class _Engine:
         self.module, self.recipe, self.fallback, self.most, self.memory_budget = module, read_recipe(recipe), fallback, most, memory_budget
         self._members: Optional[_Members] = None
         self._entries: "collections.OrderedDict[Any, Optional[_Entry]]" = collections.OrderedDict()
+        self._latest: Optional[_Entry] = None  # the last of them
         self._shapes: "collections.OrderedDict[Any, _Shapes]" = collections.OrderedDict()
         self._changing: Set[int] = set()
         self._arenas: Dict[Place, Arenas] = {}
@@ -309,7 +310,9 @@ class _Engine:
         elif known is not None:
             lost = [c.tensor for c in known.constants if not c.holds()]
             if not lost:
-                self._entries.move_to_end(key)
+                if known is not self._latest:
+                    self._entries.move_to_end(key)
+                    self._latest = known
                 return known
             self._changing.update(id(tensor) for tensor in lost)
             self._shapes.clear()
@@ -322,7 +325,7 @@ class _Engine:
             if not isinstance(refusal, _InTorch):
                 raise refusal from None
             made = None
-        self._entries[key] = made
+        self._entries[key] = self._latest = made
         while len(self._entries) > self.most:
             self._entries.popitem(last=False)
         if made is None:
@@ -330,6 +333,7 @@ class _Engine:
         return made
 
     def _forget(self) -> None:
+        self._latest = None
         self._entries.clear()
         self._shapes.clear()
 
@@ -370,7 +374,7 @@ class _Engine:
     def _try(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, outside: Outside,
              cast: Optional[torch.dtype], place: Place) -> _Entry:  # fmt: skip
         types = [] if cast is None else result_types(self.module, description, tensors)
-        with torch.autocast(place.device.type, enabled=False) if cast is not None else contextlib.nullcontext():
+        with without_autocast(place.device.type):
             exported = export(self.module, description, tensors, self._changing, outside, types)
         try:
             steps = self._steps(exported, tensors, gradients, cast, place)

@@ -32,22 +32,25 @@ class _Rule(NamedTuple):
 
 _BETAS = (("betas", ("beta1", "beta2")),)
 _MOMENTS = ("lr", "weight_decay", "beta1", "beta2")
+_MOMENTS_EPS = (*_MOMENTS, "eps")
+_NO_MOMENTS_EPS = ("lr", "weight_decay", "eps")
 _ADAM = ("lr", "eps", "weight_decay", "maximize")
 
 # By the package and name of their classes.
 _RULES: Dict[Tuple[str, str], _Rule] = {
     ("torch", "SGD"): _Rule("sgd", ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"), ("momentum",), False,
                             ("lr", "weight_decay", "momentum")),
-    ("torch", "Adam"): _Rule("adam", _ADAM, ("m", "v"), True, _MOMENTS, _BETAS),
-    ("torch", "AdamW"): _Rule("adamw", _ADAM, ("m", "v"), True, _MOMENTS, _BETAS),
-    ("torch", "Adagrad"): _Rule("adagrad", ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize"), ("sum",)),
-    ("transformers", "AdamW"): _Rule("adamw_hf", ("lr", "eps", "weight_decay", "correct_bias"), ("m", "v"), True, _MOMENTS, _BETAS),
+    ("torch", "Adam"): _Rule("adam", _ADAM, ("m", "v"), True, _MOMENTS_EPS, _BETAS),
+    ("torch", "AdamW"): _Rule("adamw", _ADAM, ("m", "v"), True, _MOMENTS_EPS, _BETAS),
+    ("torch", "Adagrad"): _Rule("adagrad", ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize"), ("sum",), True,
+                                _NO_MOMENTS_EPS),
+    ("transformers", "AdamW"): _Rule("adamw_hf", ("lr", "eps", "weight_decay", "correct_bias"), ("m", "v"), True, _MOMENTS_EPS, _BETAS),
     ("transformers", "Adafactor"): _Rule(
         "adafactor", ("lr", "clip_threshold", "decay_rate", "beta1", "weight_decay", "scale_parameter", "relative_step", "warmup_init"),
-        ("row", "column", "v", "m"), True, ("lr", "weight_decay"), (("eps", ("eps", "eps2")),)),
+        ("row", "column", "v", "m"), True, _NO_MOMENTS_EPS, (("eps", ("eps", "eps2")),)),
     ("timm", "Lion"): _Rule("lion", ("lr", "weight_decay", "maximize"), ("m",), False, _MOMENTS, _BETAS,
                             (("caution", False), ("corrected_weight_decay", False))),
-    ("timm", "Lamb"): _Rule("lamb", ("lr", "eps", "weight_decay"), ("m", "v"), True, _MOMENTS, _BETAS,
+    ("timm", "Lamb"): _Rule("lamb", ("lr", "eps", "weight_decay"), ("m", "v"), True, _MOMENTS_EPS, _BETAS,
                             (("max_grad_norm", None), ("always_adapt", True), ("bias_correction", True), ("grad_averaging", True), ("trust_clip", False),
                              ("caution", False), ("decoupled_decay", False))),
 }  # fmt: skip
@@ -261,10 +264,14 @@ def put_states(optimizer: Any, names: Dict[int, str], updates: int, read: Callab
 _TYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.uint8: "U8"}
 
 
+def is_in_file(name: str) -> bool:
+    """Whether write_states() keeps the state with this name: not those of loss scaling."""
+    return name.rpartition("/")[2] in _KEYS
+
+
 def write_states(states: States, folder: str) -> str:
     """A file for --load-optimizer; its path."""
-    named = {f"{name.rpartition('/')[0]}.{_KEYS[name.rpartition('/')[2]]}": tensor for name, tensor in states.tensors.items()
-             if name.rpartition("/")[2] in _KEYS}  # fmt: skip
+    named = {f"{name.rpartition('/')[0]}.{_KEYS[name.rpartition('/')[2]]}": tensor for name, tensor in states.tensors.items() if is_in_file(name)}
     named["step"] = torch.tensor(states.updates)
     header, at = {}, 0
     for name, tensor in named.items():

@@ -4,6 +4,7 @@ import ctypes
 import sys
 import threading
 import weakref
+from array import array
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -16,7 +17,11 @@ from ._export import Exported
 DTYPES: Dict[int, torch.dtype] = {1: torch.float32, 2: torch.uint8, 3: torch.int8, 5: torch.int16, 6: torch.int32, 7: torch.int64,
                                   9: torch.bool, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}  # fmt: skip
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
-_CALL_SIZE = ctypes.sizeof(ModuleCall)
+
+
+def _begin(addresses: "array[int]") -> int:
+    """Where the array lies, which has to live until the call is over."""
+    return addresses.buffer_info()[0]
 
 
 def _references(tensors: Sequence[object], index: int) -> int:
@@ -86,11 +91,11 @@ class Plan:
         self.takes = [index for index, value in enumerate(outputs) if value.gradient]
         self.reads = {place for place, value in zip(self.order, inputs) if value.used}
         self.results = [(value.shape, DTYPES[value.dtype]) for value in outputs]
-        self._inputs, self._outputs = ctypes.c_void_p * len(inputs), ctypes.c_void_p * len(outputs)  # arrays
         self.no_grad = not self.takes
-        self.flags = NO_GRAD if self.no_grad else 0
+        flags = NO_GRAD if self.no_grad else 0
+        self._blank = ModuleCall(size=ctypes.sizeof(ModuleCall), flags=flags)
         with place.current():
-            size, alignment = self._library.arena(self._handle, self.flags)
+            size, alignment = self._library.arena(self._handle, flags)
         self.bytes, self._alignment = size + alignment, alignment
 
     def _values(self, kind: int) -> List[Any]:
@@ -105,10 +110,9 @@ class Plan:
     def notes(self) -> List[str]:
         return self._library.notes("module", self._handle)
 
-    def _call(self, addresses: Sequence[int], arena: torch.Tensor, seed: int) -> ModuleCall:
-        call = ModuleCall()
-        call.size, call.flags, call.seed, call.stream = _CALL_SIZE, self.flags, seed, self._place.stream()
-        call.inputs = self._inputs(*[addresses[place] for place in self.order])
+    def _call(self, inputs: "array[int]", arena: torch.Tensor, seed: int) -> ModuleCall:
+        call = ModuleCall.from_buffer_copy(self._blank)
+        call.inputs, call.seed, call.stream = _begin(inputs), seed, self._place.stream()
         call.arena = -(-arena.data_ptr() // self._alignment) * self._alignment
         return call
 
@@ -116,8 +120,9 @@ class Plan:
         """addresses: of the file's inputs, contiguous. All outputs, and the memory that the backward needs."""
         arena = self._arenas.take(self.bytes)
         outputs = [torch.empty(shape, dtype=dtype, device=self._place.device) for shape, dtype in self.results]
-        call = self._call(addresses, arena, seed)
-        call.outputs = self._outputs(*[output.data_ptr() for output in outputs])
+        inputs, written = array("Q", [addresses[place] for place in self.order]), array("Q", [output.data_ptr() for output in outputs])
+        call = self._call(inputs, arena, seed)
+        call.outputs = _begin(written)
         self._library.run(self._library.module_forward, self._handle, ctypes.byref(call))
         return outputs, arena
 
@@ -127,18 +132,18 @@ class Plan:
         if absent:
             zeros = {index: torch.zeros(self.results[index][0], dtype=self.results[index][1], device=self._place.device) for index in absent}
             given = {**given, **zeros}
-        call = self._call(addresses, arena, seed)
-        taken: List[Optional[int]] = [None] * len(self.results)
+        taken = array("Q", [0]) * len(self.results)
         for index in self.takes:
             taken[index] = given[index].data_ptr()
-        call.output_gradients = self._outputs(*taken)
         gradients: List[Optional[torch.Tensor]] = [None] * len(addresses)
-        written: List[Optional[int]] = [None] * len(self.gives)
+        written = array("Q", [0]) * len(self.gives)
         for index, gives in enumerate(self.gives):
             if gives is not None:
                 place, shape, dtype = gives
                 gradients[place] = gradient = torch.empty(shape, dtype=dtype, device=self._place.device)
                 written[index] = gradient.data_ptr()
-        call.input_gradients = self._inputs(*written)
+        inputs = array("Q", [addresses[place] for place in self.order])
+        call = self._call(inputs, arena, seed)
+        call.output_gradients, call.input_gradients = _begin(taken), _begin(written)
         self._library.run(self._library.module_backward, self._handle, ctypes.byref(call))
         return gradients

@@ -17,8 +17,8 @@ from . import _ranks, _structure
 from ._devices import place_of
 from ._export import ExportedJob
 from ._host import HostCalls
-from ._job import Job, Source, Weights, arguments_of, clipped, export_step, make_job
-from ._optimizer import Options, States, put_states, states_of, write_states
+from ._job import Job, Source, Weights, arguments_of, clipped, export_step, make_job, precision_of
+from ._optimizer import Options, States, is_in_file, put_states, states_of, write_states
 from ._outside import Located, refused, warn
 from ._plan import DTYPES, NUMBERS
 from ._recipe import about_recipe, read_recipe, recipe_words
@@ -38,6 +38,11 @@ def _kind_of(signature: _Signature) -> Any:
 
 def _sizes_of(signature: _Signature) -> List[int]:
     return [size for shape, _ in signature[1] for size in shape]
+
+
+class _Anew(Exception):
+    """The precision that autocast asks for now is for another job: it keeps other states (of loss scaling), or the run of a session, which is
+    of one precision, ends."""
 
 
 class _Handle:
@@ -71,9 +76,10 @@ class TrainStep:
 
     model, loss, optimizer: as capture() takes them. The first step fixes the structure of batches; those of other sizes (the last of
     an epoch, texts of another length) get plans of their own, which work in the same memory; `plans` of them are kept.
-    Of a torch optimizer each group's learning rate, weight decay, momentum and betas are read before each step, so that a scheduler over
+    Of a torch optimizer each group's learning rate, weight decay, momentum, betas and eps are read before each step, so that a scheduler over
     them is followed; an error names what else of it has changed.
-    A running torch.autocast holds for the step, as it does in PyTorch; one that begins or ends between steps makes a plan anew.
+    A running torch.autocast holds for the step, as it does in PyTorch; one that begins or ends between steps is another plan over the same
+    parameters and states, which is kept as those of other sizes are.
     recipe: passes, rules, planner, precision and threads are taken from it.
     fallback: "torch": the smallest submodules around what cannot be exported or has no kernel run in PyTorch, called back by the one plan;
     their parameters are trained by the engine, with the others; their buffers are the module's own. A warning names them once.
@@ -103,7 +109,10 @@ class TrainStep:
         self._waiting: Optional[States] = None  # with which the next job begins; None: the torch optimizer's
         self._kept: Any = None  # the torch optimizer's state, as it was when the engine's was last the same
         self._before, self._updates = 0, 0  # steps of jobs that were closed; updates before this job's
-        self._plans: "collections.OrderedDict[Any, int]" = collections.OrderedDict()  # numbers of sizes by a batch's signature
+        # Numbers of sizes by precision and a batch's signature; what was traced, by the signature.
+        self._plans: "collections.OrderedDict[Tuple[str, _Signature], int]" = collections.OrderedDict()
+        self._traced: "collections.OrderedDict[_Signature, ExportedJob]" = collections.OrderedDict()
+        self._precisions: Dict[Optional[torch.dtype], str] = {}  # by the type of autocast
         self._families: Dict[Any, Family] = {}  # by which sizes are 0 or 1, by which operators broadcast
         self._most = plans
         self._calls, self._told, self._notes = HostCalls(), set(), []  # type: HostCalls, Set[str], List[str]
@@ -114,6 +123,7 @@ class TrainStep:
 
     def _open(self, batch: Any) -> None:
         engine, folder = library(), tempfile.mkdtemp()
+        states = States(0, {})
         self._options = None if self._options is None else Options(self._optimizer)
         self._forget_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         seed = torch.tensor(torch.initial_seed() & (2**63 - 1))
@@ -121,6 +131,7 @@ class TrainStep:
             _ranks.share([seed, *self.model.parameters(), *self.model.buffers()])
 
         def open_job(job: Job, model: bytes) -> int:
+            nonlocal states
             words = {**job.words, "device": place_of(job.parameters.values()).name, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": int(seed)}
             if "group" in job.words and "group" in self._settings:
                 own = self._settings["group"]
@@ -141,16 +152,18 @@ class TrainStep:
 
         job, handle = self._made(lambda: make_job(self._source, batch, self._optimizer, self._options, True), open_job)
         self._inputs, self._parameters, self._counters, self._trained = job.inputs, job.parameters, job.counters, job.trained
-        self._handle, self._cast = _Handle(self._lock, handle), self._source.autocast()
+        self._handle = _Handle(self._lock, handle)
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
         signature = self._signature(batch)
-        self._kind, self._plans[signature] = _kind_of(signature), 0
+        self._kind, self._precision = _kind_of(signature), self._precision_now()
+        self._plans[self._precision, signature] = 0
         self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
-        states = self._states(job.trained)
+        self._traced[signature] = ExportedJob(job.exported, job.inputs, job.parameters, job.counters)
         self._updates, self._waiting = states.updates, None
-        for name, tensor in states.tensors.items():  # what no file of an optimizer holds, too: of loss scaling
-            if name in self._values[STATE] and self._is_like(name, tensor):
+        for name, tensor in states.tensors.items():
+            held = states.updates and is_in_file(name)
+            if not held and name in self._values[STATE] and self._is_like(name, tensor):
                 self._write(name, tensor.contiguous())
         self._counted = self._before
         self._set_all_options()
@@ -215,19 +228,28 @@ class TrainStep:
     def _family(self, signature: _Signature) -> Family:
         return self._families.setdefault(tuple([min(size, 2) for size in _sizes_of(signature)]), Family())
 
+    def _precision_now(self) -> str:
+        """What a step is computed in, as a recipe says it: a running torch.autocast, but for what the settings say."""
+        cast = self._source.autocast()
+        if cast not in self._precisions:
+            said = self._settings.get("precision") or precision_of(self._parameters.values(), cast)
+            self._precisions[cast] = said or (self._recipe or {}).get("precision", "f32")
+        return self._precisions[cast]
+
     def _plan(self, batch: Any) -> int:
-        """The number of the batch's sizes."""
+        """The number of the batch's sizes in the precision of now."""
         signature = self._signature(batch)
-        known = self._plans.get(signature)
+        key = self._precision_now(), signature
+        known = self._plans.get(key)
         if known is not None:
-            self._plans.move_to_end(signature)
+            self._plans.move_to_end(key)
             return known
         if _kind_of(signature) != self._kind:
             raise UsageError("the batch has another structure or other types than the first one")
-        self._plans[signature] = number = self._follow(signature) or self._trace(signature, batch)
+        self._plans[key] = number = self._follow(signature) or self._trace(signature, batch)
         others = [other for other, plan in self._plans.items() if plan != 0]
-        if len(others) > self._most:
-            library().call("job_forget_sizes", self._begun(), self._plans.pop(others[0]))
+        for other in others[: max(0, len(others) - self._most)]:
+            library().call("job_forget_sizes", self._begun(), self._plans.pop(other))
         return number
 
     @staticmethod
@@ -241,11 +263,20 @@ class TrainStep:
         return _structure.flatten(arguments_of(batch), tensors), tuple([(t.shape, t.dtype) for t in tensors])
 
     def _open_sizes(self, model: bytes) -> int:
-        return library().job_sizes(self._begun(), [self._weights.write_model(model, "other.onnx")])
+        precision = self._precision_now()
+        words = [] if precision == self._precision else ["--precision", precision]
+        if words and "session" in self._settings:
+            raise _Anew()
+        try:
+            return library().job_sizes(self._begun(), [self._weights.write_model(model, "other.onnx"), *words])
+        except UsageError:
+            if words:
+                raise _Anew() from None
+            raise
 
     def _follow(self, signature: _Signature) -> int:
         """A number for sizes whose file the traces tell, else 0."""
-        followed = self._family(signature).exported(_sizes_of(signature))
+        followed = None if signature in self._traced else self._family(signature).exported(_sizes_of(signature))
         if followed is None:
             return 0
         try:
@@ -258,11 +289,17 @@ class TrainStep:
         return 0
 
     def _trace(self, signature: _Signature, batch: Any) -> int:
-        step, number = self._made(lambda: export_step(self._source, batch), lambda _, model: self._open_sizes(model))
+        """A number for sizes that were traced in another precision, or are now."""
+        known = self._traced.get(signature)
+        step, number = self._made(lambda: self._traced.pop(signature, None) or export_step(self._source, batch), lambda _, model: self._open_sizes(model))
         if step.inputs != self._inputs or list(step.members) != list(self._parameters):
             library().call("job_forget_sizes", self._begun(), number)
             raise UsageError("the loss of a batch of these sizes reads other parameters or inputs than that of the first one")
-        self._family(signature).add(_sizes_of(signature), step.exported, library().extents("job", self._begun(), number))
+        if step is not known:
+            self._family(signature).add(_sizes_of(signature), step.exported, library().extents("job", self._begun(), number))
+        self._traced[signature] = step
+        if len(self._traced) > self._most:
+            self._traced.popitem(last=False)
         return number
 
     def step(self, *batch: Any, **named: Any) -> float:
@@ -274,12 +311,15 @@ class TrainStep:
         with library().calls.one(), self._lock:  # in this order: who waits for the end of the interpreter holds no lock
             if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
                 self.load_optimizer()  # its load_state_dict() was called
-            if self._handle is not None and self._source.autocast() != self._cast:
-                self.update_module()
-                self._begin_anew(States(self._updates_made(), self._all_states()))
             if self._handle is None:
                 self._open(batches[0])
-            plans = {self._plan(one) for one in batches}
+            try:
+                plans = {self._plan(one) for one in batches}
+            except _Anew:
+                self.update_module()
+                self._begin_anew(States(self._updates_made(), self._all_states()))
+                self._open(batches[0])
+                plans = {self._plan(one) for one in batches}
             if len(plans) > 1:
                 raise UsageError("the batches of one step have different sizes")
             if self._options is not None:
@@ -349,8 +389,8 @@ class TrainStep:
             self._forget_folder()
         self._waiting = states
         self._settings.pop("resume", None)
-        self._plans.clear()
-        self._families.clear()
+        for kept in (self._plans, self._traced, self._precisions, self._families):
+            kept.clear()
 
     @torch.no_grad()
     def update_optimizer(self) -> Any:
