@@ -95,7 +95,7 @@ constexpr CommandDef kCommands[] = {
      "write a run as a recipe that replays anywhere, for other programs, as a launcher's job, or its numbers",
      declare_export,
      {"gradloom export s.db --run base -o base.json", "gradloom export s.db --run base --csv tables",
-      "gradloom export s.db --run base --tensorboard logs",
+      "gradloom export s.db --view roofline -o roofline.csv",
       "gradloom export s.db --graph graph.svg --boxes 200",
       "gradloom export s.db --launch slurm --ranks 8 --local 4"}},
     {"background",

@@ -15,30 +15,25 @@
 namespace gradloom {
 namespace {
 
-struct Selector {
-  const char* name;
-  SpeedUp::Of of;
-  bool pattern;
-};
-constexpr Selector kSelectors[] = {
-    {"op", SpeedUp::Of::op, true},       {"kernel", SpeedUp::Of::kernel, true},
-    {"node", SpeedUp::Of::node, true},   {"scope", SpeedUp::Of::scope, true},
-    {"phase", SpeedUp::Of::phase, true}, {"launch", SpeedUp::Of::launch, false},
-    {"link", SpeedUp::Of::link, false}};
+constexpr SpeedUpKind kSpeedKinds[] = {
+    {"op", "Operator", SpeedUp::Of::op, true},          {"kernel", "Kernel type", SpeedUp::Of::kernel, true},
+    {"node", "Node", SpeedUp::Of::node, true},          {"scope", "Scope", SpeedUp::Of::scope, true},
+    {"phase", "Phase", SpeedUp::Of::phase, true},       {"launch", "Launches", SpeedUp::Of::launch, false},
+    {"link", "Link of ranks", SpeedUp::Of::link, false}};
 constexpr double kLeastFactor = 1e-3, kMostFactor = 1e6;
 // What is told from roofs alone lies within these of it.
 constexpr double kRoofLow = 0.7, kRoofHigh = 1.5;
 // By which the median step of one run differs from that of another of the same plan, on a quiet machine.
 constexpr double kRunToRun = 0.05;
 
-const Selector& selector_of(SpeedUp::Of of) {
-  return *std::find_if(std::begin(kSelectors), std::end(kSelectors),
-                       [&](const Selector& s) { return s.of == of; });
+const SpeedUpKind& speed_kind_of(SpeedUp::Of of) {
+  return *std::find_if(std::begin(kSpeedKinds), std::end(kSpeedKinds),
+                       [&](const SpeedUpKind& k) { return k.of == of; });
 }
 
 std::string speed_up_text(const SpeedUp& up) {
-  const Selector& s = selector_of(up.of);
-  return std::string(s.name) + (s.pattern ? ":" + escaped(up.pattern) : "") + " " + number_text(up.factor) +
+  const SpeedUpKind& k = speed_kind_of(up.of);
+  return std::string(k.name) + (k.pattern ? ":" + escaped(up.pattern) : "") + " " + number_text(up.factor) +
          "x";
 }
 
@@ -61,7 +56,7 @@ Result<std::vector<double>> factors_of(const std::vector<SpeedUp>& ups,
                                        const std::vector<KernelInfo>& kernels) {
   std::vector<double> factors(kernels.size(), 1);
   for (const SpeedUp& up : ups) {
-    if (!selector_of(up.of).pattern) continue;
+    if (!speed_kind_of(up.of).pattern) continue;
     bool any = false;
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       if (!fits(up, kernels[i])) continue;
@@ -251,6 +246,8 @@ Result<WhatIfAnswer> Answerer::run() {
 
 }  // namespace
 
+std::span<const SpeedUpKind> speed_up_kinds() { return kSpeedKinds; }
+
 Result<SpeedUp> parse_speed_up(const std::string& text) {
   const auto refuse = [&](const std::string& why) {
     return Error{Errc::usage, "--speed '" + escaped(text) + "': " + why +
@@ -263,13 +260,13 @@ Result<SpeedUp> parse_speed_up(const std::string& text) {
     return refuse("the factor is a number from 0.001 to 1000000");
   const std::string what = text.substr(0, equals);
   const std::size_t colon = what.find(':');
-  for (const Selector& s : kSelectors) {
-    if (what.substr(0, colon) != s.name) continue;
-    if (s.pattern != (colon != std::string::npos))
-      return refuse(s.pattern ? "no pattern" : "it takes no pattern");
-    const std::string pattern = s.pattern ? what.substr(colon + 1) : "";
-    if (s.pattern && pattern.empty()) return refuse("no pattern");
-    return SpeedUp{s.of, pattern, *factor};
+  for (const SpeedUpKind& k : kSpeedKinds) {
+    if (what.substr(0, colon) != k.name) continue;
+    if (k.pattern != (colon != std::string::npos))
+      return refuse(k.pattern ? "no pattern" : "it takes no pattern");
+    const std::string pattern = k.pattern ? what.substr(colon + 1) : "";
+    if (k.pattern && pattern.empty()) return refuse("no pattern");
+    return SpeedUp{k.of, pattern, *factor};
   }
   return refuse("it is none of what can be faster");
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -29,6 +30,13 @@ struct SpeedUp {
 };
 // "op:MatMul=2", "scope:blocks.0/*=1.5", "phase:backward=2", "launch=4", "link=2"; a factor below 1 slows down. Errc::usage.
 Result<SpeedUp> parse_speed_up(const std::string& text);
+struct SpeedUpKind {
+  const char* name;   // as --speed spells it
+  const char* label;  // as the window does
+  SpeedUp::Of of;
+  bool pattern;
+};
+std::span<const SpeedUpKind> speed_up_kinds();
 
 struct WhatIf {
   std::string changes;  // settings as --b of compare takes them; may be empty

@@ -6,6 +6,7 @@
 #include "app/advice/advice.h"
 #include "app/checkpoint_folder.h"
 #include "app/commands/commands.h"
+#include "app/commands/export_view.h"
 #include "app/conversion_notes.h"
 #include "app/graph_file.h"
 #include "app/launch_files.h"
@@ -30,6 +31,7 @@ struct ExportOptions {
   std::string graph, checkpoint;
   std::int64_t ranks = 0, local = 0;
   std::size_t boxes = 60;
+  ExportViewOptions view;
   bool schema = false, deepspeed = false, training_arguments = false, accelerate = false;
   int files() const { return deepspeed + training_arguments + accelerate + (launch.empty() ? 0 : 1); }
   bool of_session() const { return !csv.empty() || !tensorboard.empty() || !graph.empty(); }
@@ -224,6 +226,11 @@ Status check_flags(const ExportOptions& options) {
     return Error{Errc::usage,
                  "--csv, --tensorboard and --graph write what a session holds to places of their own: "
                  "without -o, --recipe and files of other programs"};
+  if (!options.view.view.empty() &&
+      (options.of_session() || options.files() > 0 || !options.checkpoint.empty()))
+    return Error{Errc::usage, "--view writes one file, with -o: nothing else is exported with it"};
+  if (options.view.view.empty() && !options.view.against.empty())
+    return Error{Errc::usage, "--against is for --view"};
   if (options.local > 0 && options.launch.empty() && !options.accelerate)
     return Error{Errc::usage, "--local is for --launch and --accelerate"};
   if (options.ranks > 0 && options.files() == 0)
@@ -274,6 +281,7 @@ CommandRun declare_export(CLI::App& app) {
   app.add_option("--boxes", options->boxes, "with --graph X.svg: about so many; scopes fold beyond")
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
       ->capture_default_str();
+  declare_export_view(app, options->view);
   app.add_flag("--schema", options->schema, "print the JSON Schema of recipes");
   return [options](CommandContext& context) -> Status {
     if (options->schema) {
@@ -281,6 +289,9 @@ CommandRun declare_export(CLI::App& app) {
       return {};
     }
     TRY(check_flags(*options));
+    if (!options->view.view.empty())
+      return export_view(options->view, options->session, options->run, options->recipe, options->output,
+                         context);
     if (!options->checkpoint.empty()) return export_checkpoint(*options, context);
     if (options->of_session()) return export_of_session(*options, context);
     ExportSource source = TRY(find_source(*options, context));

@@ -7,6 +7,7 @@
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
 #include "app/remote/address.h"
+#include "sessions/store.h"
 #ifdef GRADLOOM_DESKTOP
 #include "app/desktop/open.h"
 #include "app/desktop/suggest.h"
@@ -17,6 +18,7 @@ namespace {
 
 struct OpenArguments {
   RecipeFlags recipe;
+  std::string run, against;
   std::string path, session, script, screenshot, size, theme, keep, remote_program;
   double scale = 0;
   bool headless = false;
@@ -32,12 +34,7 @@ Status open_with(const OpenArguments& o, CommandContext& context) {
   options.headless = o.headless;
   options.scale = static_cast<float>(o.scale);
   if (!o.theme.empty()) options.theme = find_theme(o.theme);
-  if (!o.size.empty()) {
-    char extra = 0;
-    if (std::sscanf(o.size.c_str(), "%dx%d%c", &options.width, &options.height, &extra) != 2 ||
-        options.width < 320 || options.width > 8192 || options.height < 240 || options.height > 8192)
-      return Error{Errc::usage, "--size expects WIDTHxHEIGHT between 320x240 and 8192x8192, e.g. 1600x900"};
-  }
+  if (!o.size.empty()) TRY(parse_window_size(o.size, options));
   if (!o.headless && (!o.script.empty() || !o.screenshot.empty()))
     return Error{Errc::usage, "--script and --screenshot need --headless"};
   TRY(o.recipe.load_ops());
@@ -48,6 +45,8 @@ Status open_with(const OpenArguments& o, CommandContext& context) {
       o.path.empty() && !o.recipe.given("recipe") && std::filesystem::exists(o.session, ignored);
   const std::string path = file_to_open(session_alone ? o.session : o.path);
   const FileKind kind = file_kind(path);
+  if ((!o.run.empty() || !o.against.empty()) && kind != FileKind::session)
+    return Error{Errc::usage, "--run and --against are of a session that is opened"};
   if (is_remote(path)) {
     TRY(parse_remote(path));
     options.path = path;
@@ -60,6 +59,11 @@ Status open_with(const OpenArguments& o, CommandContext& context) {
     options.recipe = std::move(recipe);
   } else {
     options.path = path;
+    if (!o.run.empty() || !o.against.empty()) {
+      const auto store = TRY(Store::open(path, StoreMode::read));
+      options.run = TRY(store->find_run(o.run.empty() ? "last" : o.run));
+      if (!o.against.empty()) options.against = TRY(store->find_run(o.against));
+    }
   }
   const Finishing finishing(context);  // runs are child processes, which the window ends with itself
   return open_window(options, context.stop);
@@ -76,6 +80,8 @@ CommandRun declare_open(CLI::App& app) {
       "ssh://[user@]host[:port]/path");
   options->recipe.declare(app, false);
   app.add_option("--session", options->session, "session file in which runs are recorded");
+  app.add_option("--run", options->run, "of a session: the run that is shown, by number or name");
+  app.add_option("--against", options->against, "of a session: the run that it is compared with");
   app.add_flag("--headless", options->headless, "draw without a display, through EGL");
   app.add_option("--script", options->script, "with --headless: file with commands that drive the window");
   app.add_option("--screenshot", options->screenshot, "with --headless: PNG file for the last frame");

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "app/commands/commands.h"
+#include "app/commands/show_searches.h"
 #include "app/run_summary.h"
 #include "engine/base/text.h"
 #include "sessions/store.h"
@@ -33,7 +34,7 @@ constexpr EditFlag kEdits[] = {
 struct RunsOptions {
   std::string session, filter;
   std::map<std::string, std::vector<std::string>> edits;  // by flag
-  bool compact = false;
+  bool compact = false, searches = false;
 };
 
 // How many passes a run had, in few letters; sessions write "none" where there were none.
@@ -194,7 +195,12 @@ CommandRun declare_runs(CLI::App& app) {
   app.add_flag(
       "--compact", options->compact,
       "makes the file as small as its runs allow; else later runs fill the room that deleted ones left");
-  return [options](CommandContext& context) {
+  app.add_flag(
+      "--searches", options->searches,
+      "instead of the runs: what tune found, and what each pass is worth, of every job that was searched");
+  return [options](CommandContext& context) -> Status {
+    if (options->searches)
+      return show_searches(context.out, *TRY(Store::open(options->session, StoreMode::read)));
     const bool changes =
         options->compact || std::any_of(options->edits.begin(), options->edits.end(),
                                         [](const auto& edit) { return !edit.second.empty(); });

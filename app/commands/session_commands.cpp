@@ -17,6 +17,7 @@
 #include "sessions/rank_lines.h"
 #include "sessions/recipe.h"
 #include "sessions/store.h"
+#include "viz/model/curves.h"
 
 namespace gradloom {
 namespace {
@@ -291,8 +292,7 @@ void show_import_notes(const Output& out, const RunRecord& run) {
 void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
                const SessionOptions& options) {
   const RunSummary& s = run.summary;
-  out.text("run " + std::to_string(s.id) + (s.name.empty() ? "" : " (" + escaped(s.name) + ")") + ": " +
-           escaped(s.status) + (s.message.empty() ? "" : ", " + escaped(s.message)));
+  out.text(run_label(s) + ": " + escaped(s.status) + (s.message.empty() ? "" : ", " + escaped(s.message)));
   out.text("  " + escaped(s.command));
   if (const std::string said = run_annotation_text(s); !said.empty()) out.text("  " + said);
   const std::string missing = model_note(model, run);

@@ -150,6 +150,42 @@ void show_path(const Output& out, const RunRecord& run, const TraceDocument& tra
   out.text("\n" + table_text({"on the path", "time", "share"}, rows));
 }
 
+void show_launches(const Output& out, const RunRecord& run, const TraceDocument& trace, const StepIdle& shown,
+                   bool chosen, std::int64_t limit) {
+  struct Launch {
+    const IdleLane* lane;
+    const LaneKernel* kernel;
+  };
+  std::vector<Launch> launches;
+  for (const IdleLane& lane : shown.lanes)
+    for (const LaneKernel& kernel : lane.kernels) launches.push_back({&lane, &kernel});
+  std::stable_sort(launches.begin(), launches.end(),
+                   [](const Launch& a, const Launch& b) { return a.kernel->start_ns < b.kernel->start_ns; });
+  Json json = Json::array();
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [lane, kernel] : launches) {
+    const auto index = static_cast<std::size_t>(kernel->plan_step);
+    const KernelInfo info =
+        kernel->plan_step >= 0 && index < trace.kernels.size() ? trace.kernels[index] : KernelInfo();
+    json.push_back({{"lane", lane->name},
+                    {"rank", lane->rank},
+                    {"stream", lane->stream},
+                    {"start_ns", kernel->start_ns},
+                    {"ns", kernel->end_ns - kernel->start_ns},
+                    {"node", info.node},
+                    {"op", info.op},
+                    {"phase", info.phase},
+                    {"scope", info.scope}});
+    if (static_cast<std::int64_t>(rows.size()) < limit)
+      rows.push_back({escaped(info.node), escaped(info.op), info.phase, lane->name,
+                      duration_text(kernel->start_ns), duration_text(kernel->end_ns - kernel->start_ns)});
+  }
+  out.object({{"run_id", run.summary.id}, {"launches", {{"step", shown.step}, {"rows", json}}}});
+  out.text(shown_step_text(run, shown, chosen) +
+           plural_text(static_cast<std::int64_t>(launches.size()), "kernel"));
+  out.text("\n" + table_text({"node", "operator", "phase", "lane", "begin", "time"}, rows, {1, 2, 3}));
+}
+
 }  // namespace
 
 void declare_timeline(CLI::App& app, TimelineOptions& options) {
@@ -160,16 +196,18 @@ void declare_timeline(CLI::App& app, TimelineOptions& options) {
                "dependency, copy, host, imbalance");
   app.add_flag("--critical-path", options.path,
                "of a timed step the kernels, exchanges and pauses that its end waited for, by operator");
+  app.add_flag("--launches", options.launches,
+               "of a timed step each kernel in the order in which it ran: lane, begin, duration");
   app.add_option(
          "--step", options.step,
-         "with --idle and --critical-path: that step instead of the one that half of the timed ones take no longer than")
+         "with --idle, --critical-path and --launches: that step instead of the one that half of the timed ones take no longer than")
       ->check(CLI::PositiveNumber);
 }
 
 Status show_timeline(const Output& out, const RunRecord& run, Store& store, const TimelineOptions& options,
                      std::int64_t limit) {
   if (options.steps) show_steps(out, run, limit);
-  if (!options.idle && !options.path) return {};
+  if (!options.idle && !options.path && !options.launches) return {};
   const TraceDocument trace = TRY(store.load_trace(run.summary.id));
   const IdleReader reader(run, trace);
   const bool chosen = options.step != 0;
@@ -180,6 +218,7 @@ Status show_timeline(const Output& out, const RunRecord& run, Store& store, cons
                                   : "no step of the run is timed kernel by kernel"};
   if (options.idle) show_idle(out, run, trace, reader, shown, chosen);
   if (options.path) show_path(out, run, trace, shown, chosen, limit);
+  if (options.launches) show_launches(out, run, trace, shown, chosen, limit);
   return {};
 }
 

@@ -1,5 +1,5 @@
 // show --steps: the steps of a run one by one, and which stand out; --idle: what a timed step's lanes wait for;
-// --critical-path: what its end waited for.
+// --critical-path: what its end waited for; --launches: when each of its kernels ran.
 #pragma once
 
 #include "app/output.h"
@@ -12,9 +12,9 @@ class App;
 namespace gradloom {
 
 struct TimelineOptions {
-  bool steps = false, idle = false, path = false;
-  std::int64_t step = 0;  // of idle and path; 0: the one that takes as long as half of the timed ones
-  bool any() const { return steps || idle || path; }
+  bool steps = false, idle = false, path = false, launches = false;
+  std::int64_t step = 0;  // of the others; 0: the one that takes as long as half of the timed ones
+  bool any() const { return steps || idle || path || launches; }
 };
 void declare_timeline(CLI::App& app, TimelineOptions& options);
 

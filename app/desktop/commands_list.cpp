@@ -37,6 +37,25 @@ void add_file(Ui& ui, std::vector<Command>& list) {
   list.push_back({"file.quit", "Quit", "File", true, nullptr, [&ui] { ui.host.ask_to_close(); }});
 }
 
+void add_exports(Ui& ui, std::vector<Command>& list) {
+  const auto open = [&ui] { return ui.state().has_model() || ui.state().session != nullptr; };
+  list.push_back({"file.export_view", "This view\u2026", "Export", false,
+                  [&ui] { return !ui.view_in_front().empty(); },
+                  [&ui] { ui.ask_where_to_export(ui.view_in_front()); }});
+  static const std::vector<std::string> kIds = [] {
+    std::vector<std::string> ids;
+    for (const ViewDef& view : all_views()) ids.push_back(std::string("export.") + view.name);
+    return ids;
+  }();
+  bool first = true;
+  for (std::size_t i = 0; i < kIds.size(); ++i) {
+    const ViewDef& view = all_views()[i];
+    if (i > 0 && kIds[i] == kIds[i - 1]) continue;  // of a run and of a job
+    list.push_back({kIds[i].c_str(), view.label, "Export", std::exchange(first, false), open,
+                    [&ui, name = std::string(view.name)] { ui.ask_where_to_export(name); }});
+  }
+}
+
 void add_marks(Ui& ui, std::vector<Command>& list) {
   const auto has_model = [&ui] { return ui.state().has_model(); };
   list.push_back({"note.add", "Note\u2026", "View", false, has_model, [&ui] { ui.note_here(); }});
@@ -185,6 +204,9 @@ void add_run(Ui& ui, std::vector<Command>& list) {
                     ui.app.start_advice(false);
                     ui.panes.show("Advice");
                   }});
+  list.push_back({"run.faster", "What if the selection were twice as fast?", "Run", false,
+                  [&ui] { return !ui.state().progress.running && !ui.selected_to_speed().empty(); },
+                  [&ui] { ui.ask_twice_as_fast(ui.selected_to_speed()); }});
   list.push_back({"run.tune", "Search for the fastest passes, threads and batch", "Run", false,
                   [&ui] { return can_search(ui); },
                   [&ui] {
@@ -222,6 +244,7 @@ void add_run(Ui& ui, std::vector<Command>& list) {
 std::vector<Command> make_commands(Ui& ui) {
   std::vector<Command> list;
   add_file(ui, list);
+  add_exports(ui, list);
   add_view(ui, list);
   add_run(ui, list);
   add_run_edits(ui, list);

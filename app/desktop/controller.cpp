@@ -77,13 +77,15 @@ void Controller::tick() {
   read_child();
   list_devices();
   end_run_changes();
+  end_view_export();
+  follow_sessions();
   look_for_background();
   follow_run();
 }
 
 bool Controller::busy() const {
   return planner_->busy() || reader_->busy() || child_ != nullptr || devices_child_ != nullptr ||
-         !run_changes_.empty() ||
+         !run_changes_.empty() || view_export_ ||
          (state_.remote && !state_.remote->arrived && state_.remote->problem.empty());
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +16,8 @@
 #include "app/desktop/state.h"
 #include "app/desktop/worker.h"
 #include "app/remote/remote_session.h"
+#include "app/view_exports.h"
+#include "viz/model/trend_news.h"
 
 namespace gradloom {
 
@@ -37,6 +41,8 @@ class Controller {
   void open_recipe(Recipe recipe, const std::string& session_path = {});  // and its model
   // `called`: as it is remembered among the recent files, when that is not its path.
   void open_session(const std::string& path, const std::string& called = {});
+  // Of the session that is opened next: the run that is shown, and the one that it is compared with; 0: as usual.
+  void want_run(std::int64_t run, std::int64_t against);
   // ssh://..: a session of another machine, on which runs run then
   void open_remote(const std::string& address);
   void set_remote_program(const std::string& program) { remote_program_ = program; }
@@ -93,7 +99,8 @@ class Controller {
   // A finding's change as one undoable change of the recipe that stands; one of the model's file or of the data is none.
   bool can_apply(const std::string& change) const;
   void apply_change(const std::string& change);
-  // Of the shown run, else of the recipe as it stands
+  // Of the shown run, where it has a recipe, else of the recipe as it stands
+  bool predicts_run() const;
   std::string what_if_command(const std::string& flags) const;
   void start_what_if(const std::string& flags);
   // "gradloom plan .. --ranks N ..", and what it says in state().scaling: made in the background, once for a question, a
@@ -147,7 +154,10 @@ class Controller {
   void export_run(const std::string& path);
   bool can_export() const;
   void report_run(const std::string& path);  // .html or .md
-  bool shown_run_is_current() const;         // it was recorded with the recipe as it stands
+  // What a view shows, of what is open: made by its command in a child process. `chosen`: further words of it.
+  ViewSource view_source(std::vector<std::string> chosen) const;
+  void export_view(const ViewDef& view, const ViewSource& source, const std::string& path);  // .csv or .json
+  bool shown_run_is_current() const;  // it was recorded with the recipe as it stands
 
   // "gradloom runs SESSION FLAG VALUE ..", and that in a child process; the session is read again then.
   std::string runs_command(const std::vector<std::string>& flags) const;
@@ -213,6 +223,8 @@ class Controller {
   void set_rules(const std::string& text, const std::string& file);
   void list_devices();
   void end_run_changes();
+  void end_view_export();
+  void follow_sessions();
   void list_checkpoints();
   void resume(std::shared_ptr<const ResumeFrom> from);
 
@@ -242,6 +254,17 @@ class Controller {
   // Command lines that are still to be run, the first one by the child
   std::vector<std::string> run_changes_;
   std::unique_ptr<Child> run_changes_child_;
+  struct ViewExport {
+    std::unique_ptr<Child> child;
+    const ViewDef* view = nullptr;
+    std::string path;
+    std::vector<std::string> lines;
+  };
+  std::optional<ViewExport> view_export_;
+  std::int64_t opened_run_ = 0, opened_against_ = 0;  // want_run's
+  std::int64_t session_next_ns_ = 0;  // when the files of sessions are looked at again, which were so:
+  std::map<std::string, std::string> stamps_;
+  TrendNews trend_news_;
   // Two, so that a plan never waits for a session to be read. Last: their jobs publish into everything above.
   std::unique_ptr<Worker> planner_;  // models and plans
   std::unique_ptr<Worker> reader_;   // sessions, recipes and what is written
@@ -252,6 +275,8 @@ std::shared_ptr<const GraphSnapshot> model_view(const ImportedModel& model);
 
 // The recipe with everything that does not enter the plan made equal: two recipes with one key have one plan.
 std::string plan_key(const Recipe& recipe);
+// A side of Controller::diff_sides().
+inline constexpr const char* kAllPassesOff = "all passes off";
 // The shown run, where it tells what kernels take; 0: none does.
 std::int64_t timed_run(const AppState& state);
 // Kernels take the times of a run of the session (0: none) where the recipe names none itself.

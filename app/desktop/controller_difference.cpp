@@ -8,7 +8,6 @@
 namespace gradloom {
 namespace {
 
-constexpr const char* kOff = "all passes off";
 constexpr const char* kBefore = "before the last change";
 constexpr const char* kRun = "run ";
 
@@ -34,7 +33,7 @@ Result<DiffGraph> graph_of_run(const std::string& session, const std::string& si
 
 std::vector<std::string> Controller::diff_sides() const {
   std::vector<std::string> sides;
-  if (state_.baseline) sides.emplace_back(kOff);
+  if (state_.baseline) sides.emplace_back(kAllPassesOff);
   if (plan_before_) sides.emplace_back(kBefore);
   if (state_.session)
     for (const RunSummary& run : state_.session->runs)
@@ -52,7 +51,7 @@ void Controller::diff_against(const std::string& side) {
 
 void Controller::make_difference() {
   const std::string side = state_.difference.against;
-  const auto other = side == kOff ? state_.baseline : side == kBefore ? plan_before_ : nullptr;
+  const auto other = side == kAllPassesOff ? state_.baseline : side == kBefore ? plan_before_ : nullptr;
   const auto after = state_.graphs.after;
   if (side.empty() || !after || !after->plan) return;
   if (!other && side.compare(0, std::string(kRun).size(), kRun) != 0) {  // of a model that is closed

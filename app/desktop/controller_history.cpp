@@ -8,9 +8,39 @@
 #include "app/recipe_flags.h"
 #include "app/trends.h"
 #include "engine/base/text.h"
+#include "sessions/copy_session.h"
 #include "viz/draw/file_dialog.h"
 
 namespace gradloom {
+
+namespace {
+constexpr std::int64_t kLookNs = 2'000'000'000;  // between two looks at the files of sessions
+}  // namespace
+
+// ---- Sessions that others write ----
+
+// What is read again: the open session, trends and with them their changes, when no run of the window goes on, which itself tells
+// what it does. Reading a session that another run is just writing must not slow it: so seldom, then.
+void Controller::follow_sessions() {
+  if (state_.session && !state_.progress.running && !reader_->busy()) read_trends();
+  if (monotonic_ns() < session_next_ns_) return;
+  session_next_ns_ = monotonic_ns() + kLookNs;
+  if (remote_ || state_.session_path.empty() || state_.progress.running || reader_->busy()) return;
+  const std::string stamp = session_stamp(state_.session_path);
+  const bool read = state_.session && state_.session->path == state_.session_path;
+  if (!stamp.empty() && stamp != (read ? state_.session->stamp : "") &&
+      stamp != stamps_[state_.session_path]) {
+    stamps_[state_.session_path] = stamp;
+    session_next_ns_ += 2 * kLookNs;
+    reload_session();
+  }
+  for (const std::string& path : state_.trends.added) {
+    const std::string now = session_stamp(path);
+    if (const auto before = stamps_.find(path); before != stamps_.end() && before->second != now)
+      trends_of_.reset();
+    stamps_[path] = now;
+  }
+}
 
 // ---- Trends ----
 
@@ -39,9 +69,11 @@ void Controller::read_trends() {
                     };
                   }
                   auto trends = std::make_shared<const std::vector<Trend>>(std::move(found).value());
-                  return [this, trends] {
+                  return [this, trends, sessions] {
                     state_.trends.trends = trends;
                     state_.trends.problem.clear();
+                    for (const std::string& text : trend_news_.of(sessions, *trends))
+                      notice(NoticeKind::error, text);  // it stays until it is seen
                   };
                 });
 }

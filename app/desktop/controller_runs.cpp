@@ -41,6 +41,7 @@ std::string passes_text(const Recipe& recipe) {
 void Controller::set_session(const std::string& path) {
   if (path == state_.session_path) return;
   if (remote_) return notice(NoticeKind::warning, "close the session of the other machine first");
+  want_run(0, 0);
   state_.session_path = path;
   background_next_ns_ = 0;
   state_.session.reset();
@@ -54,47 +55,56 @@ void Controller::set_session(const std::string& path) {
   reload_session();
 }
 
+void Controller::want_run(std::int64_t run, std::int64_t against) {
+  opened_run_ = run;
+  opened_against_ = against;
+}
+
 void Controller::open_session(const std::string& path, const std::string& called) {
-  reader_->post("session", "reading " + path, [this, path, called](std::stop_token) -> Worker::Publish {
-    auto session = load_session_snapshot(path);
-    if (!session) return [this, error = session.error()] { opening_failed(error); };
-    // The newest run says which model to open; of another profiler's, the newest of ours beside it.
-    Recipe recipe;
-    std::string missing;
-    const auto& runs = (*session)->runs;
-    const auto tells =
-        std::find_if(runs.begin(), runs.end(), [](const RunSummary& r) { return !r.is_import(); });
-    if (tells != runs.end()) {
-      const auto say = [this](const char* what) { reader_->say(what); };
-      if (auto run = load_run_snapshot(path, tells->id, say)) {
-        const FoundModel model = find_model((*run)->record, path);
-        const bool ours = (*run)->record.summary.has_recipe();
-        if (model.state == FoundModel::State::none && ours) missing = model_note(model, (*run)->record);
-        if (auto parsed = ours ? parse_recipe((*run)->record.recipe_json) : Result<Recipe>(Error{})) {
-          recipe = std::move(parsed).value();
-          recipe.model = model.path;
-          recipe.model_hash = (*run)->record.summary.model_hash;
+  reader_->post(
+      "session", "reading " + path,
+      [this, path, called, wanted = opened_run_](std::stop_token) -> Worker::Publish {
+        auto session = load_session_snapshot(path);
+        if (!session) return [this, error = session.error()] { opening_failed(error); };
+        // The newest run says which model to open; of another profiler's, the newest of ours beside it.
+        Recipe recipe;
+        std::string missing;
+        const auto& runs = (*session)->runs;
+        const auto tells = std::find_if(runs.begin(), runs.end(), [wanted](const RunSummary& r) {
+          return wanted > 0 ? r.id == wanted : !r.is_import();
+        });
+        if (tells != runs.end()) {
+          const auto say = [this](const char* what) { reader_->say(what); };
+          if (auto run = load_run_snapshot(path, tells->id, say)) {
+            const FoundModel model = find_model((*run)->record, path);
+            const bool ours = (*run)->record.summary.has_recipe();
+            if (model.state == FoundModel::State::none && ours) missing = model_note(model, (*run)->record);
+            if (auto parsed = ours ? parse_recipe((*run)->record.recipe_json) : Result<Recipe>(Error{})) {
+              recipe = std::move(parsed).value();
+              recipe.model = model.path;
+              recipe.model_hash = (*run)->record.summary.model_hash;
+            }
+          }
         }
-      }
-    }
-    return [this, path, called, recipe, missing, s = std::move(session).value()] {
-      add_recent(state_.settings, called.empty() ? path : called);
-      state_.session_path = path;
-      state_.run.reset();
-      state_.run_a = state_.run_b = 0;
-      state_.comparison.reset();
-      state_.tune = {};
-      state_.curves = {};
-      state_.other_run = 0;
-      wanted_run_ = -1;
-      session_loaded(s);
-      state_.without_model.reset();
-      if (missing.empty() && !recipe.model.empty()) return open_recipe(recipe);
-      if (missing.empty()) return;
-      state_.without_model = recipe;
-      notice(NoticeKind::warning, missing);
-    };
-  });
+        return [this, path, called, recipe, missing, s = std::move(session).value()] {
+          add_recent(state_.settings, called.empty() ? path : called);
+          if (!state_.session_path.empty() && path != state_.session_path) want_run(0, 0);
+          state_.session_path = path;
+          state_.run.reset();
+          state_.run_a = state_.run_b = 0;
+          state_.comparison.reset();
+          state_.tune = {};
+          state_.curves = {};
+          state_.other_run = 0;
+          wanted_run_ = -1;
+          session_loaded(s);
+          state_.without_model.reset();
+          if (missing.empty() && !recipe.model.empty()) return open_recipe(recipe);
+          if (missing.empty()) return;
+          state_.without_model = recipe;
+          notice(NoticeKind::warning, missing);
+        };
+      });
 }
 
 void Controller::locate_model(const std::string& path) {
@@ -147,9 +157,9 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
   if (state_.beside && (!state_.run || !known(state_.beside->run->record.summary.id))) state_.beside.reset();
   const bool coming = remote_ && wanted_run_ > 0 && !known(wanted_run_);  // from the other machine
   const bool newest = wanted_run_ == -1 || !state_.run;
-  const std::int64_t wanted = wanted_run_ > 0 && known(wanted_run_) ? wanted_run_
-                              : newest && !of_model.empty()         ? of_model[0]
-                                                                    : 0;
+  const std::int64_t usual = known(opened_run_) ? opened_run_ : of_model.empty() ? 0 : of_model[0];
+  const std::int64_t wanted = wanted_run_ > 0 && known(wanted_run_) ? wanted_run_ : newest ? usual : 0;
+  if (newest && known(opened_run_) && known(opened_against_)) choose_sides(opened_against_, opened_run_);
   if (!coming) wanted_run_ = 0;
   if (wanted != 0) show_run(wanted);
   follow_searches();
@@ -351,15 +361,18 @@ void Controller::apply_change(const std::string& change) {
   notice(NoticeKind::good, "The recipe is now with " + change + "; undo takes it back");
 }
 
+bool Controller::predicts_run() const { return state_.run && state_.run->record.summary.has_recipe(); }
+
 std::string Controller::what_if_command(const std::string& flags) const {
   const std::string advise = "gradloom advise ";
-  const bool of_run = state_.run && state_.run->record.summary.has_recipe();
+  const bool of_run = predicts_run();
   return "gradloom what-if " + advise_command(of_run).substr(advise.size()) + " " + flags;
 }
 
 void Controller::start_what_if(const std::string& flags) {
   if (child_) return notice(NoticeKind::warning, "a run is going on already");
-  state_.what_if = {.command = what_if_command(flags)};
+  state_.what_if = {.command = what_if_command(flags),
+                    .run = predicts_run() ? state_.run->record.summary.id : 0};
   spawn(RunKind::what_if, state_.what_if.command);
 }
 
@@ -493,6 +506,7 @@ void Controller::read_child() {
     if (event.finding) state_.advice.rows.push_back(std::move(*event.finding));
     if (event.answer) {
       event.answer->command = std::move(state_.what_if.command);
+      event.answer->run = state_.what_if.run;
       state_.what_if = std::move(*event.answer);
     }
     if (event.advised_step_ns > 0) state_.advice.step_ns = event.advised_step_ns;

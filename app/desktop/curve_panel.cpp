@@ -29,9 +29,7 @@ RunCurves live_curves(const AppState& s) {
   curves.held_out = p.held_out;
   curves.grad_norm = p.grad_norms;
   curves.lr.resize(p.steps.size(), std::nan(""));
-  const auto batch = s.recipe.dims.find("batch");
-  if (!recorded && batch != s.recipe.dims.end())
-    curves.samples = samples_per_step(batch->second, s.recipe.accumulate, s.recipe.ranks);
+  if (!recorded) curves.samples = samples_per_step(s.recipe);
   return curves;
 }
 

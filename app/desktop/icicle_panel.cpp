@@ -47,9 +47,31 @@ void select_in_views(Ui& ui, const std::vector<std::int32_t>& selection) {
   });
 }
 
+// A node of the tree as --speed of what-if names it: by one word, or else kernel by kernel.
+std::vector<std::string> speed_selectors(const Ui& ui, std::int32_t id) {
+  const StepTree& tree = ui.icicle.tree;
+  const auto at = [&](std::int32_t node) -> const StepNode& {
+    return tree.nodes[static_cast<std::size_t>(node)];
+  };
+  const bool inner = at(id).rows.empty() && !at(id).label.starts_with('(');
+  if (inner && tree.by == TreeBy::kScope) {
+    std::string path = unnumbered_label(at(id));
+    for (std::int32_t up = at(id).parent; up > 0; up = at(up).parent)
+      path = unnumbered_label(at(up)) + "/" + path;
+    return {"scope:" + path};
+  }
+  if (inner && at(id).parent == 0 && tree.by == TreeBy::kOp) return {"op:" + at(id).label};
+  if (inner && at(id).parent == 0 && tree.by == TreeBy::kPhase) return {"phase:" + at(id).label};
+  std::set<std::string> nodes;
+  for (const std::uint32_t row : tree.rows_of(id))
+    nodes.insert("node:" + ui.state().run->record.kernels[row].info.node);
+  return {nodes.begin(), nodes.end()};
+}
+
 void answer(Ui& ui, const IcicleEvents& events) {
   const IcicleState& state = ui.icicle;
   if (events.selected) select_in_views(ui, state.selection);
+  if (events.faster >= 0) ui.asks.twice_as_fast = speed_selectors(ui, events.faster);
   if (events.show_graph >= 0) {
     ui.panes.show("Graph");
     select_in_views(ui, {events.show_graph});

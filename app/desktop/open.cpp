@@ -1,6 +1,7 @@
 #include "app/desktop/open.h"
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -42,6 +43,8 @@ Result<std::vector<ScriptCommand>> commands_of(const OpenOptions& options) {
     if (!parsed) return with_context(parsed.error(), options.script);
     commands = std::move(parsed).value();
   }
+  std::vector<ScriptCommand> more = TRY(parse_script(options.commands));
+  commands.insert(commands.end(), more.begin(), more.end());
   ScriptCommand idle;
   idle.verb = ScriptVerb::kWaitIdle;
   idle.x = 300;
@@ -49,7 +52,7 @@ Result<std::vector<ScriptCommand>> commands_of(const OpenOptions& options) {
   if (!options.screenshot.empty()) {
     ScriptCommand screenshot;
     screenshot.verb = ScriptVerb::kScreenshot;
-    screenshot.args = {options.screenshot};
+    screenshot.args = {options.screenshot, options.screenshot_item};
     commands.push_back(screenshot);
   }
   return commands;
@@ -61,6 +64,7 @@ void open_first(Controller& controller, const OpenOptions& options) {
     const auto absolute = std::filesystem::absolute(options.session, ignored);
     controller.set_session(ignored ? options.session : absolute.lexically_normal().string());
   }
+  controller.want_run(options.run, options.against);
   if (options.recipe)
     controller.open_recipe(*options.recipe);
   else if (!options.path.empty())
@@ -68,6 +72,14 @@ void open_first(Controller& controller, const OpenOptions& options) {
 }
 
 }  // namespace
+
+Status parse_window_size(const std::string& text, OpenOptions& options) {
+  char extra = 0;
+  if (std::sscanf(text.c_str(), "%dx%d%c", &options.width, &options.height, &extra) == 2 &&
+      options.width >= 320 && options.width <= 8192 && options.height >= 240 && options.height <= 8192)
+    return {};
+  return Error{Errc::usage, "--size expects WIDTHxHEIGHT between 320x240 and 8192x8192, e.g. 1600x900"};
+}
 
 Status open_window(const OpenOptions& options, std::stop_token stop) {
   // Tests and pictures start the same each time, unless they say where is kept what the next one starts with.

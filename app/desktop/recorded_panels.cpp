@@ -72,7 +72,8 @@ void draw_kernel_panel(Ui& ui) {
   }
   ui.kernel_table.selected = ui.selected();
   draw_kernel_table(ui.kernels, ui.kernel_table, ui.asks);
-  if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));  // stays in the table
+  if (!ui.asks.go_to_node.empty() && !ui.asks.show_graph)
+    ui.go_to(std::exchange(ui.asks.go_to_node, {}));  // stays in the table
 }
 
 void draw_memory_panel(Ui& ui) {

@@ -9,6 +9,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "sessions/copy_session.h"
 
 namespace gradloom {
 
@@ -107,9 +108,10 @@ static std::vector<KeptSearch> kept_searches(Store& store) {
 }
 
 Result<std::shared_ptr<const SessionSnapshot>> load_session_snapshot(const std::string& path) {
-  auto store = TRY(Store::open(path, StoreMode::read));
   auto s = std::make_shared<SessionSnapshot>();
   s->path = path;
+  s->stamp = session_stamp(path);  // before it is read: what is written meanwhile is another state
+  auto store = TRY(Store::open(path, StoreMode::read));
   s->runs = TRY(store->list_runs());
   s->comparisons = TRY(store->list_comparisons());
   s->searches = kept_searches(*store);

@@ -70,7 +70,7 @@ struct KeptSearch {
 };
 
 struct SessionSnapshot {
-  std::string path;
+  std::string path, stamp;                    // session_stamp, as it was read
   std::vector<RunSummary> runs;               // newest first
   std::vector<StoredComparison> comparisons;  // newest first
   std::vector<KeptSearch> searches;           // newest first; those that tell their job

@@ -117,7 +117,8 @@ struct AdviceView {
 
 // The answer of `what-if`, as its line says it.
 struct WhatIfView {
-  std::string command;  // that gave it; empty: nothing was asked
+  std::string command;   // that gave it; empty: nothing was asked
+  std::int64_t run = 0;  // of the session, that it is of; 0: of the recipe
   std::string question, times, note;
   double before_ns = 0, after_ns = 0, low_ns = 0, high_ns = 0;  // of a step; before 0: not answered yet
   double ratio = 1, low = 1, high = 1, samples = 1, known = 1, exposed_ns = 0;

@@ -72,6 +72,12 @@ BesideLanes draw_beside(Ui& ui, const TimelineView& view, float y, bool hovered)
 std::string pair_text(const Ui& ui, bool of_b, const TimelineBar& bar);
 void light_pair(Ui& ui, const TimelineBar* a, const TimelineBar* b);  // the bars under the mouse
 
+// The step of the last answer of what-if, where that is of the shown run, below the first shown one and to its scale. Where
+// the next lane begins; `names`: what stands left of it.
+float draw_prediction(const Ui& ui, const TimelineView& view, float y,
+                      std::vector<std::pair<float, std::string>>& names);
+double prediction_end_ns(const Ui& ui);  // of its range, from the start of the first shown step; 0: there is none
+
 // All steps of the run as a strip: a click shows the nearest timed step, with Shift all from the shown ones to it.
 void draw_step_strip(Ui& ui);
 

@@ -127,6 +127,14 @@ void handle_drags(Ui& ui, const TimelineView& view, bool hovered, bool active) {
     state.ruler = range_between(state.drag_ns, view.ns(io.MousePos.x));
 }
 
+// What the bar stands for, as --speed of what-if names it; empty: it has no word for it.
+std::string speed_selector(const TraceDocument& trace, const TimelineBar& bar) {
+  if (bar.kernel >= 0) return "node:" + bar_name(trace, bar);
+  if (bar.exchange >= 0) return "link";
+  if (bar.activity >= 0 || bar.host >= 0 || bar.label.empty()) return {};
+  return (bar.label == bar.phase ? "phase:" : "scope:") + bar.label;
+}
+
 int button_of(TimelineState::Drag drag) {
   using Drag = TimelineState::Drag;
   return drag == Drag::pan ? 1 : drag == Drag::zoom ? 2 : 0;
@@ -163,6 +171,7 @@ void finish_drag(Ui& ui, const TimelineView& view, const TimelineBar* under) {
     if (kernel) ui.go_to(node);
   } else if (drag == Drag::pan && !moved_far(1)) {
     state.menu_node = node;
+    state.menu_speed = under ? speed_selector(trace, *under) : std::string();
     state.menu_range = under ? TimeRange{under->start_ns, under->end_ns} : TimeRange();
     ImGui::OpenPopup("timeline-menu");
   }
@@ -184,6 +193,8 @@ void context_menu(Ui& ui) {
     }
     ImGui::Separator();
   }
+  if (!state.menu_speed.empty() && selectable_row("timeline.menu.faster", kTwiceAsFast, false))
+    ui.asks.twice_as_fast = {state.menu_speed};
   if (!state.menu_range.empty()) {
     if (selectable_row("timeline.menu.zoom", "Zoom to it", false))
       state.view = widened(state.menu_range, 0.05);
@@ -324,6 +335,7 @@ UnderPointer draw_rows(Ui& ui, const TimelineView& view, ImVec2 at, const TimeRa
   y = other.y;
   pointer.beside = other.under;
   names.insert(names.end(), other.names.begin(), other.names.end());
+  y = draw_prediction(ui, view, y, names);
   light_pair(ui, pointer.bar, pointer.beside);
   const float live_top = y + px(10), live_bottom = std::min(view.max.y - px(2), live_top + px(200));
   draw_live(state.model, view, live_top, live_bottom);
@@ -357,6 +369,7 @@ void draw_timeline_panel(Ui& ui) {
   if (shown_beside(s) != nullptr && !ui.beside.model.steps.empty())
     state.whole = {std::min(0.0, ui.beside.model.steps.front().start_ns),
                    std::max(state.whole.to_ns, ui.beside.model.duration_ns)};
+  state.whole.to_ns = std::max(state.whole.to_ns, prediction_end_ns(ui));
   if (state.view.empty()) state.view = widened(state.whole, 0.01);
   const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
   const float label = px(kLaneNames);

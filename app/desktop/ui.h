@@ -40,7 +40,7 @@ struct RecipeSetting;
 struct Command {
   const char* id;                 // as in key_map() where it has a key
   const char* label;              // null: by its key only, as what has a name of the user's
-  const char* menu;               // "File", "View", "Run", "Help"; null: palette and keys only
+  const char* menu;               // "File", "View", "Run", "Export", "Help"; null: palette and keys only
   bool separator;                 // before it in the menu
   std::function<bool()> enabled;  // null: always
   std::function<void()> run;
@@ -124,16 +124,21 @@ struct BesideState {
 // What the what-if tab asks, as it is typed.
 struct WhatIfForm {
   struct Faster {
-    int of = 0;  // op, scope, node, phase, launch
+    int of = 0;  // of speed_up_kinds()
     std::string pattern;
     std::string factor = "2";
   };
-  std::string changes;
+  int precision = 0;                        // 0: the same; those of the setting from 1 on
+  std::map<std::string, std::string> dims;  // by symbol; empty: the same
+  std::string ranks;                        // empty: the same
+  ScalingQuestion cluster;                  // of several ranks
+  std::string changes;                      // further settings
   std::vector<Faster> faster;
-  int on = 0;        // 0: the same processor; known_hardware() from 1 on
-  TableState table;  // of the answer
-  int tab = 0;       // a question, scores
-  bool keep = true;  // the prediction, for a run to measure it
+  int on = 0;           // 0: the same processor; known_hardware() from 1 on; then `on_file`
+  std::string on_file;  // that devices --measure --json wrote
+  TableState table;     // of the answer
+  int tab = 0;          // a question, scores
+  bool keep = true;     // the prediction, for a run to measure it
   TableState scores;
   // What measures each of the scores, in their order.
   std::vector<std::string> measure;
@@ -300,7 +305,17 @@ struct Ui {
   void step_pane(int by);
   void step_tab(int by);
   void use_layout(std::size_t index);  // of all_layouts()
-  void start_tour();                   // opens the sample where nothing is open
+  // Asks what-if for a step with these twice as fast, as --speed names them; of a node of the model all its kernels.
+  void ask_twice_as_fast(const std::vector<std::string>& selectors);
+  // What is selected as those name it; empty: nothing is.
+  std::vector<std::string> selected_to_speed() const;
+  // By the names of all_views(): the one that has the keys, or else the first that is shown; empty: none is. What its file is
+  // made of, or why it has no rows; the dialog for the file, and the file by its ending.
+  std::string view_in_front() const;
+  Result<std::pair<const ViewDef*, ViewSource>> view_to_export(const std::string& name) const;
+  void ask_where_to_export(const std::string& name);
+  void export_view(const std::string& name, const std::string& path);
+  void start_tour();  // opens the sample where nothing is open
 };
 
 std::vector<Command> make_commands(Ui& ui);
@@ -329,6 +344,12 @@ void draw_compare_panel(Ui& ui);
 void draw_advice_panel(Ui& ui);
 void draw_roofline_panel(Ui& ui);
 void draw_what_if_panel(Ui& ui);
+void draw_what_if_question(Ui& ui);
+// The phases of a step that what-if told of, as a bar from x on, and in grey what is no kernel's: `after` the changed one, else the
+// job's. Its end.
+float draw_step_phases(const WhatIfView& answer, bool after, ImVec2 at, float height, double points_per_ns);
+// A line from the least to the most that it is predicted to take.
+void draw_range_line(const WhatIfView& answer, float x, float middle, float most_x, double points_per_ns);
 void draw_scaling_panel(Ui& ui);
 void draw_tune_panel(Ui& ui);
 std::string tune_command(const Ui& ui);  // of the search that the tab would start

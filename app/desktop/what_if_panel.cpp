@@ -1,5 +1,4 @@
-// The what-if tab: a question put together (settings, faster kernels, another processor), and the predicted step beside the
-// measured one.
+// The what-if tab: the predicted step beside the measured one. What is asked: what_if_form.cpp.
 #include <fmt/format.h>
 #include <imgui.h>
 
@@ -7,115 +6,27 @@
 #include <cmath>
 
 #include "app/desktop/ui.h"
-#include "app/recipe_flags.h"
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
 
 namespace gradloom {
 namespace {
 
-constexpr const char* kOf[] = {"op", "scope", "node", "phase", "launch"};
-const std::vector<std::string> kOfNames = {"Operator", "Scope", "Node", "Phase", "Launches"};
-constexpr int kLaunch = 4;
 constexpr const char* kPhases[] = {"forward", "loss", "backward", "optimizer"};
 
-std::string flags_of(const WhatIfForm& form) {
-  std::string flags;
-  const auto add = [&](const std::string& flag, const std::string& value) {
-    flags += (flags.empty() ? "" : " ") + flag + " " + shell_quoted(value);
-  };
-  if (!form.changes.empty()) add("--b", form.changes);
-  for (const WhatIfForm::Faster& f : form.faster)
-    add("--speed", std::string(kOf[f.of]) + (f.of == kLaunch ? "" : ":" + f.pattern) + "=" + f.factor);
-  if (form.on > 0) add("--on", known_hardware()[static_cast<std::size_t>(form.on - 1)].id);
-  if (!form.keep && !flags.empty()) flags += " --forget";
-  return flags;
-}
-
-// One line of what would be faster; true: it goes.
-bool faster_row(Ui& ui, std::size_t i, WhatIfForm::Faster& f) {
-  const std::string id = "whatif.faster." + std::to_string(i + 1);
-  combo(id + ".of", &f.of, kOfNames, 100);
-  if (f.of != kLaunch) {
-    ImGui::SameLine(0, px(6));
-    committed_text(ui, id + ".pattern", f.of == 0 ? "MatMul, *Attention*" : "a name or glob", &f.pattern,
-                   px(240));
-  }
-  ImGui::SameLine(0, px(6));
-  committed_text(ui, id + ".factor", "2", &f.factor, px(60));
-  ImGui::SameLine(0, px(6));
-  ImGui::AlignTextToFramePadding();
-  muted("times as fast");
-  ImGui::SameLine(0, px(6));
-  return button(id + ".remove", "Remove", ButtonKind::kGhost);
-}
-
-void draw_question(Ui& ui) {
-  const AppState& s = ui.state();
-  WhatIfForm& form = ui.what_if;
-  committed_text(ui, "whatif.changes", "precision=bf16;dim=batch=16", &form.changes);
-  field_label("What would be faster");
-  for (std::size_t i = 0; i < form.faster.size(); ++i)
-    if (faster_row(ui, i, form.faster[i])) {
-      form.faster.erase(form.faster.begin() + static_cast<std::ptrdiff_t>(i));
-      break;
-    }
-  if (button("whatif.add", "Add", ButtonKind::kPlain)) {
-    form.faster.emplace_back();
-    // What is selected is most likely what is meant.
-    if (const std::string node = ui.selected(); !node.empty()) form.faster.back() = {2, node, "2"};
-  }
-  field_label("Processor");
-  std::vector<std::string> names = {"The same"};
-  for (const Hardware& h : known_hardware()) names.push_back(h.name);
-  combo("whatif.on", &form.on, names, 260);
-  ImGui::SameLine(0, px(10));
-  const std::string flags = flags_of(form);
-  ImGui::BeginDisabled(s.progress.running || flags.empty());
-  if (button("whatif.ask", "Predict", ButtonKind::kPrimary, ui.app.what_if_command(flags)))
-    ui.app.start_what_if(flags);
-  ImGui::EndDisabled();
-  ImGui::SameLine(0, px(12));
-  checkbox("whatif.keep", "Keep it for a run to score", &form.keep);
-}
-
-// Phases of a step side by side, to one scale; a line for the range.
-void step_bar(const char* id, const std::string& label, const std::vector<WhatIfPart>& phases, bool after,
-              double all_ns, double other_ns, double scale_ns, const WhatIfView* range) {
+// The measured or the predicted step to a scale that both have.
+void step_bar(const char* id, const std::string& label, const WhatIfView& w, bool after, double most_ns) {
   const float left = px(70), height = px(20),
               width = std::max(px(100), ImGui::GetContentRegionAvail().x - left - px(8));
   const ImVec2 min = ImGui::GetCursorScreenPos();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  list->AddText(theme().ui, theme().ui->FontSize, {min.x, min.y + (height - theme().ui->FontSize) / 2},
-                palette().text, label.c_str());
-  float x = min.x + left;
-  const auto part = [&](double ns, ImU32 color) {
-    const float to = x + width * static_cast<float>(ns / scale_ns);
-    list->AddRectFilled({x, min.y}, {to, min.y + height}, color);
-    x = to;
-  };
-  for (const char* name : kPhases)
-    for (const WhatIfPart& p : phases)
-      if (p.name == name)
-        part(after ? p.after_ns : p.before_ns, mix(palette().panel, phase_color(p.name), 0.75f));
-  part(std::max(0.0, other_ns), palette().raised);
-  if (range != nullptr) {
-    const auto at = [&](double ns) {
-      return min.x + left + width * static_cast<float>(std::min(ns, scale_ns) / scale_ns);
-    };
-    const float middle = min.y + height / 2;
-    list->AddLine({at(range->low_ns), middle}, {at(range->high_ns), middle}, palette().text, px(2));
-    for (const double end : {range->low_ns, range->high_ns})
-      list->AddLine({at(end), middle - px(5)}, {at(end), middle + px(5)}, palette().text, px(2));
-  }
+  ImGui::GetWindowDrawList()->AddText(theme().ui, theme().ui->FontSize,
+                                      {min.x, min.y + (height - theme().ui->FontSize) / 2}, palette().text,
+                                      label.c_str());
+  const double scale = width / most_ns;
+  draw_step_phases(w, after, {min.x + left, min.y}, height, scale);
+  if (after) draw_range_line(w, min.x + left, min.y + height / 2, min.x + left + width, scale);
   ImGui::Dummy({left + width, height});
-  register_item(id, label, duration_text(all_ns));
-}
-
-double kernels_of(const std::vector<WhatIfPart>& phases, bool after) {
-  double ns = 0;
-  for (const WhatIfPart& p : phases) ns += after ? p.after_ns : p.before_ns;
-  return ns;
+  register_item(id, label, duration_text(after ? w.after_ns : w.before_ns));
 }
 
 void legend() {
@@ -164,12 +75,11 @@ void draw_answer(Ui& ui) {
       "If {}. {}{}", w.question,
       w.note.empty() ? percent_text(w.known) + " of what differs was measured" : escaped(w.note),
       w.samples != 1 ? fmt::format("; a step has {} times as many samples", number_text(w.samples)) : ""));
+  register_item("whatif.question", w.question, w.question);
   spacer(4);
   const double scale = 1.02 * std::max({w.before_ns, w.after_ns, w.high_ns, 1.0});
-  step_bar("whatif.now", "Now", w.phases, false, w.before_ns, w.before_ns - kernels_of(w.phases, false),
-           scale, nullptr);
-  step_bar("whatif.then", "Then", w.phases, true, w.after_ns, w.after_ns - kernels_of(w.phases, true), scale,
-           &w);
+  step_bar("whatif.now", "Now", w, false, scale);
+  step_bar("whatif.then", "Then", w, true, scale);
   legend();
   muted(fmt::format("Peak {} \u2192 {}", bytes_text(static_cast<double>(w.before_peak_bytes)),
                     bytes_text(static_cast<double>(w.after_peak_bytes))));
@@ -179,16 +89,40 @@ void draw_answer(Ui& ui) {
 
 }  // namespace
 
+float draw_step_phases(const WhatIfView& answer, bool after, ImVec2 at, float height, double points_per_ns) {
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  double left_ns = after ? answer.after_ns : answer.before_ns;
+  const auto part = [&](double ns, ImU32 color) {
+    const float to = at.x + static_cast<float>(ns * points_per_ns);
+    list->AddRectFilled(at, {to, at.y + height}, color);
+    at.x = to;
+  };
+  for (const char* name : kPhases)
+    for (const WhatIfPart& p : answer.phases) {
+      if (p.name != name) continue;
+      const double ns = after ? p.after_ns : p.before_ns;
+      part(ns, mix(palette().panel, phase_color(p.name), 0.75f));
+      left_ns -= ns;
+    }
+  part(std::max(0.0, left_ns), palette().raised);
+  return at.x;
+}
+
+void draw_range_line(const WhatIfView& answer, float x, float middle, float most_x, double points_per_ns) {
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const auto at = [&](double ns) { return std::min(most_x, x + static_cast<float>(ns * points_per_ns)); };
+  const float low = at(answer.low_ns), high = at(answer.high_ns);
+  list->AddLine({low, middle}, {high, middle}, palette().text, px(2));
+  for (const float end : {low, high})
+    list->AddLine({end, middle - px(5)}, {end, middle + px(5)}, palette().text, px(2));
+}
+
 void draw_what_if_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.has_model() && !s.run) return empty_state("Nothing to predict", "Open a model or a session.");
   segmented("whatif.tab", &ui.what_if.tab, {"A question", "Scores"});
   if (ui.what_if.tab == 1) return draw_scores(ui);
-  ImGui::SameLine(0, px(14));
-  ImGui::AlignTextToFramePadding();
-  muted("Settings that would be different");
-  tip("as compare takes them: precision=bf16;dim=batch=16;passes=default,-fuse-gelu");
-  draw_question(ui);
+  draw_what_if_question(ui);
   if (s.progress.running && s.progress.kind == RunKind::what_if) {
     ui.host.animate();
     spacer(6);

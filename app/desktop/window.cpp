@@ -189,6 +189,7 @@ void Window::answer_asks() {
   if (asks.show_node_panel) ui_.panes.show("Node");
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
   if (asks.run_again) ui_.do_command("run.start");
+  if (!asks.twice_as_fast.empty()) ui_.ask_twice_as_fast(asks.twice_as_fast);
   if (!asks.color_against.empty())
     for (const std::int64_t run : app_.timed_runs())
       if (asks.color_against == fmt::format("run {}", run)) app_.time_against(run);
@@ -246,7 +247,7 @@ void Window::draw_layout_menu() {
 void Window::draw_menus() {
   if (!ImGui::BeginMenuBar()) return;
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(10), px(7)});
-  for (const char* menu : {"File", "View", "Run", "Help"}) {
+  for (const char* menu : {"File", "View", "Run", "Export", "Help"}) {
     const bool open = ImGui::BeginMenu(menu);
     register_item(std::string("menu.") + menu, menu, open ? "open" : "closed");
     if (!open) focus_stop(std::string("menu.") + menu);

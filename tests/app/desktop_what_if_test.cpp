@@ -179,6 +179,65 @@ TEST_F(DesktopWhatIf, AQuestionIsAskedAndAnswered) {
   EXPECT_GT(std::filesystem::file_size(picture("desktop_what_if_test.png")), 20000u);
 }
 
+// Of a selection in any view one gesture asks for the step with it twice as fast; the answer stands beside the measured step.
+TEST_F(DesktopRoofline, WhatIsSelectedIsAskedTwiceAsFast) {
+  ASSERT_EQ(open(file("s.db"),
+                 "size 1600 900\nwait idle\n"
+                 // A row of the kernel table, by its menu.
+                 "click tab.Kernels\nrightclick kernels.row.0\nclick kernels.menu.faster\n"
+                 "wait until whatif.answer\nexpect \"tab.What if\" on\n"
+                 "expect whatif.faster.1.of Node\nabsent whatif.faster.2.of\n"
+                 // The same node from the keyboard.
+                 "click tab.Kernels\nclick kernels.row.1\nkey ctrl+shift+f\nwait idle\n"
+                 "expect whatif.faster.1.of Node\n"
+                 // A module of the icicle, and an operator of it.
+                 "click tab.Icicle\nrightclick icicle.row.0\nclick icicle.menu.faster\nwait idle\n"
+                 "expect whatif.faster.1.of Scope\nexpect whatif.answer\n"
+                 // A lane's bar of the timeline; below it the predicted step.
+                 "click tab.Timeline\nexpect timeline.prediction\nwait 400\nscreenshot " +
+                     picture("desktop_prediction_test.png") + "\n"),
+            0)
+      << error_;
+  EXPECT_GT(std::filesystem::file_size(picture("desktop_prediction_test.png")), 20000u);
+}
+
+// Everything that the command can be asked has its control; what is asked is the command that the button tells.
+TEST_F(DesktopRoofline, AllKindsOfQuestionsAreAsked) {
+  std::ofstream(file("there.json"))
+      << R"({"name":"x","launch_ns":1,"memory":[{"bytes":1,"bytes_per_second":1e9}],)"
+         R"("products":[{"type":"f32","flops_per_second":1e9}]})";
+  const std::string ask = "click whatif.ask\nwait idle\nexpect whatif.answer\n";
+  const auto choose = [](const std::string& combo, const std::string& what) {
+    return "click " + combo + "\nclick \"" + combo + "/" + what + "\"\n";
+  };
+  const auto enter = [](const std::string& field, const std::string& what) {
+    return "click " + field + "\nkey ctrl+a\ntype " + what + "\nkey enter\n";
+  };
+  ASSERT_EQ(
+      open(file("s.db"),
+           "size 1600 900\nwait idle\nclick \"tab.What if\"\n" +
+               // Settings by their fields: precision, batch, ranks with their links.
+               choose("whatif.precision", "bf16") + enter("whatif.dim.batch", "4") + ask +
+               "expect whatif.question \"precision=bf16;dim=batch=4*\"\n" +
+               choose("whatif.precision", "The same") +
+               "click whatif.dim.batch\nkey ctrl+a\nkey delete\nkey enter\n" + enter("whatif.ranks", "4") +
+               "expect whatif.link\n" + enter("whatif.link", "1Gb/s") + ask +
+               "expect whatif.question \"ranks=4\"\n"
+               // A faster link, a kernel's type, the launches.
+               "click whatif.add\n" +
+               choose("whatif.faster.1.of", "Link of ranks") + ask +
+               "expect whatif.question \"ranks=4; link 2x\"\n" +
+               "click whatif.ranks\nkey ctrl+a\nkey delete\nkey enter\nabsent whatif.link\n" +
+               choose("whatif.faster.1.of", "Kernel type") + enter("whatif.faster.1.pattern", "*") + ask +
+               "expect whatif.question \"kernel:* 2x\"\n" + choose("whatif.faster.1.of", "Launches") + ask +
+               "expect whatif.question \"launch 2x\"\n" + "click whatif.faster.1.remove\n" +
+               // A processor that a file describes.
+               choose("whatif.on", "One that a file describes") +
+               enter("whatif.on_file", file("there.json")) + ask + "expect whatif.question \"on x\"\n"),
+      0)
+      << error_;
+}
+
 TEST_F(DesktopWhatIf, MoreRanksArePredictedForTheStepAsItStands) {
   ASSERT_EQ(open(job(),
                  "size 1280 720\n"

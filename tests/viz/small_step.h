@@ -13,6 +13,16 @@
 
 namespace gradloom::test {
 
+// A node that comes from the ONNX node "/SCOPE/OP".
+inline ValueId add_from_model(GraphBuilder& b, Graph& graph, const std::string& scope, const char* op,
+                              std::vector<ValueId> inputs) {
+  const auto source = static_cast<std::uint32_t>(graph.sources.size());
+  const std::string name = "/" + scope + "/" + op;
+  graph.sources.push_back({name, op, "", scope});
+  const BuildScope from_model(b, {.origin = {{source}}});
+  return std::move(b.add(op_by_name(op), std::move(inputs), {}, 1, {}, name).value())[0];
+}
+
 inline Graph small_forward() {
   Graph graph;
   graph.name = "small";
@@ -21,12 +31,8 @@ inline Graph small_forward() {
   const ValueId x = b.input("x", {DType::f32, {8, 16}});
   b.input("target", {DType::f32, {8, 16}});
   ValueId h = x;
-  auto add = [&](const std::string& scope, const char* op, std::vector<ValueId> inputs) {
-    const auto source = static_cast<std::uint32_t>(graph.sources.size());
-    const std::string name = "/" + scope + "/" + op;
-    graph.sources.push_back({name, op, "", scope});
-    const BuildScope from_model(b, {.origin = {{source}}});
-    return std::move(b.add(op_by_name(op), std::move(inputs), {}, 1, {}, name).value())[0];
+  const auto add = [&](const std::string& scope, const char* op, std::vector<ValueId> inputs) {
+    return add_from_model(b, graph, scope, op, std::move(inputs));
   };
   for (int layer = 0; layer < 2; ++layer) {
     const std::string scope = "layers." + std::to_string(layer);
@@ -63,11 +69,7 @@ inline Graph layered_forward() {
   ValueId h = b.input("x", {DType::f32, {4, 8}});
   b.input("target", {DType::f32, {4, 8}});
   const auto add = [&](const std::string& scope, const char* op, std::vector<ValueId> inputs) {
-    const auto source = static_cast<std::uint32_t>(graph.sources.size());
-    const std::string name = "/" + scope + "/" + op;
-    graph.sources.push_back({name, op, "", scope});
-    const BuildScope from_model(b, {.origin = {{source}}});
-    return std::move(b.add(op_by_name(op), std::move(inputs), {}, 1, {}, name).value())[0];
+    return add_from_model(b, graph, scope, op, std::move(inputs));
   };
   for (int layer = 0; layer < 6; ++layer) {
     const std::string scope = "net/encoder/h." + std::to_string(layer);

@@ -5,11 +5,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "passes/pass.h"
 #include "sessions/compare.h"
 
 namespace gradloom {
+
+// What a menu calls `twice_as_fast`.
+inline constexpr const char* kTwiceAsFast = "What if it were twice as fast?";
 
 struct Actions {
   std::string go_to_node;                 // select and show this node in the graph
@@ -26,6 +30,8 @@ struct Actions {
   RulesAsk rules = RulesAsk::none;  // the file of the user's rules
   bool verify = false;              // prove the passes that stand
   std::string copied;               // was put on the clipboard: worth a toast
+  // Predict the step with these twice as fast, as --speed of what-if names them: "node:conv1", "scope:h.0"
+  std::vector<std::string> twice_as_fast;
   bool no_path = false;             // between two nodes of the graph, as was asked
   std::string show_operator;        // open the page of this operator
   bool show_node_panel = false;

@@ -1,4 +1,4 @@
-// The loss curve and the comparison of two configurations.
+// The comparison of two configurations.
 #include <fmt/format.h>
 
 #include <algorithm>

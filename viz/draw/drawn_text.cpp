@@ -39,34 +39,105 @@ class Reader {
  public:
   explicit Reader(std::string window) : window_(std::move(window)) {}
 
-  void glyph(const Known& known, const ImDrawVert& from, const ImDrawVert& to, const ImRect& clip) {
+  // `by_color`: another one begins another text.
+  void glyph(const Known& known, const ImDrawVert& from, const ImDrawVert& to, const ImVec4& clip,
+             bool by_color) {
     const ImFontGlyph& g = *known.glyph;
     const float natural = g.X1 - g.X0, scale = (to.pos.y - from.pos.y) / std::max(0.1f, g.Y1 - g.Y0);
     const float line = from.pos.y - g.Y0 * scale, size = known.font->FontSize * scale;
-    if (to.pos.y <= clip.Min.y || from.pos.y >= clip.Max.y) return;  // scrolled out of sight
-    if (to.pos.x <= clip.Min.x || from.pos.x >= clip.Max.x) return;
+    if (to.pos.y <= clip.y || from.pos.y >= clip.w) return;  // scrolled out of sight
+    if (to.pos.x <= clip.x || from.pos.x >= clip.z) return;
     const float gap = from.pos.x - end_;
-    if (texts.empty() || std::abs(line - line_) > 0.5f || gap < -0.3f * size || gap > 0.9f * size)
-      texts.push_back({{}, from.pos, to.pos, window_, false});
-    else if (gap > 0.18f * size)
+    const bool other = by_color && !texts.empty() && texts.back().color != from.col;
+    if (texts.empty() || other || std::abs(line - line_) > 0.5f || gap < -0.3f * size || gap > 0.9f * size)
+      texts.push_back({{}, from.pos, to.pos, window_, false, known.font, line, size, from.col, clip});
+    else if (from.pos.x - g.X0 * scale - pen_ > 0.15f * size)  // a space has no glyph
       texts.back().text += ' ';
     DrawnText& text = texts.back();
     char utf8[5];
     text.text += ImTextCharToUtf8(utf8, g.Codepoint);
     text.max = {std::max(text.max.x, to.pos.x), std::max(text.max.y, to.pos.y)};
     constexpr float kSlack = 1.2f;  // of anti-aliased edges
-    const float left = clip.Min.x - from.pos.x, right = to.pos.x - clip.Max.x;
+    const float left = clip.x - from.pos.x, right = to.pos.x - clip.z;
     text.cut |= left > kSlack || right > kSlack || to.pos.x - from.pos.x < natural * scale - kSlack;
     line_ = line;
     end_ = to.pos.x;
+    pen_ = from.pos.x + (g.AdvanceX - g.X0) * scale;
   }
 
   std::vector<DrawnText> texts;
 
  private:
   std::string window_;
-  float line_ = 0, end_ = 0;
+  float line_ = 0, end_ = 0, pen_ = 0;  // end_: of the last glyph; pen_: where the next one would be
 };
+
+// Joins triangles that are a fan of one colour to the polygon that they fill.
+class ShapeReader {
+ public:
+  explicit ShapeReader(const std::function<void(const DrawnShape&)>& tell) : tell_(tell) {}
+  ~ShapeReader() { end(); }
+  ShapeReader(const ShapeReader&) = delete;
+  ShapeReader& operator=(const ShapeReader&) = delete;
+
+  void triangle(const ImDrawVert* corners, const ImDrawIdx* index, const ImVec4& clip) {
+    const ImDrawVert *a = corners + index[0], *b = corners + index[1], *c = corners + index[2];
+    if (!shape_.corners.empty() && a == first_ && b == last_ && c->col == shape_.color) {
+      shape_.corners.push_back(c->pos);
+      last_ = c;
+      return;
+    }
+    end();
+    shape_ = {{a->pos, b->pos, c->pos}, a->col, clip};
+    first_ = a;
+    last_ = c;
+  }
+  void end() {
+    if (!shape_.corners.empty() && (shape_.color & IM_COL32_A_MASK) != 0) tell_(shape_);
+    shape_.corners.clear();
+  }
+
+ private:
+  const std::function<void(const DrawnShape&)>& tell_;
+  DrawnShape shape_;
+  const ImDrawVert *first_ = nullptr, *last_ = nullptr;
+};
+
+// One list of the frame. Without `shape` the texts are read through what is drawn between them.
+void walk_list(const ImDrawList& list, const std::unordered_map<std::uint64_t, Known>& known,
+               const std::function<void(const DrawnText&)>& text,
+               const std::function<void(const DrawnShape&)>& shape) {
+  Reader reader(list._OwnerName ? list._OwnerName : "");
+  ShapeReader shapes(shape);
+  const auto end_texts = [&] {
+    for (const DrawnText& drawn : reader.texts) text(drawn);
+    reader.texts.clear();
+  };
+  for (const ImDrawCmd& command : list.CmdBuffer) {
+    const ImDrawIdx* index = list.IdxBuffer.Data + command.IdxOffset;
+    const ImDrawVert* corners = list.VtxBuffer.Data + command.VtxOffset;
+    // A glyph is two triangles of four corners: 0 1 2, 0 2 3.
+    for (unsigned at = 0; at + 2 < command.ElemCount;) {
+      const ImDrawVert& from = corners[index[at]];
+      const bool quad =
+          at + 5 < command.ElemCount && index[at + 3] == index[at] && index[at + 4] == index[at + 2];
+      const auto found = quad ? known.find(corner_of(from.uv.x, from.uv.y)) : known.end();
+      if (found != known.end()) {
+        if (shape) shapes.end();
+        reader.glyph(found->second, from, corners[index[at + 2]], command.ClipRect, shape != nullptr);
+        at += 6;
+        continue;
+      }
+      if (shape) {
+        end_texts();
+        shapes.triangle(corners, index + at, command.ClipRect);
+      }
+      at += 3;
+    }
+    if (shape) shapes.end();
+  }
+  end_texts();
+}
 
 // What pans, and the field that is typed into, which scrolls: what lies elsewhere is looked at all the same.
 bool moves(const DrawnText& text) {
@@ -93,33 +164,17 @@ bool in_plot(const DrawnText& text) {
 
 }  // namespace
 
+void walk_frame(const std::function<void(const DrawnText&)>& text,
+                const std::function<void(const DrawnShape&)>& shape) {
+  const ImDrawData* data = ImGui::GetDrawData();
+  if (data == nullptr || !data->Valid) return;
+  const auto known = glyphs_of_fonts();
+  for (int i = 0; i < data->CmdListsCount; ++i) walk_list(*data->CmdLists[i], known, text, shape);
+}
+
 std::vector<DrawnText> drawn_texts() {
   std::vector<DrawnText> all;
-  const ImDrawData* data = ImGui::GetDrawData();
-  if (data == nullptr || !data->Valid) return all;
-  const auto known = glyphs_of_fonts();
-  for (int i = 0; i < data->CmdListsCount; ++i) {
-    const ImDrawList& list = *data->CmdLists[i];
-    Reader reader(list._OwnerName ? list._OwnerName : "");
-    for (const ImDrawCmd& command : list.CmdBuffer) {
-      const ImDrawIdx* index = list.IdxBuffer.Data + command.IdxOffset;
-      const ImDrawVert* corners = list.VtxBuffer.Data + command.VtxOffset;
-      const ImRect clip(command.ClipRect);
-      // A glyph is two triangles of four corners: 0 1 2, 0 2 3.
-      for (unsigned at = 0; at + 5 < command.ElemCount;) {
-        const ImDrawVert& from = corners[index[at]];
-        const bool quad = index[at + 3] == index[at] && index[at + 4] == index[at + 2];
-        const auto found = quad ? known.find(corner_of(from.uv.x, from.uv.y)) : known.end();
-        if (found == known.end()) {
-          at += 3;
-          continue;
-        }
-        reader.glyph(found->second, from, corners[index[at + 2]], clip);
-        at += 6;
-      }
-    }
-    all.insert(all.end(), reader.texts.begin(), reader.texts.end());
-  }
+  walk_frame([&](const DrawnText& text) { all.push_back(text); }, nullptr);
   return all;
 }
 

@@ -1,9 +1,10 @@
-// The texts of the frame that was drawn last, read back from what ImGui made of it: each glyph is known by its place in
-// the font's texture. So a script can say that no name or number is cut off, whatever drew it.
+// The frame that was drawn last, read back from what ImGui made of it: each glyph is known by its place in the font's texture.
+// So a script can say that no name or number is cut off, and a picture has texts as texts, whatever drew them.
 #pragma once
 
 #include <imgui.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,19 @@ struct DrawnText {
   ImVec2 min, max;
   std::string window;  // of ImGui
   bool cut = false;    // its first or last glyph shows only in part, to the left or right
+  const ImFont* font = nullptr;
+  float top = 0, size = 0;  // of the line; of the font as it is drawn, in pixels
+  ImU32 color = 0;
+  ImVec4 clip;  // left, top, right, bottom
 };
+struct DrawnShape {
+  std::vector<ImVec2> corners;  // convex, filled
+  ImU32 color = 0;
+  ImVec4 clip;
+};
+// All of it in the order in which it is drawn, where a text is of one colour.
+void walk_frame(const std::function<void(const DrawnText&)>& text,
+                const std::function<void(const DrawnShape&)>& shape);
 
 std::vector<DrawnText> drawn_texts();
 

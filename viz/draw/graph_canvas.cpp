@@ -173,6 +173,7 @@ void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
       ImGui::SetClipboardText(b.name.c_str());
       actions.copied = b.name;
     }
+    if (selectable_row("graph.menu.faster", kTwiceAsFast, false)) actions.twice_as_fast = {"node:" + b.name};
     if (selectable_row("graph.menu.note", "Note\u2026", false)) actions.note_node = b.name;
     if (b.scope >= 0 &&
         selectable_row("graph.menu.collapse", "Collapse " + state.model->scopes[b.scope].name, false)) {
@@ -190,6 +191,8 @@ void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
       graph_toggle_scope(state, state.menu_scope, true);
     if (selectable_row("graph.menu.filter", "Filter kernels by this scope", false))
       actions.filter_kernels = "scope:" + scope.path;
+    if (selectable_row("graph.menu.faster", kTwiceAsFast, false))
+      actions.twice_as_fast = {"scope:" + scope.path};
     if (selectable_row("graph.menu.copy", "Copy path", false)) {
       ImGui::SetClipboardText(scope.path.c_str());
       actions.copied = scope.path;

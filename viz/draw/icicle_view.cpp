@@ -407,6 +407,7 @@ void context_menu(IcicleState& state, IcicleEvents& events, Actions& actions) {
   const bool listed = node_of(state, id).rows.size() == 1 || !kernel_query(state.tree, id).empty();
   if (listed && selectable_row("icicle.menu.kernels", "Show in the kernel table", false))
     events.show_kernels = id;
+  if (id != 0 && selectable_row("icicle.menu.faster", kTwiceAsFast, false)) events.faster = id;
   if (selectable_row("icicle.menu.copy", "Copy name", false)) {
     ImGui::SetClipboardText(path.c_str());
     actions.copied = path;

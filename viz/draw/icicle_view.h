@@ -43,7 +43,7 @@ struct IcicleMarks {
 struct IcicleEvents {
   bool changed_tree = false;                   // by or fold: a new tree is wanted
   bool selected = false;                       // the selection became another
-  int32_t show_graph = -1, show_kernels = -1;  // asked for in the menu
+  int32_t show_graph = -1, show_kernels = -1, faster = -1;  // asked for in the menu
 };
 
 // Another tree: root and selection stay with what has their paths.

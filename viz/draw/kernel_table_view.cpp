@@ -99,6 +99,36 @@ void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions)
   }
 }
 
+// A row as --speed of what-if names it; empty: it has no word for it.
+std::string speed_selector(const KernelTableModel& model, const KernelLine& line) {
+  static constexpr const char* kKeys[] = {"node:", "op:", "scope:", "phase:", "", "kernel:"};
+  const std::string key = line.row >= 0 ? "node:" : kKeys[static_cast<int>(model.group())];
+  return key.empty() || line.name.empty() ? std::string() : key + line.name;
+}
+
+void context_menu(const KernelTableModel& model, int under, KernelTableState& state, Actions& actions) {
+  if (under >= 0 && ImGui::IsMouseReleased(1)) {
+    const KernelLine& line = model.lines()[static_cast<size_t>(under)];
+    state.menu_name = line.name;
+    state.menu_selector = speed_selector(model, line);
+    ImGui::OpenPopup("kernels-menu");
+  }
+  if (!ImGui::BeginPopup("kernels-menu")) return;
+  const bool node = state.menu_selector == "node:" + state.menu_name;
+  if (node && selectable_row("kernels.menu.graph", "Show in the graph", false)) {
+    actions.go_to_node = state.menu_name;
+    actions.show_graph = true;
+  }
+  if (!state.menu_selector.empty() && selectable_row("kernels.menu.faster", kTwiceAsFast, false))
+    actions.twice_as_fast = {state.menu_selector};
+  if (node && selectable_row("kernels.menu.note", "Note\u2026", false)) actions.note_node = state.menu_name;
+  if (selectable_row("kernels.menu.copy", "Copy name", false)) {
+    ImGui::SetClipboardText(state.menu_name.c_str());
+    actions.copied = state.menu_name;
+  }
+  ImGui::EndPopup();
+}
+
 }  // namespace
 
 void kernel_table_set_query(KernelTableModel& model, KernelTableState& state, const std::string& query_text) {
@@ -144,6 +174,7 @@ void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions
   }
   if (events.hovered >= 0 && model.lines()[events.hovered].row >= 0)
     actions.hover_node = model.lines()[events.hovered].name;
+  context_menu(model, events.hovered, state, actions);
   if (events.clicked < 0) return;
   const KernelLine line = model.lines()[events.clicked];
   if (line.row >= 0) {

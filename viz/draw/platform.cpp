@@ -8,15 +8,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "engine/base/file.h"
 #include "viz/draw/items.h"
 #include "viz/draw/png.h"
 #include "viz/draw/script.h"
 #include "viz/draw/surface.h"
 #include "viz/draw/theme.h"
+#include "viz/draw/vector_picture.h"
 
 namespace gradloom {
 namespace {
@@ -78,7 +82,7 @@ struct Host::Impl : ScriptTarget {
   bool headless = false, gl_ready = false;
   float scale = 1, environment_scale = 0, monitor = 1;
   bool style_changed = true, fonts_changed = true;
-  int frames_left = kFramesAfterEvent, frame_count = 0;
+  int frames_left = kFramesAfterEvent;
   std::atomic<bool> closing{false}, quiet{false};
   bool close_asked = false;
   std::function<bool()> may_close;
@@ -127,11 +131,48 @@ struct Host::Impl : ScriptTarget {
     surface->present(canvas.framebuffer(), drawn_width, drawn_height);
   }
 
+  struct Picture {
+    std::string file, item;
+    std::function<void(const Status&)> done;
+    bool drawn = false;  // the frame that it is of
+  };
+  std::optional<Picture> picture;
+  std::optional<Status> script_picture;
+
+  // Between two frames: the last one still stands.
+  void make_picture() {
+    if (!picture) return;
+    frames_left = std::max(frames_left, 2);
+    if (!std::exchange(picture->drawn, true)) return set_hard_edges(picture->file.ends_with(".svg"));
+    const Picture made = *std::exchange(picture, {});
+    made.done(written(made));
+    set_hard_edges(false);
+  }
+
+  Status written(const Picture& made) {
+    ImVec2 min{0, 0}, max = ImGui::GetIO().DisplaySize;
+    if (!made.item.empty()) {
+      const Item* const item = items().find(made.item);
+      if (item == nullptr)
+        return Error{Errc::check_failed, "there is no '" + made.item + "' to make a picture of"};
+      min = {std::max(0.f, item->min.x), std::max(0.f, item->min.y)};
+      max = {std::min(max.x, item->max.x), std::min(max.y, item->max.y)};
+    }
+    if (made.file.ends_with(".svg")) return atomic_write_file(made.file, svg_of_frame(min, max));
+    rasterize();
+    const float x = static_cast<float>(drawn_width) / ImGui::GetIO().DisplaySize.x,
+                y = static_cast<float>(drawn_height) / ImGui::GetIO().DisplaySize.y;
+    const auto pixel = [](float at) { return static_cast<int>(std::lround(at)); };
+    return write_png(made.file, part_of(canvas.read(), pixel(min.x * x), pixel(min.y * y), pixel(max.x * x),
+                                        pixel(max.y * y)));
+  }
+
   Status frame(const std::function<void()>& draw, ScriptRunner* script) {
     refresh_style();
     ImGui_ImplOpenGL3_NewFrame();
     surface->new_frame();
     items().begin_frame();
+    make_picture();
     if (script) {
       Status status = script->before_frame(*this);
       if (!status.ok()) return status;
@@ -146,7 +187,6 @@ struct Host::Impl : ScriptTarget {
     clear = ImGui::ColorConvertU32ToFloat4(palette().window);
     undrawn = true;
     if (!headless) rasterize();
-    ++frame_count;
     return {};
   }
 
@@ -159,11 +199,11 @@ struct Host::Impl : ScriptTarget {
 
   // ScriptTarget
   bool idle() const override { return !busy || !busy(); }
-  Status screenshot(const std::string& file) override {
-    if (frame_count == 0) return Error{Errc::bug, "no frame was drawn yet"};
-    rasterize();
-    return write_png(file, canvas.read());
+  void ask_picture(const std::string& file, const std::string& item) override {
+    script_picture.reset();
+    picture = Picture{file, item, [this](const Status& made) { script_picture = made; }};
   }
+  std::optional<Status> take_picture() override { return std::exchange(script_picture, {}); }
   void resize(int width, int height) override { surface->resize(width, height); }
   void set_theme(ThemeKind to) override {
     kind = to;
@@ -244,6 +284,10 @@ void Host::toggle_fullscreen() { impl_->surface->toggle_fullscreen(); }
 void Host::set_title(const std::string& title) { impl_->surface->set_title(title); }
 bool Host::headless() const { return impl_->headless; }
 std::vector<std::string> Host::take_dropped() { return std::exchange(impl_->surface->dropped, {}); }
-Status Host::screenshot(const std::string& file) { return impl_->screenshot(file); }
+void Host::ask_picture(const std::string& file, const std::string& item,
+                       std::function<void(const Status&)> done) {
+  impl_->picture = Impl::Picture{file, item, std::move(done)};
+  animate();
+}
 
 }  // namespace gradloom

@@ -49,8 +49,9 @@ class Host {
   void toggle_fullscreen();
   void set_title(const std::string& title);
   bool headless() const;
-  std::vector<std::string> take_dropped();     // files dropped on the window since the last call
-  Status screenshot(const std::string& file);  // of the last complete frame
+  std::vector<std::string> take_dropped();  // files dropped on the window since the last call
+  // The next frame, or an item in it (empty: all of it), as .png or .svg; `done` hears of it two frames later.
+  void ask_picture(const std::string& file, const std::string& item, std::function<void(const Status&)> done);
 
   struct Impl;
 

@@ -2,11 +2,23 @@
 
 #include <png.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
 namespace gradloom {
+
+Image part_of(const Image& image, int left, int top, int right, int bottom) {
+  left = std::clamp(left, 0, image.width);
+  top = std::clamp(top, 0, image.height);
+  Image part{std::clamp(right, left, image.width) - left, std::clamp(bottom, top, image.height) - top, {}};
+  for (int y = 0; y < part.height; ++y) {
+    const auto from = image.rgb.begin() + (std::ptrdiff_t{top + y} * image.width + left) * 3;
+    part.rgb.insert(part.rgb.end(), from, from + std::ptrdiff_t{part.width} * 3);
+  }
+  return part;
+}
 
 Status write_png(const std::string& file, const Image& image) {
   png_image header;

@@ -42,7 +42,7 @@ constexpr std::array<Grammar, 19> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, 
                                             {"wait", ScriptVerb::kWaitFrames, 1, 3, -1},
                                             {"expect", ScriptVerb::kExpect, 1, 2, -1},
                                             {"absent", ScriptVerb::kAbsent, 1, 1, -1},
-                                            {"screenshot", ScriptVerb::kScreenshot, 1, 1, -1},
+                                            {"screenshot", ScriptVerb::kScreenshot, 1, 2, -1},
                                             {"size", ScriptVerb::kSize, 2, 2, 0},
                                             {"theme", ScriptVerb::kTheme, 1, 1, -1},
                                             {"scale", ScriptVerb::kScale, 1, 1, 0},
@@ -161,7 +161,8 @@ Status check_arguments(ScriptCommand& command, const Grammar& grammar) {
     return at_line(command.line, "random takes a seed and a number of actions");
   }
   if (grammar.max_args > grammar.min_args && command.verb != ScriptVerb::kKey &&
-      command.verb != ScriptVerb::kExpect && command.verb != ScriptVerb::kRandom) {
+      command.verb != ScriptVerb::kExpect && command.verb != ScriptVerb::kRandom &&
+      command.verb != ScriptVerb::kScreenshot) {
     for (int i = grammar.min_args; i < count; ++i)
       if (find_held(command.args[i]) == nullptr)
         return at_line(command.line, fmt::format("'{}' is neither a button nor ctrl, shift, alt or space",
@@ -272,11 +273,14 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
     case ScriptVerb::kExpect:
     case ScriptVerb::kAbsent: return expect(command);
     case ScriptVerb::kScreenshot: {
-      if (frame_ < 2) return {};  // two frames so that popups and sizes have settled
+      // After two frames popups and sizes have settled.
+      if (frame_ == 2) target.ask_picture(command.args[0], command.args.size() > 1 ? command.args[1] : "");
+      if (frame_ < 3) return {};
+      const std::optional<Status> made = target.take_picture();
+      if (!made) return {};
       pressed_ = -1;
-      Status status = target.screenshot(command.args[0]);
-      return status.ok() ? status
-                         : Status(with_context(status.error(), fmt::format("script line {}", command.line)));
+      return made->ok() ? *made
+                        : Status(with_context(made->error(), fmt::format("script line {}", command.line)));
     }
     case ScriptVerb::kSize: target.resize(static_cast<int>(command.x), static_cast<int>(command.y)); break;
     case ScriptVerb::kTheme: target.set_theme(*find_theme(command.args[0])); break;

@@ -10,7 +10,8 @@
 //   key CHORD...               "ctrl+shift+p", "f5", "escape"; all pressed and released within one frame
 //   wait FRAMES | wait until ID [VALUE] | wait idle [SECONDS]
 //   expect ID [VALUE] | absent ID     VALUE may hold * and ?; both are given five seconds
-//   screenshot FILE | size W H | theme dark|light|contrast | scale X | drop FILE
+//   screenshot FILE [ID]       the window, or an item of it such as pane.Roofline, as .png or .svg
+//   size W H | theme dark|light|contrast | scale X | drop FILE
 //   uncut                      no text is cut off at its left or right, or lies over another (drawn_text.h)
 //   move X Y                   the pointer to a place of the window
 //   random SEED ACTIONS [TRAIL [FILE..]]   anything, ACTIONS times (random_user.h); each action is written to the
@@ -23,6 +24,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,7 +76,9 @@ class ScriptTarget {
  public:
   virtual ~ScriptTarget() = default;
   virtual bool idle() const = 0;
-  virtual Status screenshot(const std::string& file) = 0;  // of the last complete frame
+  // Of the next frame, or of an item in it (empty: all of it), as .png or .svg
+  virtual void ask_picture(const std::string& file, const std::string& item) = 0;
+  virtual std::optional<Status> take_picture() = 0;  // nothing: it is still to be made
   virtual void resize(int width, int height) = 0;
   virtual void set_theme(ThemeKind kind) = 0;
   virtual void set_scale(float scale) = 0;

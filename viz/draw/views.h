@@ -36,6 +36,7 @@ struct KernelTableState {
   std::string selected;  // node
   std::string wanted;    // node to bring into view
   bool started = false;
+  std::string menu_name, menu_selector;  // of the open context menu; as --speed of what-if names the row
 };
 void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions& actions);
 void kernel_table_set_query(KernelTableModel& model, KernelTableState& state, const std::string& text);

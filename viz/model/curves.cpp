@@ -11,24 +11,17 @@
 namespace gradloom {
 namespace {
 
-// The batch by its usual name, on all ranks and of all micro-batches.
-double samples_of(const std::string& recipe_json) {
-  const auto recipe = parse_recipe(recipe_json);
-  if (!recipe) return 0;
-  const auto batch = recipe->dims.find("batch");
-  if (batch == recipe->dims.end()) return 0;
-  return samples_per_step(batch->second, recipe->accumulate, recipe->ranks);
-}
-
 bool any_known(const std::vector<double>& values) {
   return std::any_of(values.begin(), values.end(), [](double v) { return !std::isnan(v); });
 }
 
 }  // namespace
 
-double samples_per_step(int64_t batch, int64_t accumulate, int64_t ranks) {
+double samples_per_step(const Recipe& recipe) {
+  const auto batch = recipe.dims.find("batch");
+  if (batch == recipe.dims.end()) return 0;
   const auto at_least_one = [](int64_t n) { return static_cast<double>(std::max<int64_t>(1, n)); };
-  return static_cast<double>(batch) * at_least_one(accumulate) * at_least_one(ranks);
+  return static_cast<double>(batch->second) * at_least_one(recipe.accumulate) * at_least_one(recipe.ranks);
 }
 
 std::string run_label(const RunSummary& run) {
@@ -51,7 +44,8 @@ RunCurves run_curves(const RunRecord& run) {
     curves.held_out_steps.push_back(static_cast<double>(row.step));
     curves.held_out.push_back(row.loss);
   }
-  if (run.summary.has_recipe()) curves.samples = samples_of(run.recipe_json);
+  if (run.summary.has_recipe())
+    if (const auto recipe = parse_recipe(run.recipe_json)) curves.samples = samples_per_step(*recipe);
   return curves;
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sessions/recipe.h"
 #include "sessions/store.h"
 #include "viz/model/axis.h"
 
@@ -38,7 +39,8 @@ struct RunCurves {
   std::vector<double> held_out_steps, held_out;
   double samples = 0;  // of a step; 0: not known
 };
-double samples_per_step(int64_t batch, int64_t accumulate, int64_t ranks);
+// The batch by its usual name, on all ranks and of all micro-batches; 0: the recipe names none.
+double samples_per_step(const Recipe& recipe);
 RunCurves run_curves(const RunRecord& run);
 std::string run_label(const RunSummary& run);
 

@@ -437,15 +437,10 @@ StepSum sum_of(const StepTree& tree, const std::vector<int32_t>& nodes) {
   return sum;
 }
 
-namespace {
-
-// A label as names of scopes have it: "12 x h.*" without its count.
-std::string scope_label(const StepNode& node) {
+std::string unnumbered_label(const StepNode& node) {
   const std::string count = fmt::format("{} x ", node.repeats);
   return node.repeats > 1 && node.label.starts_with(count) ? node.label.substr(count.size()) : node.label;
 }
-
-}  // namespace
 
 std::string kernel_query(const StepTree& tree, int32_t node) {
   static constexpr std::array<const char*, 5> kKeys{"scope", "phase", "", "pass", "op"};
@@ -453,7 +448,7 @@ std::string kernel_query(const StepTree& tree, int32_t node) {
   if (tree.by == TreeBy::kNode) return {};
   std::string query, around, scope;  // around: the scope that the last label is in
   for (int32_t up = node; up > 0; up = at(up).parent) {
-    const std::string label = scope_label(at(up));
+    const std::string label = unnumbered_label(at(up));
     const bool told = at(up).rows.empty() && label.find('"') == std::string::npos && !label.starts_with('(');
     const bool phase = tree.by == TreeBy::kPhase && at(up).parent == 0;
     if (!told || (phase && label == kStepPartNames[static_cast<size_t>(StepPart::kExchange)])) return {};
@@ -473,7 +468,7 @@ std::string kernel_query(const StepTree& tree, int32_t node) {
   const std::string pattern = around + scope + "*";
   query += fmt::format("{}scope:\"{}\"", query.empty() ? "" : " ", pattern);
   for (const int32_t sibling : at(at(node).parent).children) {
-    const std::string other = around + scope_label(at(sibling));
+    const std::string other = around + unnumbered_label(at(sibling));
     if (sibling != node && at(sibling).rows.empty() && glob_match(pattern, other))
       query += fmt::format(" -scope:\"{}*\"", other);
   }

@@ -98,6 +98,9 @@ StepSum sum_of(const StepTree& tree, const std::vector<int32_t>& nodes);
 // "forward 120 us, backward 240 us": what is more than nothing.
 std::string parts_text(const std::array<double, kStepParts>& part_ns);
 
+// Its label without the number of layers that are folded into it: "h.*".
+std::string unnumbered_label(const StepNode& node);
+
 // The kernels of a node in the words of the search language (search.h); empty: it has none for them.
 std::string kernel_query(const StepTree& tree, int32_t node);
 

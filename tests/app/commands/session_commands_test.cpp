@@ -69,11 +69,13 @@ class SessionCommands : public ::testing::Test {
                                   {"trace", session_, "--run", "3", "--format", "perfetto", "-o", file("h")},
                                   {"trace", session_, "--run", "2", "-o", file("t.sqlite")},
                                   {"export", session_, "--run", "3", "--csv", file("tables")}};
-    for (const char* view : {"--steps", "--idle", "--roofline", "--critical-path"})
+    for (const char* view : {"--steps", "--idle", "--roofline", "--critical-path", "--launches"})
       all.push_back({"show", session_, "--run", "1", view});
     all.push_back({"show", session_, "--run", "3", "--steps", "--json"});
     all.push_back({"report", session_, "-o", file("r.html")});
     all.push_back({"what-if", session_, "--scores"});
+    all.push_back({"runs", session_, "--searches"});
+    all.push_back({"export", session_, "--run", "2", "--view", "kernels", "-o", file("v.csv")});
     all.push_back({"trends", session_, "--json"});
     all.push_back({"compare", "1", "2", "--stored", "--session", session_});
     all.push_back({"runs", session_, "--json"});  // with the comparison that was stored

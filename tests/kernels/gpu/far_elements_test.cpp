@@ -1,7 +1,6 @@
 // Elements beyond the 2^31st, in address space of which only the pages that are touched have memory. Of kernels that go through all of a
 // tensor only the last blocks run, which are those of the elements behind all others.
-#include <sys/mman.h>
-
+#include "tests/kernels/gpu/sparse_memory.h"
 #include "tests/kernels/gpu/support.h"
 
 namespace gradloom::kernels::gpu::test {
@@ -9,26 +8,6 @@ namespace {
 
 constexpr i64 kFar = (i64(1) << 30) + 64;  // of three rows so far apart the last begins behind 2^31 elements
 
-// `n` elements of zeros; data() is null where the system reserves memory for all of them.
-template <class T>
-class SparseMemory {
- public:
-  explicit SparseMemory(i64 n) : bytes_(std::size_t(n) * sizeof(T)) {
-    void* const at =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    data_ = at == MAP_FAILED ? nullptr : static_cast<T*>(at);
-  }
-  ~SparseMemory() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-  SparseMemory(const SparseMemory&) = delete;
-  SparseMemory& operator=(const SparseMemory&) = delete;
-  T* data() const { return data_; }
-
- private:
-  std::size_t bytes_;
-  T* data_;
-};
 #define REQUIRE_SPARSE(memory) \
   if ((memory).data() == nullptr) GTEST_SKIP() << "the system gives no address space without memory"
 

@@ -3,7 +3,6 @@
 // run on that device instead.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 #include "kernels/gpu/gpu.h"
 #include "engine/device/gpu/plugin.h"
 #include "tests/kernels/gpu/programs.h"
+#include "tests/kernels/gpu/sparse_memory.h"
 #include "tests/kernels/support.h"
 
 namespace gradloom::kernels::test {
@@ -401,11 +401,9 @@ TEST_F(Programs, GiveTheResultsOfTheCpu) {
 TEST_F(Programs, ReadElementsThatAreFar) {
   if (std::getenv("GRADLOOM_GPU_TEST_PLUGIN") != nullptr) GTEST_SKIP() << "for host-gpu";
   constexpr std::int64_t kApart = (std::int64_t{1} << 30) + 64, kRows = 4, kColumns = 40;
-  constexpr std::size_t kBytes = std::size_t(kRows * kApart) * sizeof(float);
-  void* const space =
-      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (space == MAP_FAILED) GTEST_SKIP() << "the system gives no address space without memory";
-  auto* const x = static_cast<float*>(space);
+  const SparseMemory<float> space(kRows * kApart);
+  float* const x = space.data();
+  if (x == nullptr) GTEST_SKIP() << "the system gives no address space without memory";
   for (std::int64_t row = 0; row < kRows; ++row)
     for (std::int64_t column = 0; column < kColumns; ++column)
       x[row * kApart + column] = float(row * 100 + column);
@@ -429,7 +427,6 @@ TEST_F(Programs, ReadElementsThatAreFar) {
   for (std::int64_t i = 0; i < kRows * kColumns; ++i)
     EXPECT_EQ(y[std::size_t(i)], -float(i / kColumns * 100 + i % kColumns)) << i;
   plugin_->unload(context_, module);
-  munmap(space, kBytes);
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+// The window's menu Export: which view is meant, what of it was chosen, and where its file goes.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/desktop/suggest.h"
+#include "app/desktop/ui.h"
+#include "app/recipe_flags.h"
+#include "engine/base/parse_number.h"
+#include "engine/base/text.h"
+#include "sessions/find_model.h"
+#include "viz/model/curves.h"
+
+namespace gradloom {
+namespace {
+
+bool is_panel_of(const ViewDef& view, const std::string& panel) { return panel == view.panel; }
+
+// What the view shows besides what its command says by itself.
+std::vector<std::string> more_of(const Ui& ui, const std::string& name) {
+  const AppState& s = ui.state();
+  if (name == "trends") return s.trends.added;
+  if (name == "icicle") return {"--tree", kTreeByNames[static_cast<std::size_t>(ui.icicle.by)]};
+  if (name == "roofline" && ui.roofline.on > 0)
+    return {"--on", known_hardware()[static_cast<std::size_t>(ui.roofline.on - 1)].id};
+  if (name == "prediction" && s.what_if.before_ns > 0) {
+    auto words = split_command_line(s.what_if.command);
+    if (words) return {words->begin() + 2, words->end()};  // behind "gradloom what-if"
+  }
+  if (name == "curves") {
+    std::vector<std::string> words{"--curves", curve_kind(static_cast<CurveOf>(ui.curves.of)).name,
+                                   "--smooth", number_text(kSmoothings[ui.curves.smoothing])};
+    for (const OverlaidRun& run : s.curves.runs)
+      words.insert(words.end(), {"--with", run.of.session + "#" + std::to_string(run.of.run)});
+    return words;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Ui::view_in_front() const {
+  const auto of_panel = [&](const std::string& panel) -> std::string {
+    if (panel == "Compare" && !state().difference.against.empty()) return "difference";
+    if (panel == "Tune" && tune.view == 1) return "waterfall";
+    if (panel == "What if" && what_if.tab == 1) return "scores";
+    for (const ViewDef& view : all_views())
+      if (is_panel_of(view, panel)) return view.name;
+    return {};
+  };
+  if (const std::string view = of_panel(pane_focus.has); !view.empty()) return view;
+  for (const std::string& panel : pane_focus.order)
+    if (const std::string view = of_panel(panel); !view.empty()) return view;
+  return {};
+}
+
+Result<std::pair<const ViewDef*, ViewSource>> Ui::view_to_export(const std::string& name) const {
+  ViewSource source = app.view_source(more_of(*this, name));
+  const AppState& s = state();
+  if (name == "compare" && s.run_a != 0 && s.run_b != 0) {
+    source.other = s.run_a;
+    source.run = s.run_b;
+  }
+  if (name == "difference" && !s.difference.against.empty() && s.difference.against != kAllPassesOff) {
+    constexpr std::string_view kRun = "run ";
+    const auto run = parse_number<std::int64_t>(std::string_view(s.difference.against).substr(kRun.size()));
+    if (!s.difference.against.starts_with(kRun) || !run || source.run == 0)
+      return Error{Errc::usage, "no command tells the difference to the recipe " + s.difference.against};
+    source.other = *run;
+  }
+  const ViewDef* const view = TRY(find_view(name, source));
+  return std::pair(view, std::move(source));
+}
+
+void Ui::ask_where_to_export(const std::string& name) {
+  const auto found = view_to_export(name);
+  const std::string of = state().has_model() ? model_label(state().recipe.model) : "session";
+  const auto panel = std::find_if(all_views().begin(), all_views().end(),
+                                  [&](const ViewDef& view) { return name == view.name; });
+  CHECK(panel != all_views().end(), "a view by its name");
+  if (view_in_front() != name) panes.show(panel->panel);
+  show_path_dialog(*this,
+                   {found ? "What the view shows (.csv, .json) or its picture (.svg, .png)"
+                          : "The view's picture; it has no rows now: " + found.error().message,
+                    "Export",
+                    {".csv", ".json", ".svg", ".png"},
+                    true,
+                    of + "." + name + (found ? ".csv" : ".svg")},
+                   state().settings.last_folder,
+                   [this, name](const std::string& path) { export_view(name, path); });
+}
+
+void Ui::export_view(const std::string& name, const std::string& path) {
+  const auto form = view_form(path);
+  if (!form) return app.notice(NoticeKind::error, form.error().message);
+  if (*form != ViewForm::picture) {
+    const auto found = view_to_export(name);
+    if (!found) return app.notice(NoticeKind::error, found.error().message);
+    return app.export_view(*found->first, found->second, path);
+  }
+  const auto view =
+      std::find_if(all_views().begin(), all_views().end(), [&](const ViewDef& v) { return name == v.name; });
+  host.ask_picture(path, "pane." + std::string(view->panel), [this, path](const Status& made) {
+    app.notice(made ? NoticeKind::good : NoticeKind::error,
+               made ? "Written to " + path : made.error().message);
+  });
+}
+
+}  // namespace gradloom
