@@ -199,7 +199,9 @@ TEST(RankScaling, PeaksAreThoseOfThePlans) {
              planned(c.model, rows[at].ranks, c.passes, ",zero{stage=2,rank=", c.clip_norm, c.precision));
         EXPECT_LT(rows[at].peaks.zero.bytes, rows[at].peaks.whole.bytes);
         if (std::string(c.passes) != "none") {  // where gradients are averaged in their place
-          EXPECT_LE(rows[at].peaks.zero2.bytes, rows[at].peaks.zero.bytes);
+          // In bf16 the peak may be of the forward pass, of the rank that has a unit more: the shares are others.
+          const std::int64_t unit = c.precision == std::string("bf16") ? 8192 : 0;
+          EXPECT_LE(rows[at].peaks.zero2.bytes, rows[at].peaks.zero.bytes + unit);
         }
       }
       if (std::string(c.model) == "mlp") continue;  // of which one parameter is half

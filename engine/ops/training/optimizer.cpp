@@ -91,8 +91,8 @@ struct Layout {
   bool factored, eight_bit;
   std::vector<State> states;  // that there are
   std::vector<std::int64_t> copies, keys, begins, counts;
-  std::vector<std::int64_t>
-      copy_of{};  // each parameter's, among the copies; -1: it has none. Empty: there are none
+  // Each parameter's place among the copies; -1: it has none. Empty: there are none.
+  std::vector<std::int64_t> copy_of{};
   bool ranged() const { return !begins.empty(); }
   // Whether a range of parameter i is all that there is of it. `shape`: of each input.
   bool is_part(std::size_t i, const auto& shape) const {
@@ -364,13 +364,8 @@ Tensors tensors_of(const NodeTypes& types, const Layout& l) {
 }
 
 void set_state(kernels::OptimizerArgs& args, int number, const void* const* from, void* const* to) {
-  const void* const* kernels::OptimizerArgs::*const sources[] = {
-      &kernels::OptimizerArgs::state1, &kernels::OptimizerArgs::state2, &kernels::OptimizerArgs::state3};
-  void* const* kernels::OptimizerArgs::*const targets[] = {&kernels::OptimizerArgs::state1_out,
-                                                           &kernels::OptimizerArgs::state2_out,
-                                                           &kernels::OptimizerArgs::state3_out};
-  args.*sources[number - 1] = from;
-  args.*targets[number - 1] = to;
+  (number == 1 ? args.state1 : number == 2 ? args.state2 : args.state3) = from;
+  (number == 1 ? args.state1_out : number == 2 ? args.state2_out : args.state3_out) = to;
 }
 
 Result<Kernel> prepare(const NodeTypes& types) {
@@ -534,32 +529,22 @@ std::vector<Sample> eight_bit_samples() {
 }
 
 std::vector<Sample> samples() {
-  const auto kind = [](const char* name) {
-    return Attrs{{"kind", std::string(name)}, {"weight_decay", 0.01}};
+  const auto kind = [](const char* name, Attrs more = {}) {
+    more.set("kind", std::string(name));
+    more.set("weight_decay", 0.01);
+    return more;
   };
-  Attrs of_parts = kind("lamb");
-  of_parts.set("ratio_in_lr", std::int64_t{1});
-  Attrs momentum = kind("sgd");
-  momentum.set("momentum", 0.9);
-  momentum.set("dampening", 0.1);
-  Attrs nesterov = kind("sgd");
-  nesterov.set("momentum", 0.9);
-  nesterov.set("nesterov", std::int64_t{1});
-  Attrs adagrad = kind("adagrad");
-  adagrad.set("lr_decay", 0.1);
-  adagrad.set("initial_sum", 0.5);
-  Attrs uncorrected = kind("adamw_hf");
-  uncorrected.set("correct_bias", std::int64_t{0});
-  Attrs factored = kind("adafactor");
-  factored.set("factored", std::int64_t{1});
-  Attrs averaged = factored;
-  averaged.set("beta1", 0.9);
-  averaged.set("relative_step", std::int64_t{0});
-  Attrs second = kind("adamw");
-  second.set("row", std::int64_t{1});
-  Attrs clipped = kind("adamw");
-  clipped.set("clip_value", 0.2);
-  clipped.set("lr_factor", 0.5);
+  const Attrs of_parts = kind("lamb", {{"ratio_in_lr", std::int64_t{1}}}),
+              momentum = kind("sgd", {{"momentum", 0.9}, {"dampening", 0.1}}),
+              nesterov = kind("sgd", {{"momentum", 0.9}, {"nesterov", std::int64_t{1}}}),
+              adagrad = kind("adagrad", {{"lr_decay", 0.1}, {"initial_sum", 0.5}}),
+              uncorrected = kind("adamw_hf", {{"correct_bias", std::int64_t{0}}}),
+              factored = kind("adafactor", {{"factored", std::int64_t{1}}}),
+              averaged =
+                  kind("adafactor",
+                       {{"factored", std::int64_t{1}}, {"beta1", 0.9}, {"relative_step", std::int64_t{0}}}),
+              second = kind("adamw", {{"row", std::int64_t{1}}}),
+              clipped = kind("adamw", {{"clip_value", 0.2}, {"lr_factor", 0.5}});
   std::vector<Sample> all = {
       sample("sgd", kind("sgd"), {{3, 5}}, 1, false),
       sample("sgd-momentum", momentum, {{3, 5}, {7}}, 1, false),
