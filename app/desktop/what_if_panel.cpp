@@ -8,6 +8,7 @@
 
 #include "app/desktop/ui.h"
 #include "app/recipe_flags.h"
+#include "engine/base/glob.h"
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
 
@@ -63,7 +64,7 @@ void draw_question(Ui& ui) {
   if (button("whatif.add", "Add", ButtonKind::kPlain)) {
     form.faster.emplace_back();
     // What is selected is most likely what is meant.
-    if (const std::string node = ui.selected(); !node.empty()) form.faster.back() = {2, node, "2"};
+    if (const std::string node = ui.selected(); !node.empty()) form.faster.back() = {2, glob_of(node), "2"};
   }
   field_label("Processor");
   std::vector<std::string> names = {"The same"};
@@ -158,7 +159,7 @@ void draw_answer(Ui& ui) {
       fmt::format("{} instead of {}: {:.2f}\u00d7 [{:.2f}, {:.2f}]", duration_text(w.after_ns),
                   duration_text(w.before_ns), w.ratio, w.low, w.high);
   spacer(6);
-  text(said, w.low > 1 ? palette().good : w.high < 1 ? palette().bad : palette().text, theme().title);
+  title(said, w.low > 1 ? palette().good : w.high < 1 ? palette().bad : palette().text);
   register_item("whatif.answer", said, fmt::format("{:.4f}", w.ratio));
   muted(fmt::format(
       "If {}. {}{}", w.question,
