@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "app/advice/subject.h"
+#include "engine/base/glob.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 
@@ -219,9 +220,10 @@ Result<std::string> remedy_for(const Subject& subject, const LeftAlone& reason) 
       for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
       return text;
     };
-    frozen.insert(frozen.end(), masks.begin(), masks.end());
-    std::erase_if(trained, [&](const std::string& name) {
-      return std::find(masks.begin(), masks.end(), name) != masks.end();
+    for (const std::string& mask : masks) frozen.push_back(glob_of(mask));
+    std::erase_if(trained, [&](const std::string& glob) {
+      return std::any_of(masks.begin(), masks.end(),
+                         [&](const std::string& mask) { return glob == mask || glob == glob_of(mask); });
     });
     const bool asked_for = trained.size() < subject.recipe().train.size();
     return "freeze=" + list(frozen) + (asked_for ? ";train=" + list(trained) : "");

@@ -15,7 +15,7 @@ constexpr float kGainWidth = 180;  // points, of a bar
 
 void draw_advice_offer(Ui& ui) {
   const AppState& s = ui.state();
-  text("What would make it faster", palette().text, theme().title);
+  title("What would make it faster");
   muted("Some steps are timed, and what other settings would do is predicted from their kernels.");
   spacer(4);
   ImGui::BeginDisabled(s.progress.running || !s.has_model());
@@ -33,7 +33,7 @@ void draw_advice_offer(Ui& ui) {
 
 void draw_advice_progress(Ui& ui) {
   const RunProgress& r = ui.state().progress;
-  text("Looking for what would make it faster", palette().text, theme().title);
+  title("Looking for what would make it faster");
   spacer(4);
   if (button("advice.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger)) ui.app.stop_run();
   ImGui::SameLine(0, px(10));
@@ -52,7 +52,7 @@ void draw_head(Ui& ui) {
       advice.rows.empty()
           ? "Nothing was found that is worth 1 % of a step"
           : fmt::format("{} for a step of {}", plural_text(count, "finding"), duration_text(advice.step_ns));
-  text(said, palette().text, theme().title);
+  title(said);
   register_item("advice.count", said, std::to_string(count));
   const char* const again = "Again";
   ImGui::SameLine(std::max(0.f, ImGui::GetContentRegionMax().x - button_width(again)));

@@ -72,7 +72,7 @@ void draw_progress(Ui& ui) {
   const std::string sides = r.run_a != 0
                                 ? fmt::format("Measuring run {} (A) against run {} (B)", r.run_a, r.run_b)
                                 : "Measuring " + changes_text(r.command);
-  text(sides, palette().text, theme().title);
+  title(sides);
   register_item("compare.measuring", sides, sides);
   spacer(4);
   if (button("compare.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger)) ui.app.stop_run();
@@ -92,9 +92,8 @@ void draw_progress(Ui& ui) {
 void draw_offer(Ui& ui) {
   const AppState& s = ui.state();
   const bool pair = s.run_a != 0 && s.run_b != 0 && s.run_a != s.run_b;
-  text(pair ? fmt::format("Run {} (A) and run {} (B) are not compared yet", s.run_a, s.run_b)
-            : "Nothing compared yet",
-       palette().text, theme().title);
+  title(pair ? fmt::format("Run {} (A) and run {} (B) are not compared yet", s.run_a, s.run_b)
+             : "Nothing compared yet");
   muted("Two runs, marked A and B in the list of runs, or all passes off against the recipe as it stands.");
   spacer(4);
   ImGui::BeginDisabled(s.progress.running);

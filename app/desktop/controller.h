@@ -81,6 +81,9 @@ class Controller {
 
   // By field, see field_problems; "plan" and "data" from background checks
   std::map<std::string, std::string> problems() const;
+  std::int64_t fields_checked() const {
+    return fields_.checked;
+  }                                 // how often problems() looked at the fields
   std::string run_command() const;  // what Start runs and the window shows
   // In a terminal of this machine: by ssh where it runs elsewhere
   std::string as_typed(const std::string& command) const;
@@ -179,6 +182,13 @@ class Controller {
   std::string job_command(const char* command, const Recipe& recipe, bool recorded) const;
 
  private:
+  // What field_problems said of the recipe with the model: views ask in each frame.
+  struct CheckedFields {
+    Recipe recipe;
+    std::shared_ptr<const ModelSnapshot> model;
+    std::map<std::string, std::string> problems;
+    std::int64_t checked = 0;
+  };
   void opening_failed(const Error& error);
   struct Snapshot {  // what undo restores
     Recipe recipe;
@@ -239,6 +249,7 @@ class Controller {
   std::string baseline_key_;
   std::shared_ptr<const GraphSnapshot> imported_;  // the model's graph, before any plan said what is trained
   std::string proving_, searching_;  // job_hash of what verify runs on, and of what tune searches
+  mutable CheckedFields fields_;
   mutable Recipe hashed_;
   mutable std::string hash_;                         // of it
   std::shared_ptr<const PlanSnapshot> plan_before_;  // the last change

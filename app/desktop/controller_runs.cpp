@@ -275,8 +275,12 @@ void Controller::resume(std::shared_ptr<const ResumeFrom> from) {
 // ---- Runs ----
 
 std::map<std::string, std::string> Controller::problems() const {
-  auto problems =
-      field_problems(state_.recipe, state_.model ? state_.model->symbols : std::vector<std::string>());
+  if (fields_.checked == 0 || fields_.model != state_.model || fields_.recipe != state_.recipe)
+    fields_ = {
+        state_.recipe, state_.model,
+        field_problems(state_.recipe, state_.model ? state_.model->symbols : std::vector<std::string>()),
+        fields_.checked + 1};
+  auto problems = fields_.problems;
   if (!state_.plan_error.empty()) problems["plan"] = state_.plan_error;
   problems.insert(state_.data_problems.begin(), state_.data_problems.end());
   if (state_.session_path.empty()) problems["session"] = "choose a file to record into";

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <optional>
-#include <utility>
+#include <vector>
 
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
@@ -33,28 +34,59 @@ RunCurves live_curves(const AppState& s) {
   return curves;
 }
 
-struct ShownCurves {
-  std::optional<RunCurves> live;
-  std::vector<const RunCurves*> all;
-  const RunCurves* own = nullptr;  // of the run that goes on or is shown
+// Whether the run that goes on, or has ended and is not shown, has the first curve.
+bool draws_live(const AppState& s) {
+  const RunProgress& p = s.progress;
+  return (s.settings.follow_run || !s.run) && p.kind == RunKind::train && !p.steps.empty() &&
+         (p.running || (p.run_id > 0 && (!s.run || s.run->record.summary.id != p.run_id)));
+}
+
+// The run that goes on or is shown; none: there is none.
+std::optional<CurveRun> own_run(const AppState& s) {
+  if (draws_live(s)) return CurveRun{s.session_path, s.progress.run_id};
+  if (s.run) return CurveRun{s.session_path, s.run->record.summary.id};
+  return std::nullopt;
+}
+
+// Made again when a line has come.
+std::shared_ptr<const RunCurves> follow_live(Ui& ui) {
+  const AppState& s = ui.state();
+  const RunProgress& p = s.progress;
+  CurvesShown& shown = ui.curves_shown;
+  const bool same = shown.live && shown.recorded == s.run && shown.started_ns == p.started_ns &&
+                    shown.run == p.run_id && shown.lines == p.steps.size() &&
+                    shown.evaluations == p.held_out_steps.size();
+  if (!same) {
+    shown.live = std::make_shared<const RunCurves>(live_curves(s));
+    shown.recorded = s.run;
+    shown.started_ns = p.started_ns;
+    shown.run = p.run_id;
+    shown.lines = p.steps.size();
+    shown.evaluations = p.held_out_steps.size();
+  }
+  return shown.live;
+}
+
+struct FoundCurves {
+  std::vector<KeptCurves::Run> all;
+  const RunCurves* own = nullptr;  // of the run that goes on or is shown, the first of all
+  bool live = false;
 };
 
-void find_curves(const AppState& s, ShownCurves& shown) {
-  const bool live = (s.settings.follow_run || !s.run) && s.progress.kind == RunKind::train &&
-                    !s.progress.steps.empty() &&
-                    (s.progress.running ||
-                     (s.progress.run_id > 0 && (!s.run || s.run->record.summary.id != s.progress.run_id)));
-  if (live) shown.live = live_curves(s);
-  if (shown.live)
-    shown.own = &*shown.live;
+FoundCurves find_curves(Ui& ui) {
+  const AppState& s = ui.state();
+  FoundCurves found;
+  found.live = draws_live(s);
+  if (found.live)
+    found.all.push_back({follow_live(ui), 0});
   else if (s.run && !s.run->curves.steps.empty())
-    shown.own = &s.run->curves;
-  if (shown.own != nullptr) shown.all.push_back(shown.own);
-  for (const OverlaidRun& overlaid : s.curves.runs) {
-    const bool twice =
-        shown.own != nullptr && overlaid.of.session == s.session_path && overlaid.of.run == shown.own->run;
-    if (overlaid.curves && !twice) shown.all.push_back(overlaid.curves.get());
-  }
+    found.all.push_back({std::shared_ptr<const RunCurves>(s.run, &s.run->curves), 0});
+  if (!found.all.empty()) found.own = found.all.front().curves.get();
+  const std::optional<CurveRun> own = own_run(s);
+  for (const OverlaidRun& overlaid : s.curves.runs)
+    if (overlaid.curves && overlaid.of != own)
+      found.all.push_back({overlaid.curves, static_cast<std::uint32_t>(curve_place(s, overlaid.of).place)});
+  return found;
 }
 
 void run_choice(Ui& ui, const CurveRun& of, const RunSummary& run) {
@@ -136,45 +168,53 @@ void draw_controls(Ui& ui, std::size_t beside) {
 
 // "run 3: 20 steps of 2.1 ms, loss 5.1 -> 4.2"
 std::string summary_of(const AppState& s, const RunCurves& run, bool live) {
-  std::string said = fmt::format("{}: {}", run.name, plural_text(std::ssize(run.steps), "step"));
-  if (s.run && !live)
-    said += " of " + duration_text(static_cast<double>(s.run->record.summary.median_step_ns));
-  const bool has_loss = live || s.run->record.summary.has_loss();
-  if (has_loss) said += fmt::format(", loss {:.4g} \u2192 {:.4g}", run.loss.front(), run.loss.back());
-  return said;
+  if (!live) return run.name + ": " + steps_text(s.run->record.summary);
+  return fmt::format("{}: {}, loss {:.4g} \u2192 {:.4g}", run.name,
+                     plural_text(std::ssize(run.steps), "step"), run.loss.front(), run.loss.back());
 }
 
 }  // namespace
 
+std::string steps_text(const RunSummary& run) {
+  std::string said = plural_text(run.steps, "step");
+  if (run.median_step_ns > 0) said += " of " + duration_text(static_cast<double>(run.median_step_ns));
+  if (run.has_loss() && run.steps > 0)
+    said += fmt::format(", loss {:.4g} \u2192 {:.4g}", run.first_loss, run.last_loss);
+  return said;
+}
+
+CurvePlace curve_place(const AppState& s, const CurveRun& run) {
+  const std::optional<CurveRun> own = own_run(s);
+  if (own == run) return {0, true};
+  int place = own ? 1 : 0;
+  for (const OverlaidRun& overlaid : s.curves.runs) {
+    if (overlaid.of == run) return {place, false};
+    if (overlaid.of != own) ++place;
+  }
+  return {};
+}
+
 void draw_curve_panel(Ui& ui) {
   const AppState& s = ui.state();
-  ShownCurves shown;
-  find_curves(s, shown);
-  if (shown.all.empty() && s.curves.runs.empty())
+  const FoundCurves found = find_curves(ui);
+  if (found.all.empty() && s.curves.runs.empty())
     return empty_state("No run yet", "Run a few steps (F5): loss and step times appear here as they happen.");
-  draw_controls(ui, shown.all.size() - (shown.own != nullptr ? 1 : 0));
+  draw_controls(ui, found.all.size() - (found.own != nullptr ? 1 : 0));
   CurveViewState& view = ui.curves;
   const auto of = static_cast<CurveOf>(view.of);
-  const bool by_samples = know_samples(shown.all);
-  std::vector<Curve> curves;
-  for (const RunCurves* run : shown.all) {
-    Curve curve = curve_of(*run, of, kSmoothings[view.smoothing], by_samples);
-    if (!curve.empty()) curves.push_back(std::move(curve));
-  }
-  // Of one run its held-out loss stands beside the other.
-  if (of == CurveOf::kLoss && shown.all.size() == 1) {
-    Curve held_out = curve_of(*shown.all.front(), CurveOf::kHeldOut, 0, false);
-    held_out.name = "held-out data";
-    if (!held_out.empty()) curves.push_back(std::move(held_out));
-  }
-  if (shown.own != nullptr) {
-    const std::string summary = summary_of(s, *shown.own, shown.live.has_value());
+  std::vector<const RunCurves*> runs;
+  for (const KeptCurves::Run& run : found.all) runs.push_back(run.curves.get());
+  const bool by_samples = know_samples(runs);
+  const std::vector<Curve>& curves =
+      ui.curves_shown.kept.of(found.all, of, kSmoothings[view.smoothing], by_samples);
+  if (found.own != nullptr) {
+    const std::string summary = summary_of(s, *found.own, found.live);
     text(fit_text(theme().small, theme().small->FontSize, summary, ImGui::GetContentRegionAvail().x),
          palette().text_faint, theme().small);
     register_item("curve.summary", summary, summary);
   }
   const char* const unit = of != CurveOf::kThroughput ? "" : by_samples ? "samples/s" : "steps/s";
-  const double planned = shown.live ? static_cast<double>(s.progress.planned_steps) : 0;
+  const double planned = found.live ? static_cast<double>(s.progress.planned_steps) : 0;
   draw_curves(curves, of, unit, planned, view, std::max(px(70), ImGui::GetContentRegionAvail().y));
 }
 

@@ -14,6 +14,8 @@
 namespace gradloom {
 namespace {
 
+constexpr float kLowGraph = 220;  // points; a pane that is less tall has its tools in a menu
+
 // The node of `target` that stands for `box` of another stage: itself, the first of its ONNX nodes, or the
 // first node that stands for one of them. Empty: none.
 std::string counterpart(const GraphBox& box, const GraphModel& target) {
@@ -70,17 +72,15 @@ void end_travel(Ui& ui) {
 // The runs that times can be compared with. Asked for without a choice it is the run that is A or B, else the newest.
 void offer_sides(Ui& ui) {
   const AppState& s = ui.state();
-  ui.graph.sides.clear();
-  ui.graph.against.clear();
+  ui.graph.other_runs = {};
   if (ui.graph.color_by != ColorBy::kChange) return;
   const std::vector<std::int64_t> runs = ui.app.timed_runs();
-  for (const std::int64_t run : runs) ui.graph.sides.push_back(fmt::format("run {}", run));
   const auto offered = [&](std::int64_t run) {
     return std::find(runs.begin(), runs.end(), run) != runs.end();
   };
   if (s.other_run == 0 && !runs.empty())
     ui.app.time_against(offered(s.run_a) ? s.run_a : offered(s.run_b) ? s.run_b : runs.front());
-  if (s.other_run != 0) ui.graph.against = fmt::format("run {}", s.other_run);
+  ui.graph.other_runs = {runs, s.other_run};
 }
 
 }  // namespace
@@ -94,7 +94,9 @@ void draw_graph_panel(Ui& ui) {
                         !s.graphs.at(ui.stage == GraphStage::passes ? GraphStage::after : ui.stage);
   GraphStage stage = planless && s.graphs.model ? GraphStage::model : ui.stage;
   int index = static_cast<int>(stage);
-  if (segmented("graph.stage", &index, {"Model", "No passes", "Step", "By pass"})) {
+  const bool low = ImGui::GetContentRegionAvail().y < px(kLowGraph);
+  const std::vector<std::string> stages{"Model", "No passes", "Step", "By pass"};
+  if (low ? combo("graph.stage", &index, stages, 104) : segmented("graph.stage", &index, stages)) {
     stage = static_cast<GraphStage>(index);
     const std::int32_t box = ui.graph.model ? ui.graph.selected() : -1;
     if (box >= 0 && s.graphs.at(stage))
@@ -106,7 +108,7 @@ void draw_graph_panel(Ui& ui) {
       key_label("view.by_pass") + ")");
   offer_sides(ui);
   flow(px(104), px(10));
-  draw_graph_toolbar(ui.graph, ui.asks);
+  draw_graph_toolbar(ui.graph, ui.asks, low);
 
   std::shared_ptr<const GraphSnapshot> graph = s.graphs.at(stage);
   const bool listens = ui.takes_keys(Canvas::graph);

@@ -7,6 +7,7 @@
 
 #include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
+#include "engine/base/glob.h"
 #include "engine/base/text.h"
 #include "sessions/find_model.h"
 
@@ -85,7 +86,7 @@ void draw_unsure(Ui& ui, const std::vector<ParameterRow>& rows) {
     const auto answer = [&](const char* id, const char* label, const char* tip,
                             std::vector<std::string> Recipe::*list) {
       if (button(std::string("unsure.") + id + "." + row.name, label, ButtonKind::kPlain, tip))
-        ui.app.edit(std::string(id) + " " + name, [&](Recipe& r) { (r.*list).push_back(row.name); });
+        ui.app.edit(std::string(id) + " " + name, [&](Recipe& r) { (r.*list).push_back(glob_of(row.name)); });
     };
     text(fit_name(theme().small, theme().small->FontSize, name, ImGui::GetContentRegionAvail().x),
          palette().text, theme().small);
@@ -160,7 +161,7 @@ void draw_no_model(Ui& ui, const char* title, const char* hint) {
     return empty_state(("A run of " + s.run->record.summary.kind_text()).c_str(),
                        "Its trace has no graph: Timeline and Kernels show what it ran.");
   if (!s.without_model) return empty_state(title, hint);
-  text("The model is not found", palette().text, theme().title);
+  wrapped("The model is not found", palette().text, theme().title);
   wrapped("The session's newest run was of " + escaped(s.without_model->model), palette().text_dim);
   spacer(4);
   if (button("model.locate", "Locate model\u2026", ButtonKind::kPrimary, "Where the file is now"))

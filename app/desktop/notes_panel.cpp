@@ -123,14 +123,11 @@ void draw_note_editor(Ui& ui) {
   NoteEditor& editor = ui.note_editor;
   if (!editor.open) return;
   if (editor.just_opened) ImGui::OpenPopup("Note");
-  const ImVec2 display = ImGui::GetIO().DisplaySize;
-  ImGui::SetNextWindowPos({display.x / 2, display.y * 0.3f}, ImGuiCond_Always, {0.5f, 0});
-  if (!ImGui::BeginPopupModal(
-          "Note", nullptr,
-          ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoTitleBar)) {
+  if (!begin_dialog("Note")) {
     editor.open = false;
     return;
   }
+  const ImVec2 display = ImGui::GetIO().DisplaySize;
   const float width = std::min(px(460), display.x * 0.8f);
   text("Note", palette().text, theme().title);
   const std::string subject = escaped(note_subject(editor.note));
@@ -138,7 +135,8 @@ void draw_note_editor(Ui& ui) {
   register_item("note.subject", "subject", subject);
   spacer(2);
   const bool entered =
-      input_lines("note.text", &editor.note.text, {width, px(92)}, std::exchange(editor.just_opened, false));
+      input_lines("note.text", &editor.note.text, {width, std::clamp(display.y - px(190), px(32), px(92))},
+                  std::exchange(editor.just_opened, false));
   muted("Enter keeps it, Ctrl+Enter begins a new line");
   spacer(4);
   bool done = false;

@@ -10,8 +10,8 @@ namespace gradloom {
 namespace {
 
 constexpr Panel kPanels[] = {
-    {"Model", nullptr, "Passes", draw_model_panel},
-    {"Passes", nullptr, "Model", draw_pass_panel},
+    {"Model", nullptr, "Passes", draw_model_panel, true},
+    {"Passes", nullptr, "Model", draw_pass_panel, true},
     {"Graph", "view.graph", "Kernels", draw_graph_panel},
     {"Kernels", "view.kernels", "Graph", draw_kernel_panel},
     {"Icicle", "view.icicle", "Kernels", draw_icicle_panel},
@@ -24,11 +24,11 @@ constexpr Panel kPanels[] = {
     {"Scaling", "view.scaling", "What if", draw_scaling_panel},
     {"Tune", "view.tune", "What if", draw_tune_panel},
     {"Trends", "view.trends", "What if", draw_trends_panel},
-    {"Node", nullptr, "Graph", draw_node_panel},
-    {"Run", nullptr, "Curve", draw_run_panel},
-    {"Curve", "view.loss", "Runs", draw_curve_panel},
-    {"Runs", "view.runs", "Curve", draw_session_panel},
-    {"Notes", "view.notes", "Runs", draw_notes_panel},
+    {"Node", nullptr, "Graph", draw_node_panel, true},
+    {"Run", nullptr, "Curve", draw_run_panel, true},
+    {"Curve", "view.loss", "Runs", draw_curve_panel, true},
+    {"Runs", "view.runs", "Curve", draw_session_panel, true},
+    {"Notes", "view.notes", "Runs", draw_notes_panel, true},
 };
 
 std::vector<TabPlace> places() {
@@ -45,6 +45,11 @@ const Panel* find_panel(std::string_view name) {
   const auto* found =
       std::find_if(std::begin(kPanels), std::end(kPanels), [&](const Panel& p) { return name == p.name; });
   return found == std::end(kPanels) ? nullptr : found;
+}
+
+ImVec2 least_room_of(std::string_view name) {
+  const Panel* const panel = find_panel(name);
+  return panel != nullptr && panel->narrow ? ImVec2{258, 120} : ImVec2{480, 270};
 }
 
 // What a layout does not name is behind what it shows (keep_tabs).

@@ -9,6 +9,7 @@
 
 #include "app/desktop/ui.h"
 #include "viz/draw/keys.h"
+#include "engine/base/glob.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -96,7 +97,8 @@ void draw_memory_panel(Ui& ui) {
     const std::string node = std::exchange(ui.memory.again, {});
     ui.app.edit("make " + node + " again", [&](Recipe& recipe) {
       auto& all = recipe.recompute;
-      if (std::find(all.begin(), all.end(), node) == all.end()) all.push_back(node);
+      const std::string glob = glob_of(node);
+      if (std::find(all.begin(), all.end(), glob) == all.end()) all.push_back(glob);
     });
   }
   if (!ui.asks.go_to_node.empty()) ui.go_to(std::exchange(ui.asks.go_to_node, {}));

@@ -128,16 +128,12 @@ void draw_run_editor(Ui& ui) {
   if (editor.what == What::nothing || editor.what == What::name) return;
   const RunSummary* r = find_run(ui.state(), editor.run);
   if (editor.just_opened) ImGui::OpenPopup("Run");
-  const ImVec2 display = ImGui::GetIO().DisplaySize;
-  ImGui::SetNextWindowPos({display.x / 2, display.y * 0.3f}, ImGuiCond_Always, {0.5f, 0});
-  if (r == nullptr || !ImGui::BeginPopupModal("Run", nullptr,
-                                              ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoMove |
-                                                  ImGuiWindowFlags_NoTitleBar)) {
+  if (r == nullptr || !begin_dialog("Run")) {
     editor = {};
     return;
   }
   const bool end = editor.what == What::end;
-  const float width = std::min(px(460), display.x * 0.8f);
+  const float width = std::min(px(460), ImGui::GetIO().DisplaySize.x * 0.8f);
   text(end ? "Delete" : editor.what == What::tags ? "Tags" : "Note", palette().text, theme().title);
   if (!end) muted("of " + run_label(*r));
   spacer(2);

@@ -216,7 +216,8 @@ bool wrong_below(const FieldProblems& problems) {
 }
 
 void draw_fields(Ui& ui, const FieldProblems& problems) {
-  const int columns = ImGui::GetContentRegionAvail().x > px(560) ? 4 : 3;
+  const float room = ImGui::GetContentRegionAvail().x;
+  const int columns = room > px(560) ? 4 : room > px(400) ? 3 : room > px(230) ? 2 : 1;
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(3)});
   ImGui::PushStyleVar(ImGuiStyleVar_CellPadding, {px(5), px(3)});
   draw_part("", columns, [&] { first_fields(ui, problems); });
@@ -299,9 +300,10 @@ void draw_state(Ui& ui, const FieldProblems& problems) {
   const auto plan = problems.find("plan");
   const float bar = px(3);
   if (r.running) {
-    line(progress_text(r), palette().text_dim);
+    const std::string said = progress_text(r);
+    line(said, palette().text_dim);
     register_item("run.progress", "progress", std::to_string(std::lround(r.fraction * 100)));
-    register_item("run.said", "progress", progress_text(r));
+    register_item("run.said", "progress", said);
     const ImVec2 min = ImGui::GetCursorScreenPos();
     const float done = width * std::clamp(static_cast<float>(r.fraction), 0.f, 1.f);
     ImDrawList* list = ImGui::GetWindowDrawList();
@@ -331,7 +333,12 @@ void draw_state(Ui& ui, const FieldProblems& problems) {
                    : palette().bad);
     register_item("run.outcome", said, r.outcome);
   } else {
-    line("Nothing has run yet", palette().text_faint);
+    const RunSummary* const shown = ui.state().run ? &ui.state().run->record.summary : nullptr;
+    const std::string said = shown == nullptr
+                                 ? "Nothing has run yet"
+                                 : fmt::format("run {} of this session: {}", shown->id, steps_text(*shown));
+    line(said, palette().text_faint);
+    register_item("run.shown", "shown", said);
   }
   ImGui::SetCursorPos({at.x, at.y + small->FontSize + px(5) + bar});
 }

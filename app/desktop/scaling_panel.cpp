@@ -4,6 +4,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "app/desktop/ui.h"
@@ -22,9 +23,11 @@ ImU32 efficiency_color(double efficiency) {
 
 bool field(Ui& ui, const char* id, const char* label, const char* help, const char* hint,
            std::string* value) {
+  constexpr float kWidth = 140;
+  if (std::string_view(id) != "scaling.link") flow(px(kWidth), px(12));
   ImGui::BeginGroup();
   field_label(label, help);
-  const bool changed = committed_text(ui, id, hint, value, px(140));
+  const bool changed = committed_text(ui, id, hint, value, px(kWidth));
   ImGui::EndGroup();
   return changed;
 }
@@ -33,10 +36,8 @@ void draw_cluster(Ui& ui) {
   ScalingQuestion& question = ui.scaling.question;
   field(ui, "scaling.link", "Between machines",
         "what a machine's link to the others carries, and its latency", kUsualLink, &question.link);
-  ImGui::SameLine(0, px(12));
   field(ui, "scaling.local-link", "Inside one", "the same between ranks of one machine", kUsualLocalLink,
         &question.local_link);
-  ImGui::SameLine(0, px(12));
   std::string local = std::to_string(question.ranks_per_machine);
   if (field(ui, "scaling.local", "Ranks of a machine", "0: all are on one", "8", &local))
     if (const auto number = parse_number<std::int64_t>(local); number && *number >= 0)
@@ -156,12 +157,12 @@ void draw_rows(Ui& ui, const ScalingView& view) {
   draw_table("scaling.rows",
              {{"Ranks", 70, true},
               {"Step", 100, true},
-              {"Exchanges", 100, true},
-              {"Not hidden", 100, true, false, "what kernels wait for exchanges"},
+              {"Exchanges", 100, true, false, "", 1},
+              {"Not hidden", 100, true, false, "what kernels wait for exchanges", 2},
               {"Efficiency", 0, false, false, "samples per second against the first row's, as often"},
               {"Peak of a rank", 110, true, false, "memory of the rank that has most"},
-              {"with zero", 100, true, false, "optimizer states shared out", 1},
-              {"stage 2", 100, true, false, "and gradients", 1}},
+              {"with zero", 100, true, false, "optimizer states shared out", 3},
+              {"stage 2", 100, true, false, "and gradients", 4}},
              rows, ui.scaling.table, std::max(px(110), ImGui::GetContentRegionAvail().y - px(70)));
 }
 

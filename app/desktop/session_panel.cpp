@@ -64,30 +64,24 @@ void side_cell(Ui& ui, const RunSummary& r, bool a) {
   ImGui::PopID();
 }
 
-// A dot in the colour of the run's curve, or a ring where it has none. The shown run has the first colour.
+// A dot in the colour of the run's curve, or a ring where it has none.
 void curve_cell(Ui& ui, const RunSummary& r) {
   const AppState& s = ui.state();
   const CurveRun of{s.session_path, r.id};
-  const bool shown = s.run && s.run->record.summary.id == r.id;
-  std::uint32_t place = s.run ? 1 : 0;
-  bool on = false;
-  for (const OverlaidRun& overlaid : s.curves.runs) {
-    on = overlaid.of == of;
-    if (on) break;
-    if (!s.run || overlaid.of != CurveRun{s.session_path, s.run->record.summary.id}) ++place;
-  }
+  const auto [place, own] = curve_place(s, of);
   const std::string id = fmt::format("runs.curve.{}", r.id);
   ImGui::PushID(id.c_str());
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float d = ImGui::GetTextLineHeight();
-  if (ImGui::InvisibleButton("curve", {d, d}) && !shown) ui.app.overlay_curve(of, !on);
+  if (ImGui::InvisibleButton("curve", {d, d}) && !own) ui.app.overlay_curve(of, place < 0);
   const bool hovered = ImGui::IsItemHovered();
-  register_item(id, "curve", on || shown ? "on" : "off");
-  tip(shown ? "Its curve is drawn: the run is shown" : on ? "Without its curve" : "Add its curve");
+  register_item(id, "curve", place >= 0 ? "on" : "off");
+  register_item(fmt::format("runs.colour.{}", r.id), "colour", std::to_string(place));
+  tip(own ? "Its curve is drawn: the run is shown" : place >= 0 ? "Without its curve" : "Add its curve");
   ImDrawList* list = ImGui::GetWindowDrawList();
   const ImVec2 centre{at.x + d / 2, at.y + d / 2};
-  if (on || shown)
-    list->AddCircleFilled(centre, d * 0.3f, category_color(shown ? 0 : place), 16);
+  if (place >= 0)
+    list->AddCircleFilled(centre, d * 0.3f, category_color(static_cast<std::uint32_t>(place)), 16);
   else
     list->AddCircle(centre, d * 0.28f, hovered ? palette().text_dim : palette().border, 16, px(1.2f));
   ImGui::PopID();

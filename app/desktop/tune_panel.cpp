@@ -176,7 +176,7 @@ void draw_verdict(Ui& ui) {
   const std::string said = best == nullptr ? "Nothing faster yet"
                                            : fmt::format("{:.2f}\u00d7 [{:.2f}, {:.2f}]", best->ratio.value,
                                                          best->ratio.low, best->ratio.high);
-  text(said, best == nullptr ? palette().text : palette().good, theme().title);
+  title(said, best == nullptr ? palette().text : palette().good);
   register_item("tune.best", said, best == nullptr ? "" : best->changes);
   if (best != nullptr) tip(escaped(best->label));
   ImGui::SameLine(0, px(14));

@@ -178,6 +178,16 @@ struct TuneForm {
   WaterfallViewState waterfall;
 };
 
+// The curves of the curve tab, and that of the run that goes on as its lines made it.
+struct CurvesShown {
+  KeptCurves kept;
+  std::shared_ptr<const RunCurves> live;
+  // What `live` was made of.
+  std::shared_ptr<const RunSnapshot> recorded;
+  std::int64_t started_ns = 0, run = 0;
+  std::size_t lines = 0, evaluations = 0;
+};
+
 // Whose times are shown, made of the shown run and the plan.
 struct TimesNote {
   const void *run = nullptr, *plan = nullptr;
@@ -245,6 +255,7 @@ struct Ui {
   std::string proofs_job;
   CompareViewState compare;
   CurveViewState curves;
+  CurvesShown curves_shown;
   TimelineState timeline;
   StepStripState strip;
   TimelineIdle idle;
@@ -297,6 +308,8 @@ struct Ui {
   void note_on_time();
   void note_here();
   void go_to_note(const Note& note);
+  // Brings the node panel to the front, but not over the panel that asks for it where a small window has both in one pane.
+  void show_node_panel();
   void follow_run_shown();
   void share_marks();
   void follow_roofline();  // its model and with it the chosen kernels, also while another tab is shown
@@ -339,6 +352,15 @@ void commit_setting(Ui& ui, const RecipeSetting& setting, const std::string& tex
 void data_fields(Ui& ui, const FieldProblems& problems, const RecipeSetting& setting);
 void checkpoint_fields(Ui& ui);
 void draw_curve_panel(Ui& ui);
+// The place of a run's curve among those that are drawn, which is that of its colour: the first is the run that goes on or is
+// shown, those beside it follow as they were chosen, also where one has no such quantity.
+struct CurvePlace {
+  int place = -1;    // -1: its curve is not drawn
+  bool own = false;  // it goes on or is shown
+};
+CurvePlace curve_place(const AppState& s, const CurveRun& run);
+// "24 steps of 2.1 ms, loss 5.1 \u2192 4.2"
+std::string steps_text(const RunSummary& run);
 void draw_session_panel(Ui& ui);
 void draw_compare_panel(Ui& ui);
 void draw_advice_panel(Ui& ui);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <utility>
 
 #include "app/desktop/kept_json.h"
@@ -85,12 +84,6 @@ void show_order(Ui& ui, const Ordered& of, const KeptOrder& order) {
   ui.kernels.set_sort(static_cast<KernelColumn>(order.column), order.descending);
 }
 
-void each_leaf(const Pane& pane, const std::function<void(const Pane&)>& visit) {
-  if (pane.kind == Pane::Kind::kTabs) return visit(pane);
-  each_leaf(*pane.first, visit);
-  each_leaf(*pane.second, visit);
-}
-
 }  // namespace
 
 std::string view_json(const ViewState& view) {
@@ -158,10 +151,7 @@ Status save_view(const ViewState& view, const std::string& path) {
 
 ViewState view_of(Ui& ui) {
   ViewState view;
-  each_leaf(ui.panes.root(), [&](const Pane& leaf) {
-    if (leaf.active >= 0 && leaf.active < static_cast<int>(leaf.tabs.size()))
-      view.tabs.push_back(leaf.tabs[static_cast<std::size_t>(leaf.active)]);
-  });
+  view.tabs = ui.panes.tabs_in_front();
   // A place that was to be shown and never was is still the one.
   view.graph = ui.place_after ? ui.place_after : graph_place(ui.graph);
   for (const Choice& choice : kChoices) view.choices[choice.name] = choice.get(ui);

@@ -7,6 +7,7 @@
 
 #include "app/desktop/ui.h"
 #include "app/recipe_flags.h"
+#include "engine/base/glob.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "sessions/recipe_settings.h"
@@ -202,7 +203,7 @@ std::vector<std::string> Ui::selected_to_speed() const {
     return {"scope:" + graph.model->scopes[static_cast<std::size_t>(graph.selected_scope)].path};
   std::vector<std::string> all;
   for (const std::int32_t box : graph.selection)
-    if (graph.model) all.push_back("node:" + graph.model->boxes[static_cast<std::size_t>(box)].name);
+    if (graph.model) all.push_back("node:" + glob_of(graph.model->boxes[static_cast<std::size_t>(box)].name));
   return all;
 }
 

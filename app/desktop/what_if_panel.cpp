@@ -69,7 +69,7 @@ void draw_answer(Ui& ui) {
       fmt::format("{} instead of {}: {:.2f}\u00d7 [{:.2f}, {:.2f}]", duration_text(w.after_ns),
                   duration_text(w.before_ns), w.ratio, w.low, w.high);
   spacer(6);
-  text(said, w.low > 1 ? palette().good : w.high < 1 ? palette().bad : palette().text, theme().title);
+  title(said, w.low > 1 ? palette().good : w.high < 1 ? palette().bad : palette().text);
   register_item("whatif.answer", said, fmt::format("{:.4f}", w.ratio));
   muted(fmt::format(
       "If {}. {}{}", w.question,

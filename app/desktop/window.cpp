@@ -21,6 +21,7 @@
 namespace gradloom {
 namespace {
 
+constexpr float kLowWindow = 300;  // points; a window that is less tall has no line of state
 constexpr int kQuietFrameMs = 40;  // headless: leave the cores to the run that is timed
 
 std::string layout_key(std::size_t index) {
@@ -77,8 +78,18 @@ void Ui::select_row(const ComparedRow& row, bool show) {
       names.push_back(model.boxes[static_cast<std::size_t>(box)].name);
     return names;
   });
-  if (any) return panes.show(show ? "Graph" : "Node");
+  if (any && show) return panes.show("Graph");
+  if (any) return show_node_panel();
   app.notice(NoticeKind::info, "No node of the open model is in this row");
+}
+
+void Ui::show_node_panel() {
+  const Pane* const pane = panes.find("Node");
+  for (const std::vector<std::string>& tabs : pane_focus.strips) {
+    const bool has = std::find(tabs.begin(), tabs.end(), "Node") != tabs.end();
+    if (has && pane != nullptr && tabs.size() > pane->tabs.size()) return;
+  }
+  panes.show("Node");
 }
 
 Window::Window(Controller& controller, Host& host, std::string settings_file, std::string views_folder)
@@ -186,13 +197,11 @@ void Window::answer_asks() {
     ui_.open_operator = true;
   }
   if (!asks.note_node.empty()) ui_.note_on_node(asks.note_node);
-  if (asks.show_node_panel) ui_.panes.show("Node");
+  if (asks.show_node_panel) ui_.show_node_panel();
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
   if (asks.run_again) ui_.do_command("run.start");
   if (!asks.twice_as_fast.empty()) ui_.ask_twice_as_fast(asks.twice_as_fast);
-  if (!asks.color_against.empty())
-    for (const std::int64_t run : app_.timed_runs())
-      if (asks.color_against == fmt::format("run {}", run)) app_.time_against(run);
+  if (asks.times_against != 0) app_.time_against(asks.times_against);
   if (asks.no_path) app_.notice(NoticeKind::info, "Neither of the two nodes leads to the other");
   if (asks.verify) app_.start_verify();
   if (asks.pipeline) app_.set_passes(*asks.pipeline);
@@ -277,15 +286,17 @@ void Window::draw_menus() {
     const bool can = app_.can_export();
     const std::string label =
         can ? fmt::format("Export run {}\u2026", s.run->record.summary.id) : "Export run\u2026";
-    const float width = px(122);
-    ImGui::SameLine(ImGui::GetWindowWidth() - width - px(10));
-    ImGui::BeginDisabled(!can);
-    if (button("export", label, ButtonKind::kGhost,
-               "Its recipe as a file that replays anywhere and says what must come out (" +
-                   key_label("file.export") + ")",
-               width))
-      ui_.do_command("file.export");
-    ImGui::EndDisabled();
+    const float width = px(122), at = ImGui::GetContentRegionMax().x - width;
+    if (at > ImGui::GetCursorPosX()) {  // else the menu has it
+      ImGui::SameLine(at);
+      ImGui::BeginDisabled(!can);
+      if (button("export", label, ButtonKind::kGhost,
+                 "Its recipe as a file that replays anywhere and says what must come out (" +
+                     key_label("file.export") + ")",
+                 width))
+        ui_.do_command("file.export");
+      ImGui::EndDisabled();
+    }
   }
   ImGui::EndMenuBar();
 }
@@ -296,26 +307,29 @@ void Window::draw_status() {
   const ImVec2 size = ImGui::GetIO().DisplaySize;
   std::vector<StatusSegment> segments;
   if (s.has_model()) {
-    segments.push_back({"status.model", model_label(s.recipe.model)});
+    segments.push_back({"status.model", model_label(s.recipe.model), 0, 1});
     if (s.plan && s.plan_error.empty()) {
       const PlanTotals& t = s.plan->totals;
-      segments.push_back({"status.kernels", fmt::format("{} kernels per step", t.kernels)});
-      segments.push_back(
-          {"status.peak", fmt::format("peak {}, at least {}", bytes_text(static_cast<double>(t.peak_bytes)),
-                                      bytes_text(static_cast<double>(t.lower_bound_bytes)))});
+      segments.push_back({"status.kernels", fmt::format("{} kernels per step", t.kernels), 0, 5});
+      segments.push_back({"status.peak",
+                          fmt::format("peak {}, at least {}", bytes_text(static_cast<double>(t.peak_bytes)),
+                                      bytes_text(static_cast<double>(t.lower_bound_bytes))),
+                          0, 6});
     } else if (!s.plan_error.empty()) {
-      segments.push_back(
-          {"status.error",
-           "\u26a0 no plan: " + fit_text(theme().small, theme().small->FontSize, s.plan_error, px(520)),
-           p.bad});
+      segments.push_back({"status.error",
+                          "\u26a0 no plan: " + fit_text(theme().small, theme().small->FontSize, s.plan_error,
+                                                        std::min(px(520), size.x * 0.4f)),
+                          p.bad});
     }
-    segments.push_back({"status.device", s.recipe.device + " " + s.recipe.precision});
+    segments.push_back({"status.device", s.recipe.device + " " + s.recipe.precision, 0, 4});
     if (s.run) {
       const RunSummary& r = s.run->record.summary;
-      segments.push_back({"status.run", fmt::format("run {}: {} per step", r.id,
-                                                    r.median_step_ns > 0
-                                                        ? duration_text(static_cast<double>(r.median_step_ns))
-                                                        : "not measured")});
+      segments.push_back(
+          {"status.run",
+           fmt::format(
+               "run {}: {} per step", r.id,
+               r.median_step_ns > 0 ? duration_text(static_cast<double>(r.median_step_ns)) : "not measured"),
+           0, 3});
     }
   } else if (s.session) {
     const std::string name = std::filesystem::path(s.session->path).filename().string();
@@ -329,7 +343,7 @@ void Window::draw_status() {
                         s.remote->problem.empty() ? s.remote->address : s.remote->address + ", not connected",
                         s.remote->problem.empty() ? p.accent : p.bad});
   if (!s.background.empty())
-    segments.push_back({"status.background", fmt::format("{} in the background", s.background.size())});
+    segments.push_back({"status.background", fmt::format("{} in the background", s.background.size()), 0, 2});
   const RunProgress& r = s.progress;
   StatusSegment last{"status.busy", "Ready", p.text_faint};
   if (r.running)
@@ -416,7 +430,9 @@ void Window::draw_about() {
   if (ui_.about && !ImGui::IsPopupOpen("About")) ImGui::OpenPopup("About");
   if (!begin_dialog("About", &ui_.about)) return;
   text("Gradloom", palette().text, theme().title);
+  ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + ImGui::GetIO().DisplaySize.x - px(60));
   text("Profiler and optimization workbench for neural-network training graphs", palette().text_dim);
+  ImGui::PopTextWrapPos();
   spacer(4);
   const BuildInfo& build = build_info();
   const auto line = [](const char* id, const char* name, const std::string& value) {
@@ -469,7 +485,8 @@ void Window::draw() {
   ImGui::PopStyleVar(2);
   draw_menus();
   const float top = std::min(ImGui::GetFrameHeight() + px(8), size.y);
-  const float bottom = std::max(top, size.y - px(26) - px(6));
+  const bool low = size.y < px(kLowWindow);
+  const float bottom = std::max(top, size.y - (low ? 0 : px(26)) - px(6));
   const AppState& s = app_.state();
   if (!s.has_model() && !s.session) {
     ImGui::SetCursorScreenPos({0, top});
@@ -482,9 +499,9 @@ void Window::draw() {
         [&](std::string_view tab) {
           if (const Panel* panel = find_panel(tab)) panel->draw(ui_);
         },
-        &ui_.pane_focus);
+        least_room_of, &ui_.pane_focus);
   }
-  draw_status();
+  if (!low) draw_status();
   draw_palettes();
   draw_dialogs(ui_);
   draw_note_editor(ui_);

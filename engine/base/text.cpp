@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "engine/base/dates.h"
+#include "engine/base/glob.h"
 
 namespace gradloom {
 namespace {
@@ -211,15 +212,32 @@ std::string unknown_name(std::string_view what, const std::string& given,
   return alike ? text + "; did you mean " + escaped(nearest) + "?" : text;
 }
 
+namespace {
+
+bool is_of_globs(char c) { return c == '*' || c == '?' || c == '\\'; }
+
+}  // namespace
+
+std::string glob_of(std::string_view name) {
+  std::string glob;
+  for (const char c : name) {
+    if (is_of_globs(c)) glob += '\\';
+    glob += c;
+  }
+  return glob;
+}
+
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p;
-      ++t;
-    } else if (p < pattern.size() && pattern[p] == '*') {
+    const bool taken_as_it_is = p + 1 < pattern.size() && pattern[p] == '\\' && is_of_globs(pattern[p + 1]);
+    const std::size_t at = taken_as_it_is ? p + 1 : p;
+    if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
       mark = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[at] == text[t])) {
+      p = at + 1;
+      ++t;
     } else if (star != std::string_view::npos) {
       p = star + 1;
       t = ++mark;

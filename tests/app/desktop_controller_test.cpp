@@ -88,6 +88,19 @@ TEST_F(DesktopController, DevicesAreListedOnceAndUnusableOnesStopARun) {
   EXPECT_NE(notices(NoticeKind::error).find(lacking->why_not), std::string::npos);
 }
 
+// Views ask what is wrong in each frame: the fields are looked at when the recipe changes.
+TEST_F(DesktopController, FieldsAreCheckedOnceForEachRecipe) {
+  open(model("mlp"));
+  EXPECT_TRUE(app().problems().empty());
+  const std::int64_t before = app().fields_checked();
+  for (int frame = 0; frame < 50; ++frame) EXPECT_TRUE(app().problems().empty());
+  EXPECT_EQ(app().fields_checked(), before);
+  app().edit("no loss", [](Recipe& r) { r.loss.clear(); });
+  settle();
+  for (int frame = 0; frame < 50; ++frame) EXPECT_EQ(app().problems().count("loss"), 1u);
+  EXPECT_EQ(app().fields_checked(), before + 1);
+}
+
 TEST_F(DesktopController, OpeningChoosesLossAndDimsAndPlans) {
   open(model("mlp"));
   ASSERT_TRUE(state().has_model()) << notices(NoticeKind::error);

@@ -12,24 +12,17 @@ namespace {
 class DesktopCurves : public WindowScript {
  protected:
   void SetUp() override {
-    train("none --name plain", "s.db");
-    train("default --name fused", "s.db");
-    train("default --name elsewhere", "other.db");
+    record("none --name plain", "s.db");
+    record("default --name fused", "s.db");
+    record("default --name elsewhere", "other.db");
   }
-  void train(const std::string& passes, const std::string& session) {
-    const std::string command =
-        std::string(GRADLOOM_COMMAND) +
-        " train " GRADLOOM_SOURCE_DIR
-        "/tests/models/bert-tiny/model.onnx --dim batch=2 --loss ce:logits,labels --optimizer "
-        "adamw --clip-norm 1 --steps 24 --profile sampled --eval-data synthetic --eval-every 6 "
-        "--eval-batches 2 --passes " +
-        passes + " --session " + file(session) + " > /dev/null 2>&1";
-    ASSERT_EQ(std::system(command.c_str()), 0);
-  }
-  // Where a picture is left to be looked at.
-  static std::string picture(const std::string& name) {
-    return (std::filesystem::path(GRADLOOM_COMMAND).parent_path() / ("desktop_curves_" + name + ".png"))
-        .string();
+  void record(const std::string& passes, const std::string& session) {
+    train(
+        bert() +
+            "--clip-norm 1 --steps 24 --profile sampled --eval-data synthetic --eval-every 6 --eval-batches 2 "
+            "--passes " +
+            passes,
+        file(session));
   }
 };
 
@@ -37,7 +30,7 @@ class DesktopCurvesOfSize : public DesktopCurves, public testing::WithParamInter
 INSTANTIATE_TEST_SUITE_P(Sizes, DesktopCurvesOfSize, testing::Values("1280x720", "1920x1080"));
 
 TEST_P(DesktopCurvesOfSize, RunsAreOverlaidAndRead) {
-  const std::string shown = picture(GetParam());
+  const std::string shown = picture(std::string("desktop_curves_") + GetParam() + ".png");
   ASSERT_EQ(
       open(
           file("s.db") + " --size " + GetParam(),
@@ -72,7 +65,26 @@ TEST_F(DesktopCurves, AreChosenInTheListAndOfOtherSessions) {
               file("other.db") +
               "#1\"\nwait idle\nkey escape\nwait 3\nexpect curve.legend.2\n"
               "screenshot " +
-              picture("sessions") + "\nabsent toast.0\n"),
+              picture("desktop_curves_sessions.png") + "\nabsent toast.0\n"),
+      0)
+      << error_;
+}
+
+// Also of a run that has no such quantity, and so no curve: what stands after it keeps its colour.
+TEST_F(DesktopCurves, DotsInTheListHaveTheColoursOfTheCurves) {
+  train(bert() + "--steps 4 --name bare", file("s.db"));
+  EXPECT_EQ(
+      open(
+          file("s.db") + " --size 1600x900",
+          "wait idle\nexpect run.shown \"run 3 of this session: 4 steps of *, loss *\"\n"
+          "click tab.Runs\nwait 3\nexpect runs.colour.3 0\nexpect runs.colour.2 -1\n"
+          "click runs.curve.1\nwait idle\nclick runs.curve.2\nwait idle\nwait 3\n"
+          "expect runs.colour.3 0\nexpect runs.colour.1 1\nexpect runs.colour.2 2\n"
+          "click tab.Curve\nwait 3\nexpect curve.colour.0 0\nexpect curve.colour.1 1\nexpect curve.colour.2 2\n"
+          "click curve.of\nclick \"curve.of/Held-out loss\"\nwait 3\n"
+          "expect curve.colour.0 1\nexpect curve.colour.1 2\nabsent curve.colour.2\n"
+          "click tab.Runs\nwait 3\nclick runs.curve.1\nwait 3\nexpect runs.colour.1 -1\nexpect runs.colour.2 1\n"
+          "click tab.Curve\nwait 3\nexpect curve.colour.0 1\nabsent toast.0\n"),
       0)
       << error_;
 }
@@ -89,7 +101,7 @@ TEST_F(DesktopCurves, TheChipSaysWhoseTimesStandAndRunsAgain) {
           "click tab.Timeline\nwait 3\nexpect timeline.times \"measured in run 2, other passes\"\n"
           "click tab.Roofline\nwait 3\nexpect roofline.times \"measured in run 2, other passes\"\n"
           "click tab.Graph\nwait 3\nexpect graph.times \"measured in run 2, other passes\"\nscreenshot " +
-              picture("chip") +
+              picture("desktop_curves_chip.png") +
               "\nclick graph.times.do\nwait until run.said\nwait idle\nwait 3\nabsent graph.times\n"
               "click tab.Icicle\nwait 3\nexpect icicle.times \"measured in run 3\"\n"),
       0)
@@ -102,10 +114,10 @@ TEST_F(DesktopCurves, TheGraphIsColouredByWhatElseThereIs) {
           file("s.db") + " --size 1600x900",
           "wait idle\nclick tab.Graph\nwait 3\nabsent graph.against\n"
           "click graph.color\nclick graph.color/FLOP/s\nwait 5\nexpect graph.color FLOP/s\nscreenshot " +
-              picture("rate") +
+              picture("desktop_curves_rate.png") +
               "\nclick graph.color\nclick \"graph.color/Live at peak\"\nwait 5\nexpect graph.color \"Live at peak\"\n"
               "click graph.color\nclick graph.color/Change\nwait idle\nwait 5\nexpect graph.against \"run 1\"\nscreenshot " +
-              picture("change") + "\nabsent toast.0\n"),
+              picture("desktop_curves_change.png") + "\nabsent toast.0\n"),
       0)
       << error_;
 }

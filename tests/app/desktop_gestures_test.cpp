@@ -1,6 +1,8 @@
 // What a hand expects of the window: what is clicked stays where it is,
 // a row leads to its nodes, A and B are one pair.
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tests/app/window_script.h"
 #include "tests/paths.h"
@@ -210,6 +212,23 @@ TEST_F(DesktopGestures, WhatMayBeABufferIsAskedFor) {
           "click unsure.train.body.pos_weight\nwait idle\nabsent unsure.body.pos_weight\nexpect model.trained 1\n"
           "key ctrl+z\nwait idle\nexpect unsure.body.pos_weight\n"),
       0)
+      << error_;
+}
+
+// A name with a star is that name: as a glob it would fit the other weight too.
+TEST_F(DesktopGestures, ANameWithAStarIsFrozenAlone) {
+  std::ifstream in(GRADLOOM_SOURCE_DIR "/tests/modules/loss-bce-logits-weighted/model.onnx",
+                   std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::string name = "body.weight", starred = "body.*eight";  // of one length, as protobuf keeps it
+  for (std::size_t at = bytes.find(name); at != std::string::npos; at = bytes.find(name))
+    bytes.replace(at, name.size(), starred);
+  std::ofstream(file("starred.onnx"), std::ios::binary) << bytes;
+  EXPECT_EQ(open(file("starred.onnx"),
+                 "wait idle\nexpect model.trained 2\nexpect unsure.body.*eight\n"
+                 "click unsure.freeze.body.*eight\nwait idle\nexpect model.trained 1\n"
+                 "absent unsure.body.*eight\nexpect unsure.body.pos_weight\n"),
+            0)
       << error_;
 }
 

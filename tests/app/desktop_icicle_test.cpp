@@ -8,15 +8,7 @@ namespace {
 
 class DesktopIcicle : public WindowScript {
  protected:
-  void SetUp() override {
-    const std::string train =
-        std::string(GRADLOOM_COMMAND) +
-        " train " GRADLOOM_SOURCE_DIR
-        "/tests/models/bert-tiny/model.onnx --dim batch=2 --loss ce:logits,labels --optimizer "
-        "adamw --steps 6 --profile all --session " +
-        file("s.db") + " > /dev/null 2>&1";
-    ASSERT_EQ(std::system(train.c_str()), 0);
-  }
+  void SetUp() override { train(bert() + "--steps 6 --profile all", file("s.db")); }
   int open(const std::string& script, const std::string& size = "1280x720") {
     return WindowScript::open(file("s.db") + " --size " + size,
                               "wait idle\nkey ctrl+i\nwait idle\n" + script);

@@ -169,9 +169,6 @@ class DesktopFocus : public WindowScript {
   int keys(const std::string& script) {
     return open(kFocusJob + " --session " + file("s.db"), "wait idle\nabsent focus\n" + script);
   }
-  static std::string picture(const std::string& name) {
-    return (std::filesystem::path(GRADLOOM_COMMAND).parent_path() / name).string();
-  }
 };
 
 TEST_F(DesktopFocus, TabGoesThroughAPaneAndPressesWhatHasTheFocus) {

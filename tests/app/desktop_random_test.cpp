@@ -39,9 +39,7 @@ class DesktopRandom : public WindowScript {
     return file("models/" + name);
   }
   void record(const std::string& arguments, const std::string& session) {
-    const std::string command = std::string(GRADLOOM_COMMAND) + " train " + arguments +
-                                " --profile all --session " + session + " > /dev/null 2>&1";
-    ASSERT_EQ(std::system(command.c_str()), 0);
+    train(arguments + " --profile all", session);
   }
   std::string last_actions() const {
     std::ifstream in(file("trail"));

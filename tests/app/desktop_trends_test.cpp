@@ -14,9 +14,6 @@ namespace {
 class DesktopTrends : public WindowScript {
  protected:
   TrendSession runs_{GRADLOOM_SOURCE_DIR "/tests/models/mlp/model.onnx", 8};
-  static std::string picture(const std::string& name) {
-    return (std::filesystem::path(GRADLOOM_COMMAND).parent_path() / name).string();
-  }
 };
 
 TEST_F(DesktopTrends, AChangeLeadsToItsKernelAndItsRun) {

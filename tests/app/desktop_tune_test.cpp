@@ -197,9 +197,6 @@ TEST_F(DesktopTune, AProofIsKeptForItsRecipe) {
 
 class DesktopTuneWindow : public WindowScript {
  protected:
-  static std::string picture(const std::string& name) {
-    return (std::filesystem::path(GRADLOOM_COMMAND).parent_path() / name).string();
-  }
   std::string job(const std::string& name = "gpt-char", const std::string& more = "") {
     return GRADLOOM_SOURCE_DIR "/tests/models/" + name +
            "/model.onnx --dim batch=2 --loss ce:logits,labels --optimizer adamw " + more + "--session " +

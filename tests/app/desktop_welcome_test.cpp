@@ -18,9 +18,6 @@ class DesktopWelcome : public WindowScript {
  protected:
   void SetUp() override { setenv("XDG_DATA_HOME", file("data").c_str(), 1); }
   void TearDown() override { unsetenv("XDG_DATA_HOME"); }
-  static std::string picture(const std::string& name) {
-    return (fs::path(GRADLOOM_COMMAND).parent_path() / name).string();
-  }
 };
 
 TEST_F(DesktopWelcome, TheSampleOpensWithItsTourOnce) {

@@ -12,9 +12,6 @@ namespace {
 
 class DesktopWhatIf : public WindowScript {
  protected:
-  static std::string picture(const std::string& name) {
-    return (std::filesystem::path(GRADLOOM_COMMAND).parent_path() / name).string();
-  }
   std::string job() {
     return GRADLOOM_SOURCE_DIR
            "/tests/models/gpt-char/model.onnx --dim batch=2 --loss ce:logits,labels "

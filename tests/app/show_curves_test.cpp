@@ -36,17 +36,19 @@ class ShowCurves : public Commands {
 
 TEST_F(ShowCurves, HasEachQuantityOfEachStep) {
   const json run_json = run({"show", session_, "--run", "base", "--json"}).lines().front();
-  const json loss = curves({"loss"});
+  const auto values_of = [&](const char* quantity) { return curves({quantity})["runs"][0]["values"]; };
+  const json loss = curves({"loss"}), step_ns = values_of("step-time"), lr = values_of("lr"),
+             norms = values_of("grad-norm");
   EXPECT_EQ(loss["curves"], "loss");
   ASSERT_EQ(loss["runs"].size(), 1u);
   ASSERT_EQ(loss["runs"][0]["steps"].size(), 7u);
   for (std::size_t i = 0; i < 7; ++i) {
-    EXPECT_EQ(loss["runs"][0]["steps"][i], run_json["losses"][i]["step"]);
-    EXPECT_EQ(loss["runs"][0]["values"][i], run_json["losses"][i]["loss"]);
-    EXPECT_EQ(curves({"step-time"})["runs"][0]["values"][i].get<double>(),
-              run_json["losses"][i]["step_ns"].get<double>());
-    EXPECT_EQ(curves({"lr"})["runs"][0]["values"][i], run_json["losses"][i]["lr"]);
-    EXPECT_GT(curves({"grad-norm"})["runs"][0]["values"][i].get<double>(), 0);
+    const json& step = run_json["losses"][i];
+    EXPECT_EQ(loss["runs"][0]["steps"][i], step["step"]);
+    EXPECT_EQ(loss["runs"][0]["values"][i], step["loss"]);
+    EXPECT_EQ(step_ns[i].get<double>(), step["step_ns"].get<double>());
+    EXPECT_EQ(lr[i], step["lr"]);
+    EXPECT_GT(norms[i].get<double>(), 0);
   }
   const json held_out = curves({"held-out"})["runs"][0];
   ASSERT_EQ(held_out["steps"].size(), run_json["evaluations"].size());

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -17,6 +18,22 @@ namespace gradloom {
 class WindowScript : public testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_ / name; }
+  // Where a picture is left to be looked at: beside the program.
+  static std::string picture(const std::string& name) {
+    return (std::filesystem::path(GRADLOOM_COMMAND).parent_path() / name).string();
+  }
+
+  // Model and job of a small classifier, as arguments.
+  static std::string bert() {
+    return GRADLOOM_SOURCE_DIR
+        "/tests/models/bert-tiny/model.onnx --dim batch=2 --loss ce:logits,labels --optimizer adamw ";
+  }
+  // `gradloom train ARGUMENTS` into a session file.
+  static void train(const std::string& arguments, const std::string& session) {
+    const std::string command =
+        std::string(GRADLOOM_COMMAND) + " train " + arguments + " --session " + session + " > /dev/null 2>&1";
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
 
   // Runs `gradloom open ARGUMENTS --headless --script ...`; returns the exit code, stderr in `error_`.
   int open(const std::string& arguments, const std::string& script) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 
 #include "sessions/recipe.h"
 
@@ -107,6 +108,55 @@ TEST(Curves, TheNearestStepIsRead) {
   EXPECT_EQ(curve.at(7), 2);
   EXPECT_EQ(curve.at(99), 2);
   EXPECT_EQ(Curve().at(3), -1);
+}
+
+// Frames come many times a second: what is drawn is made when it changes.
+TEST(Curves, AreKeptUntilRunsQuantityOrSmoothingChange) {
+  RunRecord record = run_of(400);
+  const auto a = std::make_shared<const RunCurves>(run_curves(record));
+  record.summary.id = 4;
+  for (StepRow& row : record.steps) row.grad_norm = -1;
+  const auto b = std::make_shared<const RunCurves>(run_curves(record));
+  KeptCurves kept;
+  for (int frame = 0; frame < 50; ++frame) {
+    const std::vector<Curve>& curves = kept.of({{a, 0}, {b, 1}}, CurveOf::kLoss, 0.6, false);
+    ASSERT_EQ(curves.size(), 2u);
+    EXPECT_EQ(curves[1].smooth, curve_of(*b, CurveOf::kLoss, 0.6, false).smooth);
+  }
+  EXPECT_EQ(kept.made(), 1);
+  kept.of({{a, 0}, {b, 1}}, CurveOf::kStepTime, 0.6, false);
+  kept.of({{a, 0}, {b, 1}}, CurveOf::kStepTime, 0, false);
+  kept.of({{a, 0}, {b, 1}}, CurveOf::kThroughput, 0, true);
+  kept.of({{a, 0}, {b, 1}}, CurveOf::kThroughput, 0, false);
+  EXPECT_EQ(kept.made(), 5);
+  kept.of({{std::make_shared<const RunCurves>(*a), 0}, {b, 1}}, CurveOf::kThroughput, 0, false);
+  EXPECT_EQ(kept.made(), 6) << "another run, however alike";
+}
+
+TEST(Curves, ARunWithoutTheQuantityKeepsItsPlace) {
+  RunRecord record = run_of(6);
+  const auto with = std::make_shared<const RunCurves>(run_curves(record));
+  for (StepRow& row : record.steps) row.grad_norm = -1;
+  const auto without = std::make_shared<const RunCurves>(run_curves(record));
+  KeptCurves kept;
+  const std::vector<Curve>& norms =
+      kept.of({{with, 0}, {without, 1}, {with, 2}}, CurveOf::kGradNorm, 0, false);
+  ASSERT_EQ(norms.size(), 2u);
+  EXPECT_EQ(norms[0].place, 0u);
+  EXPECT_EQ(norms[1].place, 2u);
+}
+
+TEST(Curves, HeldOutLossStandsBesideTheLossOfOneRun) {
+  RunRecord record = run_of(6);
+  record.evaluations.push_back({3, 1.5, 4, 1000});
+  const auto run = std::make_shared<const RunCurves>(run_curves(record));
+  KeptCurves kept;
+  const std::vector<Curve>& one = kept.of({{run, 0}}, CurveOf::kLoss, 0, false);
+  ASSERT_EQ(one.size(), 2u);
+  EXPECT_EQ(one[1].name, "held-out data");
+  EXPECT_EQ(one[1].values, std::vector<double>{1.5});
+  EXPECT_EQ(one[1].place, 1u);
+  EXPECT_EQ(kept.of({{run, 0}, {run, 1}}, CurveOf::kLoss, 0, false).size(), 2u);
 }
 
 }  // namespace

@@ -70,5 +70,59 @@ TEST(Panes, MoveJoinsAndSplits) {
   EXPECT_EQ(tree.to_text(), "v0.500(C*,h0.500(B*,A*))");
 }
 
+// Side panes need 100, the main one 200; the gap is 10.
+PaneRoom least_of(std::string_view tab) {
+  return tab == "Main" || tab == "Table" ? PaneRoom{200, 150} : PaneRoom{100, 50};
+}
+constexpr const char* kSides = "h0.250(v0.500(Model*,Passes*),v0.600(h0.700(Main*|Table,Node*),Run*|Curve))";
+
+TEST(Panes, ASideThatHasTooLittleTakesItFromTheOther) {
+  PaneTree tree = std::move(PaneTree::parse("h0.250(Model*,Main*)").value());
+  EXPECT_FLOAT_EQ(cut_of(tree.root(), {1010, 500}, 10, least_of).first, 250);
+  EXPECT_FLOAT_EQ(cut_of(tree.root(), {330, 500}, 10, least_of).first, 100);
+  tree.root().ratio = 0.9f;
+  EXPECT_FLOAT_EQ(cut_of(tree.root(), {1010, 500}, 10, least_of).first, 800);
+}
+
+TEST(Panes, ASplitFoldsWhereBothSidesHaveTooLittle) {
+  PaneTree tree = std::move(PaneTree::parse(kSides).value());
+  Pane& root = tree.root();
+  const auto folds = [&](const Pane& split, PaneRoom room) {
+    return cut_of(split, room, 10, least_of).folds;
+  };
+  EXPECT_FALSE(folds(root, {1000, 800}));
+  // The main pane and the node do not fit beside each other any more, both still beside the model.
+  EXPECT_FALSE(folds(root, {320, 800}));
+  EXPECT_TRUE(folds(*root.second->first, {210, 480}));
+  EXPECT_TRUE(folds(root, {305, 800}));
+  EXPECT_FALSE(folds(*root.second, {600, 210}));
+  EXPECT_TRUE(folds(*root.second, {600, 205}));
+  for (const PaneRoom room : {PaneRoom{0, 0}, {5, 5}, {1e6f, 1e6f}}) {
+    const PaneCut cut = cut_of(root, room, 10, least_of);
+    EXPECT_TRUE(cut.folds || (cut.first >= 100 && cut.first <= room.width - 210)) << room.width;
+  }
+}
+
+TEST(Panes, AFoldedPaneHasAllTabsAndShowsWhatWasShownLast) {
+  PaneTree tree = std::move(PaneTree::parse(kSides).value());
+  Pane all = folded(tree.root());
+  EXPECT_EQ(all.tabs, (std::vector<std::string>{"Model", "Passes", "Main", "Table", "Node", "Run", "Curve"}));
+  EXPECT_EQ(all.tabs[static_cast<std::size_t>(all.active)], "Main") << "the larger side at each split";
+  for (const char* tab : {"Passes", "Curve", "Node", "Table"}) {
+    tree.show(tab);
+    all = folded(tree.root());
+    EXPECT_EQ(all.tabs[static_cast<std::size_t>(all.active)], tab);
+    EXPECT_EQ(tree.tabs_in_front().back(), tab) << "and so it is after a start";
+    const auto again = PaneTree::parse(tree.to_text());
+    ASSERT_TRUE(again.ok()) << tree.to_text();
+    all = folded(again->root());
+    EXPECT_EQ(all.tabs[static_cast<std::size_t>(all.active)], tab) << tree.to_text();
+  }
+  tree.show("Main");
+  EXPECT_EQ(tree.to_text(), "h0.250(v0.500>(Model*,Passes*),v0.600(h0.700(Main*|Table,Node*),Run|Curve*))");
+  EXPECT_EQ(tree.tabs_in_front(), (std::vector<std::string>{"Model", "Passes", "Node", "Curve", "Main"}));
+  EXPECT_FALSE(PaneTree::parse("h0.250<>(A,B)").ok());
+}
+
 }  // namespace
 }  // namespace gradloom

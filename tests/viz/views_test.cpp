@@ -52,7 +52,7 @@ class Views : public ::testing::Test {
 
   void draw(const std::string& view, Actions& actions) {
     if (view == "graph") {
-      draw_graph_toolbar(canvas_, actions);
+      draw_graph_toolbar(canvas_, actions, false);
       draw_graph_canvas(model_, canvas_, actions);
       graph_keys(canvas_, actions);
       ImGui::SetNextWindowPos({900, 60});

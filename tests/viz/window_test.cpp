@@ -33,8 +33,9 @@ struct State {
   bool pass = false, box = true;
   int clicks = 0, choice = 0, segment = 0, chosen = -1, opened = -1, key_presses = 0;
   std::string name;
-  int fault =
-      0;  // drawn on purpose: 1 beyond its pane, 2 at no place, 3 a text that is cut, 5 one over another
+  // Drawn on purpose: 1 beyond its pane, 2 at no place, 3 a text that is cut, 5 one over another, 6 a text cut between words.
+  int fault = 0;
+  ImVec2 least{0, 0};  // that a pane needs
   PaletteState palette;
   TableState table;
   PaneTree panes = std::move(PaneTree::parse("h0.500(Left*,Right*|Table)").value());
@@ -50,8 +51,9 @@ void draw_fault(int fault) {
   if (fault == 4)
     interval_bar("interval", {1, 0, kInfinite}, 1.0, {0, kInfinite, true, Unit::kPlain}, 26, palette().bad);
   if (fault == 3) list->PushClipRect(at, {at.x + 13, at.y + 20}, true);  // through the e
+  if (fault == 6) list->PushClipRect(at, {at.x + ImGui::CalcTextSize("Kernels").x + 2, at.y + 20}, true);
   list->AddText(fault == 1 ? ImVec2{500, 500} : at, palette().text, "Kernels per step");
-  if (fault == 1 || fault == 3) list->PopClipRect();
+  if (fault == 1 || fault == 3 || fault == 6) list->PopClipRect();
   if (fault == 5) list->AddText({at.x + 30, at.y + 3}, palette().text, "1.25 ms");
 }
 
@@ -62,31 +64,34 @@ void draw(State& s) {
   if (key_pressed("app.palette")) s.palette.show();
   if (key_pressed("graph.fit")) ++s.key_presses;
   const ImVec2 display = ImGui::GetIO().DisplaySize;
-  draw_panes(s.panes, {10, 10}, {display.x - 10, display.y - 10}, [&](std::string_view tab) {
-    if (tab == "Left") {
-      if (s.fault > 0) draw_fault(s.fault);
-      if (button("go", "Go", ButtonKind::kPrimary)) ++s.clicks;
-      toggle("pass", &s.pass);
-      checkbox("box", "Box", &s.box);
-      combo("choice", &s.choice, {"sgd", "adam"});
-      segmented("colour", &s.segment, {"Phase", "Time"});
-      input_text("name", "Name", &s.name);
-      for (int i = 0; i < 60; ++i) text("filler");
-      button("far", "Far below");
-    } else if (tab == "Table") {
-      TableRows rows;
-      rows.count = 100000;
-      rows.cell = [](int row, int) { number_cell(std::to_string(row)); };
-      const TableEvents events = draw_table("rows", {{"Name"}, {"Time", 80, true}}, rows, s.table);
-      if (events.opened >= 0) s.opened = events.opened;
-    } else {
-      std::vector<double> x{0, 1, 2}, y{3, 1, 2};
-      const Plot plot = begin_plot("loss", {300, 200}, Axis::fit(0, 2, Unit::kCount),
-                                   Axis::fit(1, 3, Unit::kPlain), "step");
-      plot_line(plot, x, y, palette().accent);
-      end_plot(plot);
-    }
-  });
+  draw_panes(
+      s.panes, {10, 10}, {display.x - 10, display.y - 10},
+      [&](std::string_view tab) {
+        if (tab == "Left") {
+          if (s.fault > 0) draw_fault(s.fault);
+          if (button("go", "Go", ButtonKind::kPrimary)) ++s.clicks;
+          toggle("pass", &s.pass);
+          checkbox("box", "Box", &s.box);
+          combo("choice", &s.choice, {"sgd", "adam"});
+          segmented("colour", &s.segment, {"Phase", "Time"});
+          input_text("name", "Name", &s.name);
+          for (int i = 0; i < 60; ++i) text("filler");
+          button("far", "Far below");
+        } else if (tab == "Table") {
+          TableRows rows;
+          rows.count = 100000;
+          rows.cell = [](int row, int) { number_cell(std::to_string(row)); };
+          const TableEvents events = draw_table("rows", {{"Name"}, {"Time", 80, true}}, rows, s.table);
+          if (events.opened >= 0) s.opened = events.opened;
+        } else {
+          std::vector<double> x{0, 1, 2}, y{3, 1, 2};
+          const Plot plot = begin_plot("loss", {300, 200}, Axis::fit(0, 2, Unit::kCount),
+                                       Axis::fit(1, 3, Unit::kPlain), "step");
+          plot_line(plot, x, y, palette().accent);
+          end_plot(plot);
+        }
+      },
+      [&](std::string_view) { return s.least; });
   const int chosen = draw_palette("palette", "Command", {{"Open", ""}, {"Run", ""}}, s.palette);
   if (chosen >= 0) s.chosen = chosen;
   ImGui::End();
@@ -156,6 +161,18 @@ TEST_F(Window, PanesSplitAndMove) {
   EXPECT_GT(state_.panes.root().ratio, 0.6f);
   EXPECT_OK(run("click tab.Table\nexpect tab.Table on\ndrag tab.Table -560 300\n"));
   EXPECT_EQ(state_.panes.all_tabs().front(), "Table") << state_.panes.to_text();
+}
+
+TEST_F(Window, PanesWithoutRoomFoldIntoOne) {
+  state_.least = {300, 100};
+  EXPECT_OK(
+      run("size 800 600\nwait 2\nexpect pane.Left\nexpect pane.Right\nexpect split.0\n"
+          "size 560 600\nwait 2\nexpect pane.Left\nabsent pane.Right\nabsent split.0\n"
+          "click tab.Table\nwait 2\nexpect pane.Table\nabsent pane.Left\n"
+          "size 800 600\nwait 2\nexpect pane.Left\nexpect pane.Table\nexpect split.0\n"));
+  EXPECT_EQ(state_.panes.to_text(), "h0.500>(Left*,Right|Table*)");
+  EXPECT_OK(
+      run("drag split.0 300 0\nwait 2\nclick tab.Table\ndrag split.0 -700 0\nwait 2\nclick tab.Left\n"));
 }
 
 TEST_F(Window, TableIsVirtualizedAndSortable) {
@@ -271,6 +288,11 @@ TEST_F(Window, ATextThatIsCutIsFoundByWhatItSays) {
 }
 
 TEST_F(Window, TextsThatLieOverEachOtherAreFound) {
+  state_.fault = 6;
+  const Status between = run("wait 2\nuncut\n");
+  ASSERT_FALSE(between.ok()) << "glyphs beyond the edge are not there at all";
+  EXPECT_NE(between.error().message.find("cut off: 'Kernels' at"), std::string::npos)
+      << between.error().message;
   state_.fault = 5;
   const Status over = run("wait 2\nuncut\n");
   ASSERT_FALSE(over.ok());

@@ -21,11 +21,11 @@ struct Actions {
   bool show_graph = false;                // and bring the graph to the front
   std::string go_to_kernel;               // show this node's row in the kernel table
   std::string hover_node;                 // outline this node in the other views
-  std::string color_against;              // compare the graph's times with this run: "run 3"
-  bool run_again = false;                 // the job as it stands, for times of it
-  std::string filter_kernels;             // put this query into the kernel table
-  std::string note_node;                  // write a note on this node
-  std::optional<Pipeline> pipeline;       // plan again with these passes
+  std::int64_t times_against = 0;    // run that the graph's times are to be compared with; 0: as they are
+  bool run_again = false;            // the job as it stands, for times of it
+  std::string filter_kernels;        // put this query into the kernel table
+  std::string note_node;             // write a note on this node
+  std::optional<Pipeline> pipeline;  // plan again with these passes
   enum class RulesAsk : std::uint8_t { none, choose, read_again, remove };
   RulesAsk rules = RulesAsk::none;  // the file of the user's rules
   bool verify = false;              // prove the passes that stand

@@ -69,7 +69,9 @@ void draw_legend_entry(const Curve& curve, size_t i, CurveOf of, const char* uni
                   std::round(origin.y + static_cast<float>(entry.row) * legend.line)};
   const float middle = std::round(at.y + font->FontSize / 2);
   list->AddRectFilled({at.x, middle - px(1.5f)}, {at.x + px(9), middle + px(1.5f)},
-                      category_color(static_cast<uint32_t>(i)), px(1));
+                      category_color(curve.place), px(1));
+  register_rect(fmt::format("curve.colour.{}", i), at, {at.x + px(9), at.y + legend.line}, curve.name,
+                std::to_string(curve.place));
   const std::string name = fit_text(font, font->FontSize, escaped(curve.name), entry.name_width + 1);
   list->AddText(font, font->FontSize, {at.x + px(13), at.y}, palette().text_dim, name.c_str());
   const int index = std::isnan(cursor) ? static_cast<int>(curve.steps.size()) - 1 : curve.at(cursor);
@@ -122,13 +124,13 @@ void draw_curves(const std::vector<Curve>& curves, CurveOf of, const char* unit,
   double cursor = std::nan("");
   for (size_t i = 0; i < curves.size(); ++i) {
     const Curve& curve = curves[i];
-    const ImU32 color = category_color(static_cast<uint32_t>(i));
+    const ImU32 color = category_color(curve.place);
     if (!curve.smooth.empty()) plot_line(plot, curve.steps, curve.values, with_alpha(color, 0.3f), 1.f);
     plot_line(plot, curve.steps, curve.shown(), color, 1.7f, curves.size() == 1);
   }
   for (size_t i = 0; i < curves.size(); ++i) {
     const Curve& curve = curves[i];
-    const int at = plot_hover(plot, curve.steps, curve.shown(), category_color(static_cast<uint32_t>(i)));
+    const int at = plot_hover(plot, curve.steps, curve.shown(), category_color(curve.place));
     if (at >= 0 && (std::isnan(cursor) || i == 0)) cursor = curve.steps[static_cast<size_t>(at)];
   }
   if (!std::isnan(cursor))

@@ -18,7 +18,7 @@ struct CurveViewState {
   int smoothing = 0;  // index in kSmoothings
   bool log = false;
 };
-// Colours are those of `category_color`, by place. `planned`: the axis reaches that step; 0: the last of the curves. `unit`:
+// Colours are those of `category_color`, by Curve::place. `planned`: the axis reaches that step; 0: the last of the curves. `unit`:
 // behind the numbers of the legend, as "samples/s".
 void draw_curves(const std::vector<Curve>& curves, CurveOf of, const char* unit, double planned,
                  CurveViewState& state, float height);

@@ -50,7 +50,7 @@ class Reader {
     const float gap = from.pos.x - end_;
     const bool other = by_color && !texts.empty() && texts.back().color != from.col;
     if (texts.empty() || other || std::abs(line - line_) > 0.5f || gap < -0.3f * size || gap > 0.9f * size)
-      texts.push_back({{}, from.pos, to.pos, window_, false, known.font, line, size, from.col, clip});
+      texts.push_back({{}, from.pos, to.pos, window_, false, false, known.font, line, size, from.col, clip});
     else if (from.pos.x - g.X0 * scale - pen_ > 0.15f * size)  // a space has no glyph
       texts.back().text += ' ';
     DrawnText& text = texts.back();
@@ -60,6 +60,9 @@ class Reader {
     constexpr float kSlack = 1.2f;  // of anti-aliased edges
     const float left = clip.x - from.pos.x, right = to.pos.x - clip.z;
     text.cut |= left > kSlack || right > kSlack || to.pos.x - from.pos.x < natural * scale - kSlack;
+    // ImGui leaves out glyphs beyond the edge: of a text that is cut between two words none shows in part.
+    const ImFontGlyph* const space = known.font->FindGlyph(' ');
+    text.at_edge = space != nullptr && clip.z - to.pos.x < space->AdvanceX * scale;
     line_ = line;
     end_ = to.pos.x;
     pen_ = from.pos.x + (g.AdvanceX - g.X0) * scale;
@@ -152,6 +155,19 @@ bool moves(const DrawnText& text) {
          text.max.x >= field->min.x && text.min.x <= field->max.x;
 }
 
+// Its cells end at the edges of their columns.
+bool in_table(const DrawnText& text) {
+  ImPool<ImGuiTable>& tables = GImGui->Tables;
+  for (int i = 0; i < tables.GetMapSize(); ++i) {
+    const ImGuiTable* const table = tables.TryGetMapData(i);
+    if (table == nullptr || table->LastFrameActive < ImGui::GetFrameCount() - 1) continue;
+    const bool inside = text.min.x >= table->OuterRect.Min.x && text.max.x <= table->OuterRect.Max.x &&
+                        text.min.y >= table->OuterRect.Min.y && text.max.y <= table->OuterRect.Max.y;
+    if (inside) return true;
+  }
+  return false;
+}
+
 bool in_plot(const DrawnText& text) {
   for (const auto& [id, item] : items().all()) {
     const bool plot = id == "compare.live" || id.ends_with("plot");
@@ -200,7 +216,7 @@ std::vector<std::string> overlapping_texts() {
 std::vector<std::string> cut_texts() {
   std::vector<std::string> cut;
   for (const DrawnText& text : drawn_texts())
-    if (text.cut && !moves(text))
+    if ((text.cut || (text.at_edge && !in_table(text))) && !moves(text))
       cut.push_back(
           fmt::format("'{}' at ({:.0f}, {:.0f}) of {}", text.text, text.min.x, text.min.y, text.window));
   return cut;

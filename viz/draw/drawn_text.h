@@ -13,8 +13,9 @@ namespace gradloom {
 struct DrawnText {
   std::string text;  // a run of glyphs on one line
   ImVec2 min, max;
-  std::string window;  // of ImGui
-  bool cut = false;    // its first or last glyph shows only in part, to the left or right
+  std::string window;    // of ImGui
+  bool cut = false;      // its first or last glyph shows only in part, to the left or right
+  bool at_edge = false;  // nor has a space room behind it: a next word may have been left out
   const ImFont* font = nullptr;
   float top = 0, size = 0;  // of the line; of the font as it is drawn, in pixels
   ImU32 color = 0;

@@ -125,8 +125,24 @@ std::optional<fs::path> FileDialog::accept(const fs::path& path, bool chosen) {
   return full;
 }
 
+namespace {
+
+// The dialog's parts in a window that may be small: then there are no places beside the files, and fewer columns.
+struct DialogRoom {
+  float width, height, places;
+};
+constexpr float kPlacesWide = 170, kGapOfPlaces = 8;  // points
+
+DialogRoom room_of_dialog() {
+  const ImVec2 display = ImGui::GetIO().DisplaySize;
+  const float width = std::min(px(718), display.x - px(52));
+  return {width, std::clamp(display.y - px(180), px(60), px(330)), width >= px(520) ? px(kPlacesWide) : 0};
+}
+
+}  // namespace
+
 void FileDialog::draw_places() {
-  ImGui::BeginChild("places", {px(170), px(330)});
+  ImGui::BeginChild("places", {px(kPlacesWide), room_of_dialog().height});
   muted("Places");
   std::error_code ignored;
   if (selectable_row("file.home", "Home", false)) enter(home());
@@ -151,10 +167,14 @@ void FileDialog::draw_places() {
 std::optional<fs::path> FileDialog::draw_entries() {
   std::optional<fs::path> result;
   fs::path next;
-  if (ImGui::BeginTable("entries", 3, ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg, {px(540), px(330)})) {
+  const DialogRoom room = room_of_dialog();
+  const float width = room.places > 0 ? room.width - room.places - px(kGapOfPlaces) : room.width;
+  if (ImGui::BeginTable("entries", 3, ImGuiTableFlags_ScrollY | ImGuiTableFlags_RowBg,
+                        {width, room.height})) {
+    const ImGuiTableColumnFlags changed = width < px(400) ? ImGuiTableColumnFlags_Disabled : 0;
     ImGui::TableSetupColumn("Name", ImGuiTableColumnFlags_WidthStretch);
     ImGui::TableSetupColumn("Size", ImGuiTableColumnFlags_WidthFixed, px(80));
-    ImGui::TableSetupColumn("Changed", ImGuiTableColumnFlags_WidthFixed, px(130));
+    ImGui::TableSetupColumn("Changed", ImGuiTableColumnFlags_WidthFixed | changed, px(130));
     ImGui::TableSetupScrollFreeze(0, 1);
     ImGui::TableHeadersRow();
     ImGuiListClipper clipper;
@@ -178,8 +198,7 @@ std::optional<fs::path> FileDialog::draw_entries() {
         ImGui::PopID();
         ImGui::TableNextColumn();
         if (!entry.folder) text(bytes_text(static_cast<double>(entry.bytes)), palette().text_dim);
-        ImGui::TableNextColumn();
-        text(file_time_text(entry.modified), palette().text_dim);
+        if (ImGui::TableNextColumn()) text(file_time_text(entry.modified), palette().text_dim);
       }
     }
     ImGui::EndTable();
@@ -204,18 +223,23 @@ std::optional<fs::path> FileDialog::draw() {
   std::optional<fs::path> result;
   if (button("file.up", "\u2191", ButtonKind::kPlain, "Parent folder")) enter(folder_.parent_path());
   ImGui::SameLine();
-  if (input_text("file.path", "Path", &path_text_, px(680), just_opened_,
+  const DialogRoom room = room_of_dialog();
+  if (input_text("file.path", "Path", &path_text_, room.width - px(38), just_opened_,
                  ImGuiInputTextFlags_EnterReturnsTrue)) {
     result = accept(path_text_);
   }
   just_opened_ = false;
-  draw_places();
-  ImGui::SameLine();
+  if (room.places > 0) {
+    draw_places();
+    ImGui::SameLine(0, px(kGapOfPlaces));
+  }
   if (!result) result = draw_entries();
   if (message_.empty()) {
     muted(pending_.empty() ? " " : "Reading the folder \u2026");
   } else {
+    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + room.width);
     text("\u26a0 " + message_, palette().warn);
+    ImGui::PopTextWrapPos();
   }
   ImGui::SetCursorPosX(ImGui::GetContentRegionMax().x - px(200));
   if (button("file.cancel", "Cancel", ButtonKind::kPlain, {}, px(92)) || !stay ||

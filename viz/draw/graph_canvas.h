@@ -58,9 +58,11 @@ struct GraphCanvasState {
   int32_t menu_scope = -1;
 
   ColorBy color_by = ColorBy::kPhase;
-  // Runs that times can be compared with, and the one they are; the application's, for this frame.
-  std::vector<std::string> sides;
-  std::string against;
+  // Runs that times can be compared with, and the one they are (0: none); the application's, for this frame.
+  struct OtherRuns {
+    std::vector<std::int64_t> runs;
+    std::int64_t chosen = 0;
+  } other_runs;
   // Whose times the graph has, where they are of something else than what stands, and whether it may be run; the application's,
   // for this frame.
   std::string times_note, times_tip;
@@ -116,8 +118,8 @@ struct GraphCanvasState {
 // `model` may be a new one every time the plan changes; the same pointer means no change.
 void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanvasState& state,
                        Actions& actions);
-// Colour, search with hits, fit, open and close all. One line.
-void draw_graph_toolbar(GraphCanvasState& state, Actions& actions);
+// Colour, search with hits, fit, open and close all. `low`: all but the colour is in a menu, so that the canvas keeps its room.
+void draw_graph_toolbar(GraphCanvasState& state, Actions& actions, bool low);
 // Details of the selected box: costs, times, provenance, attributes, inputs and outputs, partners.
 // `more` adds what only the application knows, between costs and provenance.
 void draw_node_panel(GraphCanvasState& state, Actions& actions,

@@ -12,6 +12,11 @@
 #include "viz/model/axis.h"
 
 namespace gradloom {
+namespace {
+
+constexpr float kNoteRoom = 120, kShortestScale = 30, kLongestScale = 120;  // points
+
+}  // namespace
 
 // Far out a long graph is thinner than a pixel: bars of a width that can be seen show where it lies.
 void GraphPainter::thin_columns() {
@@ -197,21 +202,26 @@ void GraphPainter::minimap() {
 bool GraphPainter::strip(ImVec2 min, ImVec2 max) {
   const float left = min.x + px(2), y = std::round((min.y + max.y - theme().small->FontSize) / 2);
   list->PushClipRect(min, max, true);
+  const float right = max.x - (has_times_note() ? px(kNoteRoom + 14) : 0);
   const float end =
-      state.color_by == ColorBy::kPhase ? phase_legend({left, y}, max.x) : heat_legend({left, y});
+      state.color_by == ColorBy::kPhase ? phase_legend({left, y}, right) : heat_legend({left, y}, right);
   register_rect("graph.legend", min, {end, max.y}, "legend");
   const bool asked = times_note({end + px(14), y}, max.x - px(2));
   list->PopClipRect();
   return asked;
 }
 
+bool GraphPainter::has_times_note() const {
+  return model.timed && !model.other_plan.empty() && !state.times_note.empty();
+}
+
 // That the times are of something else than what stands.
 bool GraphPainter::times_note(ImVec2 at, float right) {
-  if (!model.timed || model.other_plan.empty() || state.times_note.empty()) return false;
+  if (!has_times_note()) return false;
   const std::string action = "run again";
   const float wide = small_width(state.times_note) + small_width(action) + px(36);
   const float x =
-      std::max(state.canvas_min.x, std::min(right - std::min(wide, right - at.x), right - px(120)));
+      std::max(state.canvas_min.x, std::min(right - std::min(wide, right - at.x), right - px(kNoteRoom)));
   const ImVec2 before = ImGui::GetCursorScreenPos();
   ImGui::SetCursorScreenPos(
       {x, std::round(at.y + theme().small->FontSize / 2 - ImGui::GetFrameHeight() / 2)});
@@ -244,7 +254,7 @@ float GraphPainter::phase_legend(ImVec2 at, float right) {
   return at.x - px(14);
 }
 
-float GraphPainter::heat_legend(ImVec2 at) {
+float GraphPainter::heat_legend(ImVec2 at, float right) {
   const Palette& c = palette();
   const ColorBy by = state.color_by;
   const bool change = by == ColorBy::kChange;
@@ -252,16 +262,22 @@ float GraphPainter::heat_legend(ImVec2 at) {
   const bool known = change ? !model.against.empty() : most > 0;
   const std::string low = change ? "\u221250 %" : "0";
   std::string high = change ? "+100 %" : model.value_text(most, by);
-  if (!change && group_max > 0) high += "  (scopes: " + model.value_text(group_max, by) + ")";
   std::string title = kColorKinds[static_cast<size_t>(by)].title;
   if (change && known) title += " " + model.against;
   if (!known) title += change ? " another run: choose one" : ": not measured yet";
+  title = fit_text(theme().small, theme().small->FontSize, title, right - at.x);
   small_text(at, c.text_dim, title);
   at.x += small_width(title);
-  if (!known) return at.x;
+  // The scale with what has room of it: of scopes too, shorter, or none.
+  const float room = right - at.x - px(22) - small_width(low);
+  if (!known || room < px(kShortestScale) + small_width(high)) return at.x;
+  if (!change && group_max > 0) {
+    const std::string whole = high + "  (scopes: " + model.value_text(group_max, by) + ")";
+    if (room >= px(kLongestScale) + small_width(whole)) high = whole;
+  }
   small_text({at.x + px(10), at.y}, c.text_faint, low);
   at.x += px(16) + small_width(low);
-  const float bar = px(120);
+  const float bar = std::min(px(kLongestScale), room - small_width(high));
   for (int i = 0; i < 40; ++i) {
     list->AddRectFilled({at.x + bar * static_cast<float>(i) / 40, at.y + px(2)},
                         {at.x + bar * static_cast<float>(i + 1) / 40 + 0.5f, at.y + px(13)},

@@ -103,7 +103,7 @@ void draw_controls(IcicleState& state, const std::string& about, IcicleEvents& e
     state.by = static_cast<TreeBy>(by);
     events.changed_tree = true;
   }
-  ImGui::SameLine(0, px(14));
+  flow(ImGui::GetFrameHeight() + ImGui::CalcTextSize("Fold layers").x, px(14));
   ImGui::SetCursorPosY(ImGui::GetCursorPosY() + ImGui::GetStyle().FramePadding.y - px(2));  // it is less tall
   if (checkbox("icicle.fold", "Fold layers", &state.fold)) events.changed_tree = true;
   tip("Layers that are alike as one: h.0 to h.11 as 12 x h.*");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
@@ -72,9 +74,11 @@ void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions)
     kernel_table_set_query(model, state, query);
   if (const auto chosen = draw_saved_filters("kernels.filters", state.query_text, state.filters))
     kernel_table_set_query(model, state, *chosen);
-  ImGui::SameLine();
+  flow(px(150), ImGui::GetStyle().ItemSpacing.x);
   int group = static_cast<int>(model.group());
-  if (segmented("kernels.group", &group, {"Kernels", "Operator", "Scope", "Phase", "Pass", "Type"})) {
+  const std::vector<std::string> groups{"Kernels", "Operator", "Scope", "Phase", "Pass", "Type"};
+  const bool narrow = ImGui::GetContentRegionAvail().x < px(430);  // sum and Copy have the rest
+  if (narrow ? combo("kernels.group", &group, groups, 112) : segmented("kernels.group", &group, groups)) {
     model.set_group(static_cast<KernelGroup>(group));
     state.table.selected = -1;
   }

@@ -125,7 +125,7 @@ void fold_buttons(GraphCanvasState& state, int32_t fold) {
 
 void scope_panel(GraphCanvasState& state) {
   const ScopeInfo& scope = state.model->scopes[state.selected_scope];
-  text(scope.name, palette().text, theme().title);
+  title(scope.name);
   muted(escaped(scope.path));
   register_item("scope-panel.path", scope.path, scope.path);
   static constexpr const char* kNames[] = {"Forward", "Backward", "Optimizer"};
@@ -203,15 +203,17 @@ void choose_color(GraphCanvasState& state, Actions& actions) {
   if (combo("graph.color", &color, names, 104)) state.color_by = static_cast<ColorBy>(color);
   tip("What colours the boxes, and what they and their scopes tell");
   if (state.color_by != ColorBy::kChange) return;
-  const auto at = std::find(state.sides.begin(), state.sides.end(), state.against);
-  int side = at == state.sides.end() ? -1 : static_cast<int>(at - state.sides.begin());
+  const auto& [runs, chosen] = state.other_runs;
+  const auto at = std::find(runs.begin(), runs.end(), chosen);
+  int side = at == runs.end() ? -1 : static_cast<int>(at - runs.begin());
+  std::vector<std::string> labels;
+  for (const std::int64_t run : runs) labels.push_back(fmt::format("run {}", run));
   flow(px(84), px(4));
-  ImGui::BeginDisabled(state.sides.empty());
-  if (combo("graph.against", &side, state.sides, 84))
-    actions.color_against = state.sides[static_cast<size_t>(side)];
+  ImGui::BeginDisabled(runs.empty());
+  if (combo("graph.against", &side, labels, 84)) actions.times_against = runs[static_cast<size_t>(side)];
   ImGui::EndDisabled();
-  tip(state.sides.empty() ? "There is no other run with times of kernels in this session"
-                          : "The run that times are compared with, as it was recorded");
+  tip(runs.empty() ? "There is no other run with times of kernels in this session"
+                   : "The run that times are compared with, as it was recorded");
 }
 
 void related_nodes(GraphCanvasState& state, const GraphBox& box) {
@@ -221,13 +223,10 @@ void related_nodes(GraphCanvasState& state, const GraphBox& box) {
   if (box.related.size() > 40) muted(fmt::format("and {} more", box.related.size() - 40));
 }
 
-}  // namespace
-
-void draw_graph_toolbar(GraphCanvasState& state, Actions& actions) {
-  choose_color(state, actions);
+// Search with hits, fit, open and close all.
+void graph_tools(GraphCanvasState& state) {
   // Where there is little room the scopes' buttons shrink to signs.
   const float count_width = state.query_text.empty() ? 0 : px(64);
-  flow(px(190) + count_width, px(12));
   const float room = ImGui::GetContentRegionAvail().x;
   const bool narrow = room < px(440);
   const float buttons = narrow ? px(112) : px(190);
@@ -274,6 +273,24 @@ void draw_graph_toolbar(GraphCanvasState& state, Actions& actions) {
   ImGui::SameLine(0, px(2));
   if (button("graph.collapse", narrow ? "\u2212" : "Collapse", ButtonKind::kGhost, "Close every scope"))
     graph_set_all_expanded(state, false);
+}
+
+}  // namespace
+
+void draw_graph_toolbar(GraphCanvasState& state, Actions& actions, bool low) {
+  choose_color(state, actions);
+  if (!low) {
+    flow(px(190) + (state.query_text.empty() ? 0 : px(64)), px(12));
+    return graph_tools(state);
+  }
+  ImGui::SameLine(0, px(6));
+  if (button("graph.tools", "\u2026", ButtonKind::kPlain, "Search, fit, open and close scopes") ||
+      state.focus_search)
+    ImGui::OpenPopup("graph-tools");
+  ImGui::SetNextWindowSize({std::min(px(380), ImGui::GetIO().DisplaySize.x * 0.9f), 0});
+  if (!ImGui::BeginPopup("graph-tools")) return;
+  graph_tools(state);
+  ImGui::EndPopup();
 }
 
 void draw_node_panel(GraphCanvasState& state, Actions& actions,

@@ -39,6 +39,20 @@ int draw_rows(std::string_view id, const std::vector<PaletteEntry>& entries, con
   return chosen;
 }
 
+// Keys, and behind `points` what they do. `room`: pixels for both, where they go to the next lines; 0: as wide as they are.
+void draw_binding(const KeyBinding& binding, float points, float room) {
+  const float x = ImGui::GetCursorPosX();
+  text(keys_text(binding), palette().accent, theme().small);
+  const bool below = room > 0 && room < px(points) + px(200);
+  if (!below) ImGui::SameLine();
+  ImGui::SetCursorPosX(x + px(below ? 12 : points));
+  if (room > 0) ImGui::PushTextWrapPos(x + room);
+  text(binding.help, palette().text, theme().small);
+  if (room > 0) return ImGui::PopTextWrapPos();
+  ImGui::SameLine(0, px(30));
+  ImGui::Dummy({1, 1});
+}
+
 }  // namespace
 
 int draw_palette(std::string_view id, std::string_view hint, const std::vector<PaletteEntry>& entries,
@@ -89,8 +103,10 @@ void draw_key_sheet(bool* open) {
   if (!begin_dialog(name, open)) return;
   text("Keys and gestures", palette().text, theme().title);
   spacer(4);
+  const float display = ImGui::GetIO().DisplaySize.x;
+  const bool narrow = display < px(960);
   std::string_view where;
-  if (ImGui::BeginTable("places", 2, ImGuiTableFlags_SizingFixedFit)) {
+  if (ImGui::BeginTable("places", narrow ? 1 : 2, ImGuiTableFlags_SizingFixedFit)) {
     ImGui::TableNextColumn();
     for (const KeyBinding& binding : key_map()) {
       if (binding.help == nullptr) continue;
@@ -99,13 +115,8 @@ void draw_key_sheet(bool* open) {
         if (where == "Graph") ImGui::TableNextColumn();  // it and the timeline have the second column
         heading(where);
       }
-      const float x = ImGui::GetCursorPosX();
-      text(keys_text(binding), palette().accent, theme().small);
-      ImGui::SameLine();
-      ImGui::SetCursorPosX(x + px(where == "Graph" || where == "Timeline" ? 262.f : 112.f));
-      text(binding.help, palette().text, theme().small);
-      ImGui::SameLine(0, px(30));
-      ImGui::Dummy({1, 1});
+      draw_binding(binding, where == "Graph" || where == "Timeline" ? 262.f : 112.f,
+                   narrow ? display - px(60) : 0);
     }
     ImGui::EndTable();
   }

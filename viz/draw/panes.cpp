@@ -29,19 +29,22 @@ struct Drop {
 struct Painter {
   PaneTree& tree;
   const std::function<void(std::string_view)>& draw_tab;
+  const LeastRoom& least;  // pixels, with the line of tabs
   int splits = 0;
   std::optional<Drop> drop;
   PaneFocus* focus = nullptr;
 
   void pane(Pane& p, Rect r) {
-    if (p.kind == Pane::Kind::kTabs) return leaf(p, r);
+    if (p.kind == Pane::Kind::kTabs) return leaf(p, r, false);
     const int id = splits++;
     const bool horizontal = p.kind == Pane::Kind::kLeftRight;
-    // A window may be smaller than its gaps.
-    const float extent = std::max(0.f, horizontal ? r.width() : r.height());
-    const float gap = std::min(std::round(px(6)), extent), span = extent - gap;
-    const float smallest = std::min(px(120), span * 0.4f);
-    const float cut = std::round(std::clamp(span * p.ratio, smallest, span - smallest));
+    const float gap = std::round(px(6));
+    const PaneCut shared = cut_of(p, {r.width(), r.height()}, gap, least);
+    if (shared.folds) {
+      Pane all = folded(p);
+      return leaf(all, r, true);
+    }
+    const float span = (horizontal ? r.width() : r.height()) - gap, cut = std::round(shared.first);
     Rect a = r, b = r, bar = r;
     if (horizontal) {
       a.max.x = bar.min.x = r.min.x + cut;
@@ -80,7 +83,8 @@ struct Painter {
     ImGui::PopID();
   }
 
-  void leaf(Pane& p, Rect r) {
+  // `is_folded`: it stands for a split that there is no room for.
+  void leaf(Pane& p, Rect r, bool is_folded) {
     const Palette& colors = palette();
     ImDrawList* list = ImGui::GetWindowDrawList();
     const float strip = pane_strip(), rounding = px(8);
@@ -113,12 +117,18 @@ struct Painter {
       }
       if (focus != nullptr) {
         focus->order.push_back(name);
+        focus->strips.push_back(p.tabs);
         if (ImGui::IsWindowFocused(ImGuiFocusedFlags_ChildWindows)) focus->has = name;
       }
       ImGui::EndChild();
       ImGui::PopID();
     }
-    drop_target(p, r, strip);
+    drop_target(p, r, strip, is_folded);
+  }
+
+  void bring_to_front(Pane& p, int index) {
+    p.active = index;
+    tree.show(p.tabs[index]);
   }
 
   static float tab_width(const std::string& name) { return ImGui::CalcTextSize(name.c_str()).x + px(20); }
@@ -161,8 +171,8 @@ struct Painter {
     const std::string name = p.tabs[index];
     ImGui::PushID(name.c_str());
     ImGui::SetCursorScreenPos(r.min);
-    if (ImGui::InvisibleButton("tab", {r.width(), r.height()})) p.active = index;
-    if (ImGui::IsItemClicked(0)) p.active = index;
+    const bool pressed = ImGui::InvisibleButton("tab", {r.width(), r.height()});
+    if (pressed || ImGui::IsItemClicked(0)) bring_to_front(p, index);
     // One stop for Tab in each strip: the keys of pane.next_tab go on from it, and the menu has them all.
     if (index == p.active) focus_stop("tab." + name);
     const bool hovered = ImGui::IsItemHovered(), active = index == p.active;
@@ -198,7 +208,7 @@ struct Painter {
     register_rect("tabs." + p.tabs.front(), r.min, r.max, "all tabs", std::to_string(p.tabs.size()));
     if (ImGui::BeginPopup("tabs-menu")) {
       for (int i = 0; i < static_cast<int>(p.tabs.size()); ++i) {
-        if (ImGui::MenuItem(p.tabs[i].c_str(), nullptr, i == p.active)) p.active = i;
+        if (ImGui::MenuItem(p.tabs[i].c_str(), nullptr, i == p.active)) bring_to_front(p, i);
         register_item("tabs.menu." + p.tabs[i], p.tabs[i], i == p.active ? "on" : "off");
       }
       ImGui::EndPopup();
@@ -206,16 +216,19 @@ struct Painter {
     ImGui::PopID();
   }
 
-  // While a tab is dragged over a pane: the edge zones split, the middle joins.
-  void drop_target(Pane& p, Rect r, float strip) {
+  // While a tab is dragged over a pane: the edge zones split, the middle joins. A pane that stands for several takes those of
+  // other panes, beside what it shows.
+  void drop_target(Pane& p, Rect r, float strip, bool is_folded) {
     const ImGuiPayload* payload = ImGui::GetDragDropPayload();
     if (!payload || !payload->IsDataType("gradloom-tab")) return;
+    const char* const dragged = static_cast<const char*>(payload->Data);
+    if (is_folded && std::find(p.tabs.begin(), p.tabs.end(), dragged) != p.tabs.end()) return;
     const ImVec2 mouse = ImGui::GetIO().MousePos;
     if (mouse.x < r.min.x || mouse.x >= r.max.x || mouse.y < r.min.y || mouse.y >= r.max.y) return;
     const float fx = (mouse.x - r.min.x) / r.width(), fy = (mouse.y - r.min.y) / r.height();
     PaneEdge edge = PaneEdge::kCentre;
     Rect shown = r;
-    if (mouse.y > r.min.y + strip) {
+    if (mouse.y > r.min.y + strip && !is_folded) {
       const float nearest = std::min({fx, 1 - fx, fy, 1 - fy});
       if (nearest < 0.25f) {
         if (nearest == fx)
@@ -230,7 +243,7 @@ struct Painter {
     }
     ImGui::GetForegroundDrawList()->AddRectFilled(shown.min, shown.max, with_alpha(palette().accent, 0.22f),
                                                   px(8));
-    if (ImGui::IsMouseReleased(0)) drop = Drop{static_cast<const char*>(payload->Data), &p, edge};
+    if (ImGui::IsMouseReleased(0)) drop = Drop{dragged, tree.find(p.tabs[p.active]), edge};
   }
 };
 
@@ -247,23 +260,33 @@ void pane_step(PaneFocus& focus, int by) {
 
 void tab_step(PaneTree& tree, PaneFocus& focus, int by) {
   if (focus.has.empty() && !focus.order.empty()) focus.has = focus.order.front();
-  Pane* pane = tree.find(focus.has);
-  if (pane == nullptr || pane->tabs.size() < 2) return;
-  const int count = static_cast<int>(pane->tabs.size());
-  pane->active = (pane->active + by + count) % count;
-  focus.has = focus.wanted = pane->tabs[static_cast<size_t>(pane->active)];
-  focus.by_keys = true;
+  for (const std::vector<std::string>& tabs : focus.strips) {
+    const auto at = std::find(tabs.begin(), tabs.end(), focus.has);
+    if (at == tabs.end() || tabs.size() < 2) continue;
+    const int count = static_cast<int>(tabs.size());
+    const int next = (static_cast<int>(at - tabs.begin()) + by + count) % count;
+    focus.has = focus.wanted = tabs[static_cast<size_t>(next)];
+    focus.by_keys = true;
+    tree.show(focus.has);
+    return;
+  }
 }
 
 float pane_strip() { return std::round(px(34)); }
 
 void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
-                const std::function<void(std::string_view tab)>& draw_tab, PaneFocus* focus) {
+                const std::function<void(std::string_view tab)>& draw_tab, const TabRoom& least,
+                PaneFocus* focus) {
   if (focus != nullptr) {
     focus->order.clear();
+    focus->strips.clear();
     if (ImGui::IsMouseClicked(0) || ImGui::IsMouseClicked(1)) focus->by_keys = false;
   }
-  Painter painter{tree, draw_tab, 0, std::nullopt, focus};
+  const LeastRoom least_of_pane = [&](std::string_view tab) {
+    const ImVec2 room = least(tab);
+    return PaneRoom{px(room.x), px(room.y) + pane_strip()};
+  };
+  Painter painter{tree, draw_tab, least_of_pane, 0, std::nullopt, focus};
   painter.pane(tree.root(), {min, max});
   if (painter.drop) tree.move(painter.drop->tab, *painter.drop->target, painter.drop->edge);
 }

@@ -14,18 +14,23 @@ namespace gradloom {
 
 // Which pane has the keys: the one that was clicked last, or that pane_step went to.
 struct PaneFocus {
-  std::vector<std::string> order;  // tabs in front, as they were drawn last
-  std::string has, wanted;         // by its tab in front; wanted: from the next frame on
-  bool by_keys = false;            // it is marked until the mouse is used
+  std::vector<std::string> order;                // tabs in front, as they were drawn last
+  std::vector<std::vector<std::string>> strips;  // all tabs of each of these panes
+  std::string has, wanted;                       // by its tab in front; wanted: from the next frame on
+  bool by_keys = false;                          // it is marked until the mouse is used
 };
 float pane_strip();  // height of the line of tabs above what a pane shows
 // The pane, or the tab in the pane that has the keys, `by` places on.
 void pane_step(PaneFocus& focus, int by);
 void tab_step(PaneTree& tree, PaneFocus& focus, int by);
 
+// What a pane with this tab needs, without the line of tabs; points.
+using TabRoom = std::function<ImVec2(std::string_view tab)>;
+
 // Calls `draw_tab` inside a child window for every visible tab. Panes report as "pane.NAME" of the tab in front, with
-// "keys" while they have them, bars as "split.N", tabs as "tab.NAME".
+// "keys" while they have them, bars as "split.N", tabs as "tab.NAME". Splits whose sides have less than `least` fold.
 void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
-                const std::function<void(std::string_view tab)>& draw_tab, PaneFocus* focus = nullptr);
+                const std::function<void(std::string_view tab)>& draw_tab, const TabRoom& least,
+                PaneFocus* focus = nullptr);
 
 }  // namespace gradloom

@@ -237,15 +237,7 @@ void cell_bar(double fraction, ImU32 color, std::string_view label) {
     ImGui::GetWindowDrawList()->AddRectFilled({min.x + width - bar, min.y}, {min.x + width, min.y + height},
                                               with_alpha(color, 0.24f), px(3));
   }
-  const float room = width - px(4);
-  const bool fits = ImGui::CalcTextSize(label.data(), label.data() + label.size()).x <= room;
-  ImFont* const font = fits ? theme().ui : theme().small;
-  const std::string shown = fits ? std::string(label) : fit_text(font, font->FontSize, label, room);
-  ImGui::SetCursorPosX(
-      ImGui::GetCursorPosX() +
-      std::max(0.f, room - font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, shown.c_str()).x));
-  text(shown, ImGui::GetColorU32(ImGuiCol_Text), font);
-  if (shown != label) tip(label);
+  right_text(label, width - px(4));
 }
 
 }  // namespace gradloom

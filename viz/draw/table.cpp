@@ -158,6 +158,11 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
   TableEvents events;
   const std::string name(id);
   const float room = ImGui::GetContentRegionAvail().x - ImGui::GetStyle().ScrollbarSize;
+  const float row_height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
+  if (height == 0) {
+    const int least = 1 + std::clamp(rows.count, 1, kFewestRowsInSight);
+    height = std::max(ImGui::GetContentRegionAvail().y, static_cast<float>(least) * row_height + px(2));
+  }
   const ImGuiTableFlags flags =
       ImGuiTableFlags_ScrollY | (rows.sortable ? ImGuiTableFlags_Sortable : 0) |
       (rows.has_own_order ? ImGuiTableFlags_SortTristate : 0) | ImGuiTableFlags_Resizable |
@@ -169,7 +174,6 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
   ImGui::TableSetupScrollFreeze(0, 1);
   events.sort_changed = read_sort(state);
   header(id, columns, state);
-  const float row_height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
   if (const int row = wanted_row(name, rows); row >= 0) state.scroll_to = row;
   if (state.scroll_to >= 0) {
     const float view = ImGui::GetWindowHeight();
@@ -215,16 +219,7 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
   return events;
 }
 
-void number_cell(std::string_view s) {
-  const float room = ImGui::GetContentRegionAvail().x;
-  const bool fits = ImGui::CalcTextSize(s.data(), s.data() + s.size()).x <= room;
-  ImFont* const font = fits ? theme().ui : theme().small;
-  const std::string shown = fits ? std::string(s) : fit_text(font, font->FontSize, s, room);
-  const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, shown.c_str()).x;
-  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.f, room - width));
-  text(shown, ImGui::GetColorU32(ImGuiCol_Text), font);
-  if (shown != s) tip(s);
-}
+void number_cell(std::string_view s) { right_text(s, ImGui::GetContentRegionAvail().x); }
 
 void text_cell(std::string_view s, ImU32 color) {
   const std::string shown = fit_text(theme().ui, theme().ui->FontSize, s, ImGui::GetContentRegionAvail().x);

@@ -47,6 +47,8 @@ struct TableRows {
   std::function<std::string(int row)> value;      // its registry value; may be empty
 };
 
+// `height`: pixels; 0: what is left of the pane, which scrolls where that is less than the header and this many rows.
+inline constexpr int kFewestRowsInSight = 4;
 TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
                        TableState& state, float height = 0);
 

@@ -5,24 +5,12 @@
 #include <imgui_stdlib.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "viz/draw/key_focus.h"
 
 namespace gradloom {
 namespace {
-
-struct Toast {
-  ToastKind kind;
-  std::string message;
-  std::chrono::steady_clock::time_point since;
-};
-
-std::vector<Toast>& toasts() {
-  static std::vector<Toast> list;
-  return list;
-}
 
 class Id {
  public:
@@ -36,18 +24,35 @@ void draw_centred(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 color, const s
                 s.c_str(), s.c_str() + s.size());
 }
 
+// Begins a line where this one has no room left for something so wide. A window that grows with what lies in it has room.
+void make_room(float width) {
+  const ImGuiWindow* const window = GImGui->CurrentWindow;
+  const bool within = window->DC.CurrLineSize.y > 0;  // a line that something stands in already
+  if (within && (window->Flags & ImGuiWindowFlags_AlwaysAutoResize) == 0 &&
+      ImGui::GetContentRegionAvail().x + 1 < width)
+    ImGui::NewLine();
+}
+
+bool grows() { return (GImGui->CurrentWindow->Flags & ImGuiWindowFlags_AlwaysAutoResize) != 0; }
+
 }  // namespace
 
 bool button(std::string_view id, std::string_view label, ButtonKind kind, std::string_view tooltip,
             float width) {
   const Id scope(id);
   const Palette& p = palette();
-  const std::string s(label);
+  std::string s(label);
   const ImVec2 pad = ImGui::GetStyle().FramePadding;
   const ImVec2 size = ImGui::CalcTextSize(s.c_str());
-  const ImVec2 min = ImGui::GetCursorScreenPos();
   ImVec2 extent{width > 0 ? width : size.x + 2 * pad.x, size.y + 2 * pad.y};
-  if (width < 0) extent.x = ImGui::GetContentRegionAvail().x;
+  if (width >= 0) make_room(extent.x);
+  const ImVec2 min = ImGui::GetCursorScreenPos();
+  const float room = ImGui::GetContentRegionAvail().x;
+  if (width < 0) extent.x = room;
+  if (width == 0 && !grows() && extent.x > room && room > 2 * pad.x) {
+    extent.x = room;
+    s = fit_text(ImGui::GetFont(), ImGui::GetFontSize(), label, room - 2 * pad.x);
+  }
   const bool pressed = ImGui::InvisibleButton("b", extent);
   const bool hovered = ImGui::IsItemHovered(), held = ImGui::IsItemActive();
   const ImVec2 max{min.x + extent.x, min.y + extent.y};
@@ -77,9 +82,11 @@ bool button(std::string_view id, std::string_view label, ButtonKind kind, std::s
 }
 
 bool checkbox(std::string_view id, std::string_view label, bool* value) {
+  const std::string s(label);
+  make_room(ImGui::GetTextLineHeight() + px(4) + ImGui::GetStyle().ItemInnerSpacing.x +
+            ImGui::CalcTextSize(s.c_str()).x);
   const Id scope(id);
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {px(2), px(2)});
-  const std::string s(label);
   const bool changed = ImGui::Checkbox(s.c_str(), value);
   ImGui::PopStyleVar();
   register_item(id, label, *value ? "on" : "off");
@@ -112,10 +119,29 @@ bool toggle(std::string_view id, bool* value) {
 bool input_text(std::string_view id, std::string_view hint, std::string* value, float width, bool focus,
                 ImGuiInputTextFlags flags) {
   const Id scope(id);
+  if (width > 0) {
+    make_room(width);
+    if (!grows()) width = std::min(width, std::max(px(24), ImGui::GetContentRegionAvail().x));
+  }
   ImGui::SetNextItemWidth(width);
   if (focus) ImGui::SetKeyboardFocusHere();
-  const std::string h(hint);
+  // What is too long for the field ends in dots, until it is typed into.
+  const float room = ImGui::CalcItemWidth() - 2 * ImGui::GetStyle().FramePadding.x;
+  const auto fitted = [&](std::string_view s) {
+    return fit_text(ImGui::GetFont(), ImGui::GetFontSize(), s, room);
+  };
+  const std::string shown = fitted(*value), h = fitted(hint);
+  const bool dots = shown != *value && ImGui::GetActiveID() != ImGui::GetID("##i") && !focus;
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const ImU32 ink = ImGui::GetColorU32(ImGuiCol_Text);
+  if (dots) ImGui::PushStyleColor(ImGuiCol_Text, with_alpha(palette().text, 0));
   const bool changed = ImGui::InputTextWithHint("##i", h.c_str(), value, flags);
+  if (dots) {
+    ImGui::PopStyleColor();
+    const ImVec2 pad = ImGui::GetStyle().FramePadding;
+    ImGui::GetWindowDrawList()->AddText({at.x + pad.x, at.y + pad.y}, ink, shown.c_str());
+    tip(*value);
+  }
   register_item(id, hint, *value);
   focus_field(id);
   return changed;
@@ -135,7 +161,10 @@ bool combo(std::string_view id, int* index, const std::vector<std::string>& choi
            const std::vector<ChoiceNote>& notes) {
   const Id scope(id);
   bool changed = false;
-  ImGui::SetNextItemWidth(width < 0 ? width : px(width));
+  float pixels = width < 0 ? width : px(width);
+  if (width > 0) make_room(pixels);
+  if (width > 0 && !grows()) pixels = std::min(pixels, std::max(px(40), ImGui::GetContentRegionAvail().x));
+  ImGui::SetNextItemWidth(pixels);
   const bool valid = *index >= 0 && *index < static_cast<int>(choices.size());
   const std::string shown = valid ? choices[*index] : "";
   const float room = ImGui::CalcItemWidth() - ImGui::GetFrameHeight() - 2 * ImGui::GetStyle().FramePadding.x;
@@ -166,12 +195,11 @@ bool segmented(std::string_view id, int* index, const std::vector<std::string>& 
   const Palette& p = palette();
   const float pad = px(10), height = ImGui::GetFrameHeight(), rounding = ImGui::GetStyle().FrameRounding;
   ImDrawList* list = ImGui::GetWindowDrawList();
-  const ImVec2 start = ImGui::GetCursorScreenPos();
   float total = 0;
   for (const std::string& label : labels) total += ImGui::CalcTextSize(label.c_str()).x + 2 * pad;
+  const ImVec2 start = ImGui::GetCursorScreenPos();
   // Where it has no room it is a list; a dialog grows with it instead.
-  const bool grows = (GImGui->CurrentWindow->Flags & ImGuiWindowFlags_AlwaysAutoResize) != 0;
-  if (const float room = ImGui::GetContentRegionAvail().x; !grows && total > room + 1)
+  if (const float room = ImGui::GetContentRegionAvail().x; !grows() && total > room + 1)
     return combo(id, index, labels, std::max(1.f, std::min(room / theme().scale, 160.f)));
   list->AddRectFilled(start, {start.x + total, start.y + height}, p.raised, rounding);
   bool changed = false;
@@ -212,10 +240,25 @@ void text(std::string_view s, ImU32 color, ImFont* font) {
   if (font) ImGui::PopFont();
 }
 
-void wrapped(std::string_view s, ImU32 color) {
+void wrapped(std::string_view s, ImU32 color, ImFont* font) {
   ImGui::PushTextWrapPos(0);
-  text(s, color);
+  text(s, color, font);
   ImGui::PopTextWrapPos();
+}
+
+void muted(std::string_view s) {
+  if (grows()) return text(s, palette().text_dim, theme().small);
+  wrapped(s, palette().text_dim, theme().small);
+}
+
+void right_text(std::string_view s, float room) {
+  const bool fits = ImGui::CalcTextSize(s.data(), s.data() + s.size()).x <= room;
+  ImFont* const font = fits ? ImGui::GetFont() : theme().small;
+  const std::string shown = fits ? std::string(s) : fit_text(font, font->FontSize, s, room);
+  const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, shown.c_str()).x;
+  ImGui::SetCursorPosX(ImGui::GetCursorPosX() + std::max(0.f, room - width));
+  text(shown, ImGui::GetColorU32(ImGuiCol_Text), font);
+  if (shown != s) tip(s);
 }
 
 void heading(std::string_view s) {
@@ -443,79 +486,6 @@ bool code_line(std::string_view id, std::string_view code) {
   ImGui::SetCursorScreenPos({min.x, min.y + height});
   spacer(4);
   return copied;
-}
-
-void toast(ToastKind kind, std::string_view message) {
-  auto& list = toasts();
-  const auto now = std::chrono::steady_clock::now();
-  if (!list.empty() && list.back().message == message) {
-    list.back().since = now;
-    return;
-  }
-  list.push_back({kind, std::string(message), now});
-  if (list.size() > 5) list.erase(list.begin());
-}
-
-void draw_toasts(ImVec2 top) {
-  const Palette& p = palette();
-  auto& list = toasts();
-  const auto now = std::chrono::steady_clock::now();
-  std::erase_if(list, [&](const Toast& t) {
-    return t.kind != ToastKind::kError && now - t.since > std::chrono::seconds(5);
-  });
-  if (list.empty()) return;
-  const Toast& newest = list.back();
-  const ImU32 colors[] = {p.accent, p.good, p.warn, p.bad};
-  const char* symbols[] = {"\u2022", "\u2713", "\u26a0", "\u2717"};
-  const auto kind = static_cast<int>(newest.kind);
-  ImGui::SetNextWindowPos(top, ImGuiCond_Always, {0.5f, 0});
-  ImGui::PushStyleColor(ImGuiCol_WindowBg, mix(p.raised, colors[kind], 0.14f));
-  ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, {px(12), px(3)});
-  ImGui::PushStyleVar(ImGuiStyleVar_WindowMinSize, {px(16), px(16)});
-  bool dismissed = false;
-  if (ImGui::Begin("##toast", nullptr,
-                   ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_AlwaysAutoResize |
-                       ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoFocusOnAppearing |
-                       ImGuiWindowFlags_NoNav | ImGuiWindowFlags_NoSavedSettings)) {
-    ImGui::BringWindowToDisplayFront(ImGui::GetCurrentWindow());
-    text(symbols[kind], colors[kind]);
-    ImGui::SameLine();
-    const std::string more = list.size() > 1 ? "   +" + std::to_string(list.size() - 1) + " more" : "";
-    const float width = std::min(px(720), ImGui::CalcTextSize((newest.message + more).c_str()).x);
-    ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width + 1);
-    text(newest.message + more);
-    ImGui::PopTextWrapPos();
-    dismissed = ImGui::IsWindowHovered() && ImGui::IsMouseClicked(0);
-    const ImVec2 min = ImGui::GetWindowPos(), size = ImGui::GetWindowSize();
-    ImGui::GetWindowDrawList()->AddRectFilled(min, {min.x + px(3), min.y + size.y}, colors[kind], px(3));
-    register_rect("toast.0", min, {min.x + size.x, min.y + size.y}, "toast", newest.message);
-  }
-  ImGui::End();
-  ImGui::PopStyleVar(2);
-  ImGui::PopStyleColor();
-  if (dismissed) list.pop_back();
-}
-
-void draw_status_bar(ImVec2 min, ImVec2 max, const std::vector<StatusSegment>& segments) {
-  const Palette& p = palette();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  list->AddRectFilled(min, max, p.panel);
-  list->AddLine(min, {max.x, min.y}, p.border);
-  ImFont* font = theme().small;
-  const float y = std::round((min.y + max.y - font->FontSize) / 2);
-  float x = min.x + px(12);
-  for (size_t i = 0; i < segments.size(); ++i) {
-    const StatusSegment& s = segments[i];
-    const float width = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.label.c_str()).x;
-    if (i > 0 && i + 1 == segments.size()) {
-      x = std::max(x, max.x - width - px(12));
-    } else if (i > 0) {
-      list->AddLine({x - px(10), y}, {x - px(10), y + font->FontSize}, p.border);
-    }
-    list->AddText(font, font->FontSize, {x, y}, s.color != 0 ? s.color : p.text_dim, s.label.c_str());
-    register_rect(s.id, {x, min.y}, {x + width, max.y}, s.label, s.label);
-    x += width + px(20);
-  }
 }
 
 std::string fit_text(ImFont* font, float size, std::string_view s, float width) {

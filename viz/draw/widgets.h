@@ -39,8 +39,13 @@ bool selectable_row(std::string_view id, std::string_view label, bool selected, 
 
 void text(std::string_view s, ImU32 color, ImFont* font = nullptr);
 inline void text(std::string_view s) { text(s, palette().text); }
-inline void muted(std::string_view s) { text(s, palette().text_dim, theme().small); }
-void wrapped(std::string_view s, ImU32 color);
+// In lines as wide as there is room for.
+void wrapped(std::string_view s, ImU32 color, ImFont* font = nullptr);
+void muted(std::string_view s);  // small; in lines too, or in one where the window grows with what lies in it
+inline void title(std::string_view s, ImU32 color) { wrapped(s, color, theme().title); }
+inline void title(std::string_view s) { title(s, palette().text); }
+// Text at the right end of `room` pixels, smaller where it is too long for them, then cut, with the whole as tooltip.
+void right_text(std::string_view s, float room);
 void heading(std::string_view s);  // a section title with air above it
 void key_value(std::string_view key, std::string_view value, float key_width = 110);
 void badge(std::string_view s, ImU32 color);  // a small pill; stays on the line
@@ -78,7 +83,8 @@ void draw_toasts(ImVec2 top);  // its upper edge's middle; call last in a frame
 // A full-width strip at the bottom: segments from the left, the last one right-aligned.
 struct StatusSegment {
   std::string id, label;
-  ImU32 color = 0;  // 0 = the usual
+  ImU32 color = 0;     // 0 = the usual
+  int goes_first = 0;  // where there is no room for all, those of the highest number go first; 0: it stays
 };
 void draw_status_bar(ImVec2 min, ImVec2 max, const std::vector<StatusSegment>& segments);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "sessions/recipe.h"
@@ -81,9 +82,30 @@ Curve curve_of(const RunCurves& run, CurveOf of, double weight, bool by_samples)
       break;
   }
   curve.values.resize(curve.steps.size(), std::nan(""));
-  if (!any_known(curve.values)) return {curve.name, curve.run, {}, {}, {}};
+  if (!any_known(curve.values)) return {curve.name, curve.run, {}, {}, {}, 0};
   if (weight > 0) curve.smooth = smoothed(curve.values, std::min(weight, 0.9999));
   return curve;
+}
+
+const std::vector<Curve>& KeptCurves::of(const std::vector<Run>& runs, CurveOf of, double weight,
+                                         bool by_samples) {
+  Asked asked{runs, of, weight, by_samples};
+  if (asked == asked_) return curves_;
+  asked_ = std::move(asked);
+  curves_.clear();
+  ++made_;
+  const auto add = [&](Curve curve, uint32_t place) {
+    if (curve.empty()) return;
+    curve.place = place;
+    curves_.push_back(std::move(curve));
+  };
+  for (const Run& run : runs) add(curve_of(*run.curves, of, weight, by_samples), run.place);
+  if (of == CurveOf::kLoss && runs.size() == 1) {
+    Curve held_out = curve_of(*runs.front().curves, CurveOf::kHeldOut, 0, false);
+    held_out.name = "held-out data";
+    add(std::move(held_out), runs.front().place + 1);
+  }
+  return curves_;
 }
 
 int Curve::at(double step) const {

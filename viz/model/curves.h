@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,7 @@ struct Curve {
   int64_t run = 0;
   std::vector<double> steps, values;  // steps ascend; a value that is not finite is a gap
   std::vector<double> smooth;         // as many; empty: not smoothed
+  uint32_t place = 0;                 // of its run among those that are drawn, which is that of its colour
   bool empty() const { return steps.empty(); }
   // The index of the value nearest to a step; -1: there is none.
   int at(double step) const;
@@ -59,6 +61,30 @@ struct Curve {
 // second.
 Curve curve_of(const RunCurves& run, CurveOf of, double weight, bool by_samples);
 std::vector<double> smoothed(const std::vector<double>& values, double weight);
+
+// The curves of the runs that are drawn, kept as long as runs, quantity and smoothing are the same.
+class KeptCurves {
+ public:
+  struct Run {
+    std::shared_ptr<const RunCurves> curves;
+    uint32_t place = 0;
+    bool operator==(const Run&) const = default;
+  };
+  // Of the runs that have the quantity. Loss of one run alone: its held-out loss too, in the colour of the next place.
+  const std::vector<Curve>& of(const std::vector<Run>& runs, CurveOf of, double weight, bool by_samples);
+  int64_t made() const { return made_; }  // how often that was more than finding them
+
+ private:
+  struct Asked {
+    std::vector<Run> runs;
+    CurveOf of = CurveOf::kLoss;
+    double weight = 0;
+    bool by_samples = false;
+    bool operator==(const Asked&) const = default;
+  } asked_;
+  std::vector<Curve> curves_;
+  int64_t made_ = 0;
+};
 bool know_samples(const std::vector<const RunCurves*>& runs);  // all of them
 std::string curve_value_text(CurveOf of, double value);
 

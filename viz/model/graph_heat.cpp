@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <string_view>
@@ -86,24 +87,26 @@ double GraphModel::heat_of(int32_t box, ColorBy by) const {
   return heat(value_of(box, by), most[static_cast<size_t>(by)], by);
 }
 
+namespace {
+
+// What a fold's box has of its layers, by column.
+constexpr std::array kColumnSums{&ScopeInfo::time_ns,  &ScopeInfo::bytes,      &ScopeInfo::flops,
+                                 &ScopeInfo::launches, &ScopeInfo::live_bytes, &ScopeInfo::other_ns};
+
+}  // namespace
+
 void find_most(GraphModel& model) {
   for (const GraphFold& fold : model.folds) {
     ScopeInfo& box = model.scopes[static_cast<size_t>(fold.box)];
     box.timed = false;
-    for (auto* sums : {&box.time_ns, &box.bytes, &box.flops, &box.launches, &box.live_bytes, &box.other_ns})
-      sums->fill(0);
+    for (const auto sums : kColumnSums) (box.*sums).fill(0);
     box.boxes.fill(0);
     for (const int32_t id : fold.layers) {
       const ScopeInfo& layer = model.scopes[static_cast<size_t>(id)];
       box.timed |= layer.timed;
       for (size_t c = 0; c < kLayoutColumns; ++c) {
         box.boxes[c] += layer.boxes[c];
-        box.time_ns[c] += layer.time_ns[c];
-        box.bytes[c] += layer.bytes[c];
-        box.flops[c] += layer.flops[c];
-        box.launches[c] += layer.launches[c];
-        box.live_bytes[c] += layer.live_bytes[c];
-        box.other_ns[c] += layer.other_ns[c];
+        for (const auto sums : kColumnSums) (box.*sums)[c] += (layer.*sums)[c];
       }
     }
   }

@@ -33,8 +33,15 @@ struct Parser {
   std::unique_ptr<Pane> split_pane(std::unique_ptr<Pane> out, size_t open, int depth) {
     out->kind = rest.front() == 'h' ? Pane::Kind::kLeftRight : Pane::Kind::kTopBottom;
     float ratio = 0;
-    const auto [at, error] = std::from_chars(rest.data() + 1, rest.data() + open, ratio);
-    if (error != std::errc() || at != rest.data() + open || !(ratio >= 0.02f && ratio <= 0.98f))
+    const char* const end = rest.data() + open;
+    const auto [at, error] = std::from_chars(rest.data() + 1, end, ratio);
+    if (error != std::errc() || !(ratio >= 0.02f && ratio <= 0.98f)) return nullptr;
+    const std::string_view front(at, static_cast<size_t>(end - at));
+    if (front == "<")
+      out->front = Pane::Front::kFirst;
+    else if (front == ">")
+      out->front = Pane::Front::kSecond;
+    else if (!front.empty())
       return nullptr;
     out->ratio = ratio;
     rest.remove_prefix(open + 1);
@@ -70,20 +77,96 @@ void write(const Pane& pane, std::string& out) {
     }
     return;
   }
-  out += fmt::format("{}{:.3f}(", pane.kind == Pane::Kind::kLeftRight ? 'h' : 'v', pane.ratio);
+  const char* const front = pane.front == Pane::Front::kLarger  ? ""
+                            : pane.front == Pane::Front::kFirst ? "<"
+                                                                : ">";
+  out += fmt::format("{}{:.3f}{}(", pane.kind == Pane::Kind::kLeftRight ? 'h' : 'v', pane.ratio, front);
   write(*pane.first, out);
   out += ',';
   write(*pane.second, out);
   out += ')';
 }
 
-void each_leaf(Pane& pane, const std::function<void(Pane&)>& visit) {
+template <class P>
+void each_leaf(P& pane, const std::function<void(P&)>& visit) {
   if (pane.kind == Pane::Kind::kTabs) return visit(pane);
-  each_leaf(*pane.first, visit);
-  each_leaf(*pane.second, visit);
+  each_leaf<P>(*pane.first, visit);
+  each_leaf<P>(*pane.second, visit);
+}
+
+bool first_in_front(const Pane& split) {
+  return split.front == Pane::Front::kLarger ? split.ratio >= 0.5f : split.front == Pane::Front::kFirst;
+}
+
+const Pane& leaf_in_front(const Pane& pane) {
+  if (pane.kind == Pane::Kind::kTabs) return pane;
+  return leaf_in_front(first_in_front(pane) ? *pane.first : *pane.second);
+}
+
+std::string tab_in_front(const Pane& leaf) {
+  const bool any = leaf.active >= 0 && leaf.active < static_cast<int>(leaf.tabs.size());
+  return any ? leaf.tabs[static_cast<size_t>(leaf.active)] : std::string();
+}
+
+// One pane with all tabs of `pane`: whichever is in front has room.
+PaneRoom least_folded(const Pane& pane, const LeastRoom& least) {
+  PaneRoom most;
+  each_leaf<const Pane>(pane, [&](const Pane& leaf) {
+    for (const std::string& tab : leaf.tabs) {
+      const PaneRoom room = least(tab);
+      most = {std::max(most.width, room.width), std::max(most.height, room.height)};
+    }
+  });
+  return most;
+}
+
+// All panes of `pane` side by side.
+PaneRoom least_apart(const Pane& pane, float gap, const LeastRoom& least) {
+  if (pane.kind == Pane::Kind::kTabs) return least_folded(pane, least);
+  const PaneRoom a = least_apart(*pane.first, gap, least), b = least_apart(*pane.second, gap, least);
+  if (pane.kind == Pane::Kind::kLeftRight) return {a.width + gap + b.width, std::max(a.height, b.height)};
+  return {std::max(a.width, b.width), a.height + gap + b.height};
+}
+
+// Brings the tab to the front of its leaf, and its side to the front of each split above.
+bool bring_to_front(Pane& pane, std::string_view tab) {
+  if (pane.kind == Pane::Kind::kTabs) {
+    const auto at = std::find(pane.tabs.begin(), pane.tabs.end(), tab);
+    if (at == pane.tabs.end()) return false;
+    pane.active = static_cast<int>(at - pane.tabs.begin());
+    return true;
+  }
+  const bool first = bring_to_front(*pane.first, tab);
+  if (!first && !bring_to_front(*pane.second, tab)) return false;
+  const bool larger = first == (pane.ratio >= 0.5f);
+  pane.front = larger ? Pane::Front::kLarger : first ? Pane::Front::kFirst : Pane::Front::kSecond;
+  return true;
 }
 
 }  // namespace
+
+PaneCut cut_of(const Pane& split, PaneRoom room, float gap, const LeastRoom& least) {
+  const bool across = split.kind == Pane::Kind::kLeftRight;
+  const auto extent_of = [across](PaneRoom r) { return across ? r.width : r.height; };
+  const float span = std::max(0.f, extent_of(room) - gap);
+  float a = extent_of(least_apart(*split.first, gap, least)),
+        b = extent_of(least_apart(*split.second, gap, least));
+  if (a + b > span) {
+    a = extent_of(least_folded(*split.first, least));
+    b = extent_of(least_folded(*split.second, least));
+  }
+  if (a + b > span) return {true, 0};
+  return {false, std::clamp(span * split.ratio, a, span - b)};
+}
+
+Pane folded(const Pane& split) {
+  Pane all;
+  each_leaf<const Pane>(
+      split, [&](const Pane& leaf) { all.tabs.insert(all.tabs.end(), leaf.tabs.begin(), leaf.tabs.end()); });
+  const auto at = std::find(all.tabs.begin(), all.tabs.end(), tab_in_front(leaf_in_front(split)));
+  all.active = at == all.tabs.end() ? 0 : static_cast<int>(at - all.tabs.begin());
+  return all;
+}
 
 Result<PaneTree> PaneTree::parse(std::string_view text) {
   Parser parser{text};
@@ -108,7 +191,7 @@ std::string PaneTree::to_text() const {
 
 Pane* PaneTree::find(std::string_view tab) {
   Pane* found = nullptr;
-  each_leaf(*root_, [&](Pane& leaf) {
+  each_leaf<Pane>(*root_, [&](Pane& leaf) {
     if (std::find(leaf.tabs.begin(), leaf.tabs.end(), tab) != leaf.tabs.end()) found = &leaf;
   });
   return found;
@@ -116,17 +199,27 @@ Pane* PaneTree::find(std::string_view tab) {
 
 std::vector<std::string> PaneTree::all_tabs() const {
   std::vector<std::string> out;
-  each_leaf(*root_, [&](Pane& leaf) { out.insert(out.end(), leaf.tabs.begin(), leaf.tabs.end()); });
+  each_leaf<Pane>(*root_, [&](Pane& leaf) { out.insert(out.end(), leaf.tabs.begin(), leaf.tabs.end()); });
+  return out;
+}
+
+std::vector<std::string> PaneTree::tabs_in_front() const {
+  std::vector<std::string> out;
+  each_leaf<const Pane>(*root_, [&](const Pane& leaf) {
+    if (std::string tab = tab_in_front(leaf); !tab.empty()) out.push_back(std::move(tab));
+  });
+  const auto last = std::find(out.begin(), out.end(), tab_in_front(leaf_in_front(*root_)));
+  if (last != out.end()) std::rotate(last, last + 1, out.end());
   return out;
 }
 
 void PaneTree::show(std::string_view tab) {
-  Pane* leaf = find(tab);
-  if (!leaf) {
-    each_leaf(*root_, [&](Pane& l) { leaf = leaf ? leaf : &l; });
+  if (!find(tab)) {
+    Pane* leaf = nullptr;
+    each_leaf<Pane>(*root_, [&](Pane& l) { leaf = leaf ? leaf : &l; });
     leaf->tabs.emplace_back(tab);
   }
-  leaf->active = static_cast<int>(std::find(leaf->tabs.begin(), leaf->tabs.end(), tab) - leaf->tabs.begin());
+  bring_to_front(*root_, tab);
 }
 
 void PaneTree::close(std::string_view tab) {
@@ -141,7 +234,7 @@ void PaneTree::keep_tabs(const std::vector<TabPlace>& tabs) {
   for (const TabPlace& place : tabs) {
     if (find(place.tab)) continue;
     Pane* leaf = find(place.beside);
-    each_leaf(*root_, [&](Pane& l) { leaf = leaf ? leaf : &l; });
+    each_leaf<Pane>(*root_, [&](Pane& l) { leaf = leaf ? leaf : &l; });
     const auto beside = std::find(leaf->tabs.begin(), leaf->tabs.end(), place.beside);
     leaf->tabs.insert(beside == leaf->tabs.end() ? beside : beside + 1, std::string(place.tab));
     const auto at = std::find(leaf->tabs.begin(), leaf->tabs.end(), place.tab) - leaf->tabs.begin();

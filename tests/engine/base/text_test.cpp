@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "engine/base/glob.h"
+
 namespace gradloom {
 namespace {
 
@@ -56,6 +58,24 @@ TEST(Text, Globs) {
   EXPECT_TRUE(fits_any(globs, "ln_f"));
   EXPECT_FALSE(fits_any(globs, "head.weight"));
   EXPECT_FALSE(fits_any({}, "head.weight"));
+}
+
+// What stands for itself, and stars that are met by stars.
+TEST(Text, GlobsTakeEscapedCharactersAsTheyAre) {
+  EXPECT_TRUE(glob_match("w\\*", "w*"));
+  EXPECT_FALSE(glob_match("w\\*", "wte"));
+  EXPECT_FALSE(glob_match("w\\?", "wx"));
+  EXPECT_TRUE(glob_match("\\\\*", "\\wte"));
+  EXPECT_TRUE(glob_match("a\\b", "a\\b")) << "before any other character it is itself";
+  EXPECT_TRUE(glob_match("a\\", "a\\"));
+  EXPECT_TRUE(glob_match("*b", "*ab"));
+  EXPECT_TRUE(glob_match("*\\*", "ab*"));
+  EXPECT_FALSE(glob_match("*\\*", "ab*c"));
+  for (const std::string name : {"w*", "layers.?", "a\\*b", "\\", "\\?\\\\*", "plain", ""}) {
+    EXPECT_TRUE(glob_match(glob_of(name), name)) << glob_of(name);
+    for (const std::string other : {"w", "wx", "layers.0", "a\\xb", "ab", "\\x", "\\?\\", "x"})
+      EXPECT_FALSE(glob_match(glob_of(name), other)) << glob_of(name) << " fits " << other;
+  }
 }
 
 TEST(Text, NearestNameByEdits) {
