@@ -47,10 +47,16 @@ class StrictCudaFaults : public Commands {
   }
 };
 
-// Steps that ran told what is missing here: products and a trace of HIP.
-std::string without_notes(std::string text) {
-  while (text.rfind("note: ", 0) == 0) text.erase(0, text.find('\n') + 1);
-  return text;
+// It went on, or ended with one clear line behind the notes of steps that ran (what is missing here: a trace of HIP). True: it ended.
+bool ended_with_one_line(const Outcome& o, const std::string& fault) {
+  EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << fault << ": " << o.err;
+  EXPECT_TRUE(o.code == 0 || o.code == 6) << fault << ": " << o.code << " " << o.err;
+  if (o.code == 0) return false;
+  std::string error = o.err;
+  while (error.rfind("note: ", 0) == 0) error.erase(0, error.find('\n') + 1);
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << fault << ": " << o.err;
+  EXPECT_EQ(error.rfind("gradloom: ", 0), 0u) << fault << ": " << o.err;
+  return true;
 }
 
 TEST_F(StrictCudaFaults, EndWithOneLine) {
@@ -66,17 +72,10 @@ TEST_F(StrictCudaFaults, EndWithOneLine) {
     int ended = 0;
     for (std::int64_t i = 0; i < std::min(all, most); ++i) {
       const std::string fault = std::string(kind) + ":" + std::to_string(1 + i * all / std::min(all, most));
-      const Setting setting("GRADLOOM_STRICT_FAIL", fault.c_str());
-      fs::remove(path("session.gradloom"));
-      const Outcome o = run(job());
-      EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << fault << ": " << o.err;
-      EXPECT_TRUE(o.code == 0 || o.code == 6) << fault << ": " << o.code << " " << o.err;
-      if (o.code == 0) continue;
+      const Outcome o = run_failing(fault, "off");
+      if (!ended_with_one_line(o, fault)) continue;
       ++ended;
-      const std::string error = without_notes(o.err);
-      EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << fault << ": " << o.err;
-      EXPECT_EQ(error.rfind("gradloom: ", 0), 0u) << fault << ": " << o.err;
-      EXPECT_NE(error.find(GRADLOOM_STRICT_KIND), std::string::npos) << fault << ": " << o.err;
+      EXPECT_NE(o.err.find(GRADLOOM_STRICT_KIND), std::string::npos) << fault << ": " << o.err;
     }
     EXPECT_GT(ended, std::min(all, most) / 2) << kind << ": did it fail at all?";
   }
@@ -95,42 +94,53 @@ TEST_F(StrictCudaFaults, EndWhereTheCompilerFails) {
     for (const std::int64_t number : std::set<std::int64_t>{1, count}) {
       const std::string fault = name + ":" + std::to_string(number);
       compile_anew();
-      const Outcome o = run_failing(fault, "off");
-      EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << fault << ": " << o.err;
-      EXPECT_TRUE(o.code == 0 || o.code == 6) << fault << ": " << o.code << " " << o.err;
-      if (o.code == 0) continue;
-      ++ended;
-      const std::string error = without_notes(o.err);
-      EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << fault << ": " << o.err;
-      EXPECT_EQ(error.rfind("gradloom: ", 0), 0u) << fault << ": " << o.err;
+      ended += ended_with_one_line(run_failing(fault, "off"), fault) ? 1 : 0;
     }
   }
   EXPECT_GE(calls, 5);
   EXPECT_GE(ended, 4) << "creating, compiling, the code and its size";
 }
 
-// Each call of a library fails: where it is made last our own kernels serve, and the run says so; where it is made first the run ends if
-// it is to have nothing but libraries. Calls that give back or only tell are missed by nobody.
-TEST_F(StrictCudaFaults, OwnKernelsServeWhereALibraryFails) {
-  const auto all = counts();
-  const Outcome shown = run({"show", path("session.gradloom"), "--group", "implementation"});
-  EXPECT_NE(shown.out.find("gemm: cublasLt 13.1.0 (algorithm 66, "), std::string::npos) << shown.out;
-  EXPECT_EQ(shown.out.find("our own"), std::string::npos) << shown.out;
-  int calls = 0;
-  for (const auto& [name, count] : all) {
-    if (name.rfind("cublasLt", 0) != 0) continue;
-    ++calls;
-    const bool needed =
-        name.find("Destroy") == std::string::npos && name.find("ConfigGet") == std::string::npos;
-    const std::string last = name + ":" + std::to_string(count), first = name + ":1";
-    const Outcome served = run_failing(last, "off"), ended = run_failing(first, "on");
-    EXPECT_EQ(served.code, 0) << last << ": " << served.err;
-    EXPECT_EQ(served.err.find(": CUBLAS_STATUS_") != std::string::npos, needed) << last << ": " << served.err;
-    EXPECT_EQ(ended.code, needed ? 6 : 0) << first << ": " << ended.err;
-    for (const Outcome& o : {served, ended})
-      EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << name << ": " << o.err;
+// A library of products: what its calls begin with, what a run says of it and of its failures, how many calls it has at least, and
+// whether it has epilogues.
+struct ProductLibrary {
+  const char *calls, *shown, *failure;
+  int at_least;
+  bool epilogues;
+  const char* switched_off;  // the setting that leaves out who is asked before it; null: nobody
+};
+constexpr ProductLibrary kProductLibraries[] = {
+    {"cublasLt", "gemm: cublasLt 13.1.0 (algorithm 66, ", ": CUBLAS_STATUS_", 10, true, nullptr},
+    {"hipblasLt", "gemm: hipblaslt 1.0.0 (solution ", ": status ", 10, true, nullptr},
+    {"rocblas_", "gemm: rocblas 5.0.0 (standard algorithm)", ": status ", 5, false, "GRADLOOM_HIPBLASLT"}};
+
+// Each call of a library fails: where it is made last another library or our own kernels serve, and the run says so; where it is made
+// first the run ends if it is to have nothing but libraries. Calls that give back or only tell are missed by nobody.
+TEST_F(StrictCudaFaults, OthersServeWhereALibraryFails) {
+  const bool hip = std::string(GRADLOOM_STRICT_KIND) == "hip";
+  for (const ProductLibrary& library : kProductLibraries) {
+    if ((std::string(library.calls) != "cublasLt") != hip) continue;
+    const Setting off(library.switched_off != nullptr ? library.switched_off : "GRADLOOM_TEST_NOTHING", "0");
+    const auto all = counts();
+    const Outcome shown = run({"show", path("session.gradloom"), "--group", "implementation"});
+    EXPECT_NE(shown.out.find(library.shown), std::string::npos) << shown.out;
+    EXPECT_EQ(shown.out.find(library.epilogues ? "our own" : "gemm: our own"), std::string::npos)
+        << shown.out;
+    int calls = 0;
+    for (const auto& [name, count] : all) {
+      if (name.rfind(library.calls, 0) != 0) continue;
+      ++calls;
+      const bool needed = !std::regex_search(name, std::regex("[dD]estroy|ConfigGet|GetVersion"));
+      const std::string last = name + ":" + std::to_string(count), first = name + ":1";
+      const Outcome served = run_failing(last, "off"), ended = run_failing(first, "on");
+      EXPECT_EQ(served.code, 0) << last << ": " << served.err;
+      EXPECT_EQ(served.err.find(library.failure) != std::string::npos, needed) << last << ": " << served.err;
+      EXPECT_EQ(ended.code, needed ? 6 : 0) << first << ": " << ended.err;
+      for (const Outcome& o : {served, ended})
+        EXPECT_EQ(o.err.find("strict driver"), std::string::npos) << name << ": " << o.err;
+    }
+    EXPECT_GE(calls, library.at_least) << library.calls;
   }
-  EXPECT_GT(calls, 10);
 }
 
 // A convolution that cuDNN has taken fails once: it is ours from then on, and the run says so.

@@ -1,19 +1,21 @@
-// Products by cuBLASLt. f32 is computed in f32 (TF32 only with GRADLOOM_TF32=1), f16 and bf16 accumulate in
+// Products by cuBLASLt or hipBLASLt. f32 is computed in f32 (TF32 only with GRADLOOM_TF32=1), f16 and bf16 accumulate in
 // f32, and so do the slices of a product that is cut. Reductions that use atomics are ruled out, so the same
-// algorithm gives the same bits.
+// algorithm gives the same bits; hipBLASLt cannot be asked for that, it slices with workspace, which it is given.
 //
 // The algorithm of a shape is the library's first suggestion, which is the same in every run. tune_gemm
 // times several and keeps the fastest: faster at times, but which one wins may differ between
 // processes, and with it the last bits, so the choice is kept outside (AlgorithmTable) and given back
 // to those that are to have the same.
+#include "engine/device/gpu/runtime/blas_lt.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
 #include <vector>
 
+#include "engine/device/gpu/runtime/blas_lt_api.h"
 #include "engine/device/gpu/runtime/column_major.h"
-#include "engine/device/gpu/runtime/cublas_lt_api.h"
 #include "engine/device/gpu/runtime/gemm_library.h"
 #include "engine/device/gpu/runtime/library.h"
 #include "engine/device/gpu/runtime/names.h"
@@ -21,8 +23,18 @@
 namespace gradloom::kernels::gpu {
 namespace {
 
+#if defined(GRADLOOM_HIP)
+#define LT "hipblasLt"
+#else
+#define LT "cublasLt"
+#endif
+
 struct Functions {
+#if defined(GRADLOOM_HIP)
+  Library library{"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"};
+#else
   Library library{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+#endif
   CublasLtCreate* create = nullptr;
   CublasLtDestroy* destroy = nullptr;
   CublasLtGetVersion* version = nullptr;
@@ -36,30 +48,31 @@ struct Functions {
   CublasLtPreferenceDestroy* preference_destroy = nullptr;
   CublasLtPreferenceSet* preference_set = nullptr;
   CublasLtHeuristic* heuristic = nullptr;
-  CublasLtAlgoCheck* algo_check = nullptr;
   CublasLtMatmul* matmul = nullptr;
+  CublasLtAlgoCheck* algo_check = nullptr;  // hipBLASLt has none
   // What is told of algorithms and failures; the library may lack them.
   CublasLtAlgoGet* algo_get = nullptr;
   CublasLtGetStatusName* status_name = nullptr;
   bool ready = false;
 
   Functions() {
-    ready = library && library.bind(create, "cublasLtCreate") && library.bind(destroy, "cublasLtDestroy") &&
-            library.bind(version, "cublasLtGetVersion") &&
-            library.bind(desc_create, "cublasLtMatmulDescCreate") &&
-            library.bind(desc_destroy, "cublasLtMatmulDescDestroy") &&
-            library.bind(desc_set, "cublasLtMatmulDescSetAttribute") &&
-            library.bind(layout_create, "cublasLtMatrixLayoutCreate") &&
-            library.bind(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
-            library.bind(layout_set, "cublasLtMatrixLayoutSetAttribute") &&
-            library.bind(preference_create, "cublasLtMatmulPreferenceCreate") &&
-            library.bind(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
-            library.bind(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
-            library.bind(heuristic, "cublasLtMatmulAlgoGetHeuristic") &&
-            library.bind(algo_check, "cublasLtMatmulAlgoCheck") && library.bind(matmul, "cublasLtMatmul");
+    ready = library && library.bind(create, LT "Create") && library.bind(destroy, LT "Destroy") &&
+            library.bind(version, LT "GetVersion") && library.bind(desc_create, LT "MatmulDescCreate") &&
+            library.bind(desc_destroy, LT "MatmulDescDestroy") &&
+            library.bind(desc_set, LT "MatmulDescSetAttribute") &&
+            library.bind(layout_create, LT "MatrixLayoutCreate") &&
+            library.bind(layout_destroy, LT "MatrixLayoutDestroy") &&
+            library.bind(layout_set, LT "MatrixLayoutSetAttribute") &&
+            library.bind(preference_create, LT "MatmulPreferenceCreate") &&
+            library.bind(preference_destroy, LT "MatmulPreferenceDestroy") &&
+            library.bind(preference_set, LT "MatmulPreferenceSetAttribute") &&
+            library.bind(heuristic, LT "MatmulAlgoGetHeuristic") && library.bind(matmul, LT "Matmul");
+#if !defined(GRADLOOM_HIP)
+    ready = ready && library.bind(algo_check, LT "MatmulAlgoCheck");
+#endif
     if (!ready) return;
-    (void)library.bind(algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
-    (void)library.bind(status_name, "cublasLtGetStatusName");
+    (void)library.bind(algo_get, LT "MatmulAlgoConfigGetAttribute");
+    (void)library.bind(status_name, LT "GetStatusName");
   }
 };
 const Functions& lt() {
@@ -72,6 +85,12 @@ std::string words(const char* call, cublasStatus_t status) {
   return std::string(call) + ": " + (name != nullptr ? name : "status " + std::to_string(status));
 }
 
+#if defined(GRADLOOM_HIP)
+// "solution 1234".
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  return "solution " + std::to_string(std::uint32_t(algorithm.data[0]));
+}
+#else
 // "algorithm 66, tile 20, stages 36, 4 slices".
 std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
   if (lt().algo_get == nullptr) return "";
@@ -88,6 +107,23 @@ std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
   add("split-K", CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1);
   return text;
 }
+#endif
+
+// "cublasLt 13.1.0".
+#if defined(GRADLOOM_HIP)
+std::string version_of(cublasLtHandle_t handle) {
+  int version = 0;  // 100000: 1.0.0
+  if (lt().version(handle, &version) != 0) return "hipblaslt";
+  return "hipblaslt " + std::to_string(version / 100000) + "." + std::to_string(version / 100 % 1000) + "." +
+         std::to_string(version % 100);
+}
+#else
+std::string version_of(cublasLtHandle_t) {
+  const std::size_t version = lt().version();  // 130100
+  return "cublasLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+#endif
 
 struct Types {
   cudaDataType_t data, scale;  // C: data, or f32 where it is wide
@@ -101,7 +137,9 @@ bool types_of(DType type, Types* types) {
       return true;
     case DType::f16: *types = {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F}; return true;
     case DType::bf16: *types = {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}; return true;
+#if !defined(GRADLOOM_HIP)
     case DType::f64: *types = {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F}; return true;
+#endif
     default: return false;
   }
 }
@@ -146,6 +184,8 @@ std::uint32_t boundary_of(const void* p) {
   const auto bits = reinterpret_cast<std::uintptr_t>(p) | 256u;
   return std::uint32_t(bits & (~bits + 1));
 }
+
+constexpr int kMostCandidates = 32;
 
 // Everything that the choice of an algorithm depends on.
 using Key = std::array<std::int64_t, 25>;
@@ -221,13 +261,19 @@ Answer Problem::describe(const GemmArgs& args) {
   cublasLtEpilogue_t epilogue;
   if (!types_of(args.dtype, &types)) return refused("it has no products of this type");
   if (!column_major(args, &product)) return refused("these strides have no form that it has");
+#if defined(GRADLOOM_HIP)
+  // It is told of no boundaries, and reads 16 bytes at once.
+  for (const void* const at : {args.a, args.b, added_to(args), static_cast<const void*>(args.c)})
+    if (boundary_of(at) < 16) return refused("a matrix does not begin at a boundary of 16 bytes");
+  if (product.batch > 1 && has_epilogue(args)) return refused("it has epilogues of one product alone");
+#endif
   if (args.wide_c && !is_half(args.dtype)) return refused("only products of half types have wide results");
   if ((args.wide_c && has_epilogue(args)) || !epilogue_of(args, product, &epilogue))
     return refused("it has no such epilogue");
   const ColumnMajor& p = product;
   key = key_of(args, p, types.compute, epilogue);
   cublasStatus_t status = lt().desc_create(&desc, types.compute, types.scale);
-  if (status != 0) return failed(words("cublasLtMatmulDescCreate", status));
+  if (status != 0) return failed(words(LT "MatmulDescCreate", status));
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     if (status == 0) status = lt().desc_set(desc, attribute, &value, sizeof value);
   };
@@ -238,29 +284,36 @@ Answer Problem::describe(const GemmArgs& args) {
   set(CUBLASLT_MATMUL_DESC_TRANSB, op_y);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
   if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+#if defined(GRADLOOM_HIP)
+  if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, types.data);
+#endif
   if (args.aux != nullptr) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, args.aux);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.d_ld);
   }
-  if (status != 0) return failed(words("cublasLtMatmulDescSetAttribute", status));
+  if (status != 0) return failed(words(LT "MatmulDescSetAttribute", status));
   for (const cublasStatus_t made :
        {layout(&x, types.data, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch),
         layout(&y, types.data, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch),
         layout(&d, args.wide_c ? CUDA_R_32F : types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch)})
-    if (made != 0) return failed(words("cublasLtMatrixLayout", made));
+    if (made != 0) return failed(words(LT "MatrixLayout", made));
   return taken_by("");
 }
 
 }  // namespace
 
-class GemmLibrary {
+class BlasLt {
  public:
-  GemmLibrary(cublasLtHandle_t handle, std::string name) : handle_(handle), name_(std::move(name)) {}
-  ~GemmLibrary() { lt().destroy(handle_); }
-  GemmLibrary(const GemmLibrary&) = delete;
-  GemmLibrary& operator=(const GemmLibrary&) = delete;
+  // device: its name.
+  BlasLt(cublasLtHandle_t handle, std::string name, const std::string& device, const ProductWorkspace& spare)
+      : handle_(handle), name_(std::move(name)), problems_(name_ + "; " + device + ";"), spare_(spare) {}
+  ~BlasLt() { lt().destroy(handle_); }
+  BlasLt(const BlasLt&) = delete;
+  BlasLt& operator=(const BlasLt&) = delete;
+  const std::string& name() const { return name_; }
 
-  Answer run(const GemmArgs& args, void* stream) {
+  Answer run(const GemmArgs& wanted, GPU(Stream_t) stream) {
+    const GemmArgs args = with_workspace(wanted);
     Problem problem;
     Answer form = problem.describe(args);
     if (!form.taken) return form;
@@ -269,23 +322,23 @@ class GemmLibrary {
       chosen = choices_.emplace(problem.key, first_of(suggestions(args, problem, 1))).first;
     const Choice& choice = chosen->second;
     if (!choice.answer.taken) return choice.answer;
-    const cublasStatus_t status = multiply(args, problem, choice.algorithm, cudaStream_t(stream));
-    return status == 0 ? choice.answer : failed(words("cublasLtMatmul", status));
+    const cublasStatus_t status = multiply(args, problem, choice.algorithm, stream);
+    return status == 0 ? choice.answer : failed(words(LT "Matmul", status));
   }
 
-  bool tune(const GemmArgs& args, void* stream, int candidates, AlgorithmTable& algorithms) {
+  bool tune(const GemmArgs& wanted, GPU(Stream_t) stream, int candidates, AlgorithmTable& algorithms) {
+    const GemmArgs args = with_workspace(wanted);
     Problem problem;
     if (!problem.describe(args).taken) return false;
     Choice& choice = choices_[problem.key];
     if (choice.tuned) return choice.answer.taken;
-    const std::string name = name_ + problem.text();
+    const std::string name = problems_ + problem.text();
     std::int64_t time_ns = 0;
     choice = given(args, problem, algorithms.given(name), &time_ns);
     if (!choice.answer.taken) {
       Suggestions found = suggestions(args, problem, candidates);
       if (!found.list.empty())
-        std::swap(found.list[0],
-                  found.list[fastest(args, problem, found.list, cudaStream_t(stream), &time_ns)]);
+        std::swap(found.list[0], found.list[fastest(args, problem, found.list, stream, &time_ns)]);
       choice = first_of(found);
     }
     choice.tuned = true;
@@ -305,6 +358,13 @@ class GemmLibrary {
     Answer none;  // why it is empty
   };
 
+  GemmArgs with_workspace(GemmArgs args) const {
+    if (args.workspace != nullptr && args.workspace_bytes >= spare_.bytes) return args;
+    args.workspace = spare_.at;
+    args.workspace_bytes = spare_.bytes;
+    return args;
+  }
+
   static Choice first_of(const Suggestions& found) {
     if (found.list.empty()) return {found.none, {}, false};
     return {taken_by(text_of(found.list[0].algo)), found.list[0].algo, false};
@@ -312,23 +372,25 @@ class GemmLibrary {
 
   Suggestions suggestions(const GemmArgs& args, const Problem& problem, int candidates) const {
     Suggestions found;
-    found.list.resize(std::size_t(std::clamp(candidates, 1, 32)));
+    found.list.resize(std::size_t(std::clamp(candidates, 1, kMostCandidates)));
     cublasLtMatmulPreference_t preference = nullptr;
     cublasStatus_t status = lt().preference_create(&preference);
-    if (status != 0) return {{}, failed(words("cublasLtMatmulPreferenceCreate", status))};
+    if (status != 0) return {{}, failed(words(LT "MatmulPreferenceCreate", status))};
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
       if (status == 0) status = lt().preference_set(preference, attribute, &value, sizeof value);
     };
     const std::uint64_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+#if !defined(GRADLOOM_HIP)
     // Without atomics; the slices of half types are not added up in them.
     std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (!is_half(args.dtype)) reductions |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, boundary_of(problem.product.x(args)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, boundary_of(problem.product.y(args)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, boundary_of(added_to(args)));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, boundary_of(args.c));
+#endif
     int count = 0;
     if (status == 0)
       status = lt().heuristic(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, preference,
@@ -337,7 +399,7 @@ class GemmLibrary {
     found.list.resize(status == 0 ? std::size_t(count) : 0);
     std::erase_if(found.list,
                   [&](const auto& result) { return result.state != 0 || result.workspaceSize > workspace; });
-    const std::string said = words("cublasLtMatmulAlgoGetHeuristic", status);
+    const std::string said = words(LT "MatmulAlgoGetHeuristic", status);
     if (status != 0 && status != CUBLAS_STATUS_NOT_SUPPORTED)
       found.none = failed(said);
     else
@@ -348,7 +410,7 @@ class GemmLibrary {
   }
 
   cublasStatus_t multiply(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm,
-                          cudaStream_t stream) const {
+                          GPU(Stream_t) stream) const {
     const double alpha = args.alpha, beta = adds(args) ? 1 : 0;
     const float alpha_f32 = float(alpha), beta_f32 = float(beta);
     const bool f64 = args.dtype == DType::f64;
@@ -360,39 +422,53 @@ class GemmLibrary {
                        &algorithm, workspace > 0 ? args.workspace : nullptr, workspace, stream);
   }
 
+#if defined(GRADLOOM_HIP)
+  // It tests no algorithm: one that it suggests itself fits.
+  bool fits(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm) const {
+    const auto same = [&](const auto& result) {
+      return std::memcmp(&result.algo, &algorithm, sizeof algorithm) == 0;
+    };
+    const Suggestions found = suggestions(args, problem, kMostCandidates);
+    return std::any_of(found.list.begin(), found.list.end(), same);
+  }
+#else
+  bool fits(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result = {};
+    const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
+    return lt().algo_check(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, &algorithm,
+                           &result) == 0 &&
+           result.state == 0 && result.workspaceSize <= workspace;
+  }
+#endif
   // What was given for the problem, if the library takes it: it may come from anywhere.
   Choice given(const GemmArgs& args, const Problem& problem, const GpuAlgorithm* algorithm,
                std::int64_t* time_ns) const {
     Choice choice;
     if (algorithm == nullptr || algorithm->size != std::int32_t(sizeof choice.algorithm)) return choice;
     std::memcpy(&choice.algorithm, algorithm->bytes, sizeof choice.algorithm);
-    cublasLtMatmulHeuristicResult_t result = {};
-    const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
-    if (lt().algo_check(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, &choice.algorithm,
-                        &result) == 0 &&
-        result.state == 0 && result.workspaceSize <= workspace)
-      choice.answer = taken_by(text_of(choice.algorithm));
+    if (fits(args, problem, choice.algorithm)) choice.answer = taken_by(text_of(choice.algorithm));
     *time_ns = algorithm->time_ns;
     return choice;
   }
 
   // Index of the one with the shortest of kRuns runs, after one to load its code.
   std::size_t fastest(const GemmArgs& args, const Problem& problem,
-                      const std::vector<cublasLtMatmulHeuristicResult_t>& found, cudaStream_t stream,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& found, GPU(Stream_t) stream,
                       std::int64_t* time_ns) const {
     constexpr int kRuns = 4;
-    cudaEvent_t from = nullptr, to = nullptr;
+    GPU(Event_t) from = nullptr, to = nullptr;
     std::size_t best = 0;
     float best_ms = 1e30f;
-    if (cudaEventCreate(&from) == cudaSuccess && cudaEventCreate(&to) == cudaSuccess) {
+    if (GPU(EventCreateWithFlags)(&from, GPU(EventDefault)) == GPU(Success) &&
+        GPU(EventCreateWithFlags)(&to, GPU(EventDefault)) == GPU(Success)) {
       for (std::size_t i = 0; i < found.size(); ++i) {
         bool works = multiply(args, problem, found[i].algo, stream) == 0;
         for (int run = 0; works && run < kRuns; ++run) {
           float ms = 0;
-          works = cudaEventRecord(from, stream) == cudaSuccess &&
+          works = GPU(EventRecord)(from, stream) == GPU(Success) &&
                   multiply(args, problem, found[i].algo, stream) == 0 &&
-                  cudaEventRecord(to, stream) == cudaSuccess && cudaEventSynchronize(to) == cudaSuccess &&
-                  cudaEventElapsedTime(&ms, from, to) == cudaSuccess;
+                  GPU(EventRecord)(to, stream) == GPU(Success) && GPU(EventSynchronize)(to) == GPU(Success) &&
+                  GPU(EventElapsedTime)(&ms, from, to) == GPU(Success);
           if (works && ms < best_ms) {
             best_ms = ms;
             best = i;
@@ -400,51 +476,54 @@ class GemmLibrary {
         }
       }
     }
-    if (from != nullptr) (void)cudaEventDestroy(from);
-    if (to != nullptr) (void)cudaEventDestroy(to);
+    if (from != nullptr) (void)GPU(EventDestroy)(from);
+    if (to != nullptr) (void)GPU(EventDestroy)(to);
     *time_ns = best_ms < 1e30f ? std::int64_t(double(best_ms) * 1e6) : 0;
     return best;
   }
 
   cublasLtHandle_t handle_;
-  std::string name_;  // library, version and device: what problems begin with
+  std::string name_;      // library and version
+  std::string problems_;  // what problems begin with: that and the device
+  ProductWorkspace spare_;
   std::map<Key, Choice> choices_;
 };
 
-void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
+void CloseBlasLt::operator()(BlasLt* library) const { delete library; }
 
-Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream) {
-  return library.run(args, stream);
+const std::string& blas_lt_name(const BlasLt& library) { return library.name(); }
+
+Answer run_product(BlasLt& library, const GemmArgs& args, void* stream) {
+  return library.run(args, GPU(Stream_t)(stream));
 }
 
-bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int candidates,
-               AlgorithmTable& algorithms) {
-  return library.tune(args, stream, candidates, algorithms);
+bool tune_product(BlasLt& library, const GemmArgs& args, void* stream, int candidates,
+                  AlgorithmTable& algorithms) {
+  return library.tune(args, GPU(Stream_t)(stream), candidates, algorithms);
 }
 
-GemmLibraryPtr open_gemm_library(Answer* why) {
+BlasLtPtr open_blas_lt(const ProductWorkspace& spare, Answer* why) {
   cublasLtHandle_t handle = nullptr;
   if (!lt().ready) {
     *why = failed(lt().library.error());
     return nullptr;
   }
   if (const cublasStatus_t status = lt().create(&handle); status != 0) {
-    *why = failed(words("cublasLtCreate", status));
+    *why = failed(words(LT "Create", status));
     return nullptr;
   }
   int device = 0;
-  cudaDeviceProp properties = {};
-  (void)cudaGetDevice(&device);
-  (void)cudaGetDeviceProperties(&properties, device);
-  return GemmLibraryPtr(
-      new GemmLibrary(handle, gemm_library_version() + "; " + std::string(properties.name) + ";"));
+  DeviceProperties properties = {};
+  (void)GPU(GetDevice)(&device);
+  (void)device_properties(&properties, device);
+  return BlasLtPtr(new BlasLt(handle, version_of(handle), properties.name, spare));
 }
 
-std::string gemm_library_version() {
-  if (!lt().ready) return "";
-  const std::size_t version = lt().version();  // 130100
-  return "cublasLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
+#if defined(GRADLOOM_HIP)
+// It tells its number to those who have opened it.
+std::string blas_lt_version() { return lt().ready ? "hipblaslt" : ""; }
+#else
+std::string blas_lt_version() { return lt().ready ? version_of(nullptr) : ""; }
+#endif
 
 }  // namespace gradloom::kernels::gpu

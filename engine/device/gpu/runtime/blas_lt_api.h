@@ -1,11 +1,23 @@
 // What we use of cuBLASLt, declared after its headers (cublasLt.h, cublas_api.h), which a toolkit need not have. Where they
-// are installed, tests/engine/device/gpu/runtime/declarations_test.cpp compares them with this.
+// are installed, tests/engine/device/gpu/runtime/declarations_test.cpp compares them with this. hipBLASLt (hipblaslt.h, hipblas-common.h)
+// has the same calls, but for what is told of versions and algorithms, with numbers of its own: it is called in cuBLASLt's spelling.
 #pragma once
 
+#if !defined(GRADLOOM_HIP)
 #include <library_types.h>
+#endif
 
 #include <cstddef>
 #include <cstdint>
+
+#if defined(GRADLOOM_HIP)
+enum cudaDataType_t : int {
+  CUDA_R_32F = 0,
+  CUDA_R_64F = 1,
+  CUDA_R_16F = 2,
+  CUDA_R_16BF = 14
+};  // hipDataType
+#endif
 
 namespace gradloom::kernels::gpu {
 
@@ -20,7 +32,11 @@ enum cublasStatus_t : int {};
 enum cublasLtReductionScheme_t : std::uint32_t {};  // bits
 
 #define VALUE(type, name, number) constexpr type name{number};
+#if defined(GRADLOOM_HIP)
+#include "engine/device/gpu/runtime/hipblas_lt_values.def"
+#else
 #include "engine/device/gpu/runtime/cublas_lt_values.def"
+#endif
 
 constexpr cublasStatus_t CUBLAS_STATUS_SUCCESS{0};
 
@@ -29,7 +45,11 @@ using cublasLtMatmulDesc_t = struct CublasLtMatmulDesc*;
 using cublasLtMatrixLayout_t = struct CublasLtMatrixLayout*;
 using cublasLtMatmulPreference_t = struct CublasLtMatmulPreference*;
 struct cublasLtMatmulAlgo_t {
+#if defined(GRADLOOM_HIP)
+  std::uint64_t data[3];  // the last one: how much workspace it was found for
+#else
   std::uint64_t data[8];
+#endif
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
@@ -41,7 +61,11 @@ struct cublasLtMatmulHeuristicResult_t {
 
 using CublasLtCreate = cublasStatus_t(cublasLtHandle_t* handle);
 using CublasLtDestroy = cublasStatus_t(cublasLtHandle_t handle);
+#if defined(GRADLOOM_HIP)
+using CublasLtGetVersion = cublasStatus_t(cublasLtHandle_t handle, int* version);
+#else
 using CublasLtGetVersion = std::size_t();
+#endif
 using CublasLtGetStatusName = const char*(cublasStatus_t status);
 using CublasLtDescCreate = cublasStatus_t(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
                                           cudaDataType_t scale);

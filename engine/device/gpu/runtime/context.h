@@ -22,7 +22,7 @@ struct GpuContext {
   gradloom::kernels::gpu::DnnLibraryPtr dnn;       // likewise
   gradloom::kernels::gpu::RanksLibraryPtr ranks;   // null: not joined
   gradloom::kernels::gpu::Answer no_gemm, no_dnn;  // why not
-  std::string gemm_name, dnn_name;                 // "cublasLt 13.1.0"
+  std::string dnn_name;                            // "cudnn 9.19.0"
   std::string used;                         // the library that was asked last; "": none has such a kernel
   gradloom::kernels::gpu::Answer answer;    // what it said
   int join_event = -1, callers_device = 0;  // of join_stream

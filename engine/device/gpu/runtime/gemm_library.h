@@ -1,4 +1,4 @@
-// The vendor's matrix products: cuBLASLt or rocBLAS, opened at run time. One object per context.
+// The vendor's matrix products: cuBLASLt, or hipBLASLt and rocBLAS, opened at run time. One object per context.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace gradloom::kernels::gpu {
 
-class GemmLibrary;  // defined by the file of the vendor's library
+class GemmLibrary;
 struct CloseGemmLibrary {
   void operator()(GemmLibrary* library) const;
 };
@@ -35,13 +35,13 @@ inline GemmArgs without_epilogue(GemmArgs args) {
 }
 // Queues the product on `stream` (cudaStream_t, hipStream_t). Not taken: it has a form that the library does not
 // have, no deterministic algorithm was found or a call failed, and nothing was queued. The answer is the same whether
-// the stream is being recorded or not.
-Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream);
+// the stream is being recorded or not. used: the library whose answer it is, with its version.
+Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, std::string* used);
 // Chooses the algorithm of the product: the one that `algorithms` was given, if the library accepts it, else
 // the fastest of `candidates`; what was chosen is noted there. False: not taken. Overwrites C, aux and sums.
 bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int candidates,
                AlgorithmTable& algorithms);
-// "cublasLt 13.1.0"; "" when there is none.
+// "cublasLt 13.1.0", "hipblaslt, rocblas 5.0.0"; "" when there is none.
 std::string gemm_library_version();
 
 }  // namespace gradloom::kernels::gpu

@@ -88,7 +88,6 @@ GpuStatus open(int32_t index, GpuContext** context) {
     return status;
   }
   opened->gemm = open_gemm_library(&opened->no_gemm);
-  opened->gemm_name = opened->gemm != nullptr ? gemm_library_version() : "";
   opened->dnn = open_dnn_library(capability_of(architecture), &opened->no_dnn);
   opened->dnn_name = opened->dnn != nullptr ? dnn_library_version() : "";
   take_ballast();
@@ -191,11 +190,10 @@ void leave_ranks(GpuContext* context) { context->ranks.reset(); }
 
 // By the vendor's library, if it takes the product; what it does not do with the result is done after it.
 Answer ask_library(GpuContext* context, const GemmArgs& args, GPU(Stream_t) stream) {
-  context->used = context->gemm_name;
   if (context->gemm == nullptr) return context->no_gemm;
-  const Answer whole = run_gemm(*context->gemm, args, stream);
+  const Answer whole = run_gemm(*context->gemm, args, stream, &context->used);
   if (whole.taken || !has_epilogue(args)) return whole;
-  Answer product = run_gemm(*context->gemm, without_epilogue(args), stream);
+  Answer product = run_gemm(*context->gemm, without_epilogue(args), stream, &context->used);
   if (!product.taken) return whole.failed ? whole : product;
   queue_gemm_epilogue(args, stream);
   return {true, whole.failed, product.text + "; epilogue by our own kernel: " + whole.text};

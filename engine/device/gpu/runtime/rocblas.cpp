@@ -4,12 +4,13 @@
 // (rocblas-functions.h, rocblas-types.h).
 //
 // A handle takes device memory when a product wants more than it has, which a step that is recorded forbids. So it is given workspace
-// of ours when it is opened, as much as it would take then, and never takes any: a product has the same answer, and the same bits,
+// of ours when it is opened, and never takes any: a product has the same answer, and the same bits,
 // whether its step is recorded or not. What such a product would want beyond that, the library does without.
+#include "engine/device/gpu/runtime/rocblas.h"
+
 #include "engine/device/gpu/runtime/column_major.h"
 #include "engine/device/gpu/runtime/gemm_library.h"
 #include "engine/device/gpu/runtime/library.h"
-#include "engine/device/gpu/runtime/names.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
@@ -19,7 +20,6 @@ constexpr int kPlain = 111, kTransposed = 112;                  // rocblas_opera
 constexpr int kF16 = 150, kF32 = 151, kF64 = 152, kBf16 = 168;  // rocblas_datatype
 constexpr int kStandard = 0;                                    // rocblas_gemm_algo
 constexpr int kNoAtomics = 0;                                   // rocblas_atomics_mode
-constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;  // what handles begin with
 
 struct Functions {
   Library library{"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0",
@@ -54,16 +54,12 @@ const Functions& rocblas() {
 
 }  // namespace
 
-class GemmLibrary {
+class Rocblas {
  public:
-  // Both become its own.
-  GemmLibrary(Handle handle, void* workspace) : handle_(handle), workspace_(workspace) {}
-  ~GemmLibrary() {
-    rocblas().destroy(handle_);
-    (void)GPU(Free)(workspace_);
-  }
-  GemmLibrary(const GemmLibrary&) = delete;
-  GemmLibrary& operator=(const GemmLibrary&) = delete;
+  explicit Rocblas(Handle handle) : handle_(handle) {}
+  ~Rocblas() { rocblas().destroy(handle_); }
+  Rocblas(const Rocblas&) = delete;
+  Rocblas& operator=(const Rocblas&) = delete;
 
   Answer run(const GemmArgs& args, void* stream) {
     ColumnMajor p;
@@ -94,19 +90,13 @@ class GemmLibrary {
 
  private:
   Handle handle_;
-  void* workspace_;
 };
 
-void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
+void CloseRocblas::operator()(Rocblas* library) const { delete library; }
 
-Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream) {
-  return library.run(args, stream);
-}
+Answer run_product(Rocblas& library, const GemmArgs& args, void* stream) { return library.run(args, stream); }
 
-// It has one algorithm to offer.
-bool tune_gemm(GemmLibrary&, const GemmArgs&, void*, int, AlgorithmTable&) { return false; }
-
-GemmLibraryPtr open_gemm_library(Answer* why) {
+RocblasPtr open_rocblas(const ProductWorkspace& workspace, Answer* why) {
   Handle handle = nullptr;
   const int created = rocblas().ready ? rocblas().create(&handle) : 0;
   if (handle == nullptr) {
@@ -114,16 +104,10 @@ GemmLibraryPtr open_gemm_library(Answer* why) {
                                   : rocblas().library.error());
     return nullptr;
   }
-  void* workspace = nullptr;
-  const Error taken = GPU(Malloc)(&workspace, kWorkspaceBytes);
-  if (taken != GPU(Success)) workspace = nullptr;
-  GemmLibraryPtr opened(new GemmLibrary(handle, workspace));
-  if (taken != GPU(Success)) {
-    (void)GPU(GetLastError)();
-    *why = failed(std::string("no memory for its workspace: ") + GPU(GetErrorName)(taken));
-  } else if (const int atomics = rocblas().set_atomics(handle, kNoAtomics); atomics != 0) {
+  RocblasPtr opened(new Rocblas(handle));
+  if (const int atomics = rocblas().set_atomics(handle, kNoAtomics); atomics != 0) {
     *why = failed("rocblas_set_atomics_mode: status " + std::to_string(atomics));
-  } else if (const int given = rocblas().set_workspace(handle, workspace, kWorkspaceBytes); given != 0) {
+  } else if (const int given = rocblas().set_workspace(handle, workspace.at, workspace.bytes); given != 0) {
     *why = failed("rocblas_set_workspace: status " + std::to_string(given));
   } else {
     return opened;
@@ -131,7 +115,7 @@ GemmLibraryPtr open_gemm_library(Answer* why) {
   return nullptr;
 }
 
-std::string gemm_library_version() {
+std::string rocblas_version() {
   char text[64] = "";
   return rocblas().ready && rocblas().version(text, sizeof text) == 0 ? "rocblas " + std::string(text) : "";
 }

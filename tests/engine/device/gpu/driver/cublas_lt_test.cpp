@@ -1,11 +1,11 @@
-// Who asks cuBLASLt for products (runtime/cublas_lt.cpp), with the stand-in that computes them: the numbers, what is said of what was done,
+// Who asks cuBLASLt for products (runtime/blas_lt.cpp), with the stand-in that computes them: the numbers, what is said of what was done,
 // each failure. And the stand-in's rules, each broken on purpose.
 #include <cmath>
 #include <cstring>
 #include <functional>
 
 #include "engine/base/bf16.h"
-#include "engine/device/gpu/runtime/cublas_lt_api.h"
+#include "engine/device/gpu/runtime/blas_lt_api.h"
 #include "engine/device/gpu/runtime/gemm_library.h"
 #include "tests/engine/device/gpu/driver/library_fixture.h"
 
@@ -29,7 +29,12 @@ class CublasLt : public LibraryFixture {
     gemm_.reset();
     LibraryFixture::TearDown();
   }
-  Answer run(const GemmArgs& args) { return run_gemm(*gemm_, args, stream_); }
+  Answer run(const GemmArgs& args) {
+    std::string used;
+    const Answer answer = run_gemm(*gemm_, args, stream_, &used);
+    EXPECT_EQ(used, "cublasLt 13.1.0");
+    return answer;
+  }
 
   static constexpr std::int64_t kM = 24, kN = 16, kK = 96;
   // Numbers that f16 has, whose products and sums f32 has.

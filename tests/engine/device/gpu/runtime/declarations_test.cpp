@@ -1,5 +1,5 @@
 // What we declare of NVIDIA's libraries against their headers, where these are installed: this file compiles, or it does not.
-#include "engine/device/gpu/runtime/cublas_lt_api.h"
+#include "engine/device/gpu/runtime/blas_lt_api.h"
 #include "engine/device/gpu/runtime/cudnn_api.h"
 #include "engine/device/gpu/runtime/cupti_api.h"
 #include "engine/device/gpu/runtime/nccl_api.h"

@@ -22,17 +22,22 @@ GemmArgs product(DType type) {
   return args;
 }
 
-class Rocblas : public ::testing::Test {
+class RocblasCalls : public ::testing::Test {
  protected:
   void SetUp() override { gemm_ = open_gemm_library(&why_); }
-  Answer run(const GemmArgs& args) { return run_gemm(*gemm_, args, nullptr); }
+  Answer run(const GemmArgs& args) {
+    std::string used;
+    const Answer answer = run_gemm(*gemm_, args, nullptr, &used);
+    EXPECT_EQ(used, "rocblas 5.0");
+    return answer;
+  }
   const test::FakeLibrary runtime_{"libamdhip64.so.7"}, library_{"librocblas.so.5"};
   Answer why_;
   GemmLibraryPtr gemm_;
 };
 
 // A step that is recorded may not take memory: the handle has workspace of ours before the first product, and gets none after it.
-TEST_F(Rocblas, HasItsWorkspaceBeforeTheFirstProduct) {
+TEST_F(RocblasCalls, HasItsWorkspaceBeforeTheFirstProduct) {
   ASSERT_NE(gemm_, nullptr) << why_.text;
   EXPECT_EQ(library_.function<std::size_t()>("fake_workspace")(), std::size_t{32} << 20);
   const int taken = runtime_.count("hipMalloc"), given = library_.count("workspace");
@@ -50,7 +55,7 @@ TEST_F(Rocblas, HasItsWorkspaceBeforeTheFirstProduct) {
   EXPECT_EQ(runtime_.count("hipFree"), released + 1);
 }
 
-TEST_F(Rocblas, WhatItHasNotIsRefusedAndWhatFailsHasFailed) {
+TEST_F(RocblasCalls, WhatItHasNotIsRefusedAndWhatFailsHasFailed) {
   ASSERT_NE(gemm_, nullptr) << why_.text;
   GemmArgs args = product(DType::f32);
   args.activation = Activation::relu;
@@ -65,7 +70,7 @@ TEST_F(Rocblas, WhatItHasNotIsRefusedAndWhatFailsHasFailed) {
 }
 
 // No library without its workspace: it would take memory in a step.
-TEST_F(Rocblas, IsNotOpenedWithoutWorkspace) {
+TEST_F(RocblasCalls, IsNotOpenedWithoutWorkspace) {
   const int destroyed = library_.count("destroy");
   runtime_.fail("hipMalloc", 1, 2);
   Answer why;
@@ -75,7 +80,7 @@ TEST_F(Rocblas, IsNotOpenedWithoutWorkspace) {
   library_.fail("workspace", 1, 7);
   EXPECT_EQ(open_gemm_library(&why), nullptr);
   EXPECT_EQ(why.text, "rocblas_set_workspace: status 7");
-  EXPECT_EQ(library_.count("destroy"), destroyed + 2);
+  EXPECT_EQ(library_.count("destroy"), destroyed + 1);
 }
 
 }  // namespace

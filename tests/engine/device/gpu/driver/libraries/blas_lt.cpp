@@ -1,7 +1,7 @@
-// libcublasLt for the strict driver: products that are computed, on the host, when their turn in the stream comes. What the library refuses is
+// libcublasLt, or in HIP's spelling libhipblaslt, for the strict driver: products that are computed, on the host, when their turn in the stream comes. What the library refuses is
 // refused with its status, and what callers must not do is a complaint. Sources: cublasLt.h's comments; cuBLAS documentation, "Using
 // the cuBLASLt API": cublasLtMatmul() (table of types; workspace at 256 bytes; C and D in place), cublasLtMatrixLayoutAttribute_t,
-// cublasLtEpilogue_t, cublasLtMatmulPreferenceAttributes_t. Only what the plugin uses of it is known here.
+// cublasLtEpilogue_t, cublasLtMatmulPreferenceAttributes_t; comments of hipblaslt.h. Only what the plugin uses of it is known here.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -17,7 +17,16 @@ using namespace gradloom::strict;
 
 namespace {
 
+#if defined(GRADLOOM_HIP)
+#define LT "hipblasLt"
+#define LT_NAME(name) hipblasLt##name
+constexpr int kAllocFailed = 2, kInvalidValue = 3, kExecutionFailed = 5,
+              kInternalError = 6;  // hipblasStatus_t
+#else
+#define LT "cublasLt"
+#define LT_NAME(name) cublasLt##name
 constexpr int kAllocFailed = 3, kInvalidValue = 7, kExecutionFailed = 13, kInternalError = 14;
+#endif
 constexpr LibraryStatuses kCreates{kInvalidValue, kAllocFailed, kAllocFailed},
     kOthers{kInvalidValue, kAllocFailed, kInternalError},
     kRuns{kInvalidValue, kAllocFailed, kExecutionFailed};
@@ -30,6 +39,7 @@ struct Description {
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void *bias = nullptr, *aux = nullptr;
   std::int64_t aux_ld = 0;
+  std::int32_t bias_type = -1;  // -1: D's
 };
 struct Layout {
   cudaDataType_t type;
@@ -42,19 +52,19 @@ struct Preference {
   std::uint32_t reductions = 7, a_boundary = 256, b_boundary = 256, c_boundary = 256, d_boundary = 256;
 };
 Made<Handle>& handles() {
-  static auto& all = *new Made<Handle>("cublasLt handles");
+  static auto& all = *new Made<Handle>(LT " handles");
   return all;
 }
 Made<Description>& descriptions() {
-  static auto& all = *new Made<Description>("cublasLt descriptions");
+  static auto& all = *new Made<Description>(LT " descriptions");
   return all;
 }
 Made<Layout>& layouts() {
-  static auto& all = *new Made<Layout>("cublasLt layouts");
+  static auto& all = *new Made<Layout>(LT " layouts");
   return all;
 }
 Made<Preference>& preferences() {
-  static auto& all = *new Made<Preference>("cublasLt preferences");
+  static auto& all = *new Made<Preference>(LT " preferences");
   return all;
 }
 
@@ -114,6 +124,8 @@ void check_epilogue(LibraryCall& call, const Problem& p) {
     call.wrong(bias ? "no bias pointer" : "a bias pointer that no epilogue uses");
   if (aux != (p.desc->aux != nullptr))
     call.wrong(aux ? "no auxiliary pointer" : "an auxiliary pointer that no epilogue uses");
+  if (bias && p.desc->bias_type >= 0 && p.desc->bias_type != int(p.d.type))
+    call.wrong("a bias of another type than the result's");
   if (!aux) return;
   if (p.desc->aux_ld % 8 != 0 || p.desc->aux_ld < std::int64_t(p.d.rows))
     call.wrong("auxiliary columns of " + std::to_string(p.d.rows) + " are " + std::to_string(p.desc->aux_ld) +
@@ -143,6 +155,9 @@ void check(LibraryCall& call, const Problem& p) {
 // The table of cublasLtMatmul(): types that go together. Epilogues are those of f32's sums.
 bool supported(const Problem& p) {
   if (p.a.type != p.b.type || p.c.type != p.d.type) return false;
+#if defined(GRADLOOM_HIP)
+  if (p.desc->compute == CUBLAS_COMPUTE_64F) return false;
+#endif
   if (p.desc->compute == CUBLAS_COMPUTE_64F)
     return p.desc->scale == CUDA_R_64F && p.a.type == CUDA_R_64F && p.d.type == CUDA_R_64F &&
            p.desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
@@ -168,11 +183,7 @@ Problem problem_of(LibraryCall& call, cublasLtHandle_t handle, cublasLtMatmulDes
 // ---- algorithms -------------------------------------------------------------------------------------------------------------------
 
 constexpr std::uint64_t kMark = 0x6c62756353747263;
-enum Scheme : std::uint64_t {
-  whole = 0,
-  in_place = 1,
-  compute_type = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-};
+enum Scheme : std::uint64_t { whole = 0, in_place = 1, compute_type = 2 };  // cublasLtReductionScheme_t
 
 // What cublasLtMatmulAlgo_t holds.
 struct Algorithm {
@@ -180,7 +191,31 @@ struct Algorithm {
   std::uint64_t boundaries = 0;  // of A, B, C, D: 16 bits each
   std::uint64_t unused = 0;
 };
+#if defined(GRADLOOM_HIP)
+// It holds a solution's number alone: what that is the library knows.
+std::vector<Algorithm>& solutions() {
+  static auto& all = *new std::vector<Algorithm>;
+  return all;
+}
+Algorithm algorithm_of(const cublasLtMatmulAlgo_t& from) {
+  const std::size_t number = std::uint32_t(from.data[0]);
+  return number < solutions().size() ? solutions()[number] : Algorithm{0};
+}
+cublasLtMatmulAlgo_t kept(const Algorithm& from) {
+  auto& all = solutions();
+  const auto same = [&](const Algorithm& a) {
+    return a.problem == from.problem && a.id == from.id && a.boundaries == from.boundaries;
+  };
+  const auto found = std::find_if(all.begin(), all.end(), same);
+  const std::size_t number = std::size_t(found - all.begin());
+  if (found == all.end()) all.push_back(from);
+  return {{number, 0, from.workspace}};
+}
+#else
 static_assert(sizeof(Algorithm) == sizeof(cublasLtMatmulAlgo_t));
+Algorithm algorithm_of(const cublasLtMatmulAlgo_t& from) { return std::bit_cast<Algorithm>(from); }
+cublasLtMatmulAlgo_t kept(const Algorithm& from) { return std::bit_cast<cublasLtMatmulAlgo_t>(from); }
+#endif
 
 std::uint64_t number_of(const Problem& p) {
   std::uint64_t number = 14695981039346656037u;  // FNV-1a
@@ -228,7 +263,7 @@ std::vector<Algorithm> algorithms_for(const Problem& p, const Preference& wish) 
 
 void give(const Algorithm& from, cublasLtMatmulHeuristicResult_t* to) {
   *to = {};
-  to->algo = std::bit_cast<cublasLtMatmulAlgo_t>(from);
+  to->algo = kept(from);
   to->workspaceSize = from.workspace;
   to->wavesCount = 1;
 }
@@ -276,15 +311,22 @@ double scalar(const Problem& p, const void* at) {
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-EXPORTED cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  const LibraryCall call("cublasLtCreate", kCreates, STRICT_ALLOCATES);
+EXPORTED cublasStatus_t LT_NAME(Create)(cublasLtHandle_t* handle) {
+  const LibraryCall call(LT "Create", kCreates, STRICT_ALLOCATES);
   if (!call.failed()) *handle = reinterpret_cast<cublasLtHandle_t>(handles().make({}));
   return status(call.status());
 }
-EXPORTED cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-  LibraryCall call("cublasLtDestroy", kOthers);
+EXPORTED cublasStatus_t LT_NAME(Destroy)(cublasLtHandle_t handle) {
+  LibraryCall call(LT "Destroy", kOthers);
   return status(handles().destroy(call, handle));
 }
+#if defined(GRADLOOM_HIP)
+EXPORTED cublasStatus_t hipblasLtGetVersion(cublasLtHandle_t handle, int* version) {
+  LibraryCall call("hipblasLtGetVersion", kOthers);
+  if (!call.failed() && handles().get(call, handle) != nullptr) *version = 100000;
+  return status(call.status());
+}
+#else
 EXPORTED std::size_t cublasLtGetVersion() { return 130100; }
 EXPORTED const char* cublasLtGetStatusName(cublasStatus_t status) {
   switch (int(status)) {
@@ -296,21 +338,22 @@ EXPORTED const char* cublasLtGetStatusName(cublasStatus_t status) {
     default: return "CUBLAS_STATUS_NOT_INITIALIZED";
   }
 }
+#endif
 
-EXPORTED cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
-                                                 cudaDataType_t scale) {
-  const LibraryCall call("cublasLtMatmulDescCreate", kCreates);
+EXPORTED cublasStatus_t LT_NAME(MatmulDescCreate)(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
+                                                  cudaDataType_t scale) {
+  const LibraryCall call(LT "MatmulDescCreate", kCreates);
   if (!call.failed()) *desc = reinterpret_cast<cublasLtMatmulDesc_t>(descriptions().make({compute, scale}));
   return status(call.status());
 }
-EXPORTED cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
-  LibraryCall call("cublasLtMatmulDescDestroy", kOthers);
+EXPORTED cublasStatus_t LT_NAME(MatmulDescDestroy)(cublasLtMatmulDesc_t desc) {
+  LibraryCall call(LT "MatmulDescDestroy", kOthers);
   return status(descriptions().destroy(call, desc));
 }
-EXPORTED cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
-                                                       cublasLtMatmulDescAttributes_t attribute,
-                                                       const void* value, std::size_t bytes) {
-  LibraryCall call("cublasLtMatmulDescSetAttribute", kOthers);
+EXPORTED cublasStatus_t LT_NAME(MatmulDescSetAttribute)(cublasLtMatmulDesc_t handle,
+                                                        cublasLtMatmulDescAttributes_t attribute,
+                                                        const void* value, std::size_t bytes) {
+  LibraryCall call(LT "MatmulDescSetAttribute", kOthers);
   Description* const desc = call.failed() ? nullptr : descriptions().get(call, handle);
   if (desc == nullptr) return status(call.status());
   switch (attribute) {
@@ -320,26 +363,29 @@ EXPORTED cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t hand
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: take(call, value, bytes, &desc->bias); break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: take(call, value, bytes, &desc->aux); break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: take(call, value, bytes, &desc->aux_ld); break;
+#if defined(GRADLOOM_HIP)
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: take(call, value, bytes, &desc->bias_type); break;
+#endif
     default: call.wrong("attribute " + std::to_string(attribute));
   }
   return status(call.status());
 }
 
-EXPORTED cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
-                                                   std::uint64_t rows, std::uint64_t cols, std::int64_t ld) {
-  const LibraryCall call("cublasLtMatrixLayoutCreate", kCreates);
+EXPORTED cublasStatus_t LT_NAME(MatrixLayoutCreate)(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
+                                                    std::uint64_t rows, std::uint64_t cols, std::int64_t ld) {
+  const LibraryCall call(LT "MatrixLayoutCreate", kCreates);
   if (!call.failed())
     *layout = reinterpret_cast<cublasLtMatrixLayout_t>(layouts().make({type, rows, cols, ld}));
   return status(call.status());
 }
-EXPORTED cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-  LibraryCall call("cublasLtMatrixLayoutDestroy", kOthers);
+EXPORTED cublasStatus_t LT_NAME(MatrixLayoutDestroy)(cublasLtMatrixLayout_t layout) {
+  LibraryCall call(LT "MatrixLayoutDestroy", kOthers);
   return status(layouts().destroy(call, layout));
 }
-EXPORTED cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
-                                                         cublasLtMatrixLayoutAttribute_t attribute,
-                                                         const void* value, std::size_t bytes) {
-  LibraryCall call("cublasLtMatrixLayoutSetAttribute", kOthers);
+EXPORTED cublasStatus_t LT_NAME(MatrixLayoutSetAttribute)(cublasLtMatrixLayout_t handle,
+                                                          cublasLtMatrixLayoutAttribute_t attribute,
+                                                          const void* value, std::size_t bytes) {
+  LibraryCall call(LT "MatrixLayoutSetAttribute", kOthers);
   Layout* const layout = call.failed() ? nullptr : layouts().get(call, handle);
   if (layout == nullptr) return status(call.status());
   switch (attribute) {
@@ -350,39 +396,42 @@ EXPORTED cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t 
   return status(call.status());
 }
 
-EXPORTED cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  const LibraryCall call("cublasLtMatmulPreferenceCreate", kCreates);
+EXPORTED cublasStatus_t LT_NAME(MatmulPreferenceCreate)(cublasLtMatmulPreference_t* preference) {
+  const LibraryCall call(LT "MatmulPreferenceCreate", kCreates);
   if (!call.failed()) *preference = reinterpret_cast<cublasLtMatmulPreference_t>(preferences().make({}));
   return status(call.status());
 }
-EXPORTED cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-  LibraryCall call("cublasLtMatmulPreferenceDestroy", kOthers);
+EXPORTED cublasStatus_t LT_NAME(MatmulPreferenceDestroy)(cublasLtMatmulPreference_t preference) {
+  LibraryCall call(LT "MatmulPreferenceDestroy", kOthers);
   return status(preferences().destroy(call, preference));
 }
-EXPORTED cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
-                                                             cublasLtMatmulPreferenceAttributes_t attribute,
-                                                             const void* value, std::size_t bytes) {
-  LibraryCall call("cublasLtMatmulPreferenceSetAttribute", kOthers);
+EXPORTED cublasStatus_t LT_NAME(MatmulPreferenceSetAttribute)(cublasLtMatmulPreference_t handle,
+                                                              cublasLtMatmulPreferenceAttributes_t attribute,
+                                                              const void* value, std::size_t bytes) {
+  LibraryCall call(LT "MatmulPreferenceSetAttribute", kOthers);
   Preference* const wish = call.failed() ? nullptr : preferences().get(call, handle);
   if (wish == nullptr) return status(call.status());
   switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: take(call, value, bytes, &wish->workspace); break;
+#if !defined(GRADLOOM_HIP)
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: take(call, value, bytes, &wish->reductions); break;
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: take(call, value, bytes, &wish->a_boundary); break;
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: take(call, value, bytes, &wish->b_boundary); break;
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: take(call, value, bytes, &wish->c_boundary); break;
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: take(call, value, bytes, &wish->d_boundary); break;
+#endif
     default: call.wrong("attribute " + std::to_string(attribute));
   }
   return status(call.status());
 }
 
-EXPORTED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                                       cublasLtMatmulPreference_t preference, int capacity,
-                                                       cublasLtMatmulHeuristicResult_t* results, int* count) {
-  LibraryCall call("cublasLtMatmulAlgoGetHeuristic", kOthers);
+EXPORTED cublasStatus_t LT_NAME(MatmulAlgoGetHeuristic)(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                                        cublasLtMatmulPreference_t preference, int capacity,
+                                                        cublasLtMatmulHeuristicResult_t* results,
+                                                        int* count) {
+  LibraryCall call(LT "MatmulAlgoGetHeuristic", kOthers);
   *count = 0;
   if (call.failed()) return status(call.status());
   const Problem p = problem_of(call, handle, desc, a, b, c, d);
@@ -395,6 +444,7 @@ EXPORTED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, 
   return *count > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
+#if !defined(GRADLOOM_HIP)
 EXPORTED cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                                 cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                                 cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -404,7 +454,7 @@ EXPORTED cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasL
   if (call.failed()) return status(call.status());
   const Problem p = problem_of(call, handle, desc, a, b, c, d);
   if (call.failed()) return status(call.status());
-  const auto algorithm = std::bit_cast<Algorithm>(*algo);
+  const auto algorithm = algorithm_of(*algo);
   if (algorithm.mark != kMark || algorithm.problem != number_of(p) || !supported(p))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   give(algorithm, result);
@@ -417,7 +467,7 @@ EXPORTED cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmu
                                                              std::size_t* written) {
   LibraryCall call("cublasLtMatmulAlgoConfigGetAttribute", kOthers);
   if (call.failed()) return status(call.status());
-  const auto algorithm = std::bit_cast<Algorithm>(*algo);
+  const auto algorithm = algorithm_of(*algo);
   const std::int32_t number = attribute == CUBLASLT_ALGO_CONFIG_ID          ? std::int32_t(algorithm.id)
                               : attribute == CUBLASLT_ALGO_CONFIG_TILE_ID   ? 20
                               : attribute == CUBLASLT_ALGO_CONFIG_STAGES_ID ? 36
@@ -428,19 +478,20 @@ EXPORTED cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmu
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
+#endif
 
-EXPORTED cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha,
-                                       const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
-                                       cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
-                                       cublasLtMatrixLayout_t c_layout, void* d,
-                                       cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
-                                       void* workspace, std::size_t workspace_bytes, void* stream) {
-  LibraryCall call("cublasLtMatmul", kRuns);
+EXPORTED cublasStatus_t LT_NAME(Matmul)(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha,
+                                        const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                                        cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                                        cublasLtMatrixLayout_t c_layout, void* d,
+                                        cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
+                                        void* workspace, std::size_t workspace_bytes, void* stream) {
+  LibraryCall call(LT "Matmul", kRuns);
   if (call.failed()) return status(call.status());
   const Problem p = problem_of(call, handle, desc, a_layout, b_layout, c_layout, d_layout);
   if (!call.failed() && !supported(p)) call.wrong("types that do not go together");
   if (call.failed()) return status(call.status());
-  const auto algorithm = std::bit_cast<Algorithm>(*algo);
+  const auto algorithm = algorithm_of(*algo);
   if (algorithm.mark != kMark || algorithm.problem != number_of(p))
     return status(call.wrong("the algorithm is none, or another problem's"));
   static bool last_first = false;

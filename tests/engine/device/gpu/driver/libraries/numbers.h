@@ -1,7 +1,7 @@
 // Numbers of the device's types on the host.
 #pragma once
 
-#include <library_types.h>
+#include "engine/device/gpu/runtime/blas_lt_api.h"  // cudaDataType_t, in either spelling
 
 #include <cstdint>
 

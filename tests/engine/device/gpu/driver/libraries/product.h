@@ -2,7 +2,7 @@
 // of f64 numbers, in the order of k; a product that is cut adds its slices up in the workspace.
 #pragma once
 
-#include "engine/device/gpu/runtime/cublas_lt_api.h"
+#include "engine/device/gpu/runtime/blas_lt_api.h"
 
 namespace gradloom::strict {
 
