@@ -1,5 +1,6 @@
-// libcublasLt, or in HIP's spelling libhipblaslt, for the strict driver: products that are computed, on the host, when their turn in the stream comes. What the library refuses is
-// refused with its status, and what callers must not do is a complaint. Sources: cublasLt.h's comments; cuBLAS documentation, "Using
+// libcublasLt, or in HIP's spelling libhipblaslt, for the strict driver: products that are computed, on the host, when their turn in the
+// stream comes. What the library refuses is refused with its status, and what callers must not do is a complaint.
+// Sources: cublasLt.h's comments; cuBLAS documentation, "Using
 // the cuBLASLt API": cublasLtMatmul() (table of types; workspace at 256 bytes; C and D in place), cublasLtMatrixLayoutAttribute_t,
 // cublasLtEpilogue_t, cublasLtMatmulPreferenceAttributes_t; comments of hipblaslt.h. Only what the plugin uses of it is known here.
 #include <algorithm>
