@@ -392,7 +392,7 @@ double Job::learning_rate(std::int64_t step) const {
 }
 
 // The option with which a state is kept: 0 in the recipe means that there is none.
-Status Job::check_option(const std::string& name, double value) const {
+Result<std::size_t> Job::option_column(const std::string& name, double value) const {
   const OptimizerDef& def = optimizer_def(optimizer_.kind);
   const auto is_called = [&](const auto& option) { return name == option.name; };
   const auto option = std::find_if(def.options.begin(), def.options.end(), is_called);
@@ -409,7 +409,7 @@ Status Job::check_option(const std::string& name, double value) const {
     return Error{Errc::usage, whose + " began with " + name + "=0, and keeps nothing for another"};
   if (device().id.rfind("cpu", 0) != 0)
     return Error{Errc::usage, whose + ": " + name + " cannot change on a GPU, lr can"};
-  return {};
+  return 1 + static_cast<std::size_t>(followed - std::begin(optimizer_inputs::kFollowed));
 }
 
 Status Job::set_option(std::int64_t group, const std::string& option, double value) {
@@ -425,9 +425,7 @@ Status Job::set_option(std::int64_t group, const std::string& option, double val
     row[0] = value;
     return {};
   }
-  TRY(check_option(option, value));
-  const auto* const followed = std::begin(optimizer_inputs::kFollowed);
-  row[1 + (std::find(followed, std::end(optimizer_inputs::kFollowed), option) - followed)] = value;
+  row[TRY(option_column(option, value))] = value;
   return {};
 }
 

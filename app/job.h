@@ -129,7 +129,8 @@ class Job {
   StepOptions step_options(std::int64_t step) const;
   double learning_rate(std::int64_t step) const;
   double common_rate(std::int64_t step) const;
-  Status check_option(const std::string& name, double value) const;
+  // Of an option that may become `value`, in a row of own_options_.
+  Result<std::size_t> option_column(const std::string& name, double value) const;
   Status feed(const std::map<std::string, Tensor>& batch);
   void count_steps();
   std::int64_t own_batch(std::int64_t step, std::int64_t k) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "app/measured_costs.h"
 #include "app/rank_peaks.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
@@ -245,6 +246,12 @@ std::string bend_text(const std::vector<ScalingRow>& rows) {
 }
 
 }  // namespace
+
+void set_cores(Cluster& cluster, const Recipe& recipe) {
+  const CostsMachine machine = costs_machine(recipe);
+  if (cluster.cores == 0) cluster.cores = static_cast<double>(machine.cores);
+  cluster.threads = recipe.threads > 0 ? recipe.threads : machine.threads;
+}
 
 Result<Link> parse_link(const std::string& text) {
   const std::size_t comma = text.find(',');

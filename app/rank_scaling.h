@@ -37,6 +37,9 @@ struct Cluster {
   std::int64_t threads = 1;            // of a rank
 };
 
+// Threads of a rank, and the cores of its machine unless they are given: those of the run whose times the recipe has.
+void set_cores(Cluster& cluster, const Recipe& recipe);
+
 struct ScalingRow {
   std::int64_t ranks = 1;
   double step_ns = 0, exchange_ns = 0, exposed_ns = 0;  // exposed: that kernels wait for exchanges

@@ -51,7 +51,7 @@ class Predictor {
   // `samples`: of a step of the change, as a multiple of the job's.
   Gain gain(const std::vector<KernelInfo>& changed, double samples) const;
   const CostModel& model() const { return model_; }
-  // What the kernel would take at the best rates that kernels with about as much work, or more, reach. 0: it is the only one.
+  // What the kernel would take at the best rates that kernels with about as much work, or more, reach. 0: none was timed that has.
   double best_ns(const KernelInfo& kernel) const;
 
  private:

@@ -185,6 +185,15 @@ bool Subject::takes_away(const std::string& changes, const KernelInfo& kernel) c
   });
 }
 
+void Subject::set_ratio(Finding& finding, double samples) const {
+  const auto ratio = [&](double gain_ns) {
+    return step_ns() / std::max(0.01 * step_ns(), step_ns() - gain_ns) / samples;
+  };
+  finding.ratio = ratio(finding.gain.ns);
+  finding.ratio_low = ratio(finding.gain.low_ns);
+  finding.ratio_high = ratio(finding.gain.high_ns);
+}
+
 Finding Subject::of_change(const ChangedJob& changed, std::string title) const {
   Finding finding;
   const Candidate& c = changed.candidate;
@@ -193,12 +202,7 @@ Finding Subject::of_change(const ChangedJob& changed, std::string title) const {
   finding.saved_bytes = job_.peak_bytes - c.peak_bytes;
   finding.change = c.changes;
   finding.command = command(c.changes);
-  const auto ratio = [&](double gain_ns) {
-    return step_ns() / std::max(0.01 * step_ns(), step_ns() - gain_ns) / c.samples;
-  };
-  finding.ratio = ratio(changed.gain.ns);
-  finding.ratio_low = ratio(changed.gain.low_ns);
-  finding.ratio_high = ratio(changed.gain.high_ns);
+  set_ratio(finding, c.samples);
   if (c.kernels.size() != job_.kernels.size())
     finding.numbers.push_back(std::to_string(c.kernels.size()) + " kernels per step instead of " +
                               std::to_string(job_.kernels.size()));
@@ -218,12 +222,7 @@ Finding Subject::of_model(const Gain& gain, std::string title, std::string remed
   finding.remedy = std::move(remedy);
   finding.change = kEditedModel;
   finding.command = command(finding.change);
-  const auto ratio = [&](double gain_ns) {
-    return step_ns() / std::max(0.01 * step_ns(), step_ns() - gain_ns);
-  };
-  finding.ratio = ratio(gain.ns);
-  finding.ratio_low = ratio(gain.low_ns);
-  finding.ratio_high = ratio(gain.high_ns);
+  set_ratio(finding);
   return finding;
 }
 

@@ -58,6 +58,8 @@ class Subject {
   Finding of_change(const ChangedJob& changed, std::string title) const;
   // One whose remedy lies in the model; `gain` of a step.
   Finding of_model(const Gain& gain, std::string title, std::string remedy) const;
+  // What a comparison with a step of the finding's gain should show. `samples`: of that step, as a multiple of the job's.
+  void set_ratio(Finding& finding, double samples = 1) const;
   // "1.20 ms of a step, 12.0 %".
   std::string of_a_step(double ns) const;
   std::string command(const std::string& change) const;  // of `compare`

@@ -72,10 +72,7 @@ Status find_waits(Subject& subject, Findings& found) {
       finding.remedy =
           "with synthetic data it shows what the batches cost; then keep them in one .npz (in memory) "
           "or .npy files (read where they lie) on a fast disk";
-      const auto ratio = [&](double gain_ns) { return subject.step_ns() / (subject.step_ns() - gain_ns); };
-      finding.ratio = ratio(finding.gain.ns);
-      finding.ratio_low = ratio(finding.gain.low_ns);
-      finding.ratio_high = ratio(std::min(finding.gain.high_ns, 0.99 * subject.step_ns()));
+      subject.set_ratio(finding);
     }
     found.push_back(std::move(finding));
   }

@@ -501,13 +501,6 @@ void declare_ranks(CLI::App& app, const std::shared_ptr<PlanArguments>& options)
       ->check(CLI::Range(0.0, 65536.0));
 }
 
-// Of the machine whose cores the ranks share.
-void set_cores(Cluster& cluster, const PlanArguments& options, const Recipe& recipe) {
-  const CostsMachine machine = costs_machine(recipe);
-  cluster.cores = options.cores > 0 ? options.cores : static_cast<double>(machine.cores);
-  cluster.threads = recipe.threads > 0 ? recipe.threads : machine.threads;
-}
-
 }  // namespace
 
 CommandRun declare_plan(CLI::App& app) {
@@ -566,7 +559,8 @@ CommandRun declare_plan(CLI::App& app) {
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
     std::optional<RankScaling> scaling;
     if (prepared->recipe.ranks > 1) {
-      set_cores(cluster, *options, prepared->recipe);
+      cluster.cores = options->cores;
+      set_cores(cluster, prepared->recipe);
       scaling = predict_scaling(*prepared, cluster);
     }
     const SavingsClock clock = TRY(SavingsClock::of(*prepared, *options));

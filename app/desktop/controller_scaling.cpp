@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "app/desktop/controller.h"
-#include "app/measured_costs.h"
 #include "app/recipe_flags.h"
 #include "app/recorded_run.h"
 
@@ -54,9 +53,7 @@ void Controller::find_scaling(const ScalingQuestion& question) {
                                      asked.question.ranks_per_machine};
                      std::int64_t times = asked.run;
                      const auto prepared = TRY(prepare_for_ranks(recipe, session, &times, stop));
-                     const CostsMachine machine = costs_machine(prepared->recipe);
-                     cluster.cores = static_cast<double>(machine.cores);
-                     cluster.threads = machine.threads;
+                     set_cores(cluster, prepared->recipe);
                      made.scaling = std::make_shared<const RankScaling>(predict_scaling(*prepared, cluster));
                      made.ranks = prepared->recipe.ranks;
                      made.times = !made.scaling->measured ? "estimates: run a few steps to have measured ones"
