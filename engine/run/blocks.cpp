@@ -9,9 +9,13 @@ Blocks::Blocks(const Plan& plan, Device& device, const LentMemory& lent)
   for (const auto& [value, memory] : lent.states)
     if (const std::int32_t buffer = plan.buffer_of[value]; buffer >= 0)
       lent_[static_cast<std::size_t>(buffer)] = memory;
-  lent_states_ = true;
+  for (const Buffer& b : plan.buffers) offsets_.push_back(b.offset);
+  state_bytes_ = lent.states.empty() ? plan.state_bytes : 0;
   for (std::size_t i = 0; i < lent_.size(); ++i)
-    lent_states_ = lent_states_ && (plan.buffers[i].place != Place::state || lent_[i] != nullptr);
+    if (!lent.states.empty() && plan.buffers[i].place == Place::state && lent_[i] == nullptr) {
+      offsets_[i] = state_bytes_;
+      state_bytes_ += plan.buffers[i].bytes;
+    }
   lent_arena_ = lent.arena != nullptr && plan.arena_bytes <= lent.arena_bytes;
   if (lent_arena_) blocks_[static_cast<std::size_t>(Place::arena)] = lent.arena;
 }
@@ -24,7 +28,7 @@ Blocks::~Blocks() {
 
 Status Blocks::allocate(std::size_t input_bytes) {
   const std::pair<Place, std::int64_t> sizes[] = {{Place::arena, lent_arena_ ? 0 : plan_.arena_bytes},
-                                                  {Place::state, lent_states_ ? 0 : plan_.state_bytes},
+                                                  {Place::state, state_bytes_},
                                                   {Place::input, static_cast<std::int64_t>(input_bytes)},
                                                   {Place::constant, plan_.constant_bytes}};
   for (const auto& [place, bytes] : sizes)
@@ -40,8 +44,8 @@ Status Blocks::allocate(std::size_t input_bytes) {
 void* Blocks::address(ValueId v) const {
   if (v == kNone || plan_.buffer_of[v] < 0) return nullptr;
   const auto buffer = static_cast<std::size_t>(plan_.buffer_of[v]);
-  const Buffer& b = plan_.buffers[buffer];
-  std::byte* const begin = lent_[buffer] != nullptr ? lent_[buffer] : of(b.place) + b.offset;
+  std::byte* const begin =
+      lent_[buffer] != nullptr ? lent_[buffer] : of(plan_.buffers[buffer].place) + offsets_[buffer];
   return begin + plan_.offset_in_buffer(v);
 }
 

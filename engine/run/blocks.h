@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -36,7 +37,10 @@ class Blocks {
   Device& device_;
   std::array<std::byte*, kPlaces> blocks_{};
   std::vector<std::byte*> lent_;  // by buffer; null: it lies in its block
-  bool lent_arena_ = false, lent_states_ = false;
+  // By buffer: where in its block. As in the plan, but where some states are lent the others lie one behind the other.
+  std::vector<std::int64_t> offsets_;
+  std::int64_t state_bytes_ = 0;  // of the block of states
+  bool lent_arena_ = false;
 };
 
 }  // namespace gradloom

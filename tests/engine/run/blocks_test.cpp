@@ -53,5 +53,31 @@ TEST(Blocks, LentMemoryIsUsedAndNotReleased) {
   EXPECT_EQ(device.live.size(), live);
 }
 
+TEST(Blocks, StatesThatAreNotLentLieOneBehindTheOther) {
+  const SmallPlan small;
+  Plan plan = small.plan;
+  const auto as_state = [&](ValueId v) {
+    Buffer& buffer = plan.buffers[static_cast<std::size_t>(plan.buffer_of[v])];
+    buffer.place = Place::state;
+    buffer.offset = plan.state_bytes;
+    plan.state_bytes += buffer.bytes;
+    return buffer.offset;
+  };
+  const std::int64_t other = as_state(small.other), x = as_state(small.x);
+  QueuedDevice device;
+  Blocks lender(plan, device);
+  ASSERT_TRUE(lender.allocate(64).ok());
+  EXPECT_EQ(lender.address(small.x), lender.of(Place::state) + x);
+  LentMemory lent;
+  for (const char* name : {"other", "p"}) {
+    const ValueId v = find_value(small.graph, name);
+    lent.states[v] = static_cast<std::byte*>(lender.address(v));
+  }
+  Blocks blocks(plan, device, lent);
+  ASSERT_TRUE(blocks.allocate(64).ok());
+  EXPECT_EQ(blocks.address(small.other), lender.of(Place::state) + other);
+  EXPECT_EQ(blocks.address(small.x), blocks.of(Place::state)) << "the block begins with it";
+}
+
 }  // namespace
 }  // namespace gradloom
