@@ -48,7 +48,7 @@ TEST_F(DesktopExports, AViewIsWrittenByMenuKeyAndPalette) {
                      into("r.csv") + "expect toast.0 \"Written to *r.csv*\"\n" +
                      // The one that has the keys.
                      "click tab.Kernels\nclick kernels.row.0\nkey ctrl+shift+e\n" + into("k.json") +
-                     "key ctrl+shift+p\nwait 3\ntype \"The icicle\"\nkey enter\n" + into("i.svg") +
+                     "key ctrl+shift+p\nwait 3\ntype The icicle\nkey enter\n" + into("i.svg") +
                      "expect tab.Icicle on\n"),
             0)
       << error_;
@@ -83,7 +83,7 @@ TEST_F(DesktopExports, ARunAndAnotherAreChosenWhenItIsOpened) {
            "wait idle\nexpect status.run \"run 1: *\"\nclick tab.Compare\nexpect compare.stored enabled\n"),
       0)
       << error_;
-  EXPECT_EQ(open(file("s.db") + " --run 7", "wait idle\n"), 2) << error_;
+  EXPECT_EQ(open(file("s.db") + " --run 7", "wait idle\n"), 3) << error_;
 }
 
 TEST_F(DesktopExports, APictureOfNothingIsAnError) {

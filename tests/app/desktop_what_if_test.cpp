@@ -178,22 +178,23 @@ TEST_F(DesktopWhatIf, AQuestionIsAskedAndAnswered) {
 
 // Of a selection in any view one gesture asks for the step with it twice as fast; the answer stands beside the measured step.
 TEST_F(DesktopRoofline, WhatIsSelectedIsAskedTwiceAsFast) {
-  ASSERT_EQ(open(file("s.db"),
-                 "size 1600 900\nwait idle\n"
-                 // A row of the kernel table, by its menu.
-                 "click tab.Kernels\nrightclick kernels.row.0\nclick kernels.menu.faster\n"
-                 "wait until whatif.answer\nexpect \"tab.What if\" on\n"
-                 "expect whatif.faster.1.of Node\nabsent whatif.faster.2.of\n"
-                 // The same node from the keyboard.
-                 "click tab.Kernels\nclick kernels.row.1\nkey ctrl+shift+f\nwait idle\n"
-                 "expect whatif.faster.1.of Node\n"
-                 // A module of the icicle, and an operator of it.
-                 "click tab.Icicle\nrightclick icicle.row.0\nclick icicle.menu.faster\nwait idle\n"
-                 "expect whatif.faster.1.of Scope\nexpect whatif.answer\n"
-                 // A lane's bar of the timeline; below it the predicted step.
-                 "click tab.Timeline\nexpect timeline.prediction\nwait 400\nscreenshot " +
-                     picture("desktop_prediction_test.png") + "\n"),
-            0)
+  ASSERT_EQ(
+      open(file("s.db"),
+           "size 1600 900\nwait idle\n"
+           // A row of the kernel table, by its menu.
+           "click tab.Kernels\nrightclick kernels.row.0\nclick kernels.menu.faster\n"
+           "wait until whatif.answer\nexpect \"tab.What if\" on\n"
+           "expect whatif.faster.1.of Node\nabsent whatif.faster.2.of\n"
+           // The same node from the keyboard.
+           "click tab.Kernels\nclick kernels.row.1\nkey ctrl+shift+f\nwait idle\n"
+           "expect whatif.faster.1.of Node\n"
+           // A module of the icicle, and an operator of it.
+           "click tab.Icicle\nrightclick \"icicle.box.4 x blocks.*\"\nclick icicle.menu.faster\nwait idle\n"
+           "expect whatif.faster.1.of Scope\nexpect whatif.answer\n"
+           // A lane's bar of the timeline; below it the predicted step.
+           "click tab.Timeline\nexpect timeline.prediction\nwait 400\nscreenshot " +
+               picture("desktop_prediction_test.png") + "\n"),
+      0)
       << error_;
   EXPECT_GT(std::filesystem::file_size(picture("desktop_prediction_test.png")), 20000u);
 }

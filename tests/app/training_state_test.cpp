@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kSteps = 6, kBefore = 2;
 
-Recipe recipe_for(const std::string& model, const std::string& optimizer) {
+Recipe recipe_with(const std::string& model, const std::string& optimizer) {
   Recipe recipe = model_recipe(model, optimizer);
   recipe.schedule = "cosine{warmup=3,total=8}";
   recipe.seed = 7;
@@ -111,7 +111,7 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualForEveryOptimizer) {
   for (const OptimizerDef& def : all_optimizers())
     for (const char* model : {"cnn-digits", "mlp"}) {
       SCOPED_TRACE(std::string(model) + " " + def.name);
-      expect_bit_equal(recipe_for(model, std::string(def.name) + "{" + def.start + "}"));
+      expect_bit_equal(recipe_with(model, std::string(def.name) + "{" + def.start + "}"));
     }
 }
 
@@ -125,8 +125,8 @@ TEST_F(TrainingState, StatesOf8BitsGoOnAndBecomeWideOnesAndBack) {
       continue;
     SCOPED_TRACE(def.name);
     const std::string text = std::string(def.name) + "{" + def.start;
-    const Recipe wide = recipe_for("mlp", text + "}");
-    Recipe encoded = recipe_for("mlp", text + "," + eight + "}");
+    const Recipe wide = recipe_with("mlp", text + "}");
+    Recipe encoded = recipe_with("mlp", text + "," + eight + "}");
     expect_bit_equal(encoded);
     const Checkpoint from = checkpoint(encoded);
     const std::string first = "layers.0.weight." + first_state(from);
@@ -147,7 +147,7 @@ TEST_F(TrainingState, StatesOf8BitsGoOnAndBecomeWideOnesAndBack) {
     expect_equal(train(*whole, kSteps), train(*rest, kSteps));
     EXPECT_EQ(train(*widened, kSteps).losses.size(), static_cast<std::size_t>(kSteps - kBefore));
   }
-  Recipe low = recipe_for("bert-tiny", "adamw{lr=1e-3," + eight + "}");
+  Recipe low = recipe_with("bert-tiny", "adamw{lr=1e-3," + eight + "}");
   for (const char* precision : {"bf16", "bf16{weights=low}", "f64"}) {
     set_precision(low, precision);
     expect_bit_equal(low);
@@ -155,12 +155,12 @@ TEST_F(TrainingState, StatesOf8BitsGoOnAndBecomeWideOnesAndBack) {
 }
 
 TEST_F(TrainingState, ResumedStepsAreBitEqualWithTokens) {
-  expect_bit_equal(recipe_for("gpt-char", "adamw{lr=1e-3}"));
+  expect_bit_equal(recipe_with("gpt-char", "adamw{lr=1e-3}"));
 }
 
 // The masks are those of the steps, and synthetic batches too.
 TEST_F(TrainingState, ResumedStepsAreBitEqualWithDropout) {
-  Recipe recipe = recipe_for("bert-tiny", "lamb{lr=1e-2}");
+  Recipe recipe = recipe_with("bert-tiny", "lamb{lr=1e-2}");
   recipe.data = "synthetic";
   expect_bit_equal(recipe);
   for (const char* precision :
@@ -171,7 +171,7 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualWithDropout) {
 }
 
 TEST_F(TrainingState, ResumedStepsAreBitEqualWhileTheLossScaleMoves) {
-  Recipe recipe = recipe_for("mlp", "adam{lr=1e-3}");
+  Recipe recipe = recipe_with("mlp", "adam{lr=1e-3}");
   recipe.precision = "f16";
   recipe.loss_scale = "dynamic{initial=1e6,interval=2}";
   recipe.accumulate = 2;
@@ -183,7 +183,7 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualWhileTheLossScaleMoves) {
 }
 
 TEST_F(TrainingState, ResumedStepsAreBitEqualWithAverages) {
-  Recipe recipe = recipe_for("cnn-digits", "adamw{lr=1e-2}");
+  Recipe recipe = recipe_with("cnn-digits", "adamw{lr=1e-2}");
   recipe.ema = 0.9;
   const Checkpoint from = checkpoint(recipe);
   EXPECT_TRUE(std::any_of(from.optimizer.tensors.begin(), from.optimizer.tensors.end(),
@@ -195,7 +195,7 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualWithAverages) {
 }
 
 TEST_F(TrainingState, ResumedStepsAreBitEqualInDouble) {
-  Recipe recipe = recipe_for("cnn-digits", "adam");
+  Recipe recipe = recipe_with("cnn-digits", "adam");
   recipe.precision = "f64";
   expect_bit_equal(recipe);
 }
@@ -203,7 +203,7 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualInDouble) {
 // What is written has no trace of passes: saved under one set, the training goes on under another.
 TEST_F(TrainingState, OtherPassesGoOnWithTheSameNumbers) {
   for (const char* model : {"cnn-digits", "gpt-char"}) {
-    Recipe optimized = recipe_for(model, "adamw{lr=1e-3}"), plain = optimized;
+    Recipe optimized = recipe_with(model, "adamw{lr=1e-3}"), plain = optimized;
     plain.passes.clear();
     plain.planner = "none";
     const Checkpoint from = checkpoint(optimized), same = checkpoint(plain);
@@ -227,7 +227,7 @@ TEST_F(TrainingState, AnotherDeviceGoesOn) {
   const Setting plugins("GRADLOOM_PLUGINS", GRADLOOM_PLUGIN_FOLDER),
       cache("GRADLOOM_CACHE", GRADLOOM_PLUGIN_FOLDER "/tests/cache");
   ASSERT_TRUE(find_plugin("hostgpu").ok());
-  Recipe cpu = recipe_for("mlp", "adam{lr=1e-2}"), gpu = cpu;
+  Recipe cpu = recipe_with("mlp", "adam{lr=1e-2}"), gpu = cpu;
   gpu.device = "host-gpu";
   const auto whole = make_job(cpu);
   ASSERT_NE(whole, nullptr);
@@ -248,7 +248,7 @@ TEST_F(TrainingState, AnotherDeviceGoesOn) {
 }
 
 TEST_F(TrainingState, OtherPrecisionsGoOn) {
-  const Recipe f32 = recipe_for("mlp", "adam{lr=1e-3}");
+  const Recipe f32 = recipe_with("mlp", "adam{lr=1e-3}");
   const Checkpoint from = checkpoint(f32);
   for (const char* precision : {"f64", "bf16", "f16"}) {
     Recipe other = f32;
@@ -266,7 +266,7 @@ TEST_F(TrainingState, OtherPrecisionsGoOn) {
 
 // The data go on where they were, also where a step takes more batches from now on.
 TEST_F(TrainingState, ThePlaceInTheDataStaysWhenAccumulationChanges) {
-  Recipe recipe = recipe_for("mlp", "sgd{lr=0.1}");
+  Recipe recipe = recipe_with("mlp", "sgd{lr=0.1}");
   const Checkpoint from = checkpoint(recipe);
   recipe.accumulate = 3;
   const auto job = make_job(recipe, &from);
@@ -276,37 +276,37 @@ TEST_F(TrainingState, ThePlaceInTheDataStaysWhenAccumulationChanges) {
 }
 
 TEST_F(TrainingState, NamesAreThoseOfPyTorch) {
-  const Checkpoint from = checkpoint(recipe_for("cnn-digits", "adam"));
+  const Checkpoint from = checkpoint(recipe_with("cnn-digits", "adam"));
   for (const char* name : {"stem.weight", "stem_norm.running_mean", "head.bias"})
     EXPECT_TRUE(from.model.tensors.count(name)) << name;
   for (const char* state : {"exp_avg", "exp_avg_sq", "step"})
     EXPECT_TRUE(from.optimizer.tensors.count(std::string("stem.weight.") + state)) << state;
   EXPECT_EQ(from.optimizer.tensors.at("stem.weight.step").at(0), kBefore);
   EXPECT_FALSE(from.optimizer.tensors.count("stem_norm.running_mean.exp_avg"));
-  const Checkpoint sgd = checkpoint(recipe_for("mlp", "sgd{momentum=0.9}"));
+  const Checkpoint sgd = checkpoint(recipe_with("mlp", "sgd{momentum=0.9}"));
   EXPECT_TRUE(sgd.optimizer.tensors.count("layers.0.weight.momentum_buffer"));
-  const Checkpoint adafactor = checkpoint(recipe_for("mlp", "adafactor"));
+  const Checkpoint adafactor = checkpoint(recipe_with("mlp", "adafactor"));
   for (const char* key :
        {"layers.0.weight.exp_avg_sq_row", "layers.0.weight.exp_avg_sq_col", "layers.0.bias.exp_avg_sq"})
     EXPECT_TRUE(adafactor.optimizer.tensors.count(key)) << key;
 }
 
 TEST_F(TrainingState, AnotherTrainingIsRefused) {
-  const Checkpoint from = checkpoint(recipe_for("mlp", "adam"));
-  expect_refused(recipe_for("cnn-digits", "adam"), from, "no tensor for parameter 'stem.weight'");
-  expect_refused(recipe_for("mlp", "sgd{momentum=0.9}"), from, "no 'layers.0.weight.momentum_buffer'");
-  expect_refused(recipe_for("mlp", "sgd"), from, "'layers.0.bias.exp_avg' is of another optimizer");
-  Recipe frozen = recipe_for("mlp", "adam");
+  const Checkpoint from = checkpoint(recipe_with("mlp", "adam"));
+  expect_refused(recipe_with("cnn-digits", "adam"), from, "no tensor for parameter 'stem.weight'");
+  expect_refused(recipe_with("mlp", "sgd{momentum=0.9}"), from, "no 'layers.0.weight.momentum_buffer'");
+  expect_refused(recipe_with("mlp", "sgd"), from, "'layers.0.bias.exp_avg' is of another optimizer");
+  Recipe frozen = recipe_with("mlp", "adam");
   frozen.freeze = {"layers.0.*"};
   expect_refused(frozen, from, "'layers.0.bias.exp_avg' is of another optimizer, or of a parameter");
   const Checkpoint less = checkpoint(frozen);
-  expect_refused(recipe_for("mlp", "adam"), less, "no 'layers.0.weight.exp_avg'");
+  expect_refused(recipe_with("mlp", "adam"), less, "no 'layers.0.weight.exp_avg'");
 }
 
 // What another program kept, in the names of a checkpoint, goes on as a checkpoint does.
 TEST_F(TrainingState, AnOptimizersFileGoesOnBitForBit) {
   for (const char* optimizer : {"adamw{lr=1e-3}", "adam{eight_bit_states=true}"}) {
-    Recipe recipe = recipe_for("cnn-digits", optimizer);
+    Recipe recipe = recipe_with("cnn-digits", optimizer);
     recipe.accumulate = 2;
     const Checkpoint from = checkpoint(recipe);
     const auto whole = make_job(recipe);
@@ -325,7 +325,7 @@ TEST_F(TrainingState, AnOptimizersFileGoesOnBitForBit) {
 }
 
 TEST_F(TrainingState, AnOptimizersFileThatDoesNotFitIsRefused) {
-  Recipe recipe = recipe_for("mlp", "sgd{momentum=0.9}");
+  Recipe recipe = recipe_with("mlp", "sgd{momentum=0.9}");
   const Checkpoint from = checkpoint(recipe);
   const auto refused = [&](const Recipe& asked, const std::map<std::string, Tensor>& tensors,
                            const std::string& text) {
@@ -348,8 +348,8 @@ TEST_F(TrainingState, AnOptimizersFileThatDoesNotFitIsRefused) {
   tensors = good;
   tensors.erase("layers.0.weight.momentum_buffer");
   refused(recipe, tensors, "no 'layers.0.weight.momentum_buffer', which the optimizer keeps");
-  refused(recipe_for("mlp", "adam"), good, "no 'layers.0.weight.exp_avg'");
-  refused(recipe_for("mlp", "sgd"), good, "'layers.0.bias.momentum_buffer' is of another optimizer");
+  refused(recipe_with("mlp", "adam"), good, "no 'layers.0.weight.exp_avg'");
+  refused(recipe_with("mlp", "sgd"), good, "'layers.0.bias.momentum_buffer' is of another optimizer");
   tensors = good;
   tensors["layers.0.bias.momentum_buffer"] = Tensor(DType::f32, {95});
   refused(recipe, tensors, "'layers.0.bias.momentum_buffer' is f32[95]; expected f32[96]");
@@ -357,7 +357,7 @@ TEST_F(TrainingState, AnOptimizersFileThatDoesNotFitIsRefused) {
 
 // Step counts, numbers and shapes that do not fit: nothing is half loaded.
 TEST_F(TrainingState, TensorsThatDoNotFitAreRefused) {
-  const Recipe recipe = recipe_for("mlp", "adam");
+  const Recipe recipe = recipe_with("mlp", "adam");
   Checkpoint from = checkpoint(recipe);
   const auto shape = from;
   from.optimizer.tensors["layers.0.bias.exp_avg"] = Tensor(DType::f32, {3});
