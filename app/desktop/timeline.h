@@ -113,10 +113,10 @@ struct TimelineState {
   std::vector<TimelineFlow> flows;
 
   enum class Drag : std::uint8_t { none, pan, ruler, range, zoom } drag = Drag::none;
-  double drag_ns = 0;     // where the drag began
-  std::string menu_node;  // of the open context menu
+  double drag_ns = 0;      // where the drag began
+  std::string menu_node;   // of the open context menu
   std::string menu_speed;  // what its bar stands for, as --speed of what-if names it; empty: nothing
-  TimeRange menu_range;   // its bar
+  TimeRange menu_range;    // its bar
 };
 // Takes what `state` shows over to a run: the model is made again when the run, what is known of it, or the
 // step changed. View and range survive while the run is the same.
