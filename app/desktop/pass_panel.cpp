@@ -174,7 +174,7 @@ void draw_planner(Ui& ui) {
     ui.app.edit(pieces ? "pieces on" : "pieces off", [&](Recipe& r) { r.pieces = pieces; });
   ImGui::SameLine(0, px(10));
   ImGui::AlignTextToFramePadding();
-  text("slices and joins without a copy", palette().text_dim);
+  wrapped("slices and joins without a copy", palette().text_dim);
   spacer(6);
 }
 
