@@ -132,7 +132,7 @@ class SessionCommands : public ::testing::Test {
     const bool json = std::find(command.begin(), command.end(), "--json") != command.end();
     // A view of times asks for what a damaged run may not have: usage, as of a run that was not timed.
     const bool of_times = std::any_of(command.begin(), command.end(), [](const std::string& word) {
-      return word == "--roofline" || word == "--idle" || word == "--critical-path";
+      return word == "--roofline" || word == "--idle" || word == "--critical-path" || word == "--launches";
     });
     require(code == 0 || code == 3 || code == 4 || (code == 2 && of_times),
             "exit code " + std::to_string(code) + " " + err.substr(0, 300));
