@@ -76,7 +76,8 @@ void light_pair(Ui& ui, const TimelineBar* a, const TimelineBar* b);  // the bar
 // the next lane begins; `names`: what stands left of it.
 float draw_prediction(const Ui& ui, const TimelineView& view, float y,
                       std::vector<std::pair<float, std::string>>& names);
-double prediction_end_ns(const Ui& ui);  // of its range, from the start of the first shown step; 0: there is none
+// Of its range, from the start of the first shown step; 0: there is none.
+double prediction_end_ns(const Ui& ui);
 
 // All steps of the run as a strip: a click shows the nearest timed step, with Shift all from the shown ones to it.
 void draw_step_strip(Ui& ui);

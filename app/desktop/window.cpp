@@ -288,7 +288,7 @@ void Window::draw_menus() {
         can ? fmt::format("Export run {}\u2026", s.run->record.summary.id) : "Export run\u2026";
     const float width = px(122), at = ImGui::GetContentRegionMax().x - width;
     if (at > ImGui::GetCursorPosX()) {  // else the menu has it
-      ImGui::SetCursorPosX(at);  // of the window, not of the bar, whose group begins further right
+      ImGui::SetCursorPosX(at);         // of the window, not of the bar, whose group begins further right
       ImGui::BeginDisabled(!can);
       if (button("export", label, ButtonKind::kGhost,
                  "Its recipe as a file that replays anywhere and says what must come out (" +

@@ -32,8 +32,8 @@ struct Actions {
   std::string copied;               // was put on the clipboard: worth a toast
   // Predict the step with these twice as fast, as --speed of what-if names them: "node:conv1", "scope:h.0"
   std::vector<std::string> twice_as_fast;
-  bool no_path = false;             // between two nodes of the graph, as was asked
-  std::string show_operator;        // open the page of this operator
+  bool no_path = false;       // between two nodes of the graph, as was asked
+  std::string show_operator;  // open the page of this operator
   bool show_node_panel = false;
 };
 

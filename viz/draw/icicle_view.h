@@ -41,8 +41,8 @@ struct IcicleMarks {
 };
 
 struct IcicleEvents {
-  bool changed_tree = false;                   // by or fold: a new tree is wanted
-  bool selected = false;                       // the selection became another
+  bool changed_tree = false;                                // by or fold: a new tree is wanted
+  bool selected = false;                                    // the selection became another
   int32_t show_graph = -1, show_kernels = -1, faster = -1;  // asked for in the menu
 };
 

@@ -216,7 +216,8 @@ bool draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Ac
   }
   const RooflineRoofs roofs = roofs_over(m);
   for (const auto& [rate, _] : roofs.level) y.take(rate);
-  const Axes full{{x.low / 2, x.high * 4, true, Unit::kPlain}, {y.low / 2, y.high * 3, true, Unit::kFlopRate}};
+  const Axes full{{x.low / 2, x.high * 4, true, Unit::kPlain},
+                  {y.low / 2, y.high * 3, true, Unit::kFlopRate}};
   if (const double zoom = std::exchange(state.zoom_wanted, 1.0); zoom != 1) {
     const auto at = std::find(state.dot_names.begin(), state.dot_names.end(), state.selected);
     const bool there = at != state.dot_names.end();
