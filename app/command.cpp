@@ -93,7 +93,7 @@ constexpr CommandDef kCommands[] = {
      {"gradloom report s.db --run plain --against base -o report.html"}},
     {"export",
      "write a run as a recipe that replays anywhere, for other programs, as a launcher's job, or its numbers",
-     declare_export,
+     declare_export_and_views,
      {"gradloom export s.db --run base -o base.json", "gradloom export s.db --run base --csv tables",
       "gradloom export s.db --view roofline -o roofline.csv",
       "gradloom export s.db --graph graph.svg --boxes 200",

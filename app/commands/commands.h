@@ -20,7 +20,8 @@ CommandRun declare_runs(CLI::App& app);
 CommandRun declare_show(CLI::App& app);
 CommandRun declare_trace(CLI::App& app);
 CommandRun declare_report(CLI::App& app);
-CommandRun declare_export(CLI::App& app);
+CommandRun declare_export(CLI::App& app);            // what libgradloom.so has of it
+CommandRun declare_export_and_views(CLI::App& app);  // and --view
 CommandRun declare_import(CLI::App& app);
 CommandRun declare_background(CLI::App& app);
 CommandRun declare_update_session(CLI::App& app);

@@ -247,7 +247,7 @@ std::string launcher_help() {
 
 }  // namespace
 
-CommandRun declare_export(CLI::App& app) {
+CommandRun declare_export_with(CLI::App& app, const ExportViews* views) {
   auto options = std::make_shared<ExportOptions>();
   app.add_option("SESSION", options->session, "session file");
   app.add_option("--run", options->run, "number or name of a run, or last");
@@ -281,17 +281,17 @@ CommandRun declare_export(CLI::App& app) {
   app.add_option("--boxes", options->boxes, "with --graph X.svg: about so many; scopes fold beyond")
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
       ->capture_default_str();
-  declare_export_view(app, options->view);
+  if (views != nullptr) views->declare(app, options->view);
   app.add_flag("--schema", options->schema, "print the JSON Schema of recipes");
-  return [options](CommandContext& context) -> Status {
+  return [options, views](CommandContext& context) -> Status {
     if (options->schema) {
       context.out.document(recipe_schema_json());
       return {};
     }
     TRY(check_flags(*options));
     if (!options->view.view.empty())
-      return export_view(options->view, options->session, options->run, options->recipe, options->output,
-                         context);
+      return views->write(options->view, options->session, options->run, options->recipe, options->output,
+                          context);
     if (!options->checkpoint.empty()) return export_checkpoint(*options, context);
     if (options->of_session()) return export_of_session(*options, context);
     ExportSource source = TRY(find_source(*options, context));
@@ -310,5 +310,7 @@ CommandRun declare_export(CLI::App& app) {
     return export_recipe(*options, source, context);
   };
 }
+
+CommandRun declare_export(CLI::App& app) { return declare_export_with(app, nullptr); }
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "app/commands/commands.h"
 #include "app/job_source.h"
 #include "app/view_exports.h"
 #include "engine/base/file.h"
@@ -75,8 +76,6 @@ Status draw_view(const ViewDef&, const ViewSource&, const ExportViewOptions&, co
 }
 #endif
 
-}  // namespace
-
 void declare_export_view(CLI::App& app, ExportViewOptions& options) {
   std::string names;
   for (const ViewDef& view : all_views())
@@ -113,5 +112,11 @@ Status export_view(const ExportViewOptions& options, const std::string& session,
   context.out.text("wrote " + escaped(file));
   return {};
 }
+
+constexpr ExportViews kExportViews{declare_export_view, export_view};
+
+}  // namespace
+
+CommandRun declare_export_and_views(CLI::App& app) { return declare_export_with(app, &kExportViews); }
 
 }  // namespace gradloom

@@ -146,8 +146,8 @@ void walk_list(const ImDrawList& list, const std::unordered_map<std::uint64_t, K
 bool moves(const DrawnText& text) {
   for (const auto& [id, item] : items().all()) {
     const bool canvas = id == "graph" || (id.size() > 7 && id.compare(id.size() - 7, 7, ".canvas") == 0);
-    if (canvas && text.min.x >= item.min.x - 2 && text.max.x <= item.max.x + 200 &&
-        text.min.y >= item.min.y && text.min.y <= item.max.y)
+    if (canvas && text.max.x > item.min.x && text.max.x <= item.max.x + 200 && text.min.y >= item.min.y &&
+        text.min.y <= item.max.y)
       return true;
   }
   const Item* const field = items().find("typing");
