@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <map>
 #include <set>
@@ -77,6 +78,13 @@ std::string text_of(const Resources& r) {
   return text;
 }
 
+void expect_within(const CompiledKernel& kernel, const Resources& stated) {
+  const Resources& found = kernel.found;
+  EXPECT_TRUE(found.registers <= stated.registers && found.scalars <= stated.scalars &&
+              found.scratch <= stated.scratch && found.shared <= stated.shared && found.warps >= stated.warps)
+      << kernel.name << kernel.arguments << ": " << text_of(found) << "; stated: " << text_of(stated);
+}
+
 // No kernel needs more than is stated, and each has a row.
 void expect_within(const std::vector<CompiledKernel>& kernels, Resources StatedRow::*side) {
   std::set<const StatedRow*> met;
@@ -92,11 +100,7 @@ void expect_within(const std::vector<CompiledKernel>& kernels, Resources StatedR
       continue;
     }
     met.insert(row);
-    const Resources& stated = row->*side;
-    EXPECT_TRUE(found.registers <= stated.registers && found.scalars <= stated.scalars &&
-                found.scratch <= stated.scratch && found.shared <= stated.shared &&
-                found.warps >= stated.warps)
-        << kernel.name << kernel.arguments << ": " << text_of(found) << "; stated: " << text_of(stated);
+    expect_within(kernel, row->*side);
   }
   for (const auto& [name, most] : missing) ADD_FAILURE() << name << " has no row: " << text_of(most);
   for (const StatedRow& row : kStated)
@@ -198,6 +202,45 @@ TEST_F(CompiledForCuda, AttentionAndProductsUseTensorCoresAndWideLoads) {
   EXPECT_EQ(
       of.size(),
       26u);  // attention: three kernels, three sizes of heads, two types; products: four forms of two types
+}
+
+// What ptxas says of the kernels of a source that nvcc compiles.
+std::vector<CompiledKernel> kernels_of_source(const std::string& nvcc, const std::string& name,
+                                              const std::string& folder) {
+  const std::string root = GRADLOOM_SOURCE_DIR;
+  std::istringstream lines(output_of("(\"" + nvcc + "\" -std=c++20 -O3 -arch=sm_90a -cubin -Xptxas=-v -I\"" +
+                                     root + "\" \"" + root + "/kernels/gpu/" + name + ".cu\" -o \"" + folder +
+                                     "/" + name + ".cubin\" 2>&1)"));
+  std::vector<CompiledKernel> kernels;
+  int stack = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (const std::size_t at = line.find("entry function '"); at != std::string::npos)
+      kernels.push_back(kernel_of(line.substr(at + 16, line.find('\'', at + 16) - at - 16)));
+    if (line.find(" bytes stack frame") != std::string::npos) stack = std::atoi(line.c_str());
+    const int registers = number_after(line, "Used ");
+    if (registers < 0 || kernels.empty()) continue;
+    kernels.back().found = {registers, 0, stack, 0, resident_warps(registers)};
+  }
+  return kernels;
+}
+
+// Compiled once more where nothing reads the plugin: attention's heads of 64 and 128 columns must not spill.
+TEST(CompiledByNvcc, AttentionIsWithinTheTable) {
+  const std::string nvcc = tool("nvcc");
+  if (nvcc.empty()) GTEST_SKIP() << "no nvcc";
+  if (!tool("cuobjdump").empty()) GTEST_SKIP() << "the plugin is read by cuobjdump";
+  const TemporaryFolder folder;
+  auto forward = std::async(std::launch::async, kernels_of_source, nvcc, "attention", folder.path());
+  std::vector<CompiledKernel> all = kernels_of_source(nvcc, "attention_grad", folder.path());
+  for (const CompiledKernel& kernel : forward.get()) all.push_back(kernel);
+  std::size_t instances = 0;
+  for (const CompiledKernel& kernel : all) {
+    const StatedRow* const row = row_of(kernel);
+    ASSERT_NE(row, nullptr) << kernel.name << kernel.arguments;
+    expect_within(kernel, row->cuda);
+    instances += kernel.name.rfind("flash_", 0) == 0 && kernel.found.registers > 0;
+  }
+  EXPECT_EQ(instances, 18u);  // three kernels, three sizes of heads, two types
 }
 
 // ---- HIP --------------------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "sessions/rank_lines.h"
+#include "sessions/recipe.h"
 #include "sessions/store.h"
 #include "tests/sessions/forged_session.h"
 #include "tests/sessions/session_fixture.h"
@@ -164,7 +165,10 @@ TEST_F(RankRowsTest, EveryRankHasItsEnvironment) {
   shown.environment = {{"isa", "v4"}};
   for (RankShares& shares : shown.ranks) shares.exposed_ns = shares.wait_ns = 0;
   EXPECT_EQ(rank_lines(shown), told) << "nothing else is to be said";
-  shown.recipe_json = R"({"model": "m.onnx", "reduce": "tree"})";
+  Recipe recipe;
+  recipe.model = "m.onnx";
+  recipe.reduce = "tree";
+  shown.recipe_json = recipe_json(recipe);
   EXPECT_EQ(rank_lines(shown), (std::vector<std::string>{"means are added as a tree", told[0]}));
 }
 
