@@ -95,6 +95,9 @@ bool TensorRegion::may_be_padded() const {
     if (std::none_of(std::begin(kKeepZeros), std::end(kKeepZeros),
                      [&](const char* op) { return is_op(node, op); }))
       return false;
+    if (is_op(node, "Gemm") && node.inputs.size() > 2 && node.inputs[2] != kNone &&
+        split(node.inputs[2]) == nullptr)
+      return false;
     if (is_op(node, "Add") && (split(node.inputs[0]) == nullptr || split(node.inputs[1]) == nullptr))
       return false;
   }

@@ -41,8 +41,9 @@ Status open_with(const OpenArguments& o, CommandContext& context) {
   if (!o.remote_program.empty()) options.remote_program = o.remote_program;
   // A session alone shows what it holds, the model of its newest run too.
   std::error_code ignored;
-  const bool session_alone =
-      o.path.empty() && !o.recipe.given("recipe") && std::filesystem::exists(o.session, ignored);
+  const bool session_alone = o.path.empty() && !o.recipe.given("recipe") &&
+                             file_kind(o.session) == FileKind::session &&
+                             std::filesystem::exists(o.session, ignored);
   const std::string path = file_to_open(session_alone ? o.session : o.path);
   const FileKind kind = file_kind(path);
   if ((!o.run.empty() || !o.against.empty()) && kind != FileKind::session)

@@ -36,7 +36,7 @@ void Controller::end_view_export() {
       return view_export_.reset();
     }
   }
-  reader_->post("view", "writing " + made.path,
+  reader_->post("view " + made.path, "writing " + made.path,
                 [this, view = made.view, path = made.path,
                  lines = std::move(made.lines)](std::stop_token) -> Worker::Publish {
                   const auto write = [&]() -> Status {

@@ -50,6 +50,7 @@ void Controller::set_session(const std::string& path) {
   state_.comparison.reset();
   state_.tune = {};
   state_.curves = {};
+  state_.what_if = {};
   state_.other_run = 0;
   retime();
   reload_session();
@@ -95,6 +96,7 @@ void Controller::open_session(const std::string& path, const std::string& called
           state_.comparison.reset();
           state_.tune = {};
           state_.curves = {};
+          state_.what_if = {};
           state_.other_run = 0;
           wanted_run_ = -1;
           session_loaded(s);

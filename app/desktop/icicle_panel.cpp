@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "app/desktop/ui.h"
-#include "engine/base/glob.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -65,7 +64,7 @@ std::vector<std::string> speed_selectors(const Ui& ui, std::int32_t id) {
   if (inner && at(id).parent == 0 && tree.by == TreeBy::kPhase) return {"phase:" + at(id).label};
   std::set<std::string> nodes;
   for (const std::uint32_t row : tree.rows_of(id))
-    nodes.insert("node:" + glob_of(ui.state().run->record.kernels[row].info.node));
+    nodes.insert("node:" + ui.state().run->record.kernels[row].info.node);
   return {nodes.begin(), nodes.end()};
 }
 

@@ -59,16 +59,18 @@ Result<std::vector<ScriptCommand>> commands_of(const OpenOptions& options) {
 }
 
 void open_first(Controller& controller, const OpenOptions& options) {
-  if (!options.session.empty()) {
+  std::string session = options.session;
+  if (!session.empty()) {
     std::error_code ignored;
-    const auto absolute = std::filesystem::absolute(options.session, ignored);
-    controller.set_session(ignored ? options.session : absolute.lexically_normal().string());
+    const auto absolute = std::filesystem::absolute(session, ignored);
+    if (!ignored) session = absolute.lexically_normal().string();
+    controller.set_session(session);
   }
   controller.want_run(options.run, options.against);
   if (options.recipe)
     controller.open_recipe(*options.recipe);
   else if (!options.path.empty())
-    controller.open(options.path);
+    controller.open(options.path == options.session ? session : options.path);
 }
 
 }  // namespace

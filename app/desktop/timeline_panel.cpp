@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "app/desktop/timeline_lanes.h"
-#include "engine/base/glob.h"
 #include "engine/base/text.h"
 #include "viz/draw/keys.h"
 
@@ -130,7 +129,7 @@ void handle_drags(Ui& ui, const TimelineView& view, bool hovered, bool active) {
 
 // What the bar stands for, as --speed of what-if names it; empty: it has no word for it.
 std::string speed_selector(const TraceDocument& trace, const TimelineBar& bar) {
-  if (bar.kernel >= 0) return "node:" + glob_of(bar_name(trace, bar));
+  if (bar.kernel >= 0) return "node:" + bar_name(trace, bar);
   if (bar.exchange >= 0) return "link";
   if (bar.activity >= 0 || bar.host >= 0 || bar.label.empty()) return {};
   return (bar.label == bar.phase ? "phase:" : "scope:") + bar.label;

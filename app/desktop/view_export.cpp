@@ -23,6 +23,13 @@ std::vector<std::string> more_of(const Ui& ui, const std::string& name) {
   if (name == "icicle") return {"--tree", kTreeByNames[static_cast<std::size_t>(ui.icicle.by)]};
   if (name == "roofline" && ui.roofline.on > 0)
     return {"--on", known_hardware()[static_cast<std::size_t>(ui.roofline.on - 1)].id};
+  if (name == "scaling") {
+    const ScalingQuestion& asked = ui.scaling.question;
+    return {"--link",         asked.link, "--local-link",
+            asked.local_link, "--local",  std::to_string(asked.ranks_per_machine)};
+  }
+  if (name == "timeline" && !ui.timeline.model.steps.empty())
+    return {"--step", std::to_string(ui.timeline.model.steps.front().step)};
   if (name == "prediction" && s.what_if.before_ns > 0) {
     auto words = split_command_line(s.what_if.command);
     if (words) return {words->begin() + 2, words->end()};  // behind "gradloom what-if"
@@ -48,8 +55,10 @@ std::string Ui::view_in_front() const {
       if (is_panel_of(view, panel)) return view.name;
     return {};
   };
-  if (const std::string view = of_panel(pane_focus.has); !view.empty()) return view;
-  for (const std::string& panel : pane_focus.order)
+  const auto& front = pane_focus.order;  // a tab that had the keys may lie behind another by now
+  if (std::find(front.begin(), front.end(), pane_focus.has) != front.end())
+    if (const std::string view = of_panel(pane_focus.has); !view.empty()) return view;
+  for (const std::string& panel : front)
     if (const std::string view = of_panel(panel); !view.empty()) return view;
   return {};
 }
@@ -79,6 +88,8 @@ void Ui::ask_where_to_export(const std::string& name) {
                                   [&](const ViewDef& view) { return name == view.name; });
   CHECK(panel != all_views().end(), "a view by its name");
   if (view_in_front() != name) panes.show(panel->panel);
+  if (name == "tune" || name == "waterfall") tune.view = name == "waterfall" ? 1 : 0;
+  if (name == "prediction" || name == "scores") what_if.tab = name == "scores" ? 1 : 0;
   show_path_dialog(*this,
                    {found ? "What the view shows (.csv, .json) or its picture (.svg, .png)"
                           : "The view's picture; it has no rows now: " + found.error().message,
@@ -98,6 +109,8 @@ void Ui::export_view(const std::string& name, const std::string& path) {
     if (!found) return app.notice(NoticeKind::error, found.error().message);
     return app.export_view(*found->first, found->second, path);
   }
+  if (name == "difference" && state().difference.against.empty())
+    return app.notice(NoticeKind::error, "No difference of graphs is shown: choose one in Compare, Graph");
   const auto view =
       std::find_if(all_views().begin(), all_views().end(), [&](const ViewDef& v) { return name == v.name; });
   host.ask_picture(path, "pane." + std::string(view->panel), [this, path](const Status& made) {

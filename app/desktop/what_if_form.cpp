@@ -35,12 +35,14 @@ bool several_ranks(const AppState& s, const WhatIfForm& form) {
 }
 
 // The settings that would be different, as --b takes them.
-std::string settings_of(const WhatIfForm& form) {
+std::string settings_of(const AppState& s, const WhatIfForm& form) {
   std::string settings;
   const auto add = [&](const std::string& setting) { settings += (settings.empty() ? "" : ";") + setting; };
   if (form.precision > 0) add("precision=" + precisions()[static_cast<std::size_t>(form.precision - 1)]);
   for (const auto& [symbol, size] : form.dims)
-    if (!size.empty()) add("dim=" + symbol + "=" + size);
+    if (!size.empty() && s.model &&
+        std::find(s.model->symbols.begin(), s.model->symbols.end(), symbol) != s.model->symbols.end())
+      add("dim=" + symbol + "=" + size);
   if (!form.ranks.empty()) add("ranks=" + form.ranks);
   if (!form.changes.empty()) add(form.changes);
   return settings;
@@ -51,7 +53,7 @@ std::string flags_of(const AppState& s, const WhatIfForm& form) {
   const auto add = [&](const std::string& flag, const std::string& value) {
     flags += (flags.empty() ? "" : " ") + flag + " " + shell_quoted(value);
   };
-  if (const std::string settings = settings_of(form); !settings.empty()) add("--b", settings);
+  if (const std::string settings = settings_of(s, form); !settings.empty()) add("--b", settings);
   for (const WhatIfForm::Faster& f : form.faster) {
     const SpeedUpKind& kind = speed_kind(f);
     add("--speed", std::string(kind.name) + (kind.pattern ? ":" + f.pattern : "") + "=" + f.factor);
@@ -183,7 +185,7 @@ void Ui::ask_twice_as_fast(const std::vector<std::string>& selectors) {
       faster.push_back({of, name.substr(0, name.find(" #")), "2"});  // as folds of one name are told apart
       continue;
     }
-    for (const std::string& kernel : kernels_named(*this, name)) faster.push_back({of, kernel, "2"});
+    for (const std::string& kernel : kernels_named(*this, name)) faster.push_back({of, glob_of(kernel), "2"});
   }
   if (faster.empty()) return app.notice(NoticeKind::info, "No kernel of the step computes it");
   if (faster.size() > kMostFaster)
@@ -203,7 +205,7 @@ std::vector<std::string> Ui::selected_to_speed() const {
     return {"scope:" + graph.model->scopes[static_cast<std::size_t>(graph.selected_scope)].path};
   std::vector<std::string> all;
   for (const std::int32_t box : graph.selection)
-    if (graph.model) all.push_back("node:" + glob_of(graph.model->boxes[static_cast<std::size_t>(box)].name));
+    if (graph.model) all.push_back("node:" + graph.model->boxes[static_cast<std::size_t>(box)].name);
   return all;
 }
 
@@ -224,7 +226,7 @@ void draw_what_if_question(Ui& ui) {
     const auto node = std::find_if(kinds.begin(), kinds.end(),
                                    [](const SpeedUpKind& k) { return k.of == SpeedUp::Of::node; });
     if (const std::string name = ui.selected(); !name.empty())
-      form.faster.back() = {static_cast<int>(node - kinds.begin()), name, "2"};
+      form.faster.back() = {static_cast<int>(node - kinds.begin()), glob_of(name), "2"};
   }
   ImGui::SameLine(0, px(8));
   draw_processor(ui);

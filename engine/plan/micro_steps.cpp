@@ -19,8 +19,12 @@ bool adds_to(const Node& node, std::size_t input) {
 
 std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& order) {
   std::vector<bool> after(graph.values.size(), false), once(graph.nodes.size(), false);
+  const bool accumulates = std::any_of(order.begin(), order.end(),
+                                       [&](NodeId id) { return graph.nodes[id].op->has(kAccumulates); });
   for (const NodeId id : order) {
     const Node& node = graph.nodes[id];
+    // What is updated is shared once, also by a rank that updates nothing.
+    once[id] = accumulates && node.op->exchange == RankExchange::share;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId in = node.inputs[i];
       once[id] = once[id] || (in != kNone && after[in] && !adds_to(node, i));

@@ -120,6 +120,7 @@ class TrainStep:
             raise UsageError("this process is one rank of several: every TrainStep of it needs distributed=True")
         self.rank, self.world = _ranks.join(rank_timeout) if distributed else (0, 1)
         self._lock = threading.RLock()
+        self._refused: Optional[Error] = None  # options that the device does not take: each step says so
 
     def _open(self, batch: Any) -> None:
         engine, folder = library(), tempfile.mkdtemp()
@@ -159,14 +160,18 @@ class TrainStep:
         self._kind, self._precision = _kind_of(signature), self._precision_now()
         self._plans[self._precision, signature] = 0
         self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
-        self._traced[signature] = ExportedJob(job.exported, job.inputs, job.parameters, job.counters)
+        self._keep_trace(signature, ExportedJob(job.exported, job.inputs, job.parameters, job.counters))
         self._updates, self._waiting = states.updates, None
         for name, tensor in states.tensors.items():
             held = states.updates and is_in_file(name)
             if not held and name in self._values[STATE] and self._is_like(name, tensor):
                 self._write(name, tensor.contiguous())
         self._counted = self._before
-        self._set_all_options()
+        try:
+            self._set_all_options()
+        except Error as error:  # on a GPU some options cannot be set: no step is made with others
+            self._refused = error
+            raise
 
     def _states(self, trained: Dict[int, str]) -> States:
         """With which a job begins."""
@@ -297,10 +302,16 @@ class TrainStep:
             raise UsageError("the loss of a batch of these sizes reads other parameters or inputs than that of the first one")
         if step is not known:
             self._family(signature).add(_sizes_of(signature), step.exported, library().extents("job", self._begun(), number))
+        self._keep_trace(signature, step)
+        return number
+
+    def _keep_trace(self, signature: _Signature, step: ExportedJob) -> None:
+        """For other precisions; one with calls outside would keep what it was traced with, tensors and all."""
+        if step.exported.calls:
+            return
         self._traced[signature] = step
         if len(self._traced) > self._most:
             self._traced.popitem(last=False)
-        return number
 
     def step(self, *batch: Any, **named: Any) -> float:
         """Trains on one batch, given as the model's (and loss's) arguments; with accumulate=K on K batches, each a tuple or dict. The
@@ -309,6 +320,8 @@ class TrainStep:
         if len(batches) != self._count or (named and batch):
             raise UsageError(f"a step takes {self._count} batches" if self._count > 1 else "a batch is positional or named")
         with library().calls.one(), self._lock:  # in this order: who waits for the end of the interpreter holds no lock
+            if self._refused is not None:
+                raise self._refused
             if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
                 self.load_optimizer()  # its load_state_dict() was called
             if self._handle is None:
@@ -326,7 +339,11 @@ class TrainStep:
                 before = self._options.groups
                 now = self._options.changed()
                 if now is not None:
-                    self._set_options(before, now)
+                    try:
+                        self._set_options(before, now)
+                    except Error:  # the next step tries again
+                        self._options.groups = before
+                        raise
             return self._run(plans.pop(), batches)
 
     def _run(self, plan: int, batches: Sequence[Any]) -> float:
