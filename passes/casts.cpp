@@ -1,5 +1,6 @@
 #include "passes/casts.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,13 @@ bool takes_low_gradient(const Node& node, std::size_t input) {
   const std::size_t first = optimizer_inputs::kFirst;
   const std::size_t n = is_op(node, "Optimizer") ? optimizer_inputs::parameter_count(node.attrs) : 0;
   return input >= first + n && input < first + 2 * n;
+}
+
+bool is_shared(const Rewriter& rw, ValueId next) {
+  const std::vector<Use>& uses = rw.uses(next);
+  return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+    return rw.graph().nodes[use.node].op->exchange == RankExchange::share;
+  });
 }
 
 WeightCopy add_weight_copy(Rewriter& rw, GraphBuilder& b, NodeId update, std::size_t place, DType low,

@@ -19,4 +19,7 @@ struct WeightCopy {
 WeightCopy add_weight_copy(Rewriter& rw, GraphBuilder& b, NodeId update, std::size_t place, DType low,
                            Tensor initial = {});
 
+// What becomes of a parameter goes to other ranks, whose parts of it come back.
+bool is_shared(const Rewriter& rw, ValueId next);
+
 }  // namespace gradloom

@@ -51,14 +51,6 @@ class FuseWeightCasts final : public Pass {
     return {};
   }
 
-  // What becomes of the parameter goes to other ranks, whose parts of it come back.
-  static bool is_shared(const Rewriter& rw, ValueId next) {
-    const std::vector<Use>& uses = rw.uses(next);
-    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-      return rw.graph().nodes[use.node].op->exchange == RankExchange::share;
-    });
-  }
-
   // `type`: of the copies, once there are any.
   static void weight(Rewriter& rw, NodeId cast, std::optional<DType>& type) {
     const Graph& graph = rw.graph();

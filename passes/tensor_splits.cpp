@@ -30,7 +30,7 @@ Shape TensorRegion::part_shape(ValueId id) const {
   const TensorSplit* const s = split(id);
   if (s == nullptr) return shape;
   std::int64_t& dim = shape[static_cast<std::size_t>(s->axis)];
-  dim = padded_ != 0 ? part_of_dim(dim, ranks_) : dim / ranks_;
+  dim = part_of_dim(dim, ranks_);
   return shape;
 }
 

@@ -110,14 +110,6 @@ class Zero final : public Pass {
     return 0;
   }
 
-  // It was found before.
-  static bool is_shared(const Rewriter& rw, ValueId updated) {
-    const std::vector<Use>& uses = rw.uses(updated);
-    return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-      return rw.graph().nodes[use.node].op == &share_parameters_op();
-    });
-  }
-
   // Why a gradient has to be on every rank; empty: its update and norms alone read it. `mean`: what makes it.
   static std::string needed_by_all(const Rewriter& rw, NodeId update, NodeId mean) {
     const Graph& graph = rw.graph();
@@ -149,7 +141,7 @@ class Zero final : public Pass {
         rw.reject(kStates, id, "it updates several values at once");
         continue;
       }
-      if (is_shared(rw, node.outputs[0])) continue;
+      if (is_shared(rw, node.outputs[0])) continue;  // it was found before
       Kept kept{id, parameter, node.outputs[0], {node.inputs.begin() + kFirst + 2, node.inputs.end()}};
       kept.item = {element_count(graph.type(parameter).shape), 0, may_be_cut(node)};
       for (const ValueId state : kept.states)

@@ -334,7 +334,6 @@ void update(const OptimizerArgs& args, Stream stream) {
   long long matrices = 0;
   for_batches<Tensors>(
       args.count, args.sizes, lists, args.dtype, args.grad_types, [&](Tensors& batch, int blocks) {
-        if (blocks == 0) return;
         add_copies_or_keys(batch, kCopyOrKey, args);
         const dim3 block(kOptimizerThreads), grid{unsigned(blocks)};
         if (args.factored) {

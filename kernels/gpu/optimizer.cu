@@ -506,7 +506,7 @@ void for_updates(const OptimizerArgs& args, const Body& body) {
   for_batches<Tensors>(args.count, args.sizes, lists, args.dtype, args.grad_types,
                        [&](Tensors& batch, int blocks) {
                          add_copies_or_keys(batch, kCopyOrKey, args);
-                         if (blocks > 0) body(batch, dim3(unsigned(blocks)), s);
+                         body(batch, dim3(unsigned(blocks)), s);
                        });
 }
 
@@ -580,12 +580,10 @@ template <class T>
 void norm(const GlobalNormArgs& args, Stream stream) {
   double* const squares = static_cast<double*>(args.workspace);
   const void* const* const lists[1] = {args.tensors};
-  for_batches<NormTensors>(args.count, args.sizes, lists, args.dtype, args.types,
-                           [&](const NormTensors& batch, int blocks) {
-                             if (blocks > 0)
-                               launch(stream, square_kernel<T>, dim3(unsigned(blocks)),
-                                      dim3(kOptimizerThreads), 0, batch, squares);
-                           });
+  for_batches<NormTensors>(
+      args.count, args.sizes, lists, args.dtype, args.types, [&](const NormTensors& batch, int blocks) {
+        launch(stream, square_kernel<T>, dim3(unsigned(blocks)), dim3(kOptimizerThreads), 0, batch, squares);
+      });
   launch(stream, norm_kernel<T>, dim3(1), dim3(1024), 0, squares, tensor_pieces(args.count, args.sizes),
          static_cast<T*>(args.out));
 }
@@ -595,9 +593,8 @@ void add_parts(const AccumulateArgs& args, Stream stream) {
   const void* const* const lists[3] = {args.parts, args.sums, args.out};
   for_batches<SumTensors>(args.count, args.sizes, lists, args.dtype, args.part_types,
                           [&](const SumTensors& batch, int blocks) {
-                            if (blocks > 0)
-                              launch(stream, accumulate_kernel<T>, dim3(unsigned(blocks)),
-                                     dim3(kOptimizerThreads), 0, batch, args.micro, args.divisor);
+                            launch(stream, accumulate_kernel<T>, dim3(unsigned(blocks)),
+                                   dim3(kOptimizerThreads), 0, batch, args.micro, args.divisor);
                           });
 }
 

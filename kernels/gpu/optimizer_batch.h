@@ -26,7 +26,7 @@ struct Batch {
   int count;
   long long first_tensor, first_piece;  // of all tensors
 };
-// body(batch, blocks) for all tensors, as many as fit at a time.
+// body(batch, blocks) for all tensors, as many as fit at a time; of batches without an element nothing.
 // lists: kLists lists of pointers, each may be null. types: of the tensors in the first; null: dtype.
 template <class AnyBatch, int kLists, class Body>
 void for_batches(long long count, const std::int64_t* sizes, const void* const* const (&lists)[kLists],
@@ -47,7 +47,7 @@ void for_batches(long long count, const std::int64_t* sizes, const void* const* 
     }
     batch.count = t;
     piece += blocks;
-    body(batch, blocks);
+    if (blocks > 0) body(batch, blocks);
   }
 }
 

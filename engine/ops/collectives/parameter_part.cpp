@@ -39,11 +39,6 @@ bool fits(std::int64_t dim, const ParameterPart& part) {
   return dim % (part.groups * part.parts) == 0;
 }
 
-// Its part's dim.
-std::int64_t size_of_part(std::int64_t dim, const ParameterPart& part) {
-  return part.dim != 0 ? part_of_dim(dim, part.parts) : dim / part.parts;
-}
-
 void copy_part(const void* whole, void* contents, const Type& type, const ParameterPart& part,
                std::int64_t number) {
   for_runs(type, part, number, [&](std::size_t there, std::size_t here, std::size_t bytes) {
@@ -61,7 +56,7 @@ Status infer(InferContext& ctx) {
     return infer_error("there is no axis " + std::to_string(part.axis));
   std::int64_t& dim = type.shape[static_cast<std::size_t>(part.axis)];
   if (!fits(dim, part)) return infer_error(std::to_string(dim) + " is no multiple of groups and parts");
-  dim = size_of_part(dim, part);
+  dim = part_of_dim(dim, part.parts);
   return set_outputs(ctx, {type});
 }
 
@@ -144,7 +139,7 @@ Result<Tensor> cut_part(const Tensor& whole, const ParameterPart& part, std::int
   Shape shape = whole.shape();
   std::int64_t& dim = shape[static_cast<std::size_t>(part.axis)];
   CHECK(fits(dim, part), "parts of a parameter are as large as each other");
-  dim = size_of_part(dim, part);
+  dim = part_of_dim(dim, part.parts);
   Tensor contents(whole.dtype(), shape);
   copy_part(from.data(), contents.mutable_data(), whole.type(), part, number);
   return contents;

@@ -14,6 +14,7 @@
 #include "engine/ops/preparation.h"
 #include "engine/ops/rows.h"
 #include "engine/ops/samples.h"
+#include "engine/ops/training/micro_batches.h"
 #include "kernels/launcher.h"
 
 #include <memory>
@@ -97,7 +98,7 @@ Status check_gathered(const InferContext& ctx, const Shape& data, std::size_t at
   dy.insert(dy.end(), data.begin() + axis + 1, data.end());
   if (dy.size() != given.size()) return infer_error("the gradient has another rank than the gathered value");
   for (std::size_t d = 0; d < dy.size(); ++d)
-    if (dy[d] >= 0 && given[d] >= 0 && dy[d] != given[d])
+    if (dims_differ(dy[d], given[d]))
       return infer_error("the gradient is " + to_string(given) + ", not " + to_string(dy));
   return indexing::check_range(ctx.constant(at + 1), data[static_cast<std::size_t>(axis)]);
 }
@@ -114,16 +115,15 @@ Status infer_gather_grad(InferContext& ctx) {
   return {};
 }
 
-// Rows are read and added up; where they are added to others, those are read and written, and no more.
-Cost cost_of_rows(const NodeTypes& types, const Type& dy, const Type& indices, bool adds) {
-  if (!adds) return input_cost(types);
+// Rows are read and added to others, which are read and written, and no more.
+Cost cost_of_added_rows(const Type& dy, const Type& indices) {
   const auto rows = static_cast<double>(byte_size(dy));
   return {2 * static_cast<double>(element_count(dy.shape)),
           2 * rows + static_cast<double>(byte_size(indices)), rows};
 }
 
 Cost cost_gather_grad(const NodeTypes& types) {
-  return cost_of_rows(types, types.inputs[0], types.inputs[1], types.has(3));
+  return types.has(3) ? cost_of_added_rows(types.inputs[0], types.inputs[1]) : input_cost(types);
 }
 
 // Of rows of `indices` many elements that are added up in `data`.
@@ -192,15 +192,14 @@ Status infer_accumulate_rows(InferContext& ctx) {
     if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
   if (ctx.dtype(0) != ctx.dtype(2))
     return infer_error("accumulator " + to_string(ctx.in(0)) + ", rows " + to_string(ctx.in(2)));
-  if (ctx.has(1) && ctx.in(1) != Type{DType::i64, {}}) return infer_error("micro must be i64[]");
-  if (ctx.attrs.integer("count", 1) < 1) return infer_error("count must be positive");
+  TRY(check_micro(ctx, 1));
   TRY(check_gathered(ctx, ctx.shape(0), 2));
   ctx.outputs[0] = ctx.in(0);
   return {};
 }
 
 Cost cost_accumulate_rows(const NodeTypes& types) {
-  return cost_of_rows(types, types.inputs[2], types.inputs[3], true);
+  return cost_of_added_rows(types.inputs[2], types.inputs[3]);
 }
 
 // acc, or 0 in the first micro-batch, which the host of a GPU does not see.

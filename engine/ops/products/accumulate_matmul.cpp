@@ -15,6 +15,7 @@
 #include "engine/ops/products/matrix_product.h"
 #include "engine/ops/rows.h"
 #include "engine/ops/samples.h"
+#include "engine/ops/training/micro_batches.h"
 
 namespace gradloom {
 namespace {
@@ -28,8 +29,7 @@ Status infer(InferContext& ctx) {
   const DType type = ctx.dtype(2), sums = ctx.dtype(0);
   if (ctx.shape(0) != s.y || (sums != type && sums != statistics_type(type)))
     return infer_error("accumulator " + to_string(ctx.in(0)) + ", product " + to_string(Type{type, s.y}));
-  if (ctx.in(1) != Type{DType::i64, {}}) return infer_error("micro must be i64[]");
-  if (ctx.attrs.integer("count", 1) < 1) return infer_error("count must be positive");
+  TRY(check_micro(ctx, 1));
   return set_outputs(ctx, {ctx.in(0)});
 }
 

@@ -20,6 +20,7 @@
 #include "engine/ops/preparation.h"
 #include "engine/ops/samples.h"
 #include "engine/ops/rows.h"
+#include "engine/ops/training/micro_batches.h"
 #include "kernels/launcher.h"
 
 #include <limits>
@@ -144,8 +145,7 @@ Status infer_accumulate(InferContext& ctx) {
     if (ctx.dtype(i) != ctx.dtype(0)) return infer_error("accumulators have different types");
     sums.push_back(ctx.in(i));
   }
-  if (ctx.in(2 * n) != Type{DType::i64, {}}) return infer_error("micro must be i64[]");
-  if (ctx.attrs.integer("count", 1) < 1) return infer_error("count must be positive");
+  TRY(check_micro(ctx, 2 * n));
   return set_outputs(ctx, std::move(sums));
 }
 
