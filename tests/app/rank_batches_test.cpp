@@ -51,18 +51,15 @@ class RankBatches : public RanksFixture {
     ASSERT_EQ(divided.code, 0) << divided.err;
     const Words a_losses = losses(whole), b_losses = losses(divided);
     ASSERT_EQ(a_losses.size(), static_cast<std::size_t>(kSteps));
-    ASSERT_EQ(b_losses.size(), a_losses.size());
-    for (std::size_t i = 0; i < a_losses.size(); ++i)
-      EXPECT_NEAR(std::stod(a_losses[i]), std::stod(b_losses[i]), largest) << i;
+    expect_near_losses(a_losses, b_losses, largest);
     expect_near_parameters(without_running(parameters("a.npz")), without_running(parameters("b.npz")),
                            largest);
   }
 };
 
 TEST_F(RankBatches, TrainAsOneRankWithTheWholeBatch) {
-  const char* const optimizers[] = {"sgd{lr=0.1,momentum=0.9}", "adamw{lr=1e-3}", "lamb{lr=0.01}"};
-  for (const char* optimizer :
-       optimizers) {  // without Dropout, whose masks go by the place in a rank's own batch
+  // Without Dropout, whose masks go by the place in a rank's own batch.
+  for (const char* optimizer : {"sgd{lr=0.1,momentum=0.9}", "adamw{lr=1e-3}", "lamb{lr=0.01}"}) {
     expect_whole_batch("mlp", 2, 1, {"--optimizer", optimizer}, 1e-10);
     expect_whole_batch("mlp", 3, 2, {"--clip-norm", "0.1", "--optimizer", optimizer}, 1e-10);
     expect_whole_batch("mlp", 4, 1,
@@ -98,9 +95,7 @@ TEST_F(RankBatches, TakeTheOrderOfAnEpochAsOneRankDoes) {
     ASSERT_EQ(one.code, 0) << one.err;
     ASSERT_EQ(several.code, 0) << several.err;
     EXPECT_GE(losses(several).size(), 7u);
-    ASSERT_EQ(losses(several).size(), losses(one).size());
-    for (std::size_t i = 0; i < losses(one).size(); ++i)
-      EXPECT_NEAR(std::stod(losses(one)[i]), std::stod(losses(several)[i]), 1e-12) << i;
+    expect_near_losses(losses(one), losses(several), 1e-12);
     EXPECT_NE(losses(several), losses(unshuffled));
     expect_near_parameters(parameters("a.npz"), parameters("b.npz"), 1e-12);
   }

@@ -35,6 +35,10 @@ class RanksFixture : public Commands {
       if (line.contains("step") && line.contains("loss")) all.push_back(line["loss"].dump());
     return all;
   }
+  static void expect_near_losses(const Words& a, const Words& b, double largest) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(std::stod(a[i]), std::stod(b[i]), largest) << i;
+  }
   std::map<std::string, Tensor> parameters(const std::string& name) const {
     auto read = read_npz(path(name));
     EXPECT_TRUE(read.ok()) << read.error().message;

@@ -261,8 +261,7 @@ void Ranks::expect_one_large_batch(int ranks, const Words& more, double largest)
   ASSERT_EQ(together.code, 0) << together.err;
   const Words a_losses = losses(alone), b_losses = losses(together);
   ASSERT_EQ(a_losses.size(), 3u);
-  for (std::size_t i = 0; i < 3; ++i)
-    EXPECT_NEAR(std::stod(a_losses[i]), std::stod(b_losses[i]), largest) << i;
+  expect_near_losses(a_losses, b_losses, largest);
   const Parameters a = parameters("a.npz");
   expect_near_parameters(a, parameters("b.npz"), largest);
   EXPECT_LT(without_running(a).size(), a.size());

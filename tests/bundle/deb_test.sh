@@ -5,7 +5,7 @@ set -euo pipefail
 root=$(dirname "$(dirname "$(dirname "$(readlink -f "$0")")")")
 build=$(readlink -f "$1")
 fail() { echo "deb_test: $*" >&2; exit 1; }
-command -v dpkg-shlibdeps >/dev/null || { echo "no dpkg-shlibdeps here: no package is made"; exit 0; }
+command -v dpkg-shlibdeps >/dev/null || { echo "no dpkg-shlibdeps here: no package is made"; exit 77; }
 at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
 
@@ -38,7 +38,7 @@ gradloom() { env -u DISPLAY -u WAYLAND_DISPLAY -u GRADLOOM_PLUGINS HOME="$at" "$
 model=$root/tests/models/mlp/model.onnx
 gradloom train "$model" --dim batch=8 --loss ce:logits,labels --steps 3 --session "$at/s.db" --json >"$at/steps" || fail "it does not train"
 [ "$(grep -c '"step":' "$at/steps")" -ge 3 ] || fail "no steps: $(cat "$at/steps")"
-if ldd "$usr/bin/gradloom" | grep -q libglfw; then
+if grep -q libglfw <<<"$(ldd "$usr/bin/gradloom")"; then   # no pipe: grep leaves it early, and ldd fails then
   gradloom open "$at/s.db" --headless --size 800x500 --screenshot "$at/window.png" >"$at/open" 2>&1 || fail "it does not draw: $(cat "$at/open")"
   [ "$(stat -c %s "$at/window.png")" -gt 10000 ] || fail "an empty picture"
 fi

@@ -178,9 +178,7 @@ TEST_F(AccumulateTogether, NotOfDifferentCounts) {
 
 // What --accumulate costs: one kernel for all that is small, and one for each large gradient that no product makes.
 TEST(Accumulate, AddsHardlyAKernel) {
-  const std::pair<const char*, std::size_t> kMost[] = {
-      {"mlp", 1}, {"cnn-digits", 1}, {"gpt-char", 1}, {"bert-tiny", 1}};
-  for (const auto& [name, most] : kMost) {
+  for (const std::string name : {"mlp", "cnn-digits", "gpt-char", "bert-tiny"}) {
     ImportOptions import;
     import.dims["batch"] = 8;
     const auto model =
@@ -197,7 +195,7 @@ TEST(Accumulate, AddsHardlyAKernel) {
       ASSERT_OK(compiled);
       kernels[count == 4 ? 1 : 0] = compiled->plan.steps.size();
     }
-    EXPECT_LE(kernels[1], kernels[0] + most) << name;
+    EXPECT_LE(kernels[1], kernels[0] + 1) << name;
   }
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "engine/ir/builder.h"
 #include "engine/ir/op.h"
 

@@ -49,10 +49,11 @@ struct Functions {
   CublasLtPreferenceSet* preference_set = nullptr;
   CublasLtHeuristic* heuristic = nullptr;
   CublasLtMatmul* matmul = nullptr;
-  CublasLtAlgoCheck* algo_check = nullptr;  // hipBLASLt has none
-  // What is told of algorithms and failures; the library may lack them.
-  CublasLtAlgoGet* algo_get = nullptr;
-  CublasLtGetStatusName* status_name = nullptr;
+#if !defined(GRADLOOM_HIP)
+  CublasLtAlgoCheck* algo_check = nullptr;
+  CublasLtAlgoGet* algo_get = nullptr;  // the library may lack it
+#endif
+  CublasLtGetStatusName* status_name = nullptr;  // the library may lack it
   bool ready = false;
 
   Functions() {
@@ -71,7 +72,9 @@ struct Functions {
     ready = ready && library.bind(algo_check, LT "MatmulAlgoCheck");
 #endif
     if (!ready) return;
+#if !defined(GRADLOOM_HIP)
     (void)library.bind(algo_get, LT "MatmulAlgoConfigGetAttribute");
+#endif
     (void)library.bind(status_name, LT "GetStatusName");
   }
 };
@@ -379,7 +382,7 @@ class BlasLt {
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
       if (status == 0) status = lt().preference_set(preference, attribute, &value, sizeof value);
     };
-    const std::uint64_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
+    const std::uint64_t workspace = args.workspace_bytes;
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
 #if !defined(GRADLOOM_HIP)
     // Without atomics; the slices of half types are not added up in them.
@@ -416,10 +419,10 @@ class BlasLt {
     const bool f64 = args.dtype == DType::f64;
     const void* scale = f64 ? static_cast<const void*>(&alpha) : &alpha_f32;
     const void* keep = f64 ? static_cast<const void*>(&beta) : &beta_f32;
-    const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
     return lt().matmul(handle_, problem.desc, scale, problem.product.x(args), problem.x,
                        problem.product.y(args), problem.y, keep, added_to(args), problem.d, args.c, problem.d,
-                       &algorithm, workspace > 0 ? args.workspace : nullptr, workspace, stream);
+                       &algorithm, args.workspace_bytes > 0 ? args.workspace : nullptr, args.workspace_bytes,
+                       stream);
   }
 
 #if defined(GRADLOOM_HIP)
@@ -434,10 +437,9 @@ class BlasLt {
 #else
   bool fits(const GemmArgs& args, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm) const {
     cublasLtMatmulHeuristicResult_t result = {};
-    const std::size_t workspace = args.workspace != nullptr ? args.workspace_bytes : 0;
     return lt().algo_check(handle_, problem.desc, problem.x, problem.y, problem.d, problem.d, &algorithm,
                            &result) == 0 &&
-           result.state == 0 && result.workspaceSize <= workspace;
+           result.state == 0 && result.workspaceSize <= args.workspace_bytes;
   }
 #endif
   // What was given for the problem, if the library takes it: it may come from anywhere.

@@ -26,8 +26,8 @@ struct ProductWorkspace {
 // Null when the library is not found here or does not open: *why. `spare` serves products that bring no workspace, one after another.
 BlasLtPtr open_blas_lt(const ProductWorkspace& spare, Answer* why);
 const std::string& blas_lt_name(const BlasLt& library);  // "cublasLt 13.1.0"
-std::string
-blas_lt_version();  // the same, and "" when there is none; hipBLASLt's number is known once it was opened
+// The same, and "" when there is none; hipBLASLt's number is known once it was opened.
+std::string blas_lt_version();
 
 // As run_gemm, tune_gemm (gemm_library.h).
 Answer run_product(BlasLt& library, const GemmArgs& args, void* stream);

@@ -59,8 +59,8 @@ class GemmLibrary {
   }
 
   bool tune(const GemmArgs& args, void* stream, int candidates, AlgorithmTable& algorithms) {
-    return lt_ != nullptr &&
-           tune_product(*lt_, args, stream, candidates, algorithms);  // rocBLAS offers one algorithm
+    // rocBLAS offers one algorithm.
+    return lt_ != nullptr && tune_product(*lt_, args, stream, candidates, algorithms);
   }
 
  private:

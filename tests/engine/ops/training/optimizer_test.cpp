@@ -5,6 +5,7 @@
 
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/training/optimizer_inputs.h"
+#include "engine/train/state_ranges.h"
 #include "tests/engine/ops/numeric_support.h"
 
 namespace gradloom {
@@ -299,24 +300,23 @@ TEST(Accumulate, AddsSeveralInOneNode) {
             "accumulators have different types");
 }
 
+Tensor waves_of(Shape shape, double factor, double offset) {
+  std::vector<double> all;
+  for (std::int64_t i = 0; i < element_count(shape); ++i)
+    all.push_back(offset + factor * std::sin(static_cast<double>(i)));
+  return Tensor::from_f64(DType::f32, std::move(shape), all);
+}
+Tensor range_of(const Tensor& whole, std::int64_t begin, std::int64_t count) {
+  const auto range = elements_of(whole, {begin, count});
+  EXPECT_TRUE(range.ok());
+  return *range;
+}
+
 // A range of a parameter is updated as among the others, bit for bit, and these stay; the gradient is whole or the range's alone.
 TEST(Optimizer, UpdatesARangeAsAmongTheOthers) {
   constexpr std::int64_t kUnit = optimizer_inputs::kRangeUnit, kRows = 3, kAll = kRows * kUnit + 40;
-  const auto numbers = [](std::int64_t count, double factor, double offset) {
-    std::vector<double> all;
-    for (std::int64_t i = 0; i < count; ++i)
-      all.push_back(offset + factor * std::sin(static_cast<double>(i)));
-    return Tensor::from_f64(DType::f32, {count}, all);
-  };
-  const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t count) {
-    const std::size_t width = dtype_bytes(whole.dtype());
-    Tensor range(whole.dtype(), {count});
-    EXPECT_TRUE(
-        whole.read(static_cast<std::size_t>(begin) * width, range.mutable_data(), range.bytes()).ok());
-    return range;
-  };
-  const Tensor p = numbers(kAll, 1, 0.1), g = numbers(kAll, 0.3, 0), m = numbers(kAll, 0.2, 0),
-               v = numbers(kAll, 0.1, 0.2), lr = Tensor::scalar(DType::f64, 0.1),
+  const Tensor p = waves_of({kAll}, 1, 0.1), g = waves_of({kAll}, 0.3, 0), m = waves_of({kAll}, 0.2, 0),
+               v = waves_of({kAll}, 0.1, 0.2), lr = Tensor::scalar(DType::f64, 0.1),
                step = Tensor::scalar(DType::i64, 3), scale = Tensor::scalar(DType::f32, 0.5);
   Attrs attrs{{"kind", std::string("adamw")}, {"weight_decay", 0.01}, {"clip_value", 0.1}};
   const auto whole = run("Optimizer", attrs, {lr, step, scale, Tensor(), p, g, m, v}, 3);
@@ -327,13 +327,13 @@ TEST(Optimizer, UpdatesARangeAsAmongTheOthers) {
       attrs.set("begins", std::vector<std::int64_t>{begin});
       attrs.set("counts", std::vector<std::int64_t>{count});
       const auto ranged = run("Optimizer", attrs,
-                              {lr, step, scale, Tensor(), p, own_gradient ? part(g, begin, count) : g,
-                               part(m, begin, count), part(v, begin, count)},
+                              {lr, step, scale, Tensor(), p, own_gradient ? range_of(g, begin, count) : g,
+                               range_of(m, begin, count), range_of(v, begin, count)},
                               3);
       ASSERT_EQ(ranged[0].shape(), p.shape());
       for (std::size_t i = 0; i < 3; ++i) {
-        const Tensor expected = part(whole[i], begin, count);
-        EXPECT_TRUE(bit_equal(i == 0 ? part(ranged[0], begin, count) : ranged[i], expected)) << i;
+        const Tensor expected = range_of(whole[i], begin, count);
+        EXPECT_TRUE(bit_equal(i == 0 ? range_of(ranged[0], begin, count) : ranged[i], expected)) << i;
       }
       for (std::int64_t i = 0; i < kAll; ++i)
         if (i < begin || i >= begin + count) {
@@ -346,22 +346,9 @@ TEST(Optimizer, UpdatesARangeAsAmongTheOthers) {
 TEST(Optimizer, UpdatesARangeThatIsKeptAlone) {
   constexpr std::int64_t kUnit = optimizer_inputs::kRangeUnit, kRows = 5, kColumns = 5000,
                          kAll = kRows * kColumns;
-  const auto numbers = [](Shape shape, double factor, double offset) {
-    std::vector<double> all;
-    for (std::int64_t i = 0; i < element_count(shape); ++i)
-      all.push_back(offset + factor * std::sin(static_cast<double>(i)));
-    return Tensor::from_f64(DType::f32, std::move(shape), all);
-  };
-  const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t count) {
-    const std::size_t width = dtype_bytes(whole.dtype());
-    Tensor range(whole.dtype(), {count});
-    EXPECT_TRUE(
-        whole.read(static_cast<std::size_t>(begin) * width, range.mutable_data(), range.bytes()).ok());
-    return range;
-  };
   const Shape shape{kRows, kColumns};
-  const Tensor p = numbers(shape, 1, 0.1), g = numbers(shape, 0.3, 0), m = numbers(shape, 0.2, 0),
-               v = numbers(shape, 0.1, 0.2), lr = Tensor::scalar(DType::f64, 0.1),
+  const Tensor p = waves_of(shape, 1, 0.1), g = waves_of(shape, 0.3, 0), m = waves_of(shape, 0.2, 0),
+               v = waves_of(shape, 0.1, 0.2), lr = Tensor::scalar(DType::f64, 0.1),
                step = Tensor::scalar(DType::i64, 3);
   for (const DType low : {DType::bf16, DType::f16}) {
     const Tensor copy = p.cast(low);
@@ -374,18 +361,18 @@ TEST(Optimizer, UpdatesARangeThatIsKeptAlone) {
         SCOPED_TRACE(std::to_string(begin) + " " + std::to_string(count));
         attrs.set("begins", std::vector<std::int64_t>{begin});
         attrs.set("counts", std::vector<std::int64_t>{count});
-        const auto ranged = run(
-            "Optimizer", attrs,
-            {lr, step, Tensor(), Tensor(), part(p, begin, count), own_gradient ? part(g, begin, count) : g,
-             part(m, begin, count), part(v, begin, count), copy},
-            4);
+        const auto ranged = run("Optimizer", attrs,
+                                {lr, step, Tensor(), Tensor(), range_of(p, begin, count),
+                                 own_gradient ? range_of(g, begin, count) : g, range_of(m, begin, count),
+                                 range_of(v, begin, count), copy},
+                                4);
         for (std::size_t i = 0; i < 3; ++i)
-          EXPECT_TRUE(bit_equal(ranged[i], part(whole[i], begin, count))) << i;
+          EXPECT_TRUE(bit_equal(ranged[i], range_of(whole[i], begin, count))) << i;
         ASSERT_EQ(ranged[3].type(), copy.type());
-        EXPECT_TRUE(bit_equal(part(ranged[3], begin, count), part(whole[3], begin, count)));
-        EXPECT_TRUE(bit_equal(part(ranged[3], 0, begin), part(copy, 0, begin)));
+        EXPECT_TRUE(bit_equal(range_of(ranged[3], begin, count), range_of(whole[3], begin, count)));
+        EXPECT_TRUE(bit_equal(range_of(ranged[3], 0, begin), range_of(copy, 0, begin)));
         const std::int64_t end = begin + count;
-        EXPECT_TRUE(bit_equal(part(ranged[3], end, kAll - end), part(copy, end, kAll - end)));
+        EXPECT_TRUE(bit_equal(range_of(ranged[3], end, kAll - end), range_of(copy, end, kAll - end)));
       }
   }
 }
