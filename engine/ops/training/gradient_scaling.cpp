@@ -17,10 +17,10 @@
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
 #include "engine/ops/inference.h"
+#include "engine/ops/micro_batches.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/samples.h"
 #include "engine/ops/rows.h"
-#include "engine/ops/training/micro_batches.h"
 #include "kernels/launcher.h"
 
 #include <limits>

@@ -1,5 +1,5 @@
-// What operators that add up over the micro-batches of a step have in common: `micro`, the number of the micro-batch, i64[], an input;
-// `count`, how many there are, an attribute.
+// What operators that add up over the micro-batches of a step have in common: `micro`, the number of the
+// micro-batch, i64[], an input; `count`, how many there are, an attribute.
 #pragma once
 
 #include "engine/ops/inference.h"
