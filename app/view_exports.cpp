@@ -2,11 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "app/recipe_flags.h"
 #include "engine/base/csv.h"
 #include "engine/base/fields.h"
+#include "engine/base/file.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -174,6 +176,13 @@ void add_line(const ViewDef& view, const Json& line, Rows& rows) {
 
 std::span<const ViewDef> all_views() { return kViews; }
 
+const ViewDef& view_named(const std::string& name) {
+  const auto found = std::find_if(std::begin(kViews), std::end(kViews),
+                                  [&](const ViewDef& view) { return name == view.name; });
+  CHECK(found != std::end(kViews), "a view by its name");
+  return *found;
+}
+
 Result<const ViewDef*> find_view(const std::string& name, const ViewSource& source) {
   const char* lack = nullptr;
   std::vector<std::string> known;
@@ -248,6 +257,13 @@ Result<std::vector<std::string>> json_lines(const std::vector<std::string>& word
   CommandContext inner{out, context.stop, context.finishing};
   TRY(line.run(inner));
   return lines;
+}
+
+Status write_view(const ViewDef& view, const std::vector<std::string>& lines, const std::string& file) {
+  if (TRY(view_form(file)) == ViewForm::csv) return atomic_write_file(file, TRY(view_csv(view, lines)));
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return atomic_write_file(file, text);
 }
 
 }  // namespace gradloom

@@ -35,6 +35,7 @@ struct ViewDef {
 };
 // Of one name there may be several: the first that can be made is meant.
 std::span<const ViewDef> all_views();
+const ViewDef& view_named(const std::string& name);  // the first. REQUIRES that there is one
 
 struct ViewSource {
   std::string session;
@@ -59,5 +60,7 @@ Result<ViewForm> view_form(const std::string& file);  // Errc::usage
 
 // What a command says with --json, line by line, without its errors and notes; an error is the command's.
 Result<std::vector<std::string>> json_lines(const std::vector<std::string>& words, CommandContext& context);
+// Those lines as `file`, which is no picture. Errors: of view_csv; Errc::io.
+Status write_view(const ViewDef& view, const std::vector<std::string>& lines, const std::string& file);
 
 }  // namespace gradloom

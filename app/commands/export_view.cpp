@@ -6,7 +6,6 @@
 #include "app/commands/commands.h"
 #include "app/job_source.h"
 #include "app/view_exports.h"
-#include "engine/base/file.h"
 #include "engine/base/text.h"
 #include "sessions/store.h"
 #ifdef GRADLOOM_DESKTOP
@@ -103,10 +102,7 @@ Status export_view(const ExportViewOptions& options, const std::string& session,
   if (form == ViewForm::picture) {
     TRY(draw_view(view, source, options, file, context));
   } else {
-    const std::vector<std::string> lines = TRY(json_lines(view_words(view, source), context));
-    std::string text;
-    for (const std::string& line : lines) text += line + "\n";
-    TRY(atomic_write_file(file, form == ViewForm::csv ? TRY(view_csv(view, lines)) : text));
+    TRY(write_view(view, TRY(json_lines(view_words(view, source), context)), file));
   }
   context.out.object({{"view", view.name}, {"file", file}, {"run_id", source.run}});
   context.out.text("wrote " + escaped(file));

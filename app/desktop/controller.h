@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/desktop/child.h"
@@ -213,6 +214,7 @@ class Controller {
   void retime();
   void make_difference();
   void apply_recipe(Recipe recipe, const std::string& what);
+  void forget_runs();  // what is shown of the session's
   void session_loaded(std::shared_ptr<const SessionSnapshot> session);
   void read_curves();
   void follow_curves();
@@ -288,6 +290,7 @@ std::shared_ptr<const GraphSnapshot> model_view(const ImportedModel& model);
 std::string plan_key(const Recipe& recipe);
 // A side of Controller::diff_sides().
 inline constexpr const char* kAllPassesOff = "all passes off";
+inline constexpr std::string_view kSideOfRun = "run ";  // and its number
 // The shown run, where it tells what kernels take; 0: none does.
 std::int64_t timed_run(const AppState& state);
 // Kernels take the times of a run of the session (0: none) where the recipe names none itself.

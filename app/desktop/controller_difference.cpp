@@ -9,7 +9,6 @@ namespace gradloom {
 namespace {
 
 constexpr const char* kBefore = "before the last change";
-constexpr const char* kRun = "run ";
 
 // The times of the shown run, where it is one of this very plan.
 void give_times(DiffGraph& graph, const GraphModel& model) {
@@ -26,7 +25,7 @@ DiffGraph graph_of(const PlanSnapshot& plan, const char* name) {
 
 Result<DiffGraph> graph_of_run(const std::string& session, const std::string& side) {
   auto store = TRY(Store::open(session, StoreMode::read));
-  return diff_graph_of(TRY(store->load_run(TRY(store->find_run(side.substr(std::string(kRun).size()))))));
+  return diff_graph_of(TRY(store->load_run(TRY(store->find_run(side.substr(kSideOfRun.size()))))));
 }
 
 }  // namespace
@@ -37,7 +36,8 @@ std::vector<std::string> Controller::diff_sides() const {
   if (plan_before_) sides.emplace_back(kBefore);
   if (state_.session)
     for (const RunSummary& run : state_.session->runs)
-      if (run.has_recipe() && run.kernels_per_step > 0) sides.push_back(kRun + std::to_string(run.id));
+      if (run.has_recipe() && run.kernels_per_step > 0)
+        sides.push_back(std::string(kSideOfRun) + std::to_string(run.id));
   return sides;
 }
 
@@ -54,7 +54,7 @@ void Controller::make_difference() {
   const auto other = side == kAllPassesOff ? state_.baseline : side == kBefore ? plan_before_ : nullptr;
   const auto after = state_.graphs.after;
   if (side.empty() || !after || !after->plan) return;
-  if (!other && side.compare(0, std::string(kRun).size(), kRun) != 0) {  // of a model that is closed
+  if (!other && !side.starts_with(kSideOfRun)) {  // of a model that is closed
     state_.difference = {};
     return;
   }

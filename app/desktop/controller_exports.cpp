@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "app/desktop/controller.h"
-#include "engine/base/file.h"
 
 namespace gradloom {
 
@@ -39,13 +38,7 @@ void Controller::end_view_export() {
   reader_->post("view " + made.path, "writing " + made.path,
                 [this, view = made.view, path = made.path,
                  lines = std::move(made.lines)](std::stop_token) -> Worker::Publish {
-                  const auto write = [&]() -> Status {
-                    if (path.ends_with(".csv")) return atomic_write_file(path, TRY(view_csv(*view, lines)));
-                    std::string text;
-                    for (const std::string& line : lines) text += line + "\n";
-                    return atomic_write_file(path, text);
-                  };
-                  const Status written = write();
+                  const Status written = write_view(*view, lines, path);
                   return [this, path, written] {
                     notice(written ? NoticeKind::good : NoticeKind::error,
                            written ? "Written to " + path : written.error().message);

@@ -45,6 +45,12 @@ void Controller::set_session(const std::string& path) {
   state_.session_path = path;
   background_next_ns_ = 0;
   state_.session.reset();
+  forget_runs();
+  retime();
+  reload_session();
+}
+
+void Controller::forget_runs() {
   state_.run.reset();
   state_.run_a = state_.run_b = 0;
   state_.comparison.reset();
@@ -52,8 +58,6 @@ void Controller::set_session(const std::string& path) {
   state_.curves = {};
   state_.what_if = {};
   state_.other_run = 0;
-  retime();
-  reload_session();
 }
 
 void Controller::want_run(std::int64_t run, std::int64_t against) {
@@ -91,13 +95,7 @@ void Controller::open_session(const std::string& path, const std::string& called
           add_recent(state_.settings, called.empty() ? path : called);
           if (!state_.session_path.empty() && path != state_.session_path) want_run(0, 0);
           state_.session_path = path;
-          state_.run.reset();
-          state_.run_a = state_.run_b = 0;
-          state_.comparison.reset();
-          state_.tune = {};
-          state_.curves = {};
-          state_.what_if = {};
-          state_.other_run = 0;
+          forget_runs();
           wanted_run_ = -1;
           session_loaded(s);
           state_.without_model.reset();

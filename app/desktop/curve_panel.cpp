@@ -53,16 +53,10 @@ std::shared_ptr<const RunCurves> follow_live(Ui& ui) {
   const AppState& s = ui.state();
   const RunProgress& p = s.progress;
   CurvesShown& shown = ui.curves_shown;
-  const bool same = shown.live && shown.recorded == s.run && shown.started_ns == p.started_ns &&
-                    shown.run == p.run_id && shown.lines == p.steps.size() &&
-                    shown.evaluations == p.held_out_steps.size();
-  if (!same) {
+  CurvesShown::LiveOf of{s.run, p.started_ns, p.run_id, p.steps.size(), p.held_out_steps.size()};
+  if (!shown.live || shown.live_of != of) {
     shown.live = std::make_shared<const RunCurves>(live_curves(s));
-    shown.recorded = s.run;
-    shown.started_ns = p.started_ns;
-    shown.run = p.run_id;
-    shown.lines = p.steps.size();
-    shown.evaluations = p.held_out_steps.size();
+    shown.live_of = std::move(of);
   }
   return shown.live;
 }

@@ -182,10 +182,12 @@ struct TuneForm {
 struct CurvesShown {
   KeptCurves kept;
   std::shared_ptr<const RunCurves> live;
-  // What `live` was made of.
-  std::shared_ptr<const RunSnapshot> recorded;
-  std::int64_t started_ns = 0, run = 0;
-  std::size_t lines = 0, evaluations = 0;
+  struct LiveOf {
+    std::shared_ptr<const RunSnapshot> recorded;
+    std::int64_t started_ns = 0, run = 0;
+    std::size_t lines = 0, evaluations = 0;
+    bool operator==(const LiveOf&) const = default;
+  } live_of;  // what `live` was made of
 };
 
 // Whose times are shown, made of the shown run and the plan.
@@ -324,7 +326,7 @@ struct Ui {
   std::vector<std::string> selected_to_speed() const;
   // By the names of all_views(): the one that has the keys, or else the first that is shown; empty: none is. What its file is
   // made of, or why it has no rows; the dialog for the file, and the file by its ending.
-  std::string view_in_front() const;
+  std::string view_in_front();
   Result<std::pair<const ViewDef*, ViewSource>> view_to_export(const std::string& name) const;
   void ask_where_to_export(const std::string& name);
   void export_view(const std::string& name, const std::string& path);

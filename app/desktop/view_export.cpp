@@ -1,9 +1,6 @@
 // The window's menu Export: which view is meant, what of it was chosen, and where its file goes.
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "app/desktop/suggest.h"
 #include "app/desktop/ui.h"
 #include "app/recipe_flags.h"
 #include "engine/base/parse_number.h"
@@ -14,7 +11,18 @@
 namespace gradloom {
 namespace {
 
-bool is_panel_of(const ViewDef& view, const std::string& panel) { return panel == view.panel; }
+// Views that share a tab with another, behind a choice in it.
+struct ViewOfChoice {
+  const char *panel, *view;
+  int chosen;
+  int& (*choice)(Ui& ui);
+};
+int& tune_choice(Ui& ui) { return ui.tune.view; }
+int& what_if_choice(Ui& ui) { return ui.what_if.tab; }
+constexpr ViewOfChoice kChoices[] = {{"Tune", "tune", 0, tune_choice},
+                                     {"Tune", "waterfall", 1, tune_choice},
+                                     {"What if", "prediction", 0, what_if_choice},
+                                     {"What if", "scores", 1, what_if_choice}};
 
 // What the view shows besides what its command says by itself.
 std::vector<std::string> more_of(const Ui& ui, const std::string& name) {
@@ -46,13 +54,13 @@ std::vector<std::string> more_of(const Ui& ui, const std::string& name) {
 
 }  // namespace
 
-std::string Ui::view_in_front() const {
+std::string Ui::view_in_front() {
   const auto of_panel = [&](const std::string& panel) -> std::string {
     if (panel == "Compare" && !state().difference.against.empty()) return "difference";
-    if (panel == "Tune" && tune.view == 1) return "waterfall";
-    if (panel == "What if" && what_if.tab == 1) return "scores";
+    for (const ViewOfChoice& of : kChoices)
+      if (panel == of.panel && of.choice(*this) == of.chosen) return of.view;
     for (const ViewDef& view : all_views())
-      if (is_panel_of(view, panel)) return view.name;
+      if (panel == view.panel) return view.name;
     return {};
   };
   const auto& front = pane_focus.order;  // a tab that had the keys may lie behind another by now
@@ -71,9 +79,11 @@ Result<std::pair<const ViewDef*, ViewSource>> Ui::view_to_export(const std::stri
     source.run = s.run_b;
   }
   if (name == "difference" && !s.difference.against.empty() && s.difference.against != kAllPassesOff) {
-    constexpr std::string_view kRun = "run ";
-    const auto run = parse_number<std::int64_t>(std::string_view(s.difference.against).substr(kRun.size()));
-    if (!s.difference.against.starts_with(kRun) || !run || source.run == 0)
+    const std::string_view against = s.difference.against;
+    const auto run = against.starts_with(kSideOfRun)
+                         ? parse_number<std::int64_t>(against.substr(kSideOfRun.size()))
+                         : std::nullopt;
+    if (!run || source.run == 0)
       return Error{Errc::usage, "no command tells the difference to the recipe " + s.difference.against};
     source.other = *run;
   }
@@ -84,12 +94,9 @@ Result<std::pair<const ViewDef*, ViewSource>> Ui::view_to_export(const std::stri
 void Ui::ask_where_to_export(const std::string& name) {
   const auto found = view_to_export(name);
   const std::string of = state().has_model() ? model_label(state().recipe.model) : "session";
-  const auto panel = std::find_if(all_views().begin(), all_views().end(),
-                                  [&](const ViewDef& view) { return name == view.name; });
-  CHECK(panel != all_views().end(), "a view by its name");
-  if (view_in_front() != name) panes.show(panel->panel);
-  if (name == "tune" || name == "waterfall") tune.view = name == "waterfall" ? 1 : 0;
-  if (name == "prediction" || name == "scores") what_if.tab = name == "scores" ? 1 : 0;
+  if (view_in_front() != name) panes.show(view_named(name).panel);
+  for (const ViewOfChoice& choice : kChoices)
+    if (name == choice.view) choice.choice(*this) = choice.chosen;
   show_path_dialog(*this,
                    {found ? "What the view shows (.csv, .json) or its picture (.svg, .png)"
                           : "The view's picture; it has no rows now: " + found.error().message,
@@ -111,9 +118,7 @@ void Ui::export_view(const std::string& name, const std::string& path) {
   }
   if (name == "difference" && state().difference.against.empty())
     return app.notice(NoticeKind::error, "No difference of graphs is shown: choose one in Compare, Graph");
-  const auto view =
-      std::find_if(all_views().begin(), all_views().end(), [&](const ViewDef& v) { return name == v.name; });
-  host.ask_picture(path, "pane." + std::string(view->panel), [this, path](const Status& made) {
+  host.ask_picture(path, "pane." + std::string(view_named(name).panel), [this, path](const Status& made) {
     app.notice(made ? NoticeKind::good : NoticeKind::error,
                made ? "Written to " + path : made.error().message);
   });

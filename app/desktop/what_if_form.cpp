@@ -22,12 +22,7 @@ const SpeedUpKind& speed_kind(const WhatIfForm::Faster& faster) {
   return speed_up_kinds()[static_cast<std::size_t>(faster.of)];
 }
 
-std::vector<std::string> precisions() {
-  std::vector<std::string> all;
-  for (const std::string& precision : split_top_level(find_setting("precision")->usual, ' '))
-    all.push_back(precision);
-  return all;
-}
+std::vector<std::string> precisions() { return split_top_level(find_setting("precision")->usual, ' '); }
 
 bool several_ranks(const AppState& s, const WhatIfForm& form) {
   const auto asked = parse_number<std::int64_t>(form.ranks);
@@ -153,18 +148,25 @@ void draw_processor(Ui& ui) {
              [&form](const std::string& path) { form.on_file = path; });
 }
 
-// The kernels of the run or the plan that have this name, or else that compute this node of the model.
-std::vector<std::string> kernels_named(const Ui& ui, const std::string& name) {
+// Of the run or the plan.
+std::vector<const KernelInfo*> predicted_kernels(const Ui& ui) {
   const AppState& s = ui.state();
-  std::vector<KernelInfo> infos;
+  std::vector<const KernelInfo*> kernels;
   if (ui.app.predicts_run())
-    for (const KernelRow& row : s.run->record.kernels) infos.push_back(row.info);
+    for (const KernelRow& row : s.run->record.kernels) kernels.push_back(&row.info);
   else if (s.plan)
-    infos = s.plan->kernels;
+    for (const KernelInfo& kernel : s.plan->kernels) kernels.push_back(&kernel);
+  return kernels;
+}
+
+// Those that have this name, or else that compute this node of the model.
+std::vector<std::string> kernels_named(const std::vector<const KernelInfo*>& kernels,
+                                       const std::string& name) {
   std::set<std::string> found;
-  for (const KernelInfo& k : infos) {
-    if (k.node == name) return {name};
-    if (std::find(k.onnx_nodes.begin(), k.onnx_nodes.end(), name) != k.onnx_nodes.end()) found.insert(k.node);
+  for (const KernelInfo* const k : kernels) {
+    if (k->node == name) return {name};
+    if (std::find(k->onnx_nodes.begin(), k->onnx_nodes.end(), name) != k->onnx_nodes.end())
+      found.insert(k->node);
   }
   return {found.begin(), found.end()};
 }
@@ -172,6 +174,7 @@ std::vector<std::string> kernels_named(const Ui& ui, const std::string& name) {
 }  // namespace
 
 void Ui::ask_twice_as_fast(const std::vector<std::string>& selectors) {
+  const std::vector<const KernelInfo*> known = predicted_kernels(*this);
   std::vector<WhatIfForm::Faster> faster;
   for (const std::string& selector : selectors) {
     const std::size_t colon = selector.find(':');
@@ -185,7 +188,7 @@ void Ui::ask_twice_as_fast(const std::vector<std::string>& selectors) {
       faster.push_back({of, name.substr(0, name.find(" #")), "2"});  // as folds of one name are told apart
       continue;
     }
-    for (const std::string& kernel : kernels_named(*this, name)) faster.push_back({of, glob_of(kernel), "2"});
+    for (const std::string& kernel : kernels_named(known, name)) faster.push_back({of, glob_of(kernel), "2"});
   }
   if (faster.empty()) return app.notice(NoticeKind::info, "No kernel of the step computes it");
   if (faster.size() > kMostFaster)

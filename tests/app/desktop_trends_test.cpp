@@ -13,6 +13,18 @@ namespace {
 
 class DesktopTrends : public WindowScript {
  protected:
+  // Opens s.db of ten runs; when `script` has made ready.png, others write six slower ones. The exit code.
+  int open_while_recorded(const std::string& script) {
+    runs_.write(file("s.db"), 10, 0);
+    std::thread other([&] {
+      while (!std::filesystem::exists(file("ready.png")))
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      runs_.write(file("s.db"), 0, 6);
+    });
+    const int code = open(file("s.db"), script);
+    other.join();
+    return code;
+  }
   TrendSession runs_{GRADLOOM_SOURCE_DIR "/tests/models/mlp/model.onnx", 8};
 };
 
@@ -85,39 +97,26 @@ TEST_F(DesktopTrends, SessionsOfOtherDaysAreAddedAndTakenAway) {
 
 // Runs that another process records come in by themselves; the slower level that they make is told once, by name.
 TEST_F(DesktopTrends, WhatIsRecordedMeanwhileIsThereAndARegressionIsTold) {
-  runs_.write(file("s.db"), 10, 0);
-  std::thread other([&] {
-    while (!std::filesystem::exists(file("ready.png")))
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    runs_.write(file("s.db"), 0, 6);
-  });
-  const int code =
-      open(file("s.db"),
-           "size 1280 720\nwait idle\nabsent toast.0\nclick tab.Trends\n"
-           "wait until trends.count 10\nexpect trends.last none\nabsent trends.changes.1\nscreenshot " +
-               file("ready.png") +
-               "\nwait until trends.count 16\nexpect trends.changes.1 \"SLOWER 1.5*\"\n"
-               "expect toast.0 \"mlp on cpu (a processor): a step takes 1.*x as long since run 11: " +
-               runs_.slow_kernel() +
-               " +* us (*); clip_norm: 1* -> 0*\"\n"
-               "click tab.Runs\nexpect runs.16\n");
-  other.join();
-  EXPECT_EQ(code, 0) << error_;
+  EXPECT_EQ(open_while_recorded(
+                "size 1280 720\nwait idle\nabsent toast.0\nclick tab.Trends\n"
+                "wait until trends.count 10\nexpect trends.last none\nabsent trends.changes.1\nscreenshot " +
+                file("ready.png") +
+                "\nwait until trends.count 16\nexpect trends.changes.1 \"SLOWER 1.5*\"\n"
+                "expect toast.0 \"mlp on cpu (a processor): a step takes 1.*x as long since run 11: " +
+                runs_.slow_kernel() +
+                " +* us (*); clip_norm: 1* -> 0*\"\n"
+                "click tab.Runs\nexpect runs.16\n"),
+            0)
+      << error_;
 }
 
 // Also while another tab is in front, which reads no trends itself.
 TEST_F(DesktopTrends, ARegressionIsToldWhateverIsShown) {
-  runs_.write(file("s.db"), 10, 0);
-  std::thread other([&] {
-    while (!std::filesystem::exists(file("ready.png")))
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    runs_.write(file("s.db"), 0, 6);
-  });
-  const int code =
-      open(file("s.db"), "wait idle\nscreenshot " + file("ready.png") +
-                             "\nwait until toast.0 \"mlp on *: a step takes 1.*x as long since run 11*\"\n");
-  other.join();
-  EXPECT_EQ(code, 0) << error_;
+  EXPECT_EQ(
+      open_while_recorded("wait idle\nscreenshot " + file("ready.png") +
+                          "\nwait until toast.0 \"mlp on *: a step takes 1.*x as long since run 11*\"\n"),
+      0)
+      << error_;
 }
 
 TEST_F(DesktopTrends, OneRunIsNoTrend) {

@@ -24,16 +24,14 @@ void draw_centred(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 color, const s
                 s.c_str(), s.c_str() + s.size());
 }
 
+bool grows() { return (GImGui->CurrentWindow->Flags & ImGuiWindowFlags_AlwaysAutoResize) != 0; }
+
 // Begins a line where this one has no room left for something so wide. A window that grows with what lies in it has room.
 void make_room(float width) {
-  const ImGuiWindow* const window = GImGui->CurrentWindow;
-  const bool within = window->DC.CurrLineSize.y > 0;  // a line that something stands in already
-  if (within && (window->Flags & ImGuiWindowFlags_AlwaysAutoResize) == 0 &&
-      ImGui::GetContentRegionAvail().x + 1 < width)
-    ImGui::NewLine();
+  const bool within =
+      GImGui->CurrentWindow->DC.CurrLineSize.y > 0;  // a line that something stands in already
+  if (within && !grows() && ImGui::GetContentRegionAvail().x + 1 < width) ImGui::NewLine();
 }
-
-bool grows() { return (GImGui->CurrentWindow->Flags & ImGuiWindowFlags_AlwaysAutoResize) != 0; }
 
 }  // namespace
 
