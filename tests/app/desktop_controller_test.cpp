@@ -202,14 +202,21 @@ TEST_F(DesktopController, SwitchingAPassReplansAndSaysWhatChanged) {
 // The thread that reads sessions is held up here; a plan does not wait for it.
 TEST_F(DesktopController, PlansAreMadeWhileASessionIsRead) {
   std::atomic<bool> hold = false, held = false, release = false;
+  std::atomic<std::thread::id> reader;
   controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), [&] {
-    if (!hold.exchange(false)) return;  // after a job, on the thread that did it
+    // After a job, on the thread that did it: the first to work is the one that reads sessions.
+    const std::thread::id self = std::this_thread::get_id();
+    std::thread::id nobody;
+    reader.compare_exchange_strong(nobody, self);
+    if (reader != self || !hold.exchange(false)) return;
     held = true;
     release.wait(false);
   });
   controller_->set_session(file("sub/session.db"));
+  settle();
   open(model("mlp"));
   ASSERT_TRUE(state().plan);
+  ASSERT_NE(reader.load(), std::thread::id());
   hold = true;
   app().reload_session();
   while (!held) std::this_thread::sleep_for(1ms);
@@ -222,6 +229,7 @@ TEST_F(DesktopController, PlansAreMadeWhileASessionIsRead) {
   release = true;
   release.notify_all();
   settle();
+  controller_.reset();  // its thread reads what stands above
 }
 
 TEST_F(DesktopController, OnlyTheLastOfQuickSwitchesIsPlanned) {
