@@ -69,10 +69,11 @@ INSTANTIATE_TEST_SUITE_P(Sizes, DesktopSizes,
 
 TEST_P(DesktopSizes, NothingIsCutOffOrLiesOverAnother) { EXPECT_EQ(faults(""), ""); }
 
-// With something selected, and times of a run with other passes.
+// With a kernel selected that two passes made, and times of a run with other passes.
 TEST_P(DesktopSizes, NorWithASelectionAndOtherPasses) {
-  EXPECT_EQ(faults("click tab.Kernels\nwait 4\nclick kernels.row.0\nwait idle\nclick tab.Passes\nwait 4\n"
-                   "click pass.fuse-optimizer\nwait idle\n"),
+  EXPECT_EQ(faults("click tab.Kernels\nwait 4\nclick kernels.search\ntype pass:fuse-bias-activation\nwait 4\n"
+                   "click kernels.row.0\nwait idle\nclick kernels.search\nkey ctrl+a\nkey delete\n"
+                   "click tab.Passes\nwait 4\nclick pass.fuse-optimizer\nwait idle\n"),
             "");
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/fields.h"
 #include "engine/base/text.h"
 #include "viz/draw/graph_view.h"
 #include "viz/draw/keys.h"
@@ -275,6 +276,18 @@ void graph_tools(GraphCanvasState& state) {
     graph_set_all_expanded(state, false);
 }
 
+// Each pass a badge, in as many lines as they take.
+void rewritten_by(const std::string& passes) {
+  if (passes.empty()) return;
+  bool first = true;
+  for (const std::string& pass : split_top_level(passes, ',')) {
+    const std::string text = first ? "rewritten by " + pass : "then " + pass;
+    if (!first) flow(badge_width(text), px(4));
+    badge(text, palette().accent);
+    first = false;
+  }
+}
+
 }  // namespace
 
 void draw_graph_toolbar(GraphCanvasState& state, Actions& actions, bool low) {
@@ -312,7 +325,7 @@ void draw_node_panel(GraphCanvasState& state, Actions& actions,
     badge("\u26a0 not supported", palette().bad);
   }
   wrapped(escaped(box.name), palette().text_dim);
-  if (!box.passes.empty()) badge("rewritten by " + box.passes, palette().accent);
+  rewritten_by(box.passes);
   register_item("node-panel.name", box.op, box.name);
   if (box.scope >= 0) muted(escaped(state.model->scopes[box.scope].path));
   if (box.node != kNone && state.model->planned) costs(selected, *state.model);

@@ -277,11 +277,15 @@ void key_value(std::string_view key, std::string_view value, float key_width) {
   wrapped(value, palette().text);
 }
 
+float badge_width(std::string_view s) {
+  const ImFont* font = theme().small;
+  return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.data(), s.data() + s.size()).x + px(14);
+}
+
 void badge(std::string_view s, ImU32 color) {
   const Palette& p = palette();
   ImFont* font = theme().small;
-  const ImVec2 size = font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.data(), s.data() + s.size());
-  const float height = size.y + px(4), width = size.x + px(14);
+  const float height = font->FontSize + px(4), width = badge_width(s);
   // Centred on the line's text, also beside framed widgets.
   const float line =
       GImGui->CurrentWindow->DC.CurrLineTextBaseOffset + (ImGui::GetTextLineHeight() - height) / 2;

@@ -49,6 +49,7 @@ void right_text(std::string_view s, float room);
 void heading(std::string_view s);  // a section title with air above it
 void key_value(std::string_view key, std::string_view value, float key_width = 110);
 void badge(std::string_view s, ImU32 color);  // a small pill; stays on the line
+float badge_width(std::string_view s);
 // A pill that says a filter or mode is on, with an x to end it (the item ID.close);
 // true when that was clicked.
 bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_view tip = {});
