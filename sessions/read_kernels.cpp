@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -156,6 +157,36 @@ Status Store::Impl::read_source_ops(std::int64_t run, std::vector<std::string>& 
   return {};
 }
 
+namespace {
+
+struct TimeInStep {
+  std::int64_t step = 0, ns = 0;
+};
+
+// The times of one kernel from its samples, which it sorts.
+void sum_up(std::vector<TimeInStep>& samples, KernelRow& kernel) {
+  std::sort(samples.begin(), samples.end(),
+            [](const TimeInStep& a, const TimeInStep& b) { return a.step < b.step; });
+  std::vector<std::int64_t> each, of_step;
+  std::int64_t step = 0;
+  for (const TimeInStep& sample : samples) {
+    kernel.total_ns = saturating_sum(kernel.total_ns, sample.ns);
+    each.push_back(sample.ns);
+    if (of_step.empty() || sample.step != step) of_step.push_back(0);
+    of_step.back() = saturating_sum(of_step.back(), sample.ns);
+    step = sample.step;
+  }
+  kernel.samples = static_cast<std::int64_t>(each.size());
+  kernel.median_ns = integer_median(each);
+  kernel.min_ns = each.front();
+  kernel.step_ns = integer_median(of_step);
+  if (const auto ran = static_cast<std::int64_t>(of_step.size()); ran < kernel.steps)
+    kernel.step_ns = std::llround(static_cast<double>(kernel.step_ns) * static_cast<double>(ran) /
+                                  static_cast<double>(kernel.steps));
+}
+
+}  // namespace
+
 Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kernels) {
   std::vector<KernelInfo> infos;
   TRY(read_kernel_infos(run, infos));
@@ -168,34 +199,30 @@ Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kerne
   count.bind(2, run);
   const bool any = TRY(count.row());
   const bool warm = any && count.integer(1) > 0;
-  const std::int64_t timed_steps = any ? count.integer(warm ? 1 : 0) : 0;
+  if (any)
+    for (KernelRow& kernel : kernels) kernel.steps = count.integer(warm ? 1 : 0);
   Statement row = TRY(database.prepare(
-      "SELECT plan_step, duration_ns FROM kernel_sample WHERE run = ? AND step > ? ORDER BY plan_step"));
+      "SELECT plan_step, step, duration_ns FROM kernel_sample WHERE run = ? AND step > ? ORDER BY plan_step"));
   row.bind(1, run);
   row.bind(2, warm ? warmup : 0);
-  std::vector<std::int64_t> durations;  // of one plan step: the rows come by plan step
+  std::vector<TimeInStep> samples;  // of one plan step: the rows come by plan step
   std::int64_t current = -1;
-  double all = 0;
   const auto finish = [&] {
-    if (current < 0 || current >= static_cast<std::int64_t>(kernels.size()) || durations.empty()) return;
-    KernelRow& kernel = kernels[static_cast<std::size_t>(current)];
-    kernel.samples = static_cast<std::int64_t>(durations.size());
-    for (const std::int64_t ns : durations) kernel.total_ns = saturating_sum(kernel.total_ns, ns);
-    kernel.median_ns = integer_median(durations);
-    kernel.min_ns = durations.front();
-    kernel.step_ns = timed_steps > 0 ? kernel.total_ns / timed_steps : 0;
-    all += static_cast<double>(kernel.total_ns);
+    if (current >= 0 && current < static_cast<std::int64_t>(kernels.size()) && !samples.empty())
+      sum_up(samples, kernels[static_cast<std::size_t>(current)]);
   };
   while (TRY(row.row())) {
     if (row.integer(0) != current) {
       finish();
-      durations.clear();
+      samples.clear();
       current = row.integer(0);
     }
-    durations.push_back(row.size(1));
+    samples.push_back({row.integer(1), row.size(2)});
   }
   finish();
-  for (KernelRow& kernel : kernels) kernel.share = all > 0 ? static_cast<double>(kernel.total_ns) / all : 0;
+  double all = 0;
+  for (const KernelRow& kernel : kernels) all += static_cast<double>(kernel.step_ns);
+  for (KernelRow& kernel : kernels) kernel.share = all > 0 ? static_cast<double>(kernel.step_ns) / all : 0;
   return {};
 }
 

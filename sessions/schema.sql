@@ -435,7 +435,8 @@ CREATE INDEX exchange_of_run ON exchange(run, step, rank);
 CREATE INDEX exchange_step_of_run ON exchange_step(run, plan_step);
 CREATE INDEX implementation_of_run ON implementation(run, plan_step, number);
 
--- Times of a plan step over all its executions. share: of all kernel time of the run.
+-- Times of a plan step over all its executions. share: of all kernel time of the run, with what something else disturbed; `show` and the
+-- window go by the medians of steps instead.
 CREATE VIEW kernel_summary AS
 WITH ranked AS (
   SELECT run, plan_step, duration_ns,

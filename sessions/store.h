@@ -142,9 +142,12 @@ struct RunSummary {
 // first three, else over all.
 struct KernelRow {
   KernelInfo info;
+  std::int64_t steps = 0;  // timed ones of the run
   std::int64_t samples = 0, median_ns = 0, min_ns = 0, total_ns = 0;
-  std::int64_t step_ns = 0;       // per optimizer step: total over the timed steps / their number
-  double share = 0;               // of all kernels' total
+  // Per optimizer step: the median of what it takes of those in which it ran, times their part of the timed steps. A sample that
+  // something else disturbed is not a kernel's time.
+  std::int64_t step_ns = 0;
+  double share = 0;               // of all kernels' step_ns
   std::int64_t launches() const;  // of an optimizer step; 1 where nothing was timed
 };
 

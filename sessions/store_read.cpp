@@ -292,10 +292,8 @@ Result<std::int64_t> Store::find_run(const std::string& text) {
 }
 
 std::int64_t KernelRow::launches() const {
-  if (samples <= 0 || total_ns <= 0 || step_ns <= 0) return 1;
-  const double per_step =
-      static_cast<double>(samples) * static_cast<double>(step_ns) / static_cast<double>(total_ns);
-  return std::max<std::int64_t>(1, std::llround(per_step));
+  if (steps <= 0) return 1;
+  return std::max<std::int64_t>(1, std::llround(static_cast<double>(samples) / static_cast<double>(steps)));
 }
 
 bool RunRecord::has_times() const {

@@ -17,6 +17,7 @@ KernelRow row(const char* node, const char* op, const char* phase, double flops,
   r.samples = 4 * launches;
   r.median_ns = ns;
   r.total_ns = 4 * launches * ns;
+  r.steps = 4;
   r.step_ns = launches * ns;
   return r;
 }
