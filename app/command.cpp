@@ -19,17 +19,23 @@
 namespace gradloom {
 namespace {
 
+constexpr const char *kSee = "See", *kRun = "Run", *kProve = "Prove", *kDecide = "Decide",
+                     *kKeep = "Keep and hand over", *kLookUp = "Look up";
+
 constexpr CommandDef kCommands[] = {
     {"open",
+     kSee,
      "look at graphs, passes, runs, kernels, memory and comparisons in a window",
      declare_open,
      {"gradloom open model.onnx", "gradloom open s.db",
       "gradloom open model.onnx --headless --screenshot graph.png"}},
     {"inspect",
+     kSee,
      "show operators, parameters, dims and FLOPs of a model, and all that prevents its training",
      declare_inspect,
      {"gradloom inspect model.onnx --dim batch=8"}},
     {"plan",
+     kSee,
      "show what the passes do, the kernels and the planned memory, without running",
      declare_plan,
      {"gradloom plan model.onnx --dim batch=8 --loss ce:logits,labels --optimizer adamw",
@@ -37,61 +43,74 @@ constexpr CommandDef kCommands[] = {
       "gradloom plan model.onnx --dim batch=8 --loss ce:logits,labels --device cuda:0 --roofline --on h200",
       "gradloom plan model.onnx --dim batch=8 --loss ce:logits,labels --export-graph step.svg --boxes 200"}},
     {"check",
+     kProve,
      "compare outputs and gradients with the reference files of test folders",
      declare_check,
      {"gradloom check folder --passes none", "gradloom check --samples Softmax --precision f64"}},
     {"verify",
+     kProve,
      "prove that passes and planner keep loss, gradients and updates, or name what does not",
      declare_verify,
      {"gradloom verify model.onnx --dim batch=8 --loss ce:logits,labels"}},
     {"train",
+     kRun,
      "run real training steps and record them in a session",
      declare_train,
      {"gradloom train model.onnx --dim batch=8 --loss ce:logits,labels --optimizer 'adamw{lr=1e-3}' --steps 100 --session s.db --name base",
       "gradloom train model.onnx --dim batch=8 --loss ce:logits,labels --steps 20 --passes none --session s.db --name plain"}},
     {"compare",
+     kDecide,
      "measure two configurations interleaved, or compare two recorded runs",
      declare_compare,
      {"gradloom compare base plain --session s.db --stored",
       "gradloom compare model.onnx --dim batch=8 --loss ce:logits,labels --b passes=none --max-seconds 5"}},
     {"tune",
+     kDecide,
      "search the fastest configuration of a job: passes, instances, threads, precision",
      declare_tune,
      {"gradloom tune model.onnx --dim batch=8 --loss ce:logits,labels --seconds 5 --session trials.db -o fast.json"}},
     {"advise",
+     kDecide,
      "name what would make a job or a recorded run faster, by how much, and how to prove it",
      declare_advise,
      {"gradloom advise model.onnx --dim batch=8 --loss ce:logits,labels", "gradloom advise s.db --run base"}},
     {"what-if",
+     kDecide,
      "predict how long a step would take with other settings, faster kernels, another processor",
      declare_what_if,
      {"gradloom what-if s.db --run base --b precision=bf16",
       "gradloom what-if s.db --run base --speed 'op:*MatMul*=2'", "gradloom what-if s.db --scores"}},
     {"trends",
+     kDecide,
      "show how long a step took from run to run, where that changed, and what changed with it",
      declare_trends,
      {"gradloom trends s.db --check"}},
     {"runs",
+     kKeep,
      "list, find, name, tag, pin and delete the runs of a session, with its comparisons",
      declare_runs,
      {"gradloom runs s.db --filter 'tag:base step<10ms -status:failed'",
       "gradloom runs s.db --tag last=base,night --note last='fan off' --pin last"}},
     {"show",
+     kSee,
      "show one run: losses, where its time went, memory, passes",
      declare_show,
      {"gradloom show s.db", "gradloom show s.db --run base --group op --limit 10",
       "gradloom show s.db --run base --roofline", "gradloom show s.db --steps --idle",
       "gradloom show s.db --curves loss --with base --smooth 0.9"}},
     {"trace",
+     kKeep,
      "write the timings of a run as a trace for Perfetto, Chrome or Nsight Systems, or as CSV",
      declare_trace,
      {"gradloom trace s.db -o trace.pftrace", "gradloom trace s.db --run base --rank 0 -o rank0.json.gz",
       "gradloom trace s.db -o trace.sqlite", "gradloom trace s.db --format csv -o /dev/stdout"}},
     {"report",
+     kKeep,
      "write a run as one page to send around: figures, pictures, tables, how to run it again",
      declare_report,
      {"gradloom report s.db --run plain --against base -o report.html"}},
     {"export",
+     kKeep,
      "write a run as a recipe that replays anywhere, for other programs, as a launcher's job, or its numbers",
      declare_export_and_views,
      {"gradloom export s.db --run base -o base.json", "gradloom export s.db --run base --csv tables",
@@ -99,36 +118,44 @@ constexpr CommandDef kCommands[] = {
       "gradloom export s.db --graph graph.svg --boxes 200",
       "gradloom export s.db --launch slurm --ranks 8 --local 4"}},
     {"background",
+     kRun,
      "run a command without a terminal or window, list those that run so, follow and stop them",
      declare_background,
      {"gradloom background -- train model.onnx --dim batch=8 --loss ce:logits,labels --steps 100 --session s.db",
       "gradloom background", "gradloom background --follow 1"}},
     {"serve",
+     kKeep,
      "the far end of `gradloom open ssh://host/s.db`: hand a session of this machine to a window elsewhere",
      declare_serve,
      {"gradloom serve s.db </dev/null >state"}},
     {"import",
+     kKeep,
      "read what PyTorch's profiler, ONNX Runtime or Nsight Systems wrote into a session",
      declare_import,
      {"gradloom import kineto.json --session s.db --name pytorch"}},
     {"update-session",
+     kKeep,
      "give session files of older programs the newest format, with its views",
      declare_update_session,
      {"gradloom update-session s.db"}},
     {"recipe",
+     kLookUp,
      "list the settings of a recipe with flags, types and defaults; check one and say it whole, or make one of DeepSpeed's file",
      declare_recipe,
      {"gradloom recipe", "gradloom recipe optimizer"}},
     {"passes",
+     kLookUp,
      "list the optimization passes and memory planners with their options",
      declare_passes,
      {"gradloom passes", "gradloom passes fuse-gelu"}},
-    {"ops", "list the operators with opsets, gradients and kernels", declare_ops, {"gradloom ops"}},
+    {"ops", kLookUp, "list the operators with opsets, gradients and kernels", declare_ops, {"gradloom ops"}},
     {"devices",
+     kLookUp,
      "list the devices that can run training here and why others cannot, or measure them",
      declare_devices,
      {"gradloom devices", "gradloom devices --measure --device cpu"}},
     {"help",
+     kLookUp,
      "explain a command and its flags",
      declare_help,
      {"gradloom help train", "gradloom help --completion bash", "gradloom help --man"}},
@@ -242,9 +269,12 @@ CommandLine::CommandLine(bool& as_json, const std::string& only)
   app->formatter(std::make_shared<Usage>());
   app->set_version_flag("--version", [] { return "gradloom " + build_info().version; });
   app->require_subcommand(1);
-  app->footer(std::string("Exit codes: ") + kExitCodes);
+  app->footer(
+      "Begin with `gradloom open`, or with `gradloom inspect model.onnx`; `gradloom help COMMAND` has examples.\n\n"
+      "Exit codes: " +
+      std::string(kExitCodes));
   for (const CommandDef& def : kCommands) {
-    CLI::App* sub = app->add_subcommand(def.name, def.summary);
+    CLI::App* sub = app->add_subcommand(def.name, def.summary)->group(def.group);
     if (!only.empty() && only != def.name) continue;
     // A later flag overrides an earlier one.
     sub->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -263,6 +293,10 @@ int run_command_line(int argc, const char* const* argv) {
   const bool named = argc > 1 && argv[1][0] != '-';
   if (const Status known = named ? check_command(argv[1]) : Status(); !known) return exit_code(out, known);
   CommandLine line(json, named ? argv[1] : "");
+  if (argc < 2) {
+    out.document(line.app->help());
+    return exit_code(out, Status());
+  }
   try {
     line.app->parse(argc, argv);
   } catch (const CLI::ParseError& e) {

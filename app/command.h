@@ -42,6 +42,7 @@ using CommandRun = std::function<Status(CommandContext&)>;
 
 struct CommandDef {
   const char* name;
+  const char* group;  // of the list that `gradloom` alone and --help print
   const char* summary;
   CommandRun (*declare)(CLI::App& app);  // adds flags; the returned function runs with what was parsed
   // Command lines that a shell takes; a test runs them (tests/app/examples_test.cpp)

@@ -10,6 +10,24 @@
 #include "engine/ranks/world.h"
 
 namespace gradloom {
+namespace {
+
+// "2 of 3 matched: fuse-gelu 4, fuse-optimizer 1": what each pass that is on found, before and after the gradient.
+std::string passes_line(const std::vector<RecipePass>& on, const std::vector<PassReport>& reports) {
+  if (on.empty()) return "none";
+  int matching = 0;
+  std::string list;
+  for (const RecipePass& pass : on) {
+    int matched = 0;
+    for (const PassReport& report : reports) matched += report.name == pass.name ? report.matched : 0;
+    if (matched == 0) continue;
+    ++matching;
+    list += (list.empty() ? ": " : ", ") + pass.name + " " + std::to_string(matched);
+  }
+  return std::to_string(matching) + " of " + std::to_string(on.size()) + " matched" + list;
+}
+
+}  // namespace
 
 void TrainReport::started(const Job& job, const RecordedRun& record) {
   items_ = job.items_per_step();
@@ -27,8 +45,6 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
   if (c.plan.host_bytes > 0) start["plan_host_bytes"] = c.plan.host_bytes;
   if (costs) start["costs"] = costs->json();
   out_.object(start);
-  std::string passes;
-  for (const RecipePass& p : r.passes) passes += (passes.empty() ? "" : ", ") + p.name;
   out_.text("model     " + escaped(r.model) + "   loss " + escaped(r.loss) + "   " + r.optimizer + "   " +
             r.device + " " + r.precision);
   out_.text("plan      " + plural_text(static_cast<std::int64_t>(c.plan.steps.size()), "kernel") +
@@ -40,7 +56,7 @@ void TrainReport::started(const Job& job, const RecordedRun& record) {
                  : "") +
             ", compiled in " + duration_text(c.compile_ms * 1e6));
   if (costs) out_.text("costs     " + costs->text());
-  out_.text("passes    " + (passes.empty() ? "none" : passes));
+  out_.text("passes    " + passes_line(r.passes, c.reports));
   if (record.recording()) out_.text("session   " + record.session() + ", run " + std::to_string(record.id()));
 }
 

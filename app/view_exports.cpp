@@ -234,7 +234,7 @@ Result<std::string> view_csv(const ViewDef& view, const std::vector<std::string>
 
 Result<ViewForm> view_form(const std::string& file) {
   if (file.ends_with(".csv")) return ViewForm::csv;
-  if (file.ends_with(".json")) return ViewForm::json;
+  if (file.ends_with(".json")) return ViewForm::objects;
   if (file.ends_with(".svg") || file.ends_with(".png")) return ViewForm::picture;
   return Error{Errc::usage, "a view is written as .csv, .json, .svg or .png, not '" + escaped(file) + "'"};
 }

@@ -55,7 +55,7 @@ std::vector<std::string> view_words(const ViewDef& view, const ViewSource& sourc
 Result<std::string> view_csv(const ViewDef& view, const std::vector<std::string>& lines);
 
 // By the ending of a file: .csv or .json is the data, .svg or .png the picture.
-enum class ViewForm : std::uint8_t { csv, json, picture };
+enum class ViewForm : std::uint8_t { csv, objects, picture };
 Result<ViewForm> view_form(const std::string& file);  // Errc::usage
 
 // What a command says with --json, line by line, without its errors and notes; an error is the command's.

@@ -97,6 +97,20 @@ TEST_F(HelpCommand, BashCompletesFiles) {
   EXPECT_EQ(offered({"gradloom", "train", "--export-onnx", "a"}), Words{"a.onnx"});
 }
 
+TEST_F(HelpCommand, TheProgramAloneTellsWhatThereIsByGroups) {
+  const Outcome alone = run({});
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(alone.out, run({"--help"}).out);
+  for (const CommandDef& def : all_commands()) {
+    const std::size_t group = alone.out.find("\n" + std::string(def.group) + ":\n");
+    const std::size_t command = alone.out.find("\n  " + std::string(def.name) + " ");
+    ASSERT_NE(group, std::string::npos) << def.group;
+    ASSERT_NE(command, std::string::npos) << def.name;
+    EXPECT_LT(group, command) << def.name;
+  }
+  EXPECT_EQ(run({"--json"}).code, 2) << "JSON has no list of commands";
+}
+
 TEST_F(HelpCommand, OtherShellsReadTheirScripts) {
   for (const std::string shell_name : {"bash", "zsh", "fish"}) {
     const Outcome o = run({"help", "--completion", shell_name});
