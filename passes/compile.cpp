@@ -23,29 +23,32 @@
 namespace gradloom {
 namespace {
 
-// Passes before autodiff. Where select-rows leaves so little of an attention that drop-padding cannot follow its mask to it, they run again
-// without select-rows: which rows are tokens is worth more than which ones the loss reads.
+// Passes before autodiff. Where some matched in the place of one to which they give way (PassDef), they run again without those.
 Status run_before_gradient(Graph& graph, Pipeline& pipeline, const CompileOptions& options,
                            std::vector<PassReport>& reports, const std::stop_token& stop) {
   constexpr PassPhase kPhase = PassPhase::pre_gradient;
-  const auto matched = [&](const std::vector<PassReport>& of, std::string_view pass) {
-    return std::any_of(of.begin(), of.end(),
-                       [&](const PassReport& report) { return report.name == pass && report.matched > 0; });
-  };
-  if (pipeline.find("drop-padding") != nullptr && pipeline.find("select-rows") != nullptr) {
+  std::vector<const PassDef*> giving_way;
+  for (const PassConfig& config : pipeline.passes)
+    if (config.def->gives_way_to != nullptr && pipeline.find(config.def->gives_way_to) != nullptr)
+      giving_way.push_back(config.def);
+  if (!giving_way.empty()) {
     Graph tried = graph;
     std::vector<PassReport> found;
     TRY(run_passes(tried, pipeline, kPhase, found, options.target, {}, stop));
-    const bool stands_in_the_way = !matched(found, "drop-padding") && matched(found, "select-rows");
-    if (!stands_in_the_way && !options.watch) {
+    const auto matched = [&](std::string_view pass) {
+      return std::any_of(found.begin(), found.end(),
+                         [&](const PassReport& report) { return report.name == pass && report.matched > 0; });
+    };
+    std::erase_if(giving_way,
+                  [&](const PassDef* def) { return matched(def->gives_way_to) || !matched(def->name); });
+    if (giving_way.empty() && !options.watch) {
       graph = std::move(tried);
       std::move(found.begin(), found.end(), std::back_inserter(reports));
       return {};
     }
-    if (stands_in_the_way)
-      std::erase_if(pipeline.passes, [](const PassConfig& config) {
-        return std::string_view(config.def->name) == "select-rows";
-      });
+    std::erase_if(pipeline.passes, [&](const PassConfig& config) {
+      return std::find(giving_way.begin(), giving_way.end(), config.def) != giving_way.end();
+    });
   }
   return run_passes(graph, pipeline, kPhase, reports, options.target, options.watch, stop);
 }

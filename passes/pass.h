@@ -44,6 +44,9 @@ struct PassDef {
   bool by_default = true;     // false: who switches it on knows more of the data than the graph does
   bool bit_exact = true;      // loss and gradients stay bit-equal (structural), else within tolerance
   std::optional<kernels::Target> target{};  // the only processor it is for (empty: any); elsewhere it says so
+  // Another pass before autodiff that is worth more: where that one is on and matches nothing while this one matches, the passes
+  // run again without this one. Null: none.
+  const char* gives_way_to = nullptr;
   std::function<std::unique_ptr<Pass>()> make;
   Result<PassExample> (*example)();  // before -> after; tested, documented, previewed
 };

@@ -437,6 +437,7 @@ const PassDef select_rows_pass = {
         "the rows are one of equal parts of all (one token is); where rows are chosen by the data it is the border.",
     .phase = PassPhase::pre_gradient,
     .bit_exact = false,
+    .gives_way_to = "drop-padding",  // which cannot follow its mask to what is left of an attention
     .make = [] { return std::unique_ptr<Pass>(new SelectRows); },
     .example = example,
 };

@@ -47,6 +47,7 @@ void list_passes(const Output& out, const std::string& only) {
                 {"by_precision", def->by_precision},
                 {"by_default", is_default(*def)},
                 {"bit_exact", def->bit_exact},
+                {"gives_way_to", def->gives_way_to == nullptr ? Json(nullptr) : Json(def->gives_way_to)},
                 {"options", options}});
     rows.push_back({def->name, phase_text(def->phase), text.empty() ? "-" : text, def->summary});
     if (only.empty()) continue;
@@ -57,7 +58,10 @@ void list_passes(const Output& out, const std::string& only) {
               : !def->by_default
                   ? "; off unless it is named (--passes default," + std::string(def->name) + ")"
               : def->bit_exact ? "; results stay bit-equal"
-                               : "; results stay equal within rounding"));
+                               : "; results stay equal within rounding") +
+             (def->gives_way_to == nullptr ? ""
+                                           : "; gives way to " + std::string(def->gives_way_to) +
+                                                 ", where that is on and finds nothing beside it"));
     for (const FieldRow& f : fields)
       out.text("  " + f.name + "=" + f.value + "  " + f.help + (f.unit.empty() ? "" : " (" + f.unit + ")") +
                (f.max < 1e307 ? ", " + number_text(f.min) + " to " + number_text(f.max) : ""));

@@ -115,6 +115,26 @@ TEST(DropPadding, DropoutDrawsTheSameMasks) {
               train_padded(model.graph, "default,drop-padding", kBatches, {.accumulate = 2}), 1e-12);
 }
 
+// One query is left of the last attention, whose mask then says nothing of rows: which of the two passes runs is declared.
+TEST(DropPadding, SelectRowsGivesWay) {
+  const Model model;
+  const auto matched = [&](const char* passes) {
+    const auto options = padded_options(passes, {.accumulate = 1});
+    EXPECT_TRUE(options.ok());
+    const auto compiled = compile(model.graph, *options);
+    EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+    std::map<std::string, int> counts;
+    for (const PassReport& report : compiled->reports)
+      if (report.name == kPass || report.name == "select-rows") counts[report.name] += report.matched;
+    return counts;
+  };
+  EXPECT_GT(matched("default")["select-rows"], 0);
+  const auto both = matched("default,drop-padding");
+  EXPECT_GT(both.at(kPass), 0);
+  EXPECT_EQ(both.count("select-rows"), 0u);
+  EXPECT_EQ(both, matched("default,-select-rows,drop-padding"));
+}
+
 TEST(DropPadding, AllRowsArePackedAndNoneIsComputedWhole) {
   const Model model;
   for (const kernels::Target target : {kernels::Target::cpu, kernels::Target::gpu}) {

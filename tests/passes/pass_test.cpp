@@ -108,6 +108,12 @@ TEST(Passes, DeclarationsAreComplete) {
       EXPECT_FALSE(row.help.empty()) << def->name << " " << row.name;
       EXPECT_LT(row.min, row.max) << def->name << " " << row.name;
     }
+    if (def->gives_way_to == nullptr) continue;
+    const PassDef* const other = find_pass(def->gives_way_to);
+    ASSERT_NE(other, nullptr) << def->name << " gives way to " << def->gives_way_to << ", which is no pass";
+    const auto runs_before_gradient = [](const PassDef& of) { return of.phase != PassPhase::post_gradient; };
+    EXPECT_TRUE(runs_before_gradient(*def) && runs_before_gradient(*other)) << def->name;
+    EXPECT_EQ(other->gives_way_to, nullptr) << def->name << ": two that give way would both go";
   }
   EXPECT_EQ(find_pass("no-such-pass"), nullptr);
 }
