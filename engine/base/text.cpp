@@ -196,11 +196,6 @@ std::string nearest_name(const std::string& given, std::span<const std::string> 
   return nearest == nullptr ? std::string() : *nearest;
 }
 
-std::string nearest_to_glob(std::string glob, std::span<const std::string> names) {
-  std::erase_if(glob, [](char c) { return c == '*' || c == '?'; });
-  return nearest_name(glob, names);
-}
-
 std::string unknown_name(std::string_view what, const std::string& given,
                          std::span<const std::string> known) {
   std::string list;
@@ -216,6 +211,11 @@ namespace {
 
 bool is_of_globs(char c) { return c == '*' || c == '?' || c == '\\'; }
 
+// Whether what stands at `at` takes the character behind it as it is.
+bool escapes(std::string_view glob, std::size_t at) {
+  return at + 1 < glob.size() && glob[at] == '\\' && is_of_globs(glob[at + 1]);
+}
+
 }  // namespace
 
 std::string glob_of(std::string_view name) {
@@ -227,11 +227,21 @@ std::string glob_of(std::string_view name) {
   return glob;
 }
 
+std::string nearest_to_glob(std::string glob, std::span<const std::string> names) {
+  std::string literal;
+  for (std::size_t at = 0; at < glob.size(); ++at) {
+    if (escapes(glob, at))
+      literal += glob[++at];
+    else if (glob[at] != '*' && glob[at] != '?')
+      literal += glob[at];
+  }
+  return nearest_name(literal, names);
+}
+
 bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
-    const bool taken_as_it_is = p + 1 < pattern.size() && pattern[p] == '\\' && is_of_globs(pattern[p + 1]);
-    const std::size_t at = taken_as_it_is ? p + 1 : p;
+    const std::size_t at = escapes(pattern, p) ? p + 1 : p;
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
       mark = t;

@@ -25,8 +25,8 @@ std::optional<std::vector<std::uint8_t>> bytes_from_hex(std::string_view text); 
 std::string nearest_name(const std::string& given, std::span<const std::string> names);
 // "unknown loss 'cee' (known: ce, mse); did you mean ce?"; the question only where the names are alike.
 std::string unknown_name(std::string_view what, const std::string& given, std::span<const std::string> known);
-std::string nearest_to_glob(std::string glob, std::span<const std::string> names);  // without its * and ?
-bool glob_match(std::string_view pattern, std::string_view text);                   // * and ?
+std::string nearest_to_glob(std::string glob, std::span<const std::string> names);  // without its \, *, ?
+bool glob_match(std::string_view pattern, std::string_view text);                   // *, ? and \: glob.h
 bool fits_any(std::span<const std::string> globs, std::string_view text);
 
 std::int64_t monotonic_ns();

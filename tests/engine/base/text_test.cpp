@@ -78,6 +78,17 @@ TEST(Text, GlobsTakeEscapedCharactersAsTheyAre) {
   }
 }
 
+// The nearest of what was meant for a name as it is is that name, whatever stands in it.
+TEST(Text, NearestToGlobReadsEscapes) {
+  const std::vector<std::string> names{"w", "w*", "w**", "\\w", "layers.0.weight"};
+  for (const std::string& name : names) EXPECT_EQ(nearest_to_glob(glob_of(name), names), name);
+  EXPECT_EQ(nearest_to_glob("w*?", names), "w");
+  EXPECT_EQ(nearest_to_glob("layer.?.weight*", names), "layers.0.weight");
+  EXPECT_EQ(nearest_to_glob("w\\*\\**", names), "w**") << "the last one is any text";
+  EXPECT_EQ(nearest_to_glob("\\w", names), "\\w") << "before any other character it is itself";
+  EXPECT_EQ(nearest_to_glob("*", {}), "");
+}
+
 TEST(Text, NearestNameByEdits) {
   const std::vector<std::string> names{"cse", "default", "fuse-gelu"};
   EXPECT_EQ(nearest_name("defaut", names), "default");
