@@ -12,6 +12,7 @@
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/parameter_part.h"
+#include "engine/ops/inference.h"
 #include "engine/ops/rank_part.h"
 #include "engine/plan/known_kernels.h"
 #include "engine/train/inference_form.h"
@@ -347,7 +348,34 @@ Status check_named(const Graph& graph, const TrainSpec& spec) {
 
 namespace {
 
-// Of parameters of which a rank of the training keeps a part alone (pass zero) the 16-bit copies are read, which are whole.
+// What reads the parameter reads the copy: a cast to the copy's type is the copy itself, anything else gets it widened.
+void read_copy(Rewriter& rw, ValueId parameter, const Value& copy) {
+  const Graph& graph = rw.graph();
+  const std::vector<Use> uses = rw.uses(parameter);
+  if (uses.empty()) return;
+  std::vector<NodeId> casts;
+  for (const Use& use : uses)
+    if (const Node& node = graph.nodes[use.node];
+        is_op(node, "Cast") && graph.type(node.outputs[0]) == copy.type)
+      casts.push_back(use.node);
+  GraphBuilder& b = rw.begin("copy", uses[0].node, casts);
+  const ValueId rounded = b.input(copy.name, copy.type, Role::state);
+  for (const NodeId cast : casts) rw.replace(graph.nodes[cast].outputs[0], rounded);
+  ValueId widened = kNone;
+  for (const Use& use : uses) {
+    if (std::find(casts.begin(), casts.end(), use.node) != casts.end()) continue;
+    if (widened == kNone)
+      widened = b.op("Cast", {rounded}, {{"to", onnx_from_dtype(graph.type(parameter).dtype)}});
+    std::vector<ValueId> read = graph.nodes[use.node].inputs;
+    read[use.input_index] = widened;
+    rw.retype(use.node, std::move(read), graph.nodes[use.node].attrs);
+  }
+  rw.commit();
+}
+
+// Of parameters of which a rank of the training keeps a part alone (pass zero) the 16-bit copies are read, which are whole. A step reads such
+// a parameter through one cast and nothing else. Where the evaluation reads it in f32, a cast of the step came up through what
+// only moves numbers (move-casts), so that rounding first changes no bit.
 Status read_copies(Graph& graph, const Graph& trained, std::vector<PassReport>& reports) {
   const std::map<ValueId, OwnRange> parts = parameter_ranges(trained);
   if (parts.empty()) return {};
@@ -355,20 +383,9 @@ Status read_copies(Graph& graph, const Graph& trained, std::vector<PassReport>& 
   for (const auto& [copy, of] : weight_copies(trained))
     if (parts.count(of) != 0) copies[trained.values[of].name] = &trained.values[copy];
   const auto read = [&](Rewriter& rw) -> Status {
-    for (const ValueId parameter : graph.parameters) {
-      const auto copy = copies.find(graph.values[parameter].name);
-      if (copy == copies.end()) continue;
-      for (const Use& use : std::vector<Use>(rw.uses(parameter))) {
-        const ValueId rounded = graph.nodes[use.node].outputs[0];
-        if (!is_op(graph.nodes[use.node], "Cast") || graph.type(rounded) != copy->second->type)
-          return Error{Errc::usage, "zero: held-out data are evaluated with '" +
-                                        escaped(graph.values[parameter].name) +
-                                        "' in f32, of which each rank keeps a part: zero{masters=all}"};
-        GraphBuilder& b = rw.begin("copy", use.node, {use.node});
-        rw.replace(rounded, b.input(copy->second->name, copy->second->type, Role::state));
-        rw.commit();
-      }
-    }
+    for (const ValueId parameter : graph.parameters)
+      if (const auto copy = copies.find(graph.values[parameter].name); copy != copies.end())
+        read_copy(rw, parameter, *copy->second);
     return {};
   };
   return run_rewrites(graph, {.name = "zero"}, read, reports);

@@ -189,6 +189,43 @@ TEST_F(Ranks, EvaluateWhatTheyKeepApart) {
   }
 }
 
+// A class token: the evaluation expands it before it rounds, a step after.
+TEST_F(Ranks, EvaluateInSixteenBitsWhatStepsRoundFirst) {
+  const auto trained = [&](const std::string& module, const std::string& passes) {
+    return run({"train",          GRADLOOM_SOURCE_DIR "/tests/modules/" + module + "/model.onnx",
+                "--steps",        "3",
+                "--threads",      "1",
+                "--precision",    "bf16",
+                "--ranks",        "2",
+                "--optimizer",    "adamw{lr=1e-2}",
+                "--eval-data",    "synthetic",
+                "--eval-batches", "3",
+                "--eval-every",   "1",
+                "--passes",       passes,
+                "--save-params",  path(passes == "default" ? "a.npz" : "b.npz"),
+                "--json"});
+  };
+  const auto evaluated = [](const Outcome& o) {
+    Words all;
+    for (const json& line : o.lines())
+      if (line.contains("eval")) all.push_back(line["eval"]["loss"].dump());
+    return all;
+  };
+  for (const char* module : {"vit", "vit-dynamo", "swin"}) {
+    SCOPED_TRACE(module);
+    const Outcome whole = trained(module, "default");
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    ASSERT_EQ(evaluated(whole).size(), 3u);
+    for (const char* passes : {"default,zero", "default,zero{stage=2}"}) {
+      const Outcome apart = trained(module, passes);
+      ASSERT_EQ(apart.code, 0) << apart.err;
+      EXPECT_EQ(losses(apart), losses(whole)) << passes;
+      EXPECT_EQ(evaluated(apart), evaluated(whole)) << passes;
+      expect_same_parameters(parameters("a.npz"), parameters("b.npz"));
+    }
+  }
+}
+
 // What each rank's plan says is what it takes.
 TEST_F(Ranks, TakeTheMemoryThatIsPlannedForEach) {
   std::map<std::string, std::vector<std::int64_t>> measured;

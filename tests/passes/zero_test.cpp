@@ -255,6 +255,47 @@ TEST(Zero, WeightsOfSixteenBitsAreKeptInF32WhereTheyAreUpdated) {
   EXPECT_EQ(parameter_ranges(excepted.train.graph).size(), 4u);
 }
 
+// A class token, which is expanded and joined to rows before a product rounds them; in a step its cast comes first.
+Graph token_before_rows() {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId token = b.parameter("token", Tensor(DType::f32, {1, 1, 64}));
+  const ValueId expanded = b.op("Expand", {token, b.i64s({4, 1, 64})});
+  const ValueId rows =
+      b.op("Concat", {expanded, b.input("x", {DType::f32, {4, 3, 64}})}, {{"axis", std::int64_t{1}}});
+  const ValueId y = b.op("MatMul", {rows, b.parameter("w", Tensor(DType::f32, {64, 256}))});
+  const ValueId loss = b.op("ReduceMean", {b.op("Mul", {y, y})}, {{"keepdims", std::int64_t{0}}});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  return graph;
+}
+
+TEST(Zero, EvaluationReadsCopiesOfWhatStepsRoundFirst) {
+  for (const char* rank : {"0", "1"}) {
+    CompileOptions options;
+    options.train.loss = "loss";
+    options.train.optimizer = *parse_optimizer("adamw");
+    options.train.ranks = 2;
+    options.pipeline = *parse_pipeline("default,mixed-precision,zero{rank=" + std::string(rank) + "}");
+    const auto step = compile(token_before_rows(), options);
+    ASSERT_OK(step);
+    const std::map<ValueId, ValueId> copies = weight_copies(step->train.graph);
+    ASSERT_EQ(copies.size(), 2u) << why_nots(report_of(*step, "zero"));
+    const auto evaluation = compile_evaluation(*step, options);
+    ASSERT_OK(evaluation);
+    EXPECT_TRUE(check_plan(evaluation->graph, evaluation->plan).ok());
+    std::map<std::string, int> read;
+    for (const Node& node : evaluation->graph.nodes)
+      for (const ValueId in : node.inputs)
+        if (node.alive() && in != kNone && evaluation->graph.values[in].producer == kNone)
+          ++read[evaluation->graph.values[in].name];
+    for (const auto& [copy, of] : copies) {
+      EXPECT_EQ(read[step->train.graph.values[copy].name], 1);
+      EXPECT_EQ(read.count(step->train.graph.values[of].name), 0u) << "a part of it is elsewhere";
+    }
+  }
+}
+
 TEST(Zero, OneRankIsLeftAlone) {
   EXPECT_EQ(trained("default,zero", 1).plan.hash, trained("default", 1).plan.hash);
 }
