@@ -400,8 +400,9 @@ Result<CompiledEvaluation> compile_evaluation(const Compiled& compiled, const Co
   Graph& graph = evaluation.graph;
   TRY(make_inference_form(graph));
   std::vector<PassReport> reports;
-  const Pipeline pipeline =
-      pipeline_as_split(TRY(pipeline_for_ranks(options.pipeline, options.train.ranks)), compiled.reports);
+  const Pipeline pipeline = pipeline_as_split(
+      TRY(pipeline_for_ranks(options.pipeline, options.train.ranks, options.train.optimizer)),
+      compiled.reports);
   for (const PassPhase phase : {PassPhase::pre_gradient, PassPhase::post_gradient}) {
     TRY(run_passes(graph, pipeline, phase, reports, options.target, {}, stop));
     TRY(keep_parts(graph, own_part(tensor_ranks(graph))));
@@ -418,7 +419,7 @@ Result<CompiledModule> compile_module(const Graph& imported, const CompileOption
     return Error{
         Errc::usage,
         "offload: a module's forward and backward pass run apart, on the CPU; nothing of it leaves a GPU's memory"};
-  const Pipeline pipeline = TRY(pipeline_for_ranks(options.pipeline, 1));
+  const Pipeline pipeline = TRY(pipeline_for_ranks(options.pipeline, 1, options.train.optimizer));
   CompiledModule compiled{imported, {}, {}, {}, {}};
   Graph& graph = compiled.graph;
   TRY(check_named(graph, options.train));
@@ -459,13 +460,12 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   if (!options.gradients_only) removed = TRY(keep_trained(graph));
   const std::size_t trained_on = live_node_count(graph);
   if (options.watch) options.watch(graph, kStartStage, PassPhase::pre_gradient, nullptr);
-  Pipeline pipeline =
-      TRY(pipeline_for_ranks(options.pipeline, options.gradients_only ? 1 : options.train.ranks));
+  Pipeline pipeline = TRY(pipeline_for_ranks(
+      options.pipeline, options.gradients_only ? 1 : options.train.ranks, options.train.optimizer));
   TRY(run_before_gradient(graph, pipeline, options, compiled.reports, stop));
   TRY(check_shared_parameters(graph, options.train, pipeline));
-  if (const std::string note = note_of_whole(graph, options.train, pipeline);
-      !note.empty() && !options.gradients_only)
-    compiled.notes.push_back(note);
+  if (!options.gradients_only)
+    compiled.notes = notes_of_whole(graph, options.train, pipeline, compiled.reports);
   TRY(keep_parts(graph, own_part(tensor_ranks(graph))));
   TRY(check_stop(stop));
 

@@ -25,7 +25,7 @@
 namespace gradloom {
 namespace {
 
-constexpr const char *kName = "tensor-parallel", *kRule = "weights", *kRanks = "ranks";
+constexpr const char *kName = "tensor-parallel", *kRule = "weights", *kRanks = "ranks", *kFill = "fill";
 
 // A region that computes with parts from now on.
 class TensorRewrite {
@@ -166,6 +166,10 @@ class TensorParallel final : public Pass {
             {.help = "ranks that share parameters; 0: all that train together", .min = 0, .max = 65536});
     v.field(kRanks, ranks_,
             {.help = "how many ranks train together; 0: as many as there are", .min = 0, .max = 65536});
+    v.field(
+        kFill, fill_,
+        {.help =
+             "whether rows and classes of a vocabulary that the ranks do not divide are filled up with zeros"});
   }
 
   Status run(Rewriter& rw) const override {
@@ -185,7 +189,7 @@ class TensorParallel final : public Pass {
       if (!gathers && !multiplies_with_weight(rw.graph(), id)) continue;
       if (!depends_on_trained(rw.graph(), rw.graph().nodes[id].inputs[gathers ? 0 : 1])) continue;
       std::string why;
-      const std::optional<TensorRegion> region = region_of(rw, id, size, why);
+      const std::optional<TensorRegion> region = region_of(rw, id, {rw, size, fill_}, why);
       if (!region) {
         rw.reject(kRule, id, why);
         continue;
@@ -199,17 +203,17 @@ class TensorParallel final : public Pass {
 
  private:
   // The rows of a table are one group. The columns of a weight are one, or those of two or three products in one: gate and up; Q, K and V. `why`: of the attempt that got
-  // farthest.
-  static std::optional<TensorRegion> region_of(const Rewriter& rw, NodeId product, std::int64_t size,
+  // farthest. `empty`: to begin with.
+  static std::optional<TensorRegion> region_of(const Rewriter& rw, NodeId product, const TensorRegion& empty,
                                                std::string& why) {
     if (is_op(rw.graph().nodes[product], "Gather")) {
-      TensorRegion region(rw, size);
+      TensorRegion region = empty;
       why = region.grow_rows(product);
       return why.empty() ? std::optional(std::move(region)) : std::nullopt;
     }
     std::size_t most = 0;
     for (const std::int64_t groups : {1, 3, 2}) {
-      TensorRegion region(rw, size);
+      TensorRegion region = empty;
       std::string why_not = region.grow(product, groups);
       if (why_not.empty()) return region;
       if (!why.empty() && region.nodes().size() <= most) continue;
@@ -220,6 +224,7 @@ class TensorParallel final : public Pass {
   }
 
   std::int64_t size_ = 0, ranks_ = 0;
+  bool fill_ = true;
 };
 
 // One rank that shares with none.
@@ -244,15 +249,30 @@ Result<PassExample> example() {
   return e;
 }
 
+// Whether a parameter that is 0 and has gradients of 0 stays 0: not where its update divides by a root of squares of these alone, in f32.
+bool keeps_zeros(const OptimizerSpec& optimizer) {
+  const auto options = optimizer_def(optimizer.kind).options;
+  const bool divides = std::any_of(options.begin(), options.end(), [](const OptimizerOption& option) {
+    return option.number == &OptimizerSpec::epsilon;
+  });
+  return !divides || static_cast<float>(optimizer.epsilon) > 0 ||
+         static_cast<float>(optimizer.initial_sum) > 0;
+}
+
 }  // namespace
 
-Result<Pipeline> pipeline_for_ranks(const Pipeline& pipeline, std::int64_t ranks) {
+Result<Pipeline> pipeline_for_ranks(const Pipeline& pipeline, std::int64_t ranks,
+                                    const OptimizerSpec& optimizer) {
   Pipeline told = pipeline;
   for (PassConfig& config : told.passes) {
     if (config.def != find_pass(kName)) continue;
     auto options = config.options;
     std::erase_if(options, [](const auto& option) { return option.first == kRanks; });
     options.emplace_back(kRanks, std::to_string(ranks));
+    if (!keeps_zeros(optimizer)) {
+      std::erase_if(options, [](const auto& option) { return option.first == kFill; });
+      options.emplace_back(kFill, "0");
+    }
     config.pass = TRY(configure_pass(*config.def, std::move(options))).pass;
   }
   return told;
@@ -272,10 +292,22 @@ Pipeline pipeline_as_split(const Pipeline& pipeline, const std::vector<PassRepor
   return same;
 }
 
-std::string note_of_whole(const Graph& graph, const TrainSpec& spec, const Pipeline& pipeline) {
-  if (spec.ranks == 1 || pipeline.find(kName) == nullptr || tensor_ranks(graph) > 1) return "";
-  return std::string(kName) + " splits nothing of this model: each of " + plural_text(spec.ranks, "rank") +
-         " has all parameters and batches of its own";
+std::vector<std::string> notes_of_whole(const Graph& graph, const TrainSpec& spec, const Pipeline& pipeline,
+                                        const std::vector<PassReport>& reports) {
+  if (spec.ranks == 1 || pipeline.find(kName) == nullptr) return {};
+  std::vector<std::string> notes;
+  if (tensor_ranks(graph) == 1)
+    notes.push_back(std::string(kName) + " splits nothing of this model: each of " +
+                    plural_text(spec.ranks, "rank") + " has all parameters and batches of its own");
+  for (const PassReport& report : reports)
+    for (const RewriteRecord& record : report.log)
+      if (report.name == kName && record.why.ends_with(kNotFilledUp) && !keeps_zeros(spec.optimizer)) {
+        notes.push_back(std::string(kName) +
+                        " leaves the vocabulary whole: the ranks do not divide it, and " +
+                        print_optimizer(spec.optimizer) + " makes 0 / 0 of zeros that fill parts up");
+        return notes;
+      }
+  return notes;
 }
 
 Status check_shared_parameters(const Graph& graph, const TrainSpec& spec, const Pipeline& pipeline) {

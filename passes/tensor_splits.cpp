@@ -138,7 +138,8 @@ std::string TensorRegion::spread() {
       return why + " (" + node.op->name + " '" + node.name + "')";
   }
   if (ends_.empty()) return "nothing adds the parts up";
-  return padded_ != 0 && !may_be_padded() ? why_padded_ : "";
+  if (padded_ == 0 || (fills_up_ && may_be_padded())) return "";
+  return why_padded_ + (may_be_padded() ? kNotFilledUp : "");
 }
 
 }  // namespace gradloom

@@ -25,10 +25,14 @@ struct TensorSplit {
   bool operator==(const TensorSplit&) const = default;
 };
 
+// Ends the reason why nothing is split where parts may not be filled up.
+constexpr const char* kNotFilledUp = ", and parts are not to be filled up (tensor-parallel{fill=0})";
+
 class TensorRegion {
  public:
-  TensorRegion(const Rewriter& rw, std::int64_t ranks)
-      : rw_(rw), ranks_(ranks), parts_(parameter_parts(rw.graph())) {}
+  // `fills_up`: whether parts may be filled up with zeros.
+  TensorRegion(const Rewriter& rw, std::int64_t ranks, bool fills_up)
+      : rw_(rw), ranks_(ranks), fills_up_(fills_up), parts_(parameter_parts(rw.graph())) {}
 
   // Splits the columns of a product with a weight and all that follows from it. Why not; empty: each node of `nodes` computes with parts, those
   // of `ends` give sums over the ranks.
@@ -63,6 +67,7 @@ class TensorRegion {
   bool may_be_padded() const;
   const Rewriter& rw_;
   std::int64_t ranks_;
+  bool fills_up_;
   std::map<ValueId, ParameterPart> parts_;  // that there are already
   std::map<ValueId, TensorSplit> splits_;
   std::set<ValueId> whole_;

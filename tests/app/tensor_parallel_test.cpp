@@ -143,6 +143,20 @@ TEST_F(TensorParallel, SharesVocabulariesThatRanksDoNotDivide) {
   }
 }
 
+// Zeros behind the words would become 0 / 0: nothing is filled up there, and two ranks train as one does.
+TEST_F(TensorParallel, FillsNothingUpWhereTheOptimizerDividesByZero) {
+  std::string text = kTied + kRows + " loss = SoftmaxCrossEntropyLoss(logits, of) }";
+  text.replace(text.find("{8, 64}"), 7, "{8, 67}");
+  const Words words = own_training(text, {{"table", {67, 6}}}, {"--optimizer", "adamw{lr=0.01,eps=0}"});
+  const Outcome alone = run(with(words, {"--accumulate", "2", "--save-params", path("a.npz")}));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const Outcome shares = run(with(words, with(shared("2", "2"), {"--save-params", path("b.npz")})));
+  ASSERT_EQ(shares.code, 0) << shares.err;
+  EXPECT_NE(shares.err.find("leaves the vocabulary whole"), std::string::npos) << shares.err;
+  expect_near_losses(losses(alone), losses(shares), 1e-10);
+  expect_near_parameters(parameters("a.npz"), parameters("b.npz"), 1e-10);
+}
+
 // Every form of loss.
 TEST_F(TensorParallel, SharesTheVocabulary) {
   const std::vector<std::string> losses{

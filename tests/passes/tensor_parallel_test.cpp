@@ -309,6 +309,33 @@ TEST(TensorParallel, VocabulariesThatDoNotDivideAreFilledUp) {
     }
 }
 
+// Adam's 0 / sqrt(0) of rows that are always 0, where nothing is added to the root.
+TEST(TensorParallel, AVocabularyIsWholeWhereZerosWouldNotStayZeros) {
+  const auto made_with = [](const char* optimizer, std::int64_t words_of) {
+    auto made = compiled(words(true, 8, false, words_of), "default,tensor-parallel", 2, optimizer);
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    return std::move(made).value();
+  };
+  for (const char* optimizer : {"adamw{eps=0}", "adam{eps=0}", "adamw_hf{eps=0}", "lamb{eps=0}",
+                                "adagrad{eps=0}", "adamw{eps=1e-60}"}) {
+    const Compiled made = made_with(optimizer, 65);
+    EXPECT_EQ(shape_of(made, "table"), (Shape{65, 6})) << optimizer;
+    EXPECT_NE(why_nots(report_of(made)).find("not to be filled up"), std::string::npos) << optimizer;
+    EXPECT_TRUE(std::any_of(made.notes.begin(), made.notes.end(), [](const std::string& note) {
+      return note.find("leaves the vocabulary whole") != std::string::npos;
+    })) << optimizer;
+    const Compiled divided = made_with(optimizer, 64);
+    EXPECT_EQ(shape_of(divided, "table"), (Shape{32, 6})) << optimizer;
+    EXPECT_TRUE(divided.notes.empty()) << optimizer;
+  }
+  for (const char* optimizer :
+       {"adamw", "sgd{momentum=0.9}", "lion", "adagrad{eps=0,initial_accumulator_value=0.1}"}) {
+    const Compiled made = made_with(optimizer, 65);
+    EXPECT_EQ(shape_of(made, "table"), (Shape{33, 6})) << optimizer;
+    EXPECT_TRUE(made.notes.empty()) << optimizer;
+  }
+}
+
 TEST(TensorParallel, PartsOfFilledUpParametersMakeThemUp) {
   std::vector<double> numbers;
   for (int i = 0; i < 2 * 7 * 3; ++i) numbers.push_back(i);
