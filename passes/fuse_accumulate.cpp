@@ -2,6 +2,7 @@
 //   rows      next = Accumulate(acc, GatherGrad(dy, indices), micro)   becomes  next = AccumulateRows(acc, micro, dy, indices)
 //             next = Accumulate(acc, GatherGrad(.., base), micro)      becomes  next = AccumulateRows(Accumulate(acc, base, micro), dy, ..)
 //   product   next = Accumulate(acc, [Cast] A B, micro)                becomes  next = AccumulateMatMul(acc, micro, A, B)
+//   head      next = Accumulate(acc, dw, micro), dw of LinearCrossEntropyGrad  becomes  AccumulateLinearCrossEntropy(acc, micro, ..), on every device
 //   together  next_i = Accumulate(acc_i, g_i, micro)                   become   next_0, .. = Accumulate(acc_0, .., g_0, .., micro)
 // Each runs as soon as the gradients are there, not at the end of the backward pass.
 #include <algorithm>
@@ -18,7 +19,7 @@
 namespace gradloom {
 namespace {
 
-constexpr const char *kProduct = "accumulate", *kRows = "rows", *kTogether = "together";
+constexpr const char *kProduct = "accumulate", *kRows = "rows", *kHead = "head", *kTogether = "together";
 
 // An Accumulate of one gradient: acc, gradient, micro.
 bool adds_one(const Node& node) { return is_op(node, "Accumulate") && node.inputs.size() == 3; }
@@ -37,6 +38,8 @@ class FuseAccumulate final : public Pass {
   Status run_for(kernels::Target target, Rewriter& rw) const override {
     for (const NodeId id : TRY(topological_order(rw.graph())))
       if (adds_one(rw.graph().nodes[id])) add_rows(rw, id);
+    for (const NodeId id : TRY(topological_order(rw.graph())))
+      if (adds_one(rw.graph().nodes[id])) add_head(rw, id);
     // On a GPU, where the host does not see the micro-batch's number, a product and its sum stay two kernels.
     if (target == kernels::Target::cpu)
       for (const NodeId id : TRY(topological_order(rw.graph())))
@@ -69,6 +72,33 @@ class FuseAccumulate final : public Pass {
     rw.commit();
     // The base may be rows of another Gather of the same table.
     if (micro == kNone) add_rows(rw, rw.graph().values[sums].producer);
+  }
+
+  // The gradient of a vocabulary head's weight, which is made in chunks.
+  static void add_head(Rewriter& rw, NodeId id) {
+    const Graph& graph = rw.graph();
+    const Node node = graph.nodes[id];
+    const ValueId gradient = node.inputs[1];
+    const NodeId producer = graph.values[gradient].producer;
+    if (producer == kNone || !is_op(graph.nodes[producer], "LinearCrossEntropyGrad")) return;
+    const Node head = graph.nodes[producer];
+    if (head.outputs.size() < 3 || head.outputs[2] != gradient) return;  // the bias's
+    if (graph.type(node.inputs[0]).dtype != statistics_type(graph.type(head.inputs[1]).dtype))
+      return rw.reject(kHead, producer, "the accumulator has another type than the sums");
+    if (const std::string why = used_elsewhere(rw, gradient, {id}); !why.empty())
+      return rw.reject(kHead, producer, why);
+    if (!rw.allowed(kHead, producer, {id, producer})) return;
+    Attrs attrs = head.attrs;
+    attrs.set("count", node.attrs.integer("count", 1));
+    std::vector<ValueId> inputs = {node.inputs[0], node.inputs[2]};
+    inputs.insert(inputs.end(), head.inputs.begin(), head.inputs.end());
+    GraphBuilder& b = rw.begin(kHead, producer, {id, producer});
+    const auto made = b.ops(op_by_name("AccumulateLinearCrossEntropy"), inputs, std::move(attrs),
+                            static_cast<int>(head.outputs.size()));
+    for (std::size_t i = 0; i < made.size(); ++i)
+      if (i != 2 && head.outputs[i] != kNone) rw.replace(head.outputs[i], made[i]);
+    rw.replace(node.outputs[0], made[2]);
+    rw.commit();
   }
 
   static void add_product(Rewriter& rw, NodeId id) {
@@ -241,7 +271,7 @@ const PassDef fuse_accumulate_pass = {
     .doc =
         "With --accumulate, what makes a gradient adds it to the accumulator itself: on the CPU a matrix product (BLAS's beta = 1), in "
         "f32 where its operands are bf16, and on every device the rows of an embedding's gradient, which touch only the rows that a "
-        "micro-batch names. So the gradient is not written and read once more, and needs no memory. The others, of biases and scales, "
+        "micro-batch names, and that of a vocabulary head, chunk by chunk. So the gradient is not written and read once more, and needs no memory. The others, of biases and scales, "
         "are added by one kernel for each together_kib of them. Nothing is cleared: a step's first micro-batch writes, the others add.",
     .phase = PassPhase::post_gradient,
     .bit_exact = false,

@@ -1,18 +1,21 @@
 #include "engine/plan/micro_steps.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/ir/op.h"
 
 namespace gradloom {
 namespace {
 
-// Whether the node adds to this input in its place.
-bool adds_to(const Node& node, std::size_t input) {
+using Alias = std::pair<int, int>;  // output, input
+
+// Whether the node adds up in the place of this input, or of this output.
+bool adds_up(const Node& node, int Alias::*side, std::size_t number) {
   if (!node.op->has(kAccumulates)) return false;
   const auto pairs = node.op->aliases(node);
   return std::any_of(pairs.begin(), pairs.end(),
-                     [&](const auto& pair) { return static_cast<std::size_t>(pair.second) == input; });
+                     [&](const Alias& pair) { return static_cast<std::size_t>(pair.*side) == number; });
 }
 
 }  // namespace
@@ -27,10 +30,10 @@ std::vector<bool> once_per_step(const Graph& graph, const std::vector<NodeId>& o
     once[id] = accumulates && node.op->exchange == RankExchange::share;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId in = node.inputs[i];
-      once[id] = once[id] || (in != kNone && after[in] && !adds_to(node, i));
+      once[id] = once[id] || (in != kNone && after[in] && !adds_up(node, &Alias::second, i));
     }
-    for (const ValueId out : node.outputs)
-      if (out != kNone) after[out] = once[id] || node.op->has(kAccumulates);
+    for (std::size_t i = 0; i < node.outputs.size(); ++i)
+      if (node.outputs[i] != kNone) after[node.outputs[i]] = once[id] || adds_up(node, &Alias::first, i);
   }
   return once;
 }

@@ -59,7 +59,8 @@ TEST(Job, ParametersHoldStatisticsOfAnyName) {
 TEST(Job, UpdatesWaitForEveryFormOfAccumulation) {
   const std::string folder = GRADLOOM_SOURCE_DIR "/tests/models/mlp";
   std::vector<std::vector<double>> losses;
-  for (const char* passes : {"none", "fuse-accumulate", "fuse-accumulate,fuse-optimizer"}) {
+  for (const char* passes : {"none", "fuse-accumulate", "fuse-accumulate,fuse-optimizer",
+                             "fuse-linear-cross-entropy{min_mib=0},fuse-accumulate,fuse-optimizer"}) {
     Recipe recipe;
     recipe.model = folder + "/model.onnx";
     recipe.data = "npz:" + folder + "/batches.npz";

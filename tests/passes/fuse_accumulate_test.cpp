@@ -107,6 +107,83 @@ TEST_F(AccumulatedTable, BothGradientsOfATiedTableAreAdded) {
   for (const PlanStep& step : plan->steps) EXPECT_TRUE(step.micro) << graph.nodes[step.node].name;
 }
 
+// A vocabulary of 9 words, whose head takes 6 rows, 4 at a time.
+struct AccumulatedHead : AccumulatedTable {
+  ValueId w = b.input("w", {DType::f64, {9, 4}}), bias = b.input("bias", {DType::f64, {9}}),
+          bias_sum = b.input("bias_sum", {DType::f64, {9}}, Role::state);
+  std::vector<ValueId> made;  // loss, dx, dw, dbias
+
+  AccumulatedHead() {
+    const ValueId dloss = b.input("dloss", {DType::f64, {}}), h = b.input("h", {DType::f64, {6, 4}}),
+                  labels = b.input("labels", {DType::i64, {6}});
+    made = b.ops(op_by_name("LinearCrossEntropyGrad"), {dloss, h, w, bias, labels},
+                 {{"chunk_rows", std::int64_t{4}}, {"axis", std::int64_t{0}}}, 4);
+    graph.outputs = {made[0], b.op("Tanh", {made[1]})};
+  }
+  void accumulate_head(ValueId gradient) {
+    accumulate_table(gradient);
+    graph.updates.push_back(
+        {bias_sum, b.op("Accumulate", {bias_sum, made[3], micro}, {{"count", std::int64_t{3}}})});
+  }
+  // That all runs with every micro-batch: the loss and what reads the gradient of the rows too.
+  void expect_every_micro_batch() const {
+    const auto plan = make_plan(graph, {find_planner("best-fit")->plan, "best-fit"});
+    ASSERT_OK(plan);
+    ASSERT_OK(check_plan(graph, *plan));
+    for (const PlanStep& step : plan->steps) EXPECT_TRUE(step.micro) << graph.nodes[step.node].name;
+  }
+};
+
+TEST_F(AccumulatedHead, ItsChunksAreAddedToTheAccumulator) {
+  accumulate_head(made[2]);
+  EXPECT_EQ(test::run_and_compare(graph, "fuse-accumulate", 1e-14).matched, 1);
+  EXPECT_EQ(op_counts(graph),
+            (test::Counts{{"AccumulateLinearCrossEntropy", 1}, {"Accumulate", 1}, {"Tanh", 1}}));
+  expect_every_micro_batch();
+}
+
+TEST_F(AccumulatedHead, OnGpusTooWithAllElse) {
+  accumulate_head(b.op("Add", {made[2], gathered()}));
+  ASSERT_EQ(test::run_and_compare(graph, "fuse-gather-grad", 0).matched, 1);
+  Graph gpu = graph;
+  EXPECT_EQ(run_pass(gpu, "fuse-accumulate", kernels::Target::gpu).matched, 2);
+  ASSERT_EQ(test::run_and_compare(graph, "fuse-accumulate", 1e-14).matched, 2);
+  const test::Counts counts{
+      {"AccumulateLinearCrossEntropy", 1}, {"AccumulateRows", 1}, {"Accumulate", 1}, {"Tanh", 1}};
+  EXPECT_EQ(op_counts(graph), counts);
+  EXPECT_EQ(op_counts(gpu), counts);
+  expect_every_micro_batch();
+}
+
+TEST_F(AccumulatedHead, AGradientThatIsReadElsewhereStays) {
+  accumulate_head(made[2]);
+  graph.outputs.push_back(made[2]);
+  const PassReport report = test::run_and_compare(graph, "fuse-accumulate", 0);
+  EXPECT_EQ(op_counts(graph)["LinearCrossEntropyGrad"], 1);
+  EXPECT_NE(why_nots(report).find("also an output"), std::string::npos) << why_nots(report);
+}
+
+// In 16 bits the sums are in f32, and so is an accumulator to which chunks are added.
+TEST_F(AccumulatedHead, OfSixteenBitsIsAddedInF32) {
+  for (const DType sums : {DType::f32, DType::bf16}) {
+    Graph low;
+    GraphBuilder c(low);
+    const ValueId m = c.input("micro", {DType::i64, {}}, Role::hyper),
+                  sum = c.input("sum", {sums, {9, 4}}, Role::state);
+    const auto of_head =
+        c.ops(op_by_name("LinearCrossEntropyGrad"),
+              {c.input("dloss", {DType::f32, {}}), c.input("h", {DType::bf16, {6, 4}}),
+               c.input("w", {DType::bf16, {9, 4}}), kNone, c.input("labels", {DType::i64, {6}})},
+              {{"axis", std::int64_t{0}}}, 3);
+    low.updates = {{sum, c.op("Accumulate", {sum, of_head[2], m})}};
+    const PassReport report = run_pass(low, "fuse-accumulate");
+    EXPECT_EQ(op_counts(low)["AccumulateLinearCrossEntropy"], sums == DType::f32 ? 1 : 0);
+    if (sums == DType::bf16) {
+      EXPECT_NE(why_nots(report).find("another type than the sums"), std::string::npos) << why_nots(report);
+    }
+  }
+}
+
 TEST_F(AccumulatedTable, RowsThatAreReadElsewhereStay) {
   const ValueId gradient = gathered();
   accumulate_table(gradient);

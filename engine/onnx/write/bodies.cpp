@@ -29,6 +29,14 @@ ValueId Body::sum_all(ValueId x) {
   return sum(x, axes);
 }
 
+ValueId Body::accumulated(ValueId acc, ValueId micro, ValueId part) {
+  const ValueId share =
+      op("Div", {cast(part, dtype(acc)), number_like(acc, static_cast<double>(attrs().integer("count", 1)))});
+  if (micro == kNone) return op("Add", {acc, share});
+  const ValueId first = op("Equal", {micro, number(DType::i64, 0)});
+  return op("Add", {op("Where", {first, number_like(acc, 0), acc}), share});
+}
+
 ValueId Body::mean(ValueId x, const std::vector<std::int64_t>& axes) {
   double count = 1;
   for (const std::int64_t axis : axes) count *= static_cast<double>(shape(x)[static_cast<std::size_t>(axis)]);

@@ -41,6 +41,8 @@ struct Body {
   ValueId sum_all(ValueId x);                                                              // a scalar
   ValueId mean(ValueId x, const std::vector<std::int64_t>& axes);                          // dims are kept
   ValueId zeros(DType type, const Shape& shape);
+  // acc, or 0 in the first micro-batch, and part / count (attribute) of this one; micro may be kNone.
+  ValueId accumulated(ValueId acc, ValueId micro, ValueId part);
   // x where it is kept, times 1 / (1 - ratio), else 0.
   ValueId dropped(ValueId x, double ratio, std::uint64_t key);
 };

@@ -136,19 +136,32 @@ ValueId linear_loss(Body& body, const Linear& l) {
 
 Result<Values> linear_cross_entropy(Body& body) { return Values{linear_loss(body, linear(body, 0))}; }
 
-Result<Values> linear_cross_entropy_grad(Body& body) {
-  const Linear l = linear(body, 1);
-  const DType type = body.dtype(l.x), given = body.dtype(body.in[1]);
-  const DType gradient = body.attrs().integer("wide_gradients") != 0 ? type : given;
+// dloss is input `first`; dw in the type of sums.
+Values linear_gradients(Body& body, std::size_t first) {
+  const Linear l = linear(body, first + 1);
+  const DType type = body.dtype(l.x), given = body.dtype(body.in[first + 1]);
   const ValueId slope =
       body.op("Sub", {body.op("Exp", {body.op("Sub", {l.logits, l.lse})}), l.labels.one_hot});
-  const ValueId d = body.op("Mul", {slope, upstream(body, body.in[0], l.labels, type)});
+  const ValueId d = body.op("Mul", {slope, upstream(body, body.in[first], l.labels, type)});
   ValueId dw = body.op("MatMul", {body.transpose(l.x, {1, 0}), d});
   if (body.attrs().integer("axis", 1) == 0) dw = body.transpose(dw, {1, 0});
   Values results = {linear_loss(body, l),
-                    body.cast(body.op("MatMul", {d, body.transpose(l.w, {1, 0})}), given),
-                    body.cast(dw, gradient)};
-  if (body.has(3)) results.push_back(body.cast(body.sum(d, {0}), gradient));
+                    body.cast(body.op("MatMul", {d, body.transpose(l.w, {1, 0})}), given), dw};
+  const DType gradient = body.attrs().integer("wide_gradients") != 0 ? type : given;
+  if (body.has(first + 3)) results.push_back(body.cast(body.sum(d, {0}), gradient));
+  return results;
+}
+
+Result<Values> linear_cross_entropy_grad(Body& body) {
+  Values results = linear_gradients(body, 0);
+  if (body.attrs().integer("wide_gradients") == 0) results[2] = body.cast(results[2], body.dtype(body.in[1]));
+  return results;
+}
+
+// AccumulateLinearCrossEntropy(acc, micro, dloss, x, w, bias, labels, class weight)
+Result<Values> accumulate_linear_cross_entropy(Body& body) {
+  Values results = linear_gradients(body, 2);
+  results[2] = body.accumulated(body.in[0], body.in[1], results[2]);
   return results;
 }
 
@@ -162,6 +175,7 @@ const Bodies& loss_bodies() {
       {"NllLossGrad", nll_grad},
       {"LinearCrossEntropyLoss", linear_cross_entropy},
       {"LinearCrossEntropyGrad", linear_cross_entropy_grad},
+      {"AccumulateLinearCrossEntropy", accumulate_linear_cross_entropy},
   };
   return bodies;
 }

@@ -87,12 +87,8 @@ Result<Values> grouped_contraction(Body& body) {
 }
 
 Result<Values> accumulate_matmul(Body& body) {
-  const ValueId acc = body.in[0];
-  ValueId y = body.transpose(product(body, body.in[2], body.in[3]), body.attrs().integers("perm_y"));
-  y = body.op("Div", {body.cast(y, body.dtype(acc)),
-                      body.number_like(acc, static_cast<double>(body.attrs().integer("count", 1)))});
-  const ValueId first = body.op("Equal", {body.in[1], body.number(DType::i64, 0)});
-  return Values{body.op("Add", {body.op("Where", {first, body.number_like(acc, 0), acc}), y})};
+  const ValueId y = body.transpose(product(body, body.in[2], body.in[3]), body.attrs().integers("perm_y"));
+  return Values{body.accumulated(body.in[0], body.in[1], y)};
 }
 
 // ---- attention ------------------------------------------------------------------------------------------------

@@ -104,15 +104,9 @@ Result<Values> loss_scale(Body& body) {
 
 Result<Values> accumulate(Body& body) {
   const std::size_t n = body.in.size() / 2;
-  const ValueId first = body.op("Equal", {body.in[2 * n], body.number(DType::i64, 0)});
   Values next;
-  for (std::size_t i = 0; i < n; ++i) {
-    const ValueId acc = body.in[i];
-    const ValueId share =
-        body.op("Div", {body.cast(body.in[n + i], body.dtype(acc)),
-                        body.number_like(acc, static_cast<double>(body.attrs().integer("count", 1)))});
-    next.push_back(body.op("Add", {body.op("Where", {first, body.number_like(acc, 0), acc}), share}));
-  }
+  for (std::size_t i = 0; i < n; ++i)
+    next.push_back(body.accumulated(body.in[i], body.in[2 * n], body.in[n + i]));
   return next;
 }
 

@@ -164,13 +164,8 @@ Result<Values> gather_grad(Body& body) {
 
 // AccumulateRows(acc, micro, dy, indices)
 Result<Values> accumulate_rows(Body& body) {
-  const ValueId acc = body.in[0];
   const ValueId sums = TRY(summed_rows(body, body.in[2], body.in[3]));
-  const ValueId share =
-      body.op("Div", {sums, body.number_like(acc, static_cast<double>(body.attrs().integer("count", 1)))});
-  if (!body.has(1)) return Values{body.op("Add", {acc, share})};
-  const ValueId first = body.op("Equal", {body.in[1], body.number(DType::i64, 0)});
-  return Values{body.op("Add", {body.op("Where", {first, body.number_like(acc, 0), acc}), share})};
+  return Values{body.accumulated(body.in[0], body.in[1], sums)};
 }
 
 Result<Values> gather_elements_grad(Body& body) {

@@ -202,20 +202,6 @@ Cost cost_accumulate_rows(const NodeTypes& types) {
   return cost_of_added_rows(types.inputs[2], types.inputs[3]);
 }
 
-// acc, or 0 in the first micro-batch, which the host of a GPU does not see.
-std::shared_ptr<const kernels::EwProgram> beginning(const Type& acc) {
-  using kernels::EwOp;
-  kernels::EwProgram program;  // 0: acc, 1: micro, 2: i64 0, 3: 0
-  program.rank = 1;
-  program.dims[0] = element_count(acc.shape);
-  program.inputs = {{acc.dtype, {1}}, {DType::i64, {}}};
-  program.constants = {{DType::i64, 0}, {acc.dtype, 0}};
-  program.code = {{EwOp::Equal, DType::i64, DType::boolean, {1, 2, -1}, 0},
-                  {EwOp::Where, acc.dtype, acc.dtype, {4, 3, 0}, 0}};
-  program.outputs = {{5, acc.dtype}};
-  return std::make_shared<const kernels::EwProgram>(std::move(program));
-}
-
 Result<Kernel> prepare_accumulate_rows(const NodeTypes& types) {
   const Type& acc = types.inputs[0];
   kernels::GatherGradArgs args = TRY(rows_args(types, acc, types.inputs[3]));
@@ -223,7 +209,8 @@ Result<Kernel> prepare_accumulate_rows(const NodeTypes& types) {
   args.divisor = static_cast<double>(types.attrs.integer("count", 1));
   const std::int64_t count = element_count(acc.shape);
   const bool counts = types.has(1), host = kernels::shares_host_memory(types.target);
-  const std::shared_ptr<const kernels::EwProgram> begin = counts && !host ? beginning(acc) : nullptr;
+  const std::shared_ptr<const kernels::EwProgram> begin =
+      counts && !host ? accumulator_or_zero(acc) : nullptr;
   Kernel kernel;
   kernel.name = "accumulate rows";
   kernel.workspace_bytes = kernels::workspace_bytes(types.target, args);

@@ -6,6 +6,8 @@
 //   loss = SoftmaxCrossEntropyLoss(x w + bias, labels, class weight), reduction mean or sum, f32 where x is 16 bits
 //   LinearCrossEntropyGrad(dloss, x, w, bias, labels, class weight) -> loss, dx, dw, dbias: all from one product per
 //     chunk; attribute wide_gradients: dw and dbias are f32 where w is 16 bits
+//   AccumulateLinearCrossEntropy(acc, micro, dloss, x, w, bias, labels, class weight) -> loss, dx, next, dbias: the same of a micro-batch, whose
+//     dw / count is added where it is made: next = (micro == 0 ? 0 : acc) + dw / count, written over acc, [as w], f32 where w is 16 bits
 // LinearPartScores (ours): PartScores (part_scores.cpp) of x w + bias, of classes that are a part of all: labels [n] are places among these,
 //   or anything else; attribute parts; scores [parts + 1, n]; nothing reads those of rows whose label is ignore_index
 //   LinearPartScoresGrad(dscores, x, w, bias, labels, scores) -> dx, dw, dbias: the logits are computed again, for scores of other ranks
@@ -13,6 +15,7 @@
 // Attribute chunk_rows: how many rows at a time. On the CPU rows that add nothing (ignore_index) are left out before
 // the products; on GPUs, where the host does not see the labels, they are computed and add 0.
 #include <memory>
+#include <optional>
 
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
@@ -20,6 +23,7 @@
 #include "engine/ops/losses/label_losses.h"
 #include "engine/ops/losses/linear_head.h"
 #include "engine/ops/losses/part_scores.h"
+#include "engine/ops/micro_batches.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/products/matrix_product.h"
 #include "engine/ops/rank_part.h"
@@ -31,13 +35,16 @@ namespace {
 
 // Labels are classes, along attribute axis of w.
 constexpr InputRole kLabels[] = {{.input = 3, .use = InputUse::labels, .of = 1, .axis = 1}},
-                    kGradientLabels[] = {{.input = 4, .use = InputUse::labels, .of = 2, .axis = 1}};
+                    kGradientLabels[] = {{.input = 4, .use = InputUse::labels, .of = 2, .axis = 1}},
+                    kAccumulatedLabels[] = {{.input = 6, .use = InputUse::labels, .of = 4, .axis = 1}};
 
 Result<bool> classes_first(const Attrs& attrs) {
   const std::int64_t axis = attrs.integer("axis", 1);
   if (axis != 0 && axis != 1) return infer_error("axis must be 0 or 1");
   return axis == 0;
 }
+
+constexpr std::size_t kAccumulatedFirst = 3;  // where x is in AccumulateLinearCrossEntropy
 
 // x, w, bias and labels are the inputs from `first` on.
 Status check_operands(const InferContext& ctx, std::size_t first) {
@@ -113,16 +120,30 @@ Status infer(InferContext& ctx) {
   return set_outputs(ctx, {{statistics_type(ctx.dtype(0)), {}}});
 }
 
-Status infer_grad(InferContext& ctx) {
-  TRY(check(ctx, 1));
-  const DType type = ctx.dtype(1), sums = statistics_type(type);
-  if (!ctx.has(0) || ctx.in(0) != Type{sums, {}})
+// dloss is input `first`; dw has the type that its accumulator has, or that of gradients.
+Status infer_gradients(InferContext& ctx, std::size_t first, std::optional<Type> accumulator) {
+  TRY(check(ctx, first + 1));
+  const DType type = ctx.dtype(first + 1), sums = statistics_type(type);
+  if (!ctx.has(first) || ctx.in(first) != Type{sums, {}})
     return infer_error(std::string("the gradient of the loss must be a scalar of ") + dtype_name(sums));
   const DType gradient = ctx.attrs.integer("wide_gradients") != 0 ? sums : type;
-  std::vector<Type> outputs = {{sums, {}}, ctx.in(1), {gradient, ctx.shape(2)}};
-  if (ctx.has(3)) outputs.push_back({gradient, ctx.shape(3)});
+  std::vector<Type> outputs = {
+      {sums, {}}, ctx.in(first + 1), accumulator.value_or(Type{gradient, ctx.shape(first + 2)})};
+  if (ctx.has(first + 3)) outputs.push_back({gradient, ctx.shape(first + 3)});
   if (ctx.output_count > static_cast<int>(outputs.size())) return infer_error("there is no bias");
   return set_outputs(ctx, std::move(outputs));
+}
+
+Status infer_grad(InferContext& ctx) { return infer_gradients(ctx, 0, {}); }
+
+Status infer_accumulated(InferContext& ctx) {
+  TRY(check(ctx, kAccumulatedFirst));
+  const Type sum{statistics_type(ctx.dtype(kAccumulatedFirst)), ctx.shape(kAccumulatedFirst + 1)};
+  if (!ctx.has(0) || ctx.in(0) != sum)
+    return infer_error("accumulator " + to_string(ctx.in(0)) + ", gradient " + to_string(sum));
+  if (!ctx.has(1)) return infer_error("micro is missing");
+  TRY(check_micro(ctx, 1));
+  return infer_gradients(ctx, kAccumulatedFirst - 1, sum);
 }
 
 Status grad(GradContext& ctx) {
@@ -143,6 +164,9 @@ double product_flops(const NodeTypes& types, std::size_t first) {
 }
 Cost cost(const NodeTypes& types) { return cost_of(types, product_flops(types, 0)); }
 Cost cost_grad(const NodeTypes& types) { return cost_of(types, 3 * product_flops(types, 1)); }
+Cost cost_accumulated(const NodeTypes& types) {
+  return cost_of(types, 3 * product_flops(types, kAccumulatedFirst));
+}
 
 Result<LinearHead> head_of(const NodeTypes& types, std::size_t first) {
   const Type &x = types.inputs[first], &w = types.inputs[first + 1];
@@ -178,14 +202,25 @@ Result<Kernel> prepare(const NodeTypes& types) {
   return prepare_linear_head("linear_cross_entropy", head);
 }
 
-Result<Kernel> prepare_grad(const NodeTypes& types) {
-  LinearHead head = TRY(head_of(types, 1));
+Result<LinearHead> head_with_gradients(const NodeTypes& types, std::size_t first) {
+  LinearHead head = TRY(head_of(types, first));
   head.gradient = types.attrs.integer("wide_gradients") != 0 ? head.sums : head.type;
   head.want_loss = types.wants(0);
   head.want_dx = types.wants(1);
   head.want_dw = types.wants(2);
   head.want_dbias = types.wants(3);
-  return prepare_linear_head("linear_cross_entropy_grad", head);
+  return head;
+}
+
+Result<Kernel> prepare_grad(const NodeTypes& types) {
+  return prepare_linear_head("linear_cross_entropy_grad", TRY(head_with_gradients(types, 1)));
+}
+
+Result<Kernel> prepare_accumulated(const NodeTypes& types) {
+  LinearHead head = TRY(head_with_gradients(types, kAccumulatedFirst));
+  if (!head.want_dw) return no_kernel("nothing is added up");
+  head.micro_batches = types.attrs.integer("count", 1);
+  return prepare_linear_head("linear_cross_entropy_grad accumulate", head);
 }
 
 Result<Kernel> prepare_part(const NodeTypes& types) {
@@ -238,6 +273,25 @@ std::vector<Sample> samples_of(bool gradient) {
 }
 std::vector<Sample> samples() { return samples_of(false); }
 std::vector<Sample> samples_grad() { return samples_of(true); }
+
+// In the first micro-batch, which takes the accumulator for 0, and in a later one.
+std::vector<Sample> samples_accumulated() {
+  std::vector<Sample> samples;
+  for (const Sample& gradient : samples_of(true))
+    for (const int micro : {0, 2}) {
+      if (gradient.bench && micro == 0) continue;
+      Sample sample = gradient;
+      sample.name += micro == 0 ? ", first" : ", later";
+      sample.attrs.set("count", std::int64_t{4});
+      const SampleInput acc = statistic(gradient.inputs[2].type.shape, -1, 1),
+                        number = exact(DType::i64, {}, {static_cast<double>(micro)});
+      sample.inputs.insert(sample.inputs.begin(), {acc, number});
+      samples.push_back(std::move(sample));
+    }
+  return samples;
+}
+
+std::vector<std::pair<int, int>> aliases_accumulated(const Node&) { return {{2, 0}}; }
 
 // Labels are of these classes, of others and of none.
 std::vector<Sample> samples_of_part(bool gradient) {
@@ -302,6 +356,24 @@ const OpDef linear_cross_entropy_grad_op = {
     .gpu = prepare_grad,
     .samples = samples_grad,
     .roles = kGradientLabels,
+    .arithmetic = Arithmetic::products,
+};
+
+const OpDef accumulate_linear_cross_entropy_op = {
+    .name = "AccumulateLinearCrossEntropy",
+    .domain = "gradloom",
+    .summary = "LinearCrossEntropyGrad of a micro-batch, which adds the weight's gradient to an accumulator.",
+    .traits = kNoGradient | kOptionalOutputs | kFirstOutputOptional | kMustAlias | kAccumulates,
+    .min_inputs = 7,
+    .max_inputs = 8,
+    .max_outputs = 4,
+    .infer = infer_accumulated,
+    .cost = cost_accumulated,
+    .cpu = prepare_accumulated,
+    .gpu = prepare_accumulated,
+    .samples = samples_accumulated,
+    .aliases = aliases_accumulated,
+    .roles = kAccumulatedLabels,
     .arithmetic = Arithmetic::products,
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/ops/kernel_sequence.h"
+#include "engine/ops/micro_batches.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/products/matrix_product.h"
 #include "kernels/launcher.h"
@@ -21,7 +22,7 @@ using Program = std::shared_ptr<const kernels::EwProgram>;
 struct Chunk {
   std::int64_t rows = 0;
   SliceProduct logits;
-  std::optional<SliceProduct> dx, first_dw, more_dw;
+  std::optional<SliceProduct> dx, first_dw, more_dw;  // dw: that writes, that adds
   Program narrow;  // the gradient of the logits, as products read it; null: they read it as it is
   Kernel column_sums;
 };
@@ -40,6 +41,7 @@ struct Prepared {
   std::optional<Chunk> rest;  // what is left after whole chunks
   Kernel totals, finish, dbias;
   Program narrow_dw;
+  Program begin;  // of an accumulator, where the host does not see micro
   Places at;
   std::size_t bytes = 0, inner_bytes = 0;
 };
@@ -146,9 +148,11 @@ Result<Chunk> chunk_of(const LinearHead& head, std::int64_t rows) {
     dw.b_strides = {head.transposed ? k : pitch, 1};
     dw.c_strides = {head.transposed ? k : classes, 1};
     dw.wide_c = head.sums != head.type;
+    if (head.micro_batches > 0) dw.alpha = 1 / static_cast<double>(head.micro_batches);
     chunk.first_dw = TRY(SliceProduct::create(head.target, dw, head.library));
     dw.accumulate = true;
-    if (rows < head.n) chunk.more_dw = TRY(SliceProduct::create(head.target, dw, head.library));
+    if (rows < head.n || head.micro_batches > 0)
+      chunk.more_dw = TRY(SliceProduct::create(head.target, dw, head.library));
   }
   if (head.want_dbias) chunk.column_sums = TRY(column_sums_kernel(head, rows, pitch, head.scores, head.sums));
   return chunk;
@@ -183,7 +187,7 @@ void lay_out(Prepared& p) {
   const std::int64_t logits = head.rows * head.pitch(), w = head.k * head.classes, row = head.rows * head.k;
   p.at.logits = take(bytes(head.scores, logits));
   if (p.whole.narrow) p.at.narrow = take(bytes(head.type, logits));
-  if (head.want_dw && head.gradient != head.sums) p.at.dw = take(bytes(head.sums, w));
+  if (head.want_dw && head.dw_type() != head.sums) p.at.dw = take(bytes(head.sums, w));
   if (head.want_dbias) p.at.dbias_parts = take(bytes(head.sums, head.chunks() * head.pitch()));
   p.at.row_losses = take(bytes(head.sums, head.n));
   p.at.log_sum_exp = take(bytes(head.sums, head.rows));
@@ -222,7 +226,7 @@ class Run {
     bias_ = head_.bias ? args.inputs[head_.first + 2] : nullptr;
     labels_ = args.inputs[head_.first + 3];
     weight_ = head_.weight ? args.inputs[head_.first + 4] : nullptr;
-    dw_ = !head_.want_dw ? nullptr : head_.gradient == head_.sums ? output(2) : place(p.at.dw);
+    dw_ = !head_.want_dw ? nullptr : head_.dw_type() == head_.sums ? output(2) : place(p.at.dw);
   }
 
   void operator()() {
@@ -230,12 +234,14 @@ class Run {
       totals();
     else if (!head_.gradients())
       clear_scores();
+    begin();
     select();
     for (std::int64_t row = 0; row < count_; row += head_.rows) {
       const bool part = count_ - row < head_.rows;
       chunk(part && !selected_ ? *p_.rest : p_.whole, row, std::min(head_.rows, count_ - row));
     }
-    if (count_ == 0 && head_.want_dw) std::memset(dw_, 0, bytes(head_.sums, head_.k * head_.classes));
+    if (count_ == 0 && head_.want_dw && !adds_)
+      std::memset(dw_, 0, bytes(head_.sums, head_.k * head_.classes));
     if (head_.want_dw && p_.narrow_dw) convert(p_.narrow_dw, dw_, output(2));
     if (head_.want_dbias) call(p_.dbias, {place(p_.at.dbias_parts)}, {output(3)});
     if (head_.want_loss) call(p_.finish, {place(p_.at.row_losses), place(p_.at.total)}, {args_.outputs[0]});
@@ -270,6 +276,21 @@ class Run {
                   elements_at(row_scores(i), head_.sums, r), dtype_bytes(head_.sums));
   }
 
+  // What dw is added to: nothing, or the accumulator.
+  void begin() {
+    if (head_.micro_batches == 0) return;
+    if (p_.begin) {
+      args_.on.elementwise({p_.begin.get(), args_.inputs, &dw_, nullptr});
+      adds_ = true;
+      return;
+    }
+    if (dw_ != args_.inputs[0])  // not in a plan
+      std::memcpy(dw_, args_.inputs[0], bytes(head_.sums, head_.k * head_.classes));
+    adds_ = *static_cast<const std::int64_t*>(args_.inputs[1]) != 0;
+  }
+  // Of the loss, or of scores.
+  const void* upstream() const { return args_.inputs[head_.first - 1]; }
+
   void call(const Kernel& kernel, std::initializer_list<const void*> in,
             std::initializer_list<void*> out) const {
     kernel.run({in.begin(), out.begin(), inner(), args_.random, args_.on});
@@ -282,7 +303,7 @@ class Run {
     const void* in[3] = {labels_};
     std::size_t count = 1;
     if (head_.weight) in[count++] = weight_;
-    if (head_.gradients()) in[count] = args_.inputs[0];
+    if (head_.gradients()) in[count] = upstream();
     void* out[2] = {place(p_.at.total), place(p_.at.factor)};
     p_.totals.run({in, out, inner(), args_.random, args_.on});
   }
@@ -361,7 +382,7 @@ class Run {
     loss.loss = elements_at(place(p_.at.row_losses), head_.sums, row);
     loss.log_sum_exp = place(p_.at.log_sum_exp);
     loss.workspace = inner();
-    const void* const dloss = head_.mean ? place(p_.at.factor) : args_.inputs[0];
+    const void* const dloss = head_.mean || !head_.gradients() ? place(p_.at.factor) : upstream();
     if (losses_with_gradients(head_)) {
       loss.dloss = dloss;
       loss.dlogits = logits;
@@ -400,8 +421,8 @@ class Run {
       return write_scores(target, row, rows, 1);
     }
     auto grad = loss_args<kernels::SoftmaxCrossEntropyGradArgs>(head_, rows);
-    grad.dloss = read_scores(args_.inputs[0], own, row, rows, 0);
-    grad.dtargets = read_scores(args_.inputs[0], target, row, rows, 1);
+    grad.dloss = read_scores(upstream(), own, row, rows, 0);
+    grad.dtargets = read_scores(upstream(), target, row, rows, 1);
     grad.logits = logits;
     grad.labels = labels;
     grad.log_sum_exp = read_scores(args_.inputs[head_.first + 4], own, row, rows, 2);
@@ -426,7 +447,7 @@ class Run {
                     elements_at(dx, head_.type, r * head_.k), bytes(head_.type, head_.k));
     }
     if (!head_.want_dw) return;
-    const SliceProduct& product = row == 0 ? *c.first_dw : *c.more_dw;
+    const SliceProduct& product = row == 0 && !adds_ ? *c.first_dw : *c.more_dw;
     const void* const left = head_.transposed ? logits : x;
     const void* const right = head_.transposed ? x : logits;
     product.run(args_, left, right, dw_, inner());
@@ -439,6 +460,7 @@ class Run {
   void* dw_;  // in `sums`
   std::int64_t count_ = 0;
   bool selected_ = false;
+  bool adds_ = false;  // dw holds something before the first chunk
 };
 
 void add_programs(const Prepared& p, Kernel& kernel) {
@@ -449,7 +471,7 @@ void add_programs(const Prepared& p, Kernel& kernel) {
     for (const Program& program : part.programs) add(program);
   };
   for (const Kernel* part : {&p.totals, &p.finish, &p.dbias}) add_all(*part);
-  for (const Program& program : {p.narrow_dw, p.whole.narrow}) add(program);
+  for (const Program& program : {p.narrow_dw, p.begin, p.whole.narrow}) add(program);
   add_all(p.whole.column_sums);
   if (!p.rest) return;
   add(p.rest->narrow);
@@ -475,8 +497,10 @@ Result<Kernel> prepare_linear_head(const std::string& name, const LinearHead& he
   }
   if (head.want_dbias)
     p->dbias = TRY(column_sums_kernel(head, head.chunks(), head.classes, head.sums, head.gradient));
-  if (head.want_dw && head.gradient != head.sums)
-    p->narrow_dw = conversion(head.sums, head.gradient, head.k * head.classes);
+  if (head.want_dw && head.dw_type() != head.sums)
+    p->narrow_dw = conversion(head.sums, head.dw_type(), head.k * head.classes);
+  if (head.micro_batches > 0 && !kernels::shares_host_memory(head.target))
+    p->begin = accumulator_or_zero({head.sums, {head.k * head.classes}});
   lay_out(*p);
   Kernel kernel;
   kernel.name = name + " (" + std::to_string(head.chunks()) + " x " + std::to_string(head.rows) + " rows)";

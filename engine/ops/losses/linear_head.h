@@ -17,7 +17,7 @@ struct LinearHead {
   DType type = DType::f32;      // of x and w
   DType scores = DType::f32;    // of a chunk's logits: f32 where the products can write it
   DType sums = DType::f32;      // of losses, class weights and sums over rows: f32 where type is 16 bits
-  DType gradient = DType::f32;  // of dw and dbias
+  DType gradient = DType::f32;  // of dw and dbias; of an accumulated dw it is `sums`
   DType labels = DType::i64;
   bool mean = true;
   bool has_ignore = false;
@@ -27,10 +27,13 @@ struct LinearHead {
   std::int64_t parts = 0, number = 0;
   std::int64_t own = 0;  // of `classes` those that are classes; what is behind them has weights that are 0
   bool library = false;  // NodeTypes::dnn_library
-  // Inputs are: dloss if 1, x, w, bias, labels, class weight; or dscores if 1, .., labels, scores if 1.
+  // Inputs are: dloss if 1, x, w, bias, labels, class weight; or dscores if 1, .., labels, scores if 1. Before these, if `micro_batches`
+  // is not 0: acc and micro, and dw is written over acc, to which 1 / micro_batches of it is added.
   std::size_t first = 0;
+  std::int64_t micro_batches = 0;
   // Outputs in this order; of a part without the loss.
   bool want_loss = false, want_dx = false, want_dw = false, want_dbias = false;
+  DType dw_type() const { return micro_batches > 0 ? sums : gradient; }
   bool gradients() const { return want_dx || want_dw || want_dbias; }
   std::int64_t chunks() const { return (n + rows - 1) / rows; }
   // Elements from one row of the logits to the next. Tensor cores are fed from rows that begin at multiples of 16 bytes, best of 128, and

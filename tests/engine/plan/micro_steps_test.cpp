@@ -52,5 +52,29 @@ TEST(MicroSteps, RowsOfSumsAreAddedOnce) {
   EXPECT_TRUE(once_per_step(graph, *order)[graph.values[next].producer]);
 }
 
+// Of a node that adds to an accumulator and makes more besides, the sums alone are those of all micro-batches.
+TEST(MicroSteps, WhatIsMadeBesideSumsIsOfEveryMicroBatch) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId acc = b.input("acc", {DType::f32, {9, 4}}, Role::state),
+                micro = b.input("micro", {DType::i64, {}}, Role::hyper);
+  const auto made = b.ops(op_by_name("AccumulateLinearCrossEntropy"),
+                          {acc, micro, b.input("dloss", {DType::f32, {}}), b.input("x", {DType::f32, {6, 4}}),
+                           b.input("w", {DType::f32, {9, 4}}), kNone, b.input("labels", {DType::i64, {6}})},
+                          {{"axis", std::int64_t{0}}}, 3);
+  const ValueId of_loss = b.op("Tanh", {made[0]}), of_rows = b.op("Tanh", {made[1]}),
+                of_sums = b.op("Tanh", {made[2]});
+  graph.updates = {{acc, made[2]}};
+  graph.outputs = {of_loss, of_rows, of_sums};
+  const auto order = topological_order(graph);
+  ASSERT_TRUE(order.ok());
+  const std::vector<bool> once = once_per_step(graph, *order);
+  const auto is_once = [&](ValueId value) { return bool{once[graph.values[value].producer]}; };
+  EXPECT_FALSE(is_once(made[0]));
+  EXPECT_FALSE(is_once(of_loss));
+  EXPECT_FALSE(is_once(of_rows));
+  EXPECT_TRUE(is_once(of_sums));
+}
+
 }  // namespace
 }  // namespace gradloom
