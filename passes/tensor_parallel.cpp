@@ -302,9 +302,10 @@ std::vector<std::string> notes_of_whole(const Graph& graph, const TrainSpec& spe
   for (const PassReport& report : reports)
     for (const RewriteRecord& record : report.log)
       if (report.name == kName && record.why.ends_with(kNotFilledUp) && !keeps_zeros(spec.optimizer)) {
-        notes.push_back(std::string(kName) +
-                        " leaves the vocabulary whole: the ranks do not divide it, and " +
-                        print_optimizer(spec.optimizer) + " makes 0 / 0 of zeros that fill parts up");
+        notes.push_back(
+            std::string(kName) + " leaves the vocabulary whole: the ranks do not divide it, and " +
+            optimizer_def(spec.optimizer.kind).name + " with eps=" + number_text(spec.optimizer.epsilon) +
+            " makes 0 / 0 of zeros that fill parts up");
         return notes;
       }
   return notes;
