@@ -25,6 +25,7 @@ from . import _sizes, _structure
 from ._complex import Complex, dft_symbolic
 from ._members import Tensors, exchanged, members
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of, warn
+from ._rows import refuse_rows
 from ._symbolics import SYMBOLICS
 from ._trace import lock, tracing
 from ._values import untraced
@@ -117,6 +118,7 @@ class _Flat(torch.nn.Module):
                 raise UnsupportedError(f"the module's forward changes {name} in place")
         tensors: List[torch.Tensor] = []
         description = _structure.flatten(result, tensors, "the module's results: ")
+        refuse_rows(tensors, "the module's results are")
         if any(isinstance(tensor, Complex) for tensor in tensors):
             raise UnsupportedError("the module's results are complex numbers: give torch.view_as_real of them")
         if len(self.types) == len(tensors):
@@ -357,6 +359,9 @@ def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[s
     for path, reason in operators_refused(missing).items():
         outside.refuse(path, reason)
     refusals = outside.found
+    if flat.states and outside.rows_refused and outside.takes_rows:
+        outside.takes_rows = False  # data that are the same in every batch tell how many there are
+        return _run_exporter(flat, inputs, names, outputs)
     if isinstance(failed, UnsupportedError) or (failed is not None and not refusals):
         refusals = [*refusals, Refusal("", "", _whole(failed))]
     if refusals:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from .._library import UnsupportedError
 from ._complex import REPLACED, Complex
 from ._decompositions import masked_scatter, solve_triangular, unfold
+from ._rows import Chosen, writes
 from ._values import untraced
 
 _C: Any = torch._C  # whose private functions have no types
@@ -88,17 +89,23 @@ def _given(value: Any) -> Any:
 class Operators(TorchFunctionMode):
     """Sees all operators of the module that is traced."""
 
-    def __init__(self, in_pytorch: Callable[..., Any]) -> None:
-        """in_pytorch: of the name of a function of torch, what calls it, its arguments and named arguments."""
+    def __init__(self, in_pytorch: Callable[..., Any], takes_rows: bool = True) -> None:
+        """in_pytorch: of the name of a function of torch, what calls it, its arguments and named arguments. takes_rows: what masks choose is
+        in all places of the masks."""
         super().__init__()
         self._in_pytorch = in_pytorch
         self._views: Dict[int, List["weakref.ref[torch.Tensor]"]] = {}  # by the id of what they are views of
         self._seen: Dict[int, "weakref.ref[torch.Tensor]"] = {}  # what is no view, by id: it has a value in the trace
+        self.chosen = Chosen(self._call, takes_rows)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch._C._get_tracing_state() is None:
             return function(*args, **kwargs)
+        made = self.chosen.run(function, args, kwargs)
+        return self._call(function, args, kwargs) if made is NotImplemented else made
+
+    def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
         body = _REPLACED.get(function)
         if body is not None:
             with self:
@@ -114,7 +121,7 @@ class Operators(TorchFunctionMode):
             fills = not isinstance(args[2], torch.Tensor)
             self._write(torch.Tensor.fill_ if fills else torch.Tensor.copy_, (args[0][args[1]], args[2]), {})
             return None
-        if args and _writes(function) and type(args[0]) is torch.Tensor and args[0]._is_view():
+        if args and writes(function) and type(args[0]) is torch.Tensor and args[0]._is_view():
             return self._write(function, args, kwargs)
         for tensor in _tensors((*args, *kwargs.values())):
             self._see(tensor)
@@ -184,19 +191,6 @@ def _many_slices(index: Any) -> bool:
 def _take(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """A tensor is in the trace, from here on, what another is."""
     _C._set_value_trace(tensor, _C._get_value_trace(value))
-
-
-def _writes(function: Any) -> bool:
-    """Whether a function writes into its first argument."""
-    name: str = getattr(function, "__name__", "")
-    if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in ("__index__", "__int__", "__invert__", "__iter__", "__init__"))
-    return name.endswith("_") and name not in _OF_NO_NUMBERS
-
-
-# Of tensors, with a last underscore, but not about their numbers.
-_OF_NO_NUMBERS = {"requires_grad_", "detach_", "share_memory_", "rename_", "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_",
-                  "resize_", "resize_as_", "set_", "as_strided_", "retain_grad_"}  # fmt: skip
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

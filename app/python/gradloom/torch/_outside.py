@@ -22,6 +22,7 @@ from .._library import UnsupportedError
 from .. import _onnx_file
 from . import _structure
 from ._members import exchanged, members
+from ._rows import refuse_rows
 
 _Made = TypeVar("_Made")
 DOMAIN = "gradloom"  # of what passes PyTorch's exporter in words of ours
@@ -119,6 +120,7 @@ class Outside:
         self.calls: List[Call] = []
         self.found: List[Refusal] = []
         self.stack: List[str] = []
+        self.takes_rows, self.rows_refused = True, False  # that masks choose (_rows.py): by the next trace, by the last one
         self._unnamed = ("", unnamed)
         self._scopes: Dict[str, str] = {"": ""}
 
@@ -224,6 +226,7 @@ class Outside:
             function = Submodule(function)
             args = (function.parameters(), *args)
         arguments = _structure.flatten((args, kwargs), given, f"{what}: ")
+        refuse_rows(given, f"{what} runs in PyTorch on")
         versions = [tensor._version for tensor in given]
         with apart():
             result = function(*args, **kwargs)

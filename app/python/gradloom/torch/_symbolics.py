@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict
 import torch
 
 from .._library import UnsupportedError
-from ._outside import DOMAIN
+from ._outside import DOMAIN, OPERATORS
 
 _TYPES = torch.onnx.TensorProtoDataType
 # By PyTorch's names in graphs.
@@ -57,8 +57,38 @@ def histc(g: Any, x: Any, bins: Any, low: Any, high: Any) -> Any:
     return counts.setType(result)
 
 
+def index_add(g: Any, x: Any, dim: Any, index: Any, source: Any, alpha: Any = None) -> Any:
+    """Tensor.index_add, also of an index that has a place twice."""
+    helper = torch.onnx.symbolic_helper
+    factor = 1 if alpha is None or alpha.node().mustBeNone() else helper._get_const(alpha, "f", "alpha")
+    result, rank = g.original_node.output().type(), x.type().dim()
+    axis = helper._get_const(dim, "i", "dim") % rank
+    order = [axis, *[other for other in range(rank) if other != axis]]
+    if factor != 1:
+        source = g.op("Mul", source, g.op("Constant", value_t=torch.tensor(factor, dtype=_FLOATS[source.type().scalarType()][0])))
+    if axis:
+        x, source = (g.op("Transpose", value, perm_i=order) for value in (x, source))
+    places = g.op("Unsqueeze", g.op("Cast", index, to_i=_TYPES.INT64), g.op("Constant", value_t=torch.tensor([1])))
+    made = g.op("ScatterND", x, places, source, reduction_s="add")
+    return (g.op("Transpose", made, perm_i=[order.index(other) for other in range(rank)]) if axis else made).setType(result)
+
+
+# Rows [n, k] times a matrix [k, m], or [m, k] that is transposed; zeros behind the first `count` rows (_rows.py).
+OPERATORS.define("first_rows(Tensor rows, Tensor matrix, Tensor count, bool transposed) -> Tensor")
+OPERATORS.impl("first_rows", lambda rows, matrix, count, transposed: rows.detach() @ (matrix.t() if transposed else matrix).detach(),
+               "CompositeExplicitAutograd")  # fmt: skip
+
+
+def first_rows(g: Any, rows: Any, matrix: Any, count: Any, transposed: Any) -> Any:
+    matrices = g.op("Unsqueeze", matrix, g.op("Constant", value_t=torch.tensor([0])))
+    flag = torch.onnx.symbolic_helper._maybe_get_const(transposed, "b")
+    return g.op(f"{DOMAIN}::GroupedMatMul", rows, matrices, count, transposed_i=int(flag)).setType(g.original_node.output().type())
+
+
 SYMBOLICS: Dict[str, Callable[..., Any]] = {
     "aten::_grouped_mm": grouped_mm,
     "aten::histc": histc,
+    "aten::index_add": index_add,
+    f"{DOMAIN}::first_rows": first_rows,
     "transformers::grouped_mm_fallback": grouped_mm,  # where PyTorch has none for the types at hand
 }

@@ -37,6 +37,7 @@ from . import _sizes
 from ._checks import failing, passing
 from ._operators import Operators
 from ._outside import Outside, reason_of
+from ._rows import Chosen, counted, number_of
 from ._values import made_of, untraced
 
 _C: Any = torch._C  # whose private functions have no types
@@ -67,6 +68,7 @@ class _Trace(threading.local):
     active = False
     noted = Noted([], [], [])
     outside: Optional[Outside] = None
+    chosen: Optional[Chosen] = None
 
 
 _trace = _Trace()
@@ -183,7 +185,8 @@ def _of_no_trace(function: Callable[..., Any]) -> Callable[..., Any]:
         if not _trace.active or torch._C._get_tracing_state() is None:
             return function(*arguments, **named)
         with untraced():
-            return _sizes.sizes(function(*arguments, **named))
+            found = _sizes.sizes(function(*arguments, **named))
+            return counted(arguments[0], found, (*arguments[1:], *named.values()))
 
     return read
 
@@ -197,6 +200,9 @@ def _value_read(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             wanted = passing(sys._getframe(1))
             if wanted is not None:
                 return _checked(tensor, wanted)
+            asked = _trace.chosen.asked(sys._getframe(1), tensor) if name == "__bool__" and _trace.chosen is not None else None
+            if asked is not None:
+                return asked
         if inputs:
             raise UnsupportedError(f"{_place()} needs the numbers of a tensor in Python ({name}), which differ from call to call")
         if sizes:
@@ -371,7 +377,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     rows: List[Tuple[Any, str, Any]] = [
         (tensor, "shape", property(_of_no_trace(_BASE.shape.__get__))),
         (tensor, "data", property(lambda t: t.detach() if _trace.active else _BASE.data.__get__(t), lambda t, value: _BASE.data.__set__(t, value))),
-        (tensor, "__len__", lambda t: _sizes.as_plain(_of_no_trace(tensor_len)(t))),
+        (tensor, "__len__", lambda t: _sizes.as_plain(number_of(_of_no_trace(tensor_len)(t)))),
         (functional, "batch_norm", _batch_norm(functional.batch_norm)),
         (functional, "embedding", _embedding(functional.embedding)),
         (functional, "pad", _pad(functional.pad)),
@@ -413,10 +419,14 @@ def tracing(outside: Outside, apart: bool = True) -> Iterator[Noted]:
             own: Dict[str, Any] = vars(owner)
             kept.append((owner, name, own.get(name)))
             setattr(owner, name, replacement)
-        with Operators(_in_pytorch):
+        with Operators(_in_pytorch, outside.takes_rows) as operators:
+            _trace.chosen = operators.chosen
             yield _trace.noted
     finally:
-        _trace.active, _trace.outside = False, None
+        if _trace.chosen is not None:
+            outside.rows_refused = _trace.chosen.guards.refused
+            _trace.chosen.guards.end()
+        _trace.active, _trace.outside, _trace.chosen = False, None, None
         for owner, name, before in reversed(kept):
             if before is None:
                 delattr(owner, name)
