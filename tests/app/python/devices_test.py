@@ -12,7 +12,7 @@ from unittest import mock
 
 import support
 import torch
-from gradloom.torch import Module, _decompositions, _devices
+from gradloom.torch import Module, TrainStep, _decompositions, _devices
 from support import Bert, Cnn, Gpt, mlp, twins
 from torch import nn
 
@@ -93,6 +93,32 @@ class OnHostGpu(support.Case):
         del modules, module
         gc.collect()
         self.check(mlp, (torch.randn(5, 6),), loss_of=lambda result: result.square().mean())
+
+
+    def test_options_of_an_optimizer(self):
+        """Rates are followed; what else changes is an error of each step until it is as before, and no step is made."""
+        torch.manual_seed(1)
+        theirs = mlp()
+        model = copy.deepcopy(theirs)
+        own, optimizer = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (theirs, model))
+        step = TrainStep(model, nn.functional.mse_loss, optimizer)
+        batch = torch.randn(5, 6), torch.randn(5, 3)
+        for number in range(6):
+            for each in (own, optimizer):
+                each.param_groups[0]["lr"] = 1e-2 / (1 + number)
+            own.zero_grad()
+            loss = nn.functional.mse_loss(theirs(batch[0]), batch[1])
+            loss.backward()
+            own.step()
+            self.assert_near(torch.tensor(step.step(*batch)), loss.detach(), 1e-4)
+            for option, name, value in (("betas", "beta1", (0.5, 0.999)), ("eps", "eps", 1e-3), ("weight_decay", "weight_decay", 0.5)):
+                before = optimizer.param_groups[0][option]
+                optimizer.param_groups[0][option] = value
+                for _ in range(2):
+                    with self.assertRaisesRegex(support.gradloom.UsageError, f"{name} cannot change on a GPU, lr can"):
+                        step.step(*batch)
+                optimizer.param_groups[0][option] = before
+        self.assertEqual(step.steps, 6)
 
 
 class Places(support.Case):

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 import unittest
 
 import support
@@ -438,6 +439,22 @@ class Kinds(Folder):
         for optimizer, why in refused:
             with self.assertRaisesRegex(gradloom.UnsupportedError, why):
                 TrainStep(model, nn.CrossEntropyLoss(), optimizer)
+
+    def test_what_groups_of_a_recipe_cannot_say_is_named(self):
+        model = mlp()
+        parameters, batch = list(model.parameters()), (torch.randn(4, 6), torch.randn(4, 3))
+        groups = lambda **options: [{"params": parameters[:1], "lr": 0.1}, {"params": parameters[1:], **options}]  # noqa: E731
+        refused = [
+            (torch.optim.AdamW(groups(betas=(0.8, 0.9), weight_decay=0.2)), "in lr and weight_decay only, not in beta1, beta2 .TrainStep takes them"),
+            (torch.optim.AdamW(groups(eps=1e-3)), "only, not in eps "),
+            (torch.optim.SGD(groups(momentum=0.9), lr=0.1), "groups of SGD .* only, not in momentum "),
+        ]  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            for optimizer, why in refused:
+                with self.assertRaisesRegex(gradloom.UnsupportedError, why):
+                    capture(model, batch, nn.functional.mse_loss, optimizer, os.path.join(folder, "refused"))
+                self.assertEqual(os.listdir(folder), [])
+            self.assertTrue(os.path.exists(capture(model, batch, nn.functional.mse_loss, torch.optim.AdamW(groups(weight_decay=0.2)), folder)))
 
 
 if __name__ == "__main__":

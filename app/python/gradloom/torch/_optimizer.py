@@ -163,9 +163,10 @@ def optimizer_words(options: Options, names: Dict[int, str], groups: Sequence[Di
             found += [f"{glob}{{{','.join(f'{key}={value}' for key, value in said.items())}}}" for glob in globs(held, set(names.values()) - set(held))]
         elif said:
             found.append("*{number=0}")
-    if not numbered and any(own[key] != options.groups[0][key] for own in options.groups for key in options.rule.follows
-                            if key in own and key not in ("lr", "weight_decay")):  # fmt: skip
-        raise UnsupportedError(f"groups of {options.name} in a recipe may differ in lr and weight_decay only")
+    others = {key for own in options.groups for key in options.rule.follows if own.get(key) != options.groups[0].get(key)} - {"lr", "weight_decay"}
+    if others and not numbered:
+        raise UnsupportedError(f"groups of {options.name} in a recipe may differ in lr and weight_decay only, not in {', '.join(sorted(others))} "
+                               f"(TrainStep takes them)")  # fmt: skip
     if found:
         words["group"] = found
     return words
