@@ -91,7 +91,9 @@ class _Run:
         given = {}
         for index, gradient in enumerate(gradients):  # in the order of the results
             if gradient is not None and index in takes_any:
-                given[index] = gradient.to(types[index][1]).contiguous()
+                if gradient.dtype != types[index][1] or not gradient.is_contiguous():
+                    gradient = gradient.to(types[index][1]).contiguous()
+                given[index] = gradient
         if not given:
             return [None] * len(tensors)
         takes = tuple(given)
@@ -103,7 +105,7 @@ class _Run:
             # A second backward, or one by other results than foreseen.
             self.plan = self.opened.plan(takes)
             _, arena = self.plan.forward(addresses, self.seed)
-        return self.plan.backward(addresses, arena, self.seed, given)
+        return self.plan.backward(tensors, addresses, arena, self.seed, given)
 
 
 def follow(exported: Exported, outputs: Sequence[torch.Tensor]) -> None:

@@ -87,7 +87,7 @@ class Plan:
             raise Error("the exported file has parameters of its own")
         places = {name: index for index, name in enumerate(exported.inputs)}
         self.order = [places[value.name] for value in inputs]
-        self.gives = [(place, value.shape, DTYPES[value.dtype]) if value.gradient else None for place, value in zip(self.order, inputs)]
+        self.gives = [(index, place) for index, (place, value) in enumerate(zip(self.order, inputs)) if value.gradient]
         self.takes = [index for index, value in enumerate(outputs) if value.gradient]
         self.reads = {place for place, value in zip(self.order, inputs) if value.used}
         self.results = [(value.shape, DTYPES[value.dtype]) for value in outputs]
@@ -126,8 +126,10 @@ class Plan:
         self._library.run(self._library.module_forward, self._handle, ctypes.byref(call))
         return outputs, arena
 
-    def backward(self, addresses: Sequence[int], arena: torch.Tensor, seed: int, given: Dict[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:
-        """given: gradients of outputs, contiguous and of their dtype. The gradients of the file's inputs."""
+    def backward(self, tensors: Sequence[torch.Tensor], addresses: Sequence[int], arena: torch.Tensor, seed: int,
+                 given: Dict[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:  # fmt: skip
+        """tensors: the file's inputs, at these addresses. given: gradients of outputs, contiguous and of their dtype. The gradients of the
+        inputs."""
         absent = [index for index in self.takes if index not in given]
         if absent:
             zeros = {index: torch.zeros(self.results[index][0], dtype=self.results[index][1], device=self._place.device) for index in absent}
@@ -136,12 +138,10 @@ class Plan:
         for index in self.takes:
             taken[index] = given[index].data_ptr()
         gradients: List[Optional[torch.Tensor]] = [None] * len(addresses)
-        written = array("Q", [0]) * len(self.gives)
-        for index, gives in enumerate(self.gives):
-            if gives is not None:
-                place, shape, dtype = gives
-                gradients[place] = gradient = torch.empty(shape, dtype=dtype, device=self._place.device)
-                written[index] = gradient.data_ptr()
+        written = array("Q", [0]) * len(self.order)
+        for index, place in self.gives:
+            gradients[place] = gradient = torch.empty_like(tensors[place])
+            written[index] = gradient.data_ptr()
         inputs = array("Q", [addresses[place] for place in self.order])
         call = self._call(inputs, arena, seed)
         call.output_gradients, call.input_gradients = _begin(taken), _begin(written)

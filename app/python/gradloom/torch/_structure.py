@@ -26,11 +26,16 @@ def _fields(value: Any) -> List[str]:
 def flatten(value: Any, tensors: List[torch.Tensor], where: str = "") -> Any:
     """The description of `value`, whose tensors are appended to `tensors`."""
     kind = type(value)
-    if isinstance(value, torch.Tensor):
+    if kind is torch.Tensor:
         tensors.append(value)
         return TENSOR
     if kind is tuple or kind is list:
         return kind, tuple([flatten(item, tensors, where) for item in value])
+    if kind is dict:
+        return kind, tuple([(key, flatten(item, tensors, where)) for key, item in value.items()])
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return TENSOR
     if isinstance(value, slice):
         return "plain", kind, (value.start, value.stop, value.step)
     if kind is Size:
