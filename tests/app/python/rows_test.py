@@ -119,7 +119,33 @@ def nonzero(experts, x, weights, picked):
     return out
 
 
-STYLES = (index_add, added_to, masked, guarded, continued, any_of, nonzero)
+def over_those_hit(experts, x, weights, picked):
+    """Mixtral of transformers 4.57."""
+    out = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
+    mask = F.one_hot(picked, num_classes=len(experts)).permute(2, 1, 0)
+    for number in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
+        slot, row = torch.where(mask[number].squeeze(0))
+        state = x[None, row].reshape(-1, x.shape[-1])
+        out.index_add_(0, row, (experts[number](state) * weights[row, slot, None]).to(x.dtype))
+    return out
+
+
+def over_numbers_hit(experts, x, weights, picked):
+    """As transformers 5 has it without grouped products."""
+    out = torch.zeros_like(x)
+    with torch.no_grad():
+        mask = F.one_hot(picked, num_classes=len(experts)).permute(2, 1, 0)
+        hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+    for number in hit:
+        number = number[0]
+        if number == len(experts):
+            continue
+        slot, row = torch.where(mask[number])
+        out.index_add_(0, row, experts[number](x[row]) * weights[row, slot, None])
+    return out
+
+
+STYLES = (index_add, added_to, masked, guarded, continued, any_of, nonzero, over_those_hit, over_numbers_hit)
 
 
 old = unittest.skipIf(int(torch.__version__.partition(".")[0]) < 2, "this PyTorch shows no mode what [] reads and writes")
@@ -265,9 +291,28 @@ class Refused(support.Case):
                 out.index_add_(0, rows, x[rows])
             return out
 
-        for body in (counts, lists):
-            self.check(body, "asks whether a mask chooses any rows, for more than what to write into their places")
-        for body in (fills, others):
+        def adds_for_each(x, hit):
+            out = torch.zeros_like(x)
+            for _ in torch.where(hit)[0]:
+                out.add_(1)
+            return out
+
+        def counts_each(x, hit):
+            used = 0
+            for _ in torch.where(hit)[0]:
+                used += 1
+            return x * used
+
+        def of_another_turn(x, hit):
+            out, before = torch.zeros_like(x), torch.where(x[:, 1] > 0)[0]
+            for number in torch.where(hit)[0]:
+                out[before] += x[before]
+                before = torch.where(x[:, 2] > number)[0]
+            return out
+
+        for body in (counts, lists, counts_each, of_another_turn):
+            self.check(body, "asks what rows a mask chooses, for more than what to write into their places")
+        for body in (fills, others, adds_for_each):
             self.check(body, "are other numbers than these rows")
 
 

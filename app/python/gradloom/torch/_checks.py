@@ -87,15 +87,28 @@ _CHANGES = {"append", "appendleft", "extend", "insert", "update", "setdefault", 
 
 
 def skipped(frame: FrameType, truth: bool, compares: bool = False) -> Optional[Region]:
-    """What `truth` of the frame's question skips; None where more than tensors may be changed there, as far as the code tells: where it ends
-    elsewhere than behind, writes to objects, or leaves names that are read later."""
+    """What `truth` of the frame's question skips; None where more than tensors may be changed there."""
     branch = _branch(frame, compares)
     if branch is None:
         return None
-    frame, code, places, ways = branch
-    behind, left, region = ways[truth], [ways[not truth]], set()  # type: int, List[int], Set[int]
-    while code[behind].opname.startswith(_GOES):
-        behind = places[code[behind].argval]
+    behind = branch.ways[truth]
+    while branch.code[behind].opname.startswith(_GOES):
+        behind = branch.places[branch.code[behind].argval]
+    return _region(branch.frame, branch.code, branch.places, branch.ways[not truth], behind)
+
+
+def loop_body(frame: FrameType) -> Optional[Region]:
+    """Of the `for` that begins in the frame; None: there is none, or more than tensors may be changed there."""
+    at, code, places = _current(frame)
+    if code[at].opname != "GET_ITER" or code[at + 1].opname != "FOR_ITER":
+        return None
+    return _region(frame, code, places, at + 2, at + 1)
+
+
+def _region(frame: FrameType, code: List[dis.Instruction], places: Dict[int, int], start: int, behind: int) -> Optional[Region]:
+    """The instructions from `start` to `behind`; None where more than tensors may be changed there, as far as the code tells: where it ends
+    elsewhere, writes to objects, or leaves names that are read later."""
+    left, region = [start], set()  # type: List[int], Set[int]
     while left:
         index = left.pop()
         if index == behind or index in region:

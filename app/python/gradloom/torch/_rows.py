@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from .._library import UnsupportedError
 from . import _sizes
-from ._checks import Region, skipped
+from ._checks import Region, loop_body, skipped
 from ._values import made_of, untraced
 
 _C: Any = torch._C  # whose private functions have no types
@@ -34,15 +34,16 @@ _NUMBER = "whose number differs from call to call"
 class Choice:
     """The elements of a mask that are true, as values of the trace."""
 
-    def __init__(self, mask: torch.Tensor, key: Any, guards: "Guards") -> None:
-        """key: of masks that have the same elements."""
-        self.key, self.guards = key, guards
+    def __init__(self, mask: torch.Tensor, key: Any, turns: Tuple[object, ...], guards: "Guards") -> None:
+        """key: of masks that have the same elements. turns: of guards that hold for the mask."""
+        self.key, self.turns, self.guards = key, turns, guards
         with untraced():
             self.candidates = mask.numel()
             places = torch.arange(self.candidates, device=mask.device)
-        flat = mask.reshape(-1)
+        self.flat = flat = mask.reshape(-1)
         ends = flat.to(torch.int64).cumsum(0)
         self.count = ends[-1:]  # i64 [1]
+        self.numbers: List[torch.Tensor] = []  # what torch.where and nonzero gave of a mask with one axis
         to = torch.where(flat, ends - 1, self.count + places - ends)  # where the list has each element of the mask
         self.order = torch.zeros_like(to).scatter(0, to, places)
         self.chosen = places < self.count  # of the list
@@ -114,33 +115,58 @@ def refuse_rows(values: Any, what: str) -> None:
         raise UnsupportedError(f"{what} rows that a mask chooses, {_NUMBER}")
 
 
+class _Guard:
+    """Code that runs where something holds, which a trace does not ask."""
+
+    def __init__(self, region: Region, key: Any, holds: Callable[[], torch.Tensor]) -> None:
+        """key: of a mask that has elements where it holds, and none else; None: of no mask. holds: gives the boolean."""
+        self.region, self.key, self.holds, self.turn = region, key, holds, object()
+
+
 class Guards:
-    """Code that runs where a mask chooses rows, and that there is nothing to do for else: `if rows.numel() > 0`, `if mask.any()`. A trace runs
-    it, and without rows it changes nothing: what it writes are rows of this mask."""
+    """Code that runs where a mask chooses rows, and that there is nothing to do for else: `if rows.numel() > 0`, `if mask.any()`,
+    `for e in hit.nonzero()`. A trace runs it, and what it writes are rows: of this mask, or of masks that it makes, which choose nothing where the code
+    would not run."""
 
     def __init__(self) -> None:
-        self._regions: List[Tuple[Region, Any]] = []
+        self._guards: List[_Guard] = []
         self.refused = False  # something about rows that a mask chooses
 
-    def enter(self, frame: FrameType, key: Any, empty: bool, compares: bool = False) -> bool:
+    def enter(self, frame: FrameType, key: Any, empty: bool, holds: Callable[[], torch.Tensor], compares: bool = False) -> bool:
         """The answer to a frame's question whose answer is `empty` where there are no rows. key: of the mask."""
-        region = skipped(frame, empty, compares)
-        if region is None:
-            self.refused = True
-            raise UnsupportedError(f"{frame.f_code.co_filename}:{frame.f_lineno} asks whether a mask chooses any rows, for more than what to "
-                                   f"write into their places")  # fmt: skip
-        self._regions = [other for other in self._regions if other[0] != region] + [(region, key)]
+        self._begin(frame, skipped(frame, empty, compares), key, holds)
         return not empty
 
-    def write(self, key: Any = None) -> None:
-        """Something is written that outlives the code: rows of a mask with this key."""
-        for region, other in self._regions:
-            if (key is None or key != other) and region.runs():
-                self.refused = True
-                raise UnsupportedError("what an `if` writes that asks whether a mask chooses any rows are other numbers than these rows")
+    def turns(self, frame: FrameType, choice: Choice, values: List[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """The turns of a frame's loop over what a mask chooses: one for each of its elements."""
+        guard = self._begin(frame, loop_body(frame), None, lambda: choice.flat[0])
+
+        def turn(place: int) -> torch.Tensor:
+            guard.turn, guard.holds = object(), lambda: choice.flat[place]
+            return values[place]
+
+        return map(turn, range(len(values)))
+
+    def _begin(self, frame: FrameType, region: Optional[Region], key: Any, holds: Callable[[], torch.Tensor]) -> _Guard:
+        if region is None:
+            self.refused = True
+            raise UnsupportedError(f"{frame.f_code.co_filename}:{frame.f_lineno} asks what rows a mask chooses, for more than what to write "
+                                   f"into their places")  # fmt: skip
+        self._guards = [other for other in self._guards if other.region != region] + [_Guard(region, key, holds)]
+        return self._guards[-1]
+
+    def of(self, key: Any) -> List[_Guard]:
+        """Those of the running code that do not hold by themselves where a mask with this key has elements."""
+        return [guard for guard in self._guards if (guard.key is None or guard.key != key) and guard.region.runs()]
+
+    def write(self, choice: Optional[Choice] = None) -> None:
+        """Something is written that outlives the code: rows of a mask."""
+        if any(choice is None or guard.turn not in choice.turns for guard in self.of(None if choice is None else choice.key)):
+            self.refused = True
+            raise UnsupportedError("what is written only where a mask chooses rows are other numbers than these rows")
 
     def end(self) -> None:
-        self._regions.clear()
+        self._guards.clear()
 
 
 class _Count(_sizes.Size):
@@ -158,7 +184,8 @@ def _asks(empty: bool, limit: Optional[int]) -> Callable[..., bool]:
     def ask(count: _Count, *other: Any) -> bool:
         if limit is not None and (type(other[0]) is not int or other[0] != limit):
             _refuses(count)
-        return count.choice.guards.enter(sys._getframe(1), count.choice.key, empty, limit is not None)
+        choice = count.choice
+        return choice.guards.enter(sys._getframe(1), choice.key, empty, lambda: choice.count[0] > 0, limit is not None)
 
     return ask
 
@@ -218,6 +245,7 @@ _PRODUCTS.update({function: lambda rows, a, b: _product(rows, a, b, False)
                   for function in (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__)})  # fmt: skip
 _ADDS = ("index_add", "index_add_", "scatter_add", "scatter_add_")
 _CHOOSES = (torch.where, torch.Tensor.where, torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere)
+_VIEWED = ("flatten", "squeeze", "view", "reshape", "__getitem__", "select")  # the same numbers in another shape
 _KEEPS_NO_ORDER = ("dropout", "alpha_dropout", "feature_dropout", "dropout_")  # draws for each place
 
 
@@ -287,10 +315,22 @@ class Chosen:
             return self._put(args[0], _indices(args[1]), args[2])
         if name in _ADDS and rows_of(args[0]) is None:
             return self._add(function, args, kwargs)
+        if function is torch.Tensor.unbind and given[0].axis == 0:
+            frame = _iterating()
+            if frame is not None:
+                return self._turns(frame, args[0], given[0].choice)
         body = _PRODUCTS.get(function)
         if body is not None and _is_product(args, kwargs):
             return body(given[0], *args, **kwargs)
         return self._apart(function, name, args, kwargs)
+
+    def _turns(self, frame: FrameType, rows: torch.Tensor, choice: Choice) -> Iterator[torch.Tensor]:
+        """Of a loop over the numbers of those that are chosen among several: all of them, in order."""
+        if not any(rows is places for places in choice.numbers):
+            raise UnsupportedError(f"a loop over rows that a mask chooses, {_NUMBER}")
+        with untraced():
+            values = [torch.full(tuple(rows.shape)[1:], place, dtype=torch.int64, device=rows.device) for place in range(choice.candidates)]
+        return self.guards.turns(frame, choice, values)
 
     def _chosen(self, name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """torch.where(mask), nonzero."""
@@ -298,7 +338,10 @@ class Chosen:
             return NotImplemented
         choice = self._choice(args[0])
         places = choice.coordinates(args[0])
-        return places if name == "where" or kwargs.get("as_tuple") else _with(torch.stack(places, 1), Rows(choice, 0))
+        made = places if name == "where" or kwargs.get("as_tuple") else _with(torch.stack(places, 1), Rows(choice, 0))
+        if len(places) == 1:
+            choice.numbers += tensors_in(made)
+        return made
 
     def _depends(self, mask: Any) -> bool:
         return isinstance(mask, torch.Tensor) and rows_of(mask) is None and mask.dim() > 0 and mask.numel() > 0 and made_of(mask)[0]
@@ -312,10 +355,15 @@ class Chosen:
     def _choice(self, mask: torch.Tensor) -> Choice:
         """Masks that are computed alike choose the same."""
         key = _elements(_C._get_value_trace(mask))
+        guards = self.guards.of(key)
+        turns = tuple(guard.turn for guard in guards)
         for choice in self._choices:
-            if choice.key == key:
+            if choice.key == key and choice.turns == turns:
                 return choice
-        self._choices.append(Choice(mask if mask.dtype == torch.bool else mask != 0, key, self.guards))
+        mask = mask if mask.dtype == torch.bool else mask != 0
+        for guard in guards:
+            mask = mask & guard.holds()
+        self._choices.append(Choice(mask, key, turns, self.guards))
         return self._choices[-1]
 
     def asked(self, frame: FrameType, truth: torch.Tensor) -> Optional[bool]:
@@ -329,7 +377,7 @@ class Chosen:
         counts = node.kind() == "aten::any" or (node.kind() == "aten::sum" and of[0].type().scalarType() == "Bool")
         if not counts or node.output().type().dim() != 0:
             return None
-        return self.guards.enter(frame, _elements(of[0]), empty)
+        return self.guards.enter(frame, _elements(of[0]), empty, lambda: ~_truth(truth) if empty else _truth(truth))
 
     def _places(self, tensor: torch.Tensor, index: Any) -> Tuple[Any, ...]:
         """An index with the places of what a mask chooses instead of the mask."""
@@ -347,7 +395,7 @@ class Chosen:
         if of_index is None or of_source is None or of_source.axis != named["dim"] % named["input"].dim() or set(named) - {"input", "dim", "index", "alpha"}:
             raise UnsupportedError(f"{name} of rows that a mask chooses, elsewhere than in their places")
         if name.endswith("_"):
-            self.guards.write(of_source.choice.key)
+            self.guards.write(of_source.choice)
         values = of_source.choice.masked(source, of_source.axis, 0)
         more = {"alpha": named["alpha"]} if "alpha" in named else {}
         made: torch.Tensor = self._call(function, (named["input"], named["dim"], _without(named["index"]), values), more)
@@ -361,7 +409,7 @@ class Chosen:
             raise UnsupportedError("rows that a mask chooses are written elsewhere than in whole rows of their places")
         rows = rows_of(places[0])
         assert rows is not None
-        self.guards.write(rows.choice.key)
+        self.guards.write(rows.choice)
         with untraced():
             sizes = tuple(tensor.shape)
             inner, count = sizes[len(places) :], 1
@@ -399,6 +447,8 @@ class Chosen:
             raise UnsupportedError(f"{name} of rows that a mask chooses does not keep them apart")
         made = iter([_with(choice.masked(tensor, axis, 1) if gathers and tensor.is_floating_point() else tensor, Rows(choice, axis))
                      for tensor, axis in zip(tensors, axes)])  # fmt: skip
+        if name in _VIEWED and any(args[0] is places for places in choice.numbers):
+            choice.numbers += tensors
         return _changed(result, lambda _: next(made)) if type(result) in (torch.Tensor, tuple, list) else result
 
 
@@ -411,6 +461,18 @@ def _is_product(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
     if len(args) < 2 or rows_of(args[0]) is None or any(rows_of(other) for other in tensors_in([args[1:], kwargs])):
         return False
     return args[0].dim() == 2 and args[1].dim() == 2 and rows_of(args[0]).axis == 0 and set(kwargs) <= {"bias"}  # type: ignore[union-attr]
+
+
+def _truth(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dtype == torch.bool else tensor != 0
+
+
+def _iterating() -> Optional[FrameType]:
+    """The frame of a `for` over a tensor that asks now for its parts."""
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None and frame.f_code is not torch.Tensor.__iter__.__code__:
+        frame = frame.f_back
+    return None if frame is None else frame.f_back
 
 
 class _Tried:
