@@ -15,7 +15,7 @@ PyTorch before 2.0 shows no mode what is read and written by []: there the engin
 
 import sys
 from types import FrameType
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.nn import functional
@@ -37,16 +37,26 @@ class Choice:
     def __init__(self, mask: torch.Tensor, key: Any, turns: Tuple[object, ...], guards: "Guards") -> None:
         """key: of masks that have the same elements. turns: of guards that hold for the mask."""
         self.key, self.turns, self.guards = key, turns, guards
+        self.numbers: List[torch.Tensor] = []  # what torch.where and nonzero gave of a mask with one axis
+        axis = _single(_C._get_value_trace(mask))
         with untraced():
-            self.candidates = mask.numel()
+            shape = tuple(mask.shape)
+            if axis is None or len(shape) != 2:
+                steps, axis = torch.zeros((), dtype=torch.int64, device=mask.device), None
+            else:  # of the mask's elements along it one is a candidate: that which is true
+                sizes = [1 if place != axis else -1 for place in range(2)]
+                steps = torch.arange(shape[axis], device=mask.device).reshape(sizes) * (shape[1] if axis == 0 else 1)
+            self.candidates = mask.numel() if axis is None else shape[1 - axis]
             places = torch.arange(self.candidates, device=mask.device)
-        self.flat = flat = mask.reshape(-1)
+        self.flat = flat = mask.reshape(-1) if axis is None else mask.any(axis)
         ends = flat.to(torch.int64).cumsum(0)
         self.count = ends[-1:]  # i64 [1]
-        self.numbers: List[torch.Tensor] = []  # what torch.where and nonzero gave of a mask with one axis
-        to = torch.where(flat, ends - 1, self.count + places - ends)  # where the list has each element of the mask
-        self.order = torch.zeros_like(to).scatter(0, to, places)
+        to = torch.where(flat, ends - 1, self.count + places - ends)  # where the list has each candidate
+        self.order = torch.zeros_like(to).scatter(0, to, places)  # the elements of the mask
         self.chosen = places < self.count  # of the list
+        if axis is not None:
+            beside = (mask.to(torch.int64) * steps).sum(axis).index_select(0, self.order)
+            self.order = self.order * (shape[1] if axis == 1 else 1) + beside
 
     def coordinates(self, mask: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         """Of the candidates in a mask that has these elements, i64 [candidates] for each of its axes."""
@@ -96,14 +106,17 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
         yield from tensors_in(list(value.values()))
 
 
-def _changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor], count: Optional[int] = None) -> Any:
+    """Nested values with other tensors, and `count` as number of the candidates."""
     if isinstance(value, torch.Tensor):
         return change(value)
+    if isinstance(value, _Count) and count is not None:
+        return count
     if isinstance(value, (list, tuple)):
-        made = [_changed(item, change) for item in value]
+        made = [_changed(item, change, count) for item in value]
         return tuple(made) if isinstance(value, tuple) else made
     if isinstance(value, dict):
-        return {key: _changed(item, change) for key, item in value.items()}
+        return {key: _changed(item, change, count) for key, item in value.items()}
     return value
 
 
@@ -246,6 +259,7 @@ _PRODUCTS.update({function: lambda rows, a, b: _product(rows, a, b, False)
 _ADDS = ("index_add", "index_add_", "scatter_add", "scatter_add_")
 _CHOOSES = (torch.where, torch.Tensor.where, torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere)
 _VIEWED = ("flatten", "squeeze", "view", "reshape", "__getitem__", "select")  # the same numbers in another shape
+_FEW = 7  # candidates with which operators are tried
 _KEEPS_NO_ORDER = ("dropout", "alpha_dropout", "feature_dropout", "dropout_")  # draws for each place
 
 
@@ -442,7 +456,7 @@ class Chosen:
             raise UnsupportedError(f"{name} writes rows that a mask chooses elsewhere than in their places")
         choice = rows_of(given[0]).choice  # type: ignore[union-attr]
         gathers = not any(tensor.is_floating_point() for tensor in given)
-        axes = tried.axes()
+        axes = tried.axes(tensors)
         if len(axes) != len(tensors):
             raise UnsupportedError(f"{name} of rows that a mask chooses does not keep them apart")
         made = iter([_with(choice.masked(tensor, axis, 1) if gathers and tensor.is_floating_point() else tensor, Rows(choice, axis))
@@ -481,27 +495,33 @@ class _Tried:
 
     def __init__(self, function: Any, name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         self._function, self._given, self._keeps_order = function, (args, kwargs), name not in _KEEPS_NO_ORDER
-        rows = [rows_of(tensor) for tensor in tensors_in([args, kwargs]) if rows_of(tensor)]
-        self._count, self._axis = rows[0].choice.candidates, rows[0].axis  # type: ignore[union-attr]
+        rows = next(rows for rows in map(rows_of, tensors_in([args, kwargs])) if rows is not None)
+        self._axis, self._all = rows.axis, rows.choice.candidates
         with untraced(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)
-            self._moved = torch.randperm(self._count)
-            self._some = torch.arange(self._count) % 2 == 0
-            self._results = [self._tensors(self._run(change)) for change in (None, self._others(self._some), self._others(~self._some), self._move)]
+            try:
+                self._results = self._of(min(self._all, _FEW))
+            except Exception:  # such as a tensor that has as many rows, made of their number
+                self._results = self._of(self._all)
+
+    def _of(self, count: int) -> List[List[torch.Tensor]]:
+        """The results for the first `count` candidates: as they are, with others in either half, and in another order."""
+        self._count, self._first, self._some = count, torch.arange(count), torch.arange(count) % 2 == 0
+        torch.manual_seed(1)
+        self._moved = torch.randperm(count)
+        return [list(tensors_in(self._run(change))) for change in (None, self._others(self._some), self._others(~self._some), self._move)]
 
     def _run(self, change: Optional[Callable[[torch.Tensor, int], torch.Tensor]]) -> Any:
         def changed(tensor: torch.Tensor) -> torch.Tensor:
-            rows, plain = rows_of(tensor), tensor.detach().clone()
-            return plain if rows is None or change is None else change(plain, rows.axis)
+            rows, plain = rows_of(tensor), tensor.detach()
+            if rows is None:
+                return plain.clone() if writes(self._function) else plain
+            few = plain.index_select(rows.axis, self._first.to(plain.device))
+            return few if change is None else change(few, rows.axis)
 
-        args, kwargs = _changed(self._given, changed)
+        args, kwargs = _changed(self._given, changed, self._count)
         torch.manual_seed(2)
         with torch.no_grad():
             return self._function(*args, **kwargs)
-
-    @staticmethod
-    def _tensors(result: Any) -> List[torch.Tensor]:
-        return list(tensors_in(result))
 
     def _others(self, where: torch.Tensor) -> Callable[[torch.Tensor, int], torch.Tensor]:
         def change(tensor: torch.Tensor, axis: int) -> torch.Tensor:
@@ -514,24 +534,26 @@ class _Tried:
     def _move(self, tensor: torch.Tensor, axis: int) -> torch.Tensor:
         return tensor.index_select(axis, self._moved.to(tensor.device))
 
-    def axes(self) -> List[int]:
-        """Of the candidates in the results; fewer than there are results: they are not kept apart."""
+    def axes(self, results: Sequence[torch.Tensor]) -> List[int]:
+        """Of the candidates in the operator's results; fewer than there are results: they are not kept apart."""
         with untraced():
-            found = []
-            for first, some, rest, moved in zip(*self._results):
-                tried = sorted(range(first.dim()), key=lambda axis: axis != self._axis)
-                axis = next((axis for axis in tried if first.shape[axis] == self._count and self._follows(axis, first, some, rest, moved)), None)
+            found: List[int] = []
+            for result, *tried in zip(results, *self._results):
+                axes = sorted(range(result.dim()), key=lambda axis: axis != self._axis)
+                axis = next((axis for axis in axes if self._follows(axis, tuple(result.shape), *tried)), None)
                 if axis is None:
                     break
                 found.append(axis)
             return found
 
-    def _follows(self, axis: int, first: torch.Tensor, some: torch.Tensor, rest: torch.Tensor, moved: torch.Tensor) -> bool:
+    def _follows(self, axis: int, whole: Tuple[int, ...], first: torch.Tensor, some: torch.Tensor, rest: torch.Tensor, moved: torch.Tensor) -> bool:
+        if whole[axis] != self._all or tuple(first.shape) != (*whole[:axis], self._count, *whole[axis + 1 :]):
+            return False
         if not first.shape == some.shape == rest.shape == moved.shape:
             return False
         pairs = [(first, some, (~self._some).nonzero()[:, 0]), (first, rest, self._some.nonzero()[:, 0])]
         if self._keeps_order:
-            pairs.append((self._move(first, axis), moved, torch.arange(self._count)))
+            pairs.append((self._move(first, axis), moved, self._first))
         return all(_near(a.index_select(axis, at.to(a.device)), b.index_select(axis, at.to(a.device))) for a, b, at in pairs)
 
 
@@ -541,6 +563,39 @@ def _near(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.allclose(a.double(), b.double(), 1e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-4, 1e-6, equal_nan=True)
 
 
+def _single(value: Any) -> Optional[int]:
+    """The axis of a mask along which one element is true at most, since it tells where one number is among those that topk picked; None: nobody
+    knows of any."""
+    node = value.node()
+    inputs, kind = list(node.inputs()), node.kind()
+    if kind == "aten::topk":
+        return int(inputs[2].toIValue()) % value.type().dim() if value.offset() == 1 else None
+    if kind not in _KEEPS_SINGLE:
+        return None
+    axis, rank = _single(inputs[0]), inputs[0].type().dim()
+    if axis is None or rank is None or (kind in ("aten::eq", "aten::ne", "aten::__and__") and _rank(inputs[1]) != 0):
+        return None
+    if kind in ("aten::select", "aten::squeeze"):
+        if len(inputs) < 2 or inputs[1].node().kind() != "prim::Constant":
+            return None
+        gone = int(inputs[1].toIValue()) % rank
+        return None if gone == axis else axis - (gone < axis)
+    if kind == "aten::permute":
+        order = [source.toIValue() for source in inputs[1].node().inputs()] or list(inputs[1].toIValue() or ())
+        return [int(place) % rank for place in order].index(axis) if len(order) == rank else None
+    if kind == "aten::index":  # of the first axis, by one tensor
+        of = list(inputs[1].node().inputs())
+        return None if axis == 0 or len(of) != 1 or _rank(of[0]) not in (0, 1) else axis - 1 + (_rank(of[0]) or 0)
+    return axis
+
+
+def _rank(value: Any) -> Optional[int]:
+    rank: Optional[int] = value.type().dim() if value.type().kind() == "TensorType" else 0
+    return rank
+
+
+# Operators whose result is single along an axis where their first operand is.
+_KEEPS_SINGLE = {"aten::eq", "aten::ne", "aten::__and__", "aten::one_hot", "aten::select", "aten::squeeze", "aten::permute", "aten::index", "aten::to"}
 _SAME = {"aten::eq", "aten::ne", "aten::ge", "aten::gt", "aten::le", "aten::lt", "aten::select", "aten::any", "aten::view", "aten::reshape",
          "aten::flatten", "aten::slice", "aten::permute", "aten::squeeze", "aten::unsqueeze", "prim::ListConstruct"}  # fmt: skip
 _COMPARES = {"aten::eq": True, "aten::ne": False, "aten::gt": False}  # with 0: the answer where nothing is true
