@@ -78,6 +78,31 @@ assert _library.library().path.startswith(os.path.dirname(gradloom.__file__)), _
 PYTHON
 [ "$(alone "$python" -m gradloom --version)" = "$(alone gradloom --version)" ] || fail "python -m gradloom"
 
+# Where the Python that made the environment has PyTorch, which the wheel does not bring: the two lines, and a captured step that the command trains.
+torch=$(python3 -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null || true)
+if [ -n "$torch" ]; then
+  alone env PYTHONPATH="$torch" "$python" - >"$at/log" 2>&1 <<'PYTHON' || fail "with PyTorch: $(cat "$at/log")"
+import copy
+
+import torch
+from gradloom.torch import Module, TrainStep, capture
+from torch import nn
+
+torch.manual_seed(1)
+model, x, y = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3)), torch.randn(5, 8), torch.randint(3, (5,))
+loss, mine, theirs = nn.CrossEntropyLoss(), Module(copy.deepcopy(model)), copy.deepcopy(model)
+for each in (mine, theirs):
+    loss(each(x), y).backward()
+for p, q in zip(mine.parameters(), theirs.parameters()):
+    assert float((p.grad - q.grad).abs().max()) < 1e-5, (p.grad, q.grad)
+step = TrainStep(copy.deepcopy(model), loss, "adamw{lr=0.01}")
+losses = [step.step(x, y) for _ in range(5)]
+assert losses[-1] < losses[0], losses
+capture(model, (x, y), loss, "adamw{lr=0.01}", "job", steps=5)
+PYTHON
+  alone gradloom train --recipe job/recipe.json >"$at/log" 2>&1 || fail "a captured step: $(cat "$at/log")"
+fi
+
 # A program that does not start, and one that is gone, are one line.
 program=$(alone "$python" -c 'import gradloom, os; print(os.path.dirname(gradloom.__file__))')/gradloom
 mv "$program" "$at/program"
