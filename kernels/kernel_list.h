@@ -13,7 +13,8 @@
   GRADLOOM_LOSS_KERNELS(K)          \
   GRADLOOM_RECURRENT_KERNELS(K)     \
   GRADLOOM_OPTIMIZER_KERNELS(K)     \
-  GRADLOOM_PRODUCT_KERNELS(K)
+  GRADLOOM_PRODUCT_KERNELS(K)       \
+  GRADLOOM_ATTENTION_KERNELS(K)
 
 // The CPU interprets elementwise programs; for GPUs they are generated (kernels/gpu/program_source.h). The others
 // are what one pass over memory pays for on the CPU; GPUs run the kernels that they are made of.
@@ -26,6 +27,6 @@
 // Kernels that only GPUs have as such: the CPU's products and convolutions are objects of prepared/.
 #define GRADLOOM_GPU_ONLY_KERNELS(K) \
   K(convolution, ConvolutionArgs)    \
-  K(store, StoreArgs) K(grouped_gemm, GroupedGemmArgs) GRADLOOM_ATTENTION_KERNELS(K)
+  K(store, StoreArgs) K(grouped_gemm, GroupedGemmArgs)
 
 #define GRADLOOM_GPU_KERNELS(K) GRADLOOM_SHARED_KERNELS(K) GRADLOOM_GPU_ONLY_KERNELS(K)

@@ -94,6 +94,12 @@ std::size_t workspace_bytes(Target target, const GlobalNormArgs& args) {
 
 std::size_t workspace_bytes(Target, const ConvolutionArgs& args) { return gpu::workspace_bytes(args); }
 std::size_t workspace_bytes(Target, const GemmArgs& args) { return gpu::workspace_bytes(args); }
-std::size_t workspace_bytes(Target, const FlashAttentionGradArgs& args) { return gpu::workspace_bytes(args); }
+
+std::size_t workspace_bytes(Target target, const FlashAttentionGradArgs& args) {
+  if (target == Target::gpu) return gpu::workspace_bytes(args);
+  std::int64_t parts = attention_parts(args.forward);
+  for (int d = 0; d < args.forward.batch_rank; ++d) parts *= args.forward.batch_dims[d];
+  return std::size_t(parts * attention_grad_sums(args.forward)) * sizeof(float);
+}
 
 }  // namespace gradloom::kernels

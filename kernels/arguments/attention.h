@@ -9,8 +9,8 @@ namespace gradloom::kernels {
 // What a mask does to the scores: add: is added; keep (bool): where false the score is `fill`; block: where true.
 enum class AttentionMask : std::uint8_t { none, add, keep, block };
 
-// y = D(softmax(mask(scale q k^T))) v, D being dropout, without scores in memory. GPU only, half types; scores and sums are
-// f32. q: [batch.., rows, d], k: [.., keys, d], v: [.., keys, e], y: [.., rows, e], each with strides in elements; mask:
+// y = D(softmax(mask(scale q k^T))) v, D being dropout, without scores in memory. Half types, on the CPU bf16 (pair_products, prepared/bf16.h);
+// scores and sums are f32. q: [batch.., rows, d], k: [.., keys, d], v: [.., keys, e], y: [.., rows, e], each with strides in elements; mask:
 // [.., rows, keys], 0 where it is the same for all.
 struct FlashAttentionArgs {
   DType dtype;
@@ -36,7 +36,7 @@ struct FlashAttentionArgs {
   const RandomState* random;
 };
 // forward.y and forward.log_sum_exp are read. dy, dq, dk, dv of the shapes of y, q, k, v, with strides of their own. Rows whose log-sum-exp
-// does not tell their probabilities (kTellingLogSumExp, rows.h) find them as the forward does. workspace: three f32 per row.
+// does not tell their probabilities (kTellingLogSumExp, rows.h) find them as the forward does. workspace: of a GPU three f32 per row.
 struct FlashAttentionGradArgs {
   FlashAttentionArgs forward;
   std::int64_t dy_batch[kEwMaxRank], dq_batch[kEwMaxRank], dk_batch[kEwMaxRank], dv_batch[kEwMaxRank];

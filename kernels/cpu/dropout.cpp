@@ -5,25 +5,13 @@ namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
 
 template <class T>
-void drop_row(const DropoutArgs& args, i64 first, const T* x, T* y) {
-  unsigned word[kRandomChunk];
-  i64 count;
-  for (i64 begin = 0; begin < args.columns; begin += count) {
-    const i64 number = first + begin, skipped = number % 4;  // the numbers come in blocks of four
-    count = smaller(kRandomChunk - skipped, args.columns - begin);
-    prefetch_chunk(x + begin, y + begin);
-    random_words(number - skipped, args.random->seed ^ args.key, args.random->step, word);
-    drop(word + skipped, T(args.ratio), x + begin, y + begin, count);
-  }
-}
-
-template <class T>
 void drop_rows(const DropoutArgs& args) {
   const i64 rows = args.batch * args.rows;
   if (rows * args.columns == 0) return;
   parallel_pieces(rows, larger(1, 8192 / args.columns), rows * args.columns * 8, [&](i64 begin, i64 end) {
     for (i64 row = begin; row < end; ++row) {
-      drop_row(args, args.first + row / args.rows * args.batch_step + row % args.rows * args.row_step,
+      drop_run(*args.random, args.key, args.ratio,
+               args.first + row / args.rows * args.batch_step + row % args.rows * args.row_step, args.columns,
                static_cast<const T*>(args.x) + row * args.columns,
                static_cast<T*>(args.y) + row * args.columns);
     }

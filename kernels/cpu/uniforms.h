@@ -90,4 +90,19 @@ GRADLOOM_INLINE void drop(const unsigned* word, T ratio, const T* x, T* y, i64 n
   }
 }
 
+// n elements of what is dropped, the first of them element number `first`; key: the node's. y may be x.
+template <class T>
+inline void drop_run(const RandomState& random, std::uint64_t key, double ratio, i64 first, i64 n, const T* x,
+                     T* y) {
+  unsigned word[kRandomChunk];
+  i64 count;
+  for (i64 begin = 0; begin < n; begin += count) {
+    const i64 number = first + begin, skipped = number % 4;  // the numbers come in blocks of four
+    count = smaller(kRandomChunk - skipped, n - begin);
+    prefetch_chunk(x + begin, y + begin);
+    random_words(number - skipped, random.seed ^ key, random.step, word);
+    drop(word + skipped, T(ratio), x + begin, y + begin, count);
+  }
+}
+
 }  // namespace gradloom::kernels::GRADLOOM_ISA

@@ -57,4 +57,19 @@ GRADLOOM_HD std::int64_t grid_image_bytes(const GridSampleArgs& args) {
   return (args.in[0] * args.in[1] * args.in[2] + 1) * kGridGroupBytes;
 }
 
+// Attention: the rows of a head are cut into parts where heads are few. In the gradient a part has sums of dk and dv, whose
+// keys and columns are filled up to what registers hold on every level.
+GRADLOOM_HD std::int64_t attention_parts(const FlashAttentionArgs& args) {
+  constexpr std::int64_t kEnough = 8, kLeastRows = 192;
+  std::int64_t heads = 1;
+  for (int d = 0; d < args.batch_rank; ++d) heads *= args.batch_dims[d];
+  if (heads == 0) return 1;
+  const std::int64_t wanted = blocks_of(kEnough, heads), most = args.rows / kLeastRows;
+  return wanted < most ? wanted : most < 1 ? 1 : most;
+}
+GRADLOOM_HD std::int64_t attention_grad_keys(std::int64_t keys) { return blocks_of(keys, 12) * 12; }
+GRADLOOM_HD std::int64_t attention_grad_sums(const FlashAttentionArgs& args) {
+  return attention_grad_keys(args.keys) * (blocks_of(args.d, 32) + blocks_of(args.e, 32)) * 32;
+}
+
 }  // namespace gradloom::kernels::GRADLOOM_MATH_NAMESPACE

@@ -141,3 +141,9 @@ bool gradloom::kernels::has_bf16_products() {
   constexpr int kNeeded = static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
   return (static_cast<int>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
+
+bool gradloom::kernels::pair_products() {
+  constexpr int kTiles = static_cast<int>(dnnl::cpu_isa::avx512_core_amx);
+  const bool tiles = (static_cast<int>(dnnl::get_effective_cpu_isa()) & kTiles) == kTiles;
+  return has_bf16_products() && !tiles && std::strcmp(cpu().isa, "v4") == 0;
+}

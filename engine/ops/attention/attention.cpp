@@ -1,7 +1,7 @@
 // FusedAttention (ours): y, log_sum_exp = softmax(mask(scale q k^T)) v without the probabilities in memory, and its
 // gradient row, which computes them again from log-sum-exp. On GPUs, of half types, a library of the device is asked first
-// (library_calls.h), and what it does not take is done by our own kernels of one piece (flash_calls.h). All else, the CPU's,
-// f32 and heads of more than 256 columns, is a sequence of kernels (block_calls.h): rows of queries are taken in blocks, whose scores
+// (library_calls.h), and what it does not take is done by our own kernels of one piece (flash_calls.h), as bf16 is on CPUs that multiply
+// it. All else, f32 and heads of more than 256 columns, is a sequence of kernels (block_calls.h): rows of queries are taken in blocks, whose scores
 // fit a small workspace; keys that a known mask hides from all rows of a block are left out, which halves a causal attention.
 // (The idea of keeping no probabilities: Rabe and Staats 2021, Dao et al. 2022.)
 //   q' = transpose(q, perm_q) [batch.., rows, d], k' = transpose(k, perm_k) [batch.., keys, d], v' = transpose(v, perm_v)

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/ops/products/matrix_product.h"
 #include "kernels/launcher.h"
+#include "kernels/prepared/bf16.h"
 
 namespace gradloom::attention {
 namespace {
@@ -18,13 +20,21 @@ void set_strides(const Ints& strides, std::int64_t (&batch)[kernels::kEwMaxRank]
   column = strides.back();
 }
 
+// On the CPU a block of rows has probabilities and slopes of all keys.
+constexpr std::int64_t kMostKeys = 16384;
+
+bool takes(kernels::Target target, const Attention& a) {
+  if (!kernels::takes_flash_attention(a.dtype, a.rows, a.keys, a.d, a.e)) return false;
+  return kernels::computes_halves(target) ||
+         (multiplies_bf16(target, a.dtype) && kernels::pair_products() && a.keys <= kMostKeys);
+}
+
 }  // namespace
 
 std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t first, const Attention& a) {
-  if (!kernels::computes_halves(types.target) ||
-      !kernels::takes_flash_attention(a.dtype, a.rows, a.keys, a.d, a.e))
-    return std::nullopt;
+  if (!takes(types.target, a)) return std::nullopt;
   FlashCalls calls;
+  calls.target_ = types.target;
   kernels::FlashAttentionArgs& f = calls.form_.forward;
   f.dtype = a.dtype;
   f.batch_rank = static_cast<int>(a.batch.size());
@@ -64,9 +74,7 @@ std::optional<FlashCalls> FlashCalls::of(const NodeTypes& types, std::size_t fir
   return calls;
 }
 
-std::size_t FlashCalls::grad_workspace_bytes() const {
-  return kernels::workspace_bytes(kernels::Target::gpu, form_);
-}
+std::size_t FlashCalls::grad_workspace_bytes() const { return kernels::workspace_bytes(target_, form_); }
 
 kernels::FlashAttentionArgs FlashCalls::form(const LaunchArgs& args, const void* const* inputs) const {
   kernels::FlashAttentionArgs f = form_.forward;

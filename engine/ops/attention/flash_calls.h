@@ -1,4 +1,5 @@
-// Attention by our own kernels of one piece (kernels/gpu/attention.cu): on GPUs, of half types.
+// Attention by our own kernels of one piece: on GPUs of half types (kernels/gpu/attention.cu), on CPUs that multiply bf16 of it
+// (kernels/cpu/attention.cpp).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,8 @@ namespace gradloom::attention {
 
 class FlashCalls {
  public:
-  // Nothing where the kernels do not take it: other types, heads of more columns than a warp holds. `first`: which input q is.
+  // Nothing where the kernels do not take it: other types, heads of more columns than a warp holds, more keys than a processor's
+  // caches. `first`: which input q is.
   static std::optional<FlashCalls> of(const NodeTypes& types, std::size_t first, const Attention& a);
   std::size_t grad_workspace_bytes() const;
   // Inputs and outputs of FusedAttention, of FusedAttentionGrad.
@@ -23,6 +25,7 @@ class FlashCalls {
   // inputs: q, k, v, mask.
   kernels::FlashAttentionArgs form(const LaunchArgs& args, const void* const* inputs) const;
 
+  kernels::Target target_ = kernels::Target::cpu;
   kernels::FlashAttentionGradArgs form_{};  // without addresses; of FusedAttention, what is forward
   bool log_sums_ = false;                   // FusedAttention gives them
 };
