@@ -6,7 +6,7 @@
 namespace gradloom::kernels {
 
 enum class Reduction : std::uint8_t { sum, mean, max, min, prod, l1, l2, sum_square, log_sum_exp };
-// in: [outer, n, inner] -> out: [outer, inner]. dtype f32, f64, i32, i64. Fixed summation order.
+// in: [outer, n, inner] -> out: [outer, inner]. dtype f32, f64, i32, i64, on the CPU bf16 for sum and mean. Fixed summation order.
 struct ReduceArgs {
   DType dtype;
   Reduction op;

@@ -2,6 +2,7 @@
 // block results in double (i64 for integers), blocks in order. inner = 1 runs along rows; otherwise strips of
 // columns advance together.
 //   log_sum_exp: the maximum m first, then m + log(sum(exp(x - m))).
+// Sums and means of bf16 are f32's, rounded once.
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/workspace.h"
 
@@ -109,9 +110,23 @@ struct JoinLanes {
   }
 };
 
+// A number, and a register of them, as they are computed in.
+template <class Stored>
+GRADLOOM_INLINE Computed<Stored> value_of(const Stored& x) {
+  if constexpr (kWidened<Stored>) {
+    return widen(x);
+  } else {
+    return x;
+  }
+}
+template <class Stored>
+GRADLOOM_INLINE Vec<Computed<Stored>> values_at(const Stored* x) {
+  return load_computed<Stored, int(kLanes<Computed<Stored>>)>(x);
+}
+
 // One block of a row.
-template <class T, class Op>
-Wide<T> row_block(const T* x, i64 n) {
+template <class Stored, class Op, class T = Computed<Stored>>
+Wide<T> row_block(const Stored* x, i64 n) {
   using W = Wide<T>;
   W result = Op::template start<W>();
   if constexpr (kFloating<T>) {
@@ -123,13 +138,13 @@ Wide<T> row_block(const T* x, i64 n) {
       for (; i + 4 * kLanes<T> <= end; i += 4 * kLanes<T>) {
         for (int v = 0; v < 4; ++v) {
           fetch(x + i + v * kLanes<T> + kAhead);
-          a[v] = Op::join(a[v], Op::map(load(x + i + v * kLanes<T>)));
+          a[v] = Op::join(a[v], Op::map(values_at(x + i + v * kLanes<T>)));
         }
       }
-      for (; i + kLanes<T> <= end; i += kLanes<T>) a[0] = Op::join(a[0], Op::map(load(x + i)));
+      for (; i + kLanes<T> <= end; i += kLanes<T>) a[0] = Op::join(a[0], Op::map(values_at(x + i)));
       a[0] = Op::join(Op::join(a[0], a[1]), Op::join(a[2], a[3]));
       W block = W(fold<T>(a[0], JoinLanes<Op>()));
-      for (; i < end; ++i) block = Op::join(block, Op::map(W(x[i])));
+      for (; i < end; ++i) block = Op::join(block, Op::map(W(value_of(x[i]))));
       result = Op::join(result, block);
     }
   } else {
@@ -139,8 +154,8 @@ Wide<T> row_block(const T* x, i64 n) {
 }
 
 // One block of a strip of columns: result[c] for c in [0, columns).
-template <class T, class Op>
-void column_block(const T* x, i64 n, i64 stride, i64 columns, Wide<T>* result) {
+template <class Stored, class Op, class T = Computed<Stored>>
+void column_block(const Stored* x, i64 n, i64 stride, i64 columns, Wide<T>* result) {
   using W = Wide<T>;
   T part[kStrip];
   for (i64 c = 0; c < columns; ++c) result[c] = Op::template start<W>();
@@ -154,7 +169,7 @@ void column_block(const T* x, i64 n, i64 stride, i64 columns, Wide<T>* result) {
       for (i64 c = 0; c < columns; ++c) part[c] = Op::template start<T>();
       i64 k = begin;
       for (; k + 4 <= end; k += 4) {
-        const T* const r = x + k * stride;
+        const Stored* const r = x + k * stride;
         const auto joined = [&](const auto& a, const auto& b, const auto& c, const auto& d,
                                 const auto& before) {
           return Op::join(before,
@@ -163,14 +178,15 @@ void column_block(const T* x, i64 n, i64 stride, i64 columns, Wide<T>* result) {
         i64 c = 0;
         for (; c + kLanes<T> <= columns; c += kLanes<T>) {
           for (i64 ahead = kRowsAhead; ahead < kRowsAhead + 4; ++ahead) fetch(r + ahead * stride + c);
-          store(part + c, joined(load(r + c), load(r + stride + c), load(r + 2 * stride + c),
-                                 load(r + 3 * stride + c), load(part + c)));
+          store(part + c, joined(values_at(r + c), values_at(r + stride + c), values_at(r + 2 * stride + c),
+                                 values_at(r + 3 * stride + c), load(part + c)));
         }
         for (; c < columns; ++c)
-          part[c] = joined(r[c], r[stride + c], r[2 * stride + c], r[3 * stride + c], part[c]);
+          part[c] = joined(value_of(r[c]), value_of(r[stride + c]), value_of(r[2 * stride + c]),
+                           value_of(r[3 * stride + c]), part[c]);
       }
       for (; k < end; ++k) {
-        for (i64 c = 0; c < columns; ++c) part[c] = Op::join(part[c], Op::map(x[k * stride + c]));
+        for (i64 c = 0; c < columns; ++c) part[c] = Op::join(part[c], Op::map(value_of(x[k * stride + c])));
       }
       for (i64 c = 0; c < columns; ++c) result[c] = Op::join(result[c], W(part[c]));
     }
@@ -178,7 +194,7 @@ void column_block(const T* x, i64 n, i64 stride, i64 columns, Wide<T>* result) {
 }
 
 template <class T>
-T finish(Reduction op, Wide<T> value, i64 n) {
+T finished(Reduction op, Wide<T> value, i64 n) {
   if (op == Reduction::mean) {
     if constexpr (kFloating<T>) return T(value / double(n));
     return n > 0 ? T(value / n) : T(0);
@@ -187,11 +203,21 @@ T finish(Reduction op, Wide<T> value, i64 n) {
   return T(value);
 }
 
-template <class T, class Op>
+template <class Stored>
+GRADLOOM_INLINE Stored finish(Reduction op, Wide<Computed<Stored>> value, i64 n) {
+  const Computed<Stored> result = finished<Computed<Stored>>(op, value, n);
+  if constexpr (kWidened<Stored>) {
+    return narrow<Stored>(result);
+  } else {
+    return result;
+  }
+}
+
+template <class Stored, class Op>
 void reduce_with(const ReduceArgs& args) {
-  using W = Wide<T>;
-  const T* const in = static_cast<const T*>(args.in);
-  T* const out = static_cast<T*>(args.out);
+  using W = Wide<Computed<Stored>>;
+  const Stored* const in = static_cast<const Stored*>(args.in);
+  Stored* const out = static_cast<Stored*>(args.out);
   W* const partial = static_cast<W*>(args.workspace);  // [outer, blocks, inner]
   const i64 n = args.n, inner = args.inner;
   const i64 block = reduce_block(n, inner), blocks = larger(1, blocks_of(n, block));
@@ -199,22 +225,23 @@ void reduce_with(const ReduceArgs& args) {
   const i64 work = args.outer * n * inner;
   if (inner == 1 && blocks == 1) {
     return parallel_pieces(args.outer, larger(1, 8192 / larger(1, n)), work, [&](i64 begin, i64 end) {
-      for (i64 o = begin; o < end; ++o) out[o] = finish<T>(args.op, row_block<T, Op>(in + o * n, n), n);
+      for (i64 o = begin; o < end; ++o)
+        out[o] = finish<Stored>(args.op, row_block<Stored, Op>(in + o * n, n), n);
     });
   }
   parallel_for(args.outer * blocks * strips, work, [&](i64 part) {
     const i64 column = part % strips * kStrip, columns = smaller(kStrip, inner - column);
     const i64 b = part / strips % blocks, o = part / (strips * blocks);
     const i64 count = smaller(block, n - b * block);
-    const T* const x = in + (o * n + b * block) * inner + column;
+    const Stored* const x = in + (o * n + b * block) * inner + column;
     W result[kStrip];
     if (inner == 1) {
-      result[0] = row_block<T, Op>(x, count);
+      result[0] = row_block<Stored, Op>(x, count);
     } else {
-      column_block<T, Op>(x, count, inner, columns, result);
+      column_block<Stored, Op>(x, count, inner, columns, result);
     }
     if (blocks == 1) {
-      for (i64 c = 0; c < columns; ++c) out[o * inner + column + c] = finish<T>(args.op, result[c], n);
+      for (i64 c = 0; c < columns; ++c) out[o * inner + column + c] = finish<Stored>(args.op, result[c], n);
     } else {
       for (i64 c = 0; c < columns; ++c) partial[(o * blocks + b) * inner + column + c] = result[c];
     }
@@ -228,7 +255,7 @@ void reduce_with(const ReduceArgs& args) {
       const W* const from = partial + (o * blocks + b) * inner + column;
       for (i64 c = 0; c < columns; ++c) result[c] = Op::join(result[c], from[c]);
     }
-    for (i64 c = 0; c < columns; ++c) out[o * inner + column + c] = finish<T>(args.op, result[c], n);
+    for (i64 c = 0; c < columns; ++c) out[o * inner + column + c] = finish<Stored>(args.op, result[c], n);
   });
 }
 
@@ -318,6 +345,7 @@ void reduce(const ReduceArgs& args) {
     case DType::f64: return reduce_typed<double>(args);
     case DType::i32: return reduce_typed<std::int32_t>(args);
     case DType::i64: return reduce_typed<i64>(args);
+    case DType::bf16: return reduce_with<Brain, Sum>(args);
     default: return reduce_typed<float>(args);
   }
 }

@@ -89,6 +89,22 @@ TEST(Reduce, FloatsMatchTheReference) {
   check<double>(2, 333, 5);
 }
 
+// Sums and means in bf16: what the f32 kernel makes of the same numbers, rounded once.
+TEST(Reduce, SumsOfBf16) {
+  const std::int64_t sizes[][3] = {{1, 1, 1},     {3, 7, 1},     {512, 128, 1}, {1, 100003, 1},
+                                   {1, 512, 128}, {1, 4099, 37}, {5, 17, 3},    {2, 130, 1030}};
+  for (const auto& [outer, n, inner] : sizes)
+    for (const Reduction op : {Reduction::sum, Reduction::mean}) {
+      const auto in = values<Bf16>(outer * n * inner, 4, -2, 2.5);
+      const std::vector<float> wide(in.begin(), in.end());
+      for (const CpuKernels* k : levels()) {
+        const std::vector<float> sums = run(*k, op, wide, outer, n, inner);
+        EXPECT_TRUE(same_bits(run(*k, op, in, outer, n, inner), std::vector<Bf16>(sums.begin(), sums.end())))
+            << k->isa << " " << outer << " x " << n << " x " << inner;
+      }
+    }
+}
+
 TEST(Reduce, NanReachesTheResult) {
   check<float>(3, 129, 1, true);
   check<double>(3, 129, 7, true);

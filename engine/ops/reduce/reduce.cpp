@@ -198,10 +198,21 @@ Result<Kernel> prepare_u64(const NodeTypes& types) {
   return s.prepare("reduce u64", {y});
 }
 
+// Whether the CPU sums up bf16 as it is stored: in one stage, as sums between stages would be rounded.
+Result<bool> sums_halves(const NodeTypes& types, Reduction reduction) {
+  const Type& in = types.inputs[0];
+  if (kernels::computes_halves(types.target) || in.dtype != DType::bf16 ||
+      (reduction != Reduction::sum && reduction != Reduction::mean))
+    return false;
+  const auto axes = TRY(reduced_axes(types, types.attrs, in.shape.size()));
+  return plan_stages(in.dtype, reduction, in.shape, mask_of(axes, in.shape.size())).size() == 1;
+}
+
 template <Reduction reduction>
 Result<Kernel> prepare_reduce(const NodeTypes& types) {
   const Type& in = types.inputs[0];
-  if (const DType work = reduced_as(types.target, in.dtype); work != in.dtype) {
+  if (const DType work = reduced_as(types.target, in.dtype);
+      work != in.dtype && !TRY(sums_halves(types, reduction))) {
     KernelSequence s(types);
     const char* name = kReduceNames[static_cast<std::size_t>(reduction)];
     const ValueId y = s.op(name, {s.cast(s.in(0), work)}, TRY(sequence_attrs(types)));
