@@ -46,7 +46,7 @@ struct SoftmaxCrossEntropyArgs {
   // [outer, inner], of the type of log_sum_exp: the logit at each label, 0 where that is none of the n classes; null: not wanted. The n may
   // be a part of the classes: with reduction none loss is null then.
   void* targets = nullptr;
-  // GPU only, rows of inner 1 with reduction none, without targets: dlogits = (softmax - onehot) * weight[label] * dloss in the same
+  // Rows of inner 1 with reduction none, without targets: dlogits = (softmax - onehot) * weight[label] * dloss in the same
   // kernel; it may be logits. dloss: one number of type losses. Nobody may ask for total_weight then.
   const void* dloss = nullptr;
   void* dlogits = nullptr;

@@ -113,6 +113,15 @@ void column_log_sum_exp(const Stored* x, i64 n, i64 inner, i64 columns, const La
     value[c] = double(peak[c]) + double(log(T(sums.total[c])) + (peak[c] - peak[c]));
 }
 
+// dx = (exp(x - lse) - onehot) * factor of a row; without a label zeros.
+template <class Stored, class T>
+GRADLOOM_INLINE void row_gradient(const Stored* x, i64 n, Word<T> label, T lse, T factor, Stored* dx) {
+  if (label == kNoLabel<T>) return void(__builtin_memset(dx, 0, std::size_t(n) * sizeof(Stored)));
+  const T target = widen(x[label]);  // dx may be x
+  for_computed(x, n, [&](i64 k, const auto& v) { put_computed(dx + k, exp_down(v - lse) * factor); });
+  dx[label] = narrow<Stored>((exp_down(target - lse) - T(1)) * factor);
+}
+
 // body(strip, row, columns, at) for every strip of neighbouring rows of [outer, n, inner], the first element
 // of its first row at `at`.
 template <class Args, class Body>
@@ -160,6 +169,9 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
     for (i64 c = 0; c < columns && each; ++c) losses[first + c] = T(lost[c]);
     strip_loss[strip] = sum(lost, columns);
     strip_weight[strip] = sum(weight, columns);
+    if (args.dlogits == nullptr) return;
+    const T factor = T(weight[0] * double(static_cast<const T*>(args.dloss)[0]));
+    row_gradient(logits + at, n, labels[0], T(value[0]), factor, static_cast<Stored*>(args.dlogits) + at);
   });
   double loss = 0, weight = 0;
   for (i64 strip = 0; strip < strips; ++strip) {
@@ -167,14 +179,6 @@ void cross_entropy(const SoftmaxCrossEntropyArgs& args) {
     weight += strip_weight[strip];
   }
   finish_loss<T>(args, loss, weight);
-}
-
-// dx = (exp(x - lse) - onehot) * factor of a row.
-template <class Stored, class T>
-GRADLOOM_INLINE void row_gradient(const Stored* x, i64 n, i64 label, T lse, T factor, Stored* dx) {
-  const T target = widen(x[label]);  // dx may be x
-  for_computed(x, n, [&](i64 k, const auto& v) { put_computed(dx + k, exp_down(v - lse) * factor); });
-  dx[label] = narrow<Stored>((exp_down(target - lse) - T(1)) * factor);
 }
 
 // Row k of a strip that is read kRowsSoon rows from now, in the next strip if need be.
@@ -261,10 +265,8 @@ void cross_entropy_grad(const SoftmaxCrossEntropyGradArgs& args) {
     }
     if (inner > 1) {
       column_gradients<Stored, T>(logits + at, n, inner, columns, labels, lse + first, factor, out + at);
-    } else if (labels[0] != kNoLabel<T>) {
-      row_gradient(logits + at, n, i64(labels[0]), lse[first], factor[0], out + at);
     } else {
-      for (i64 k = 0; k < n; ++k) out[at + k] = narrow<Stored>(T(0));
+      row_gradient(logits + at, n, labels[0], lse[first], factor[0], out + at);
     }
   });
 }

@@ -151,12 +151,30 @@ struct Grid {
   std::int64_t batches = 1, rows = 1, columns = 1;
 };
 
-// What a piece does for itself, copying the panels of A and B that it needs, is a few percent of its work.
-// With rows alone oneDNN keeps its fastest kernels (2 threads, AVX-512, 128 rows: 0.99 to 1.02 of the time of
-// its own cut); a B that lies column by column it copies at more expense.
-Grid grid_of(const Problem& p) {
-  constexpr double kLargePieceFlops = 64e6;
-  constexpr std::int64_t kEnoughPieces = 16, kLeastRows = 128, kLeastColumns = 128;
+constexpr double kLargePieceFlops = 64e6;
+constexpr std::int64_t kEnoughPieces = 16, kLeastRows = 128, kLeastColumns = 128;
+
+// bf16: a row of pieces copies all of B, a column of them all of A. Where that costs least with columns alone, or with neither as the batch
+// has pieces enough, C is cut so (512 x 50257 x 768: 1 x 16 pieces 1.1 times as fast as 2 x 1); not where A lies column by column.
+bool cut_by_copies(const Problem& p, std::int64_t wanted, Grid& grid) {
+  const double flops = 2 * double(p.m()) * double(p.n()) * double(p.k());
+  if (flops / double(wanted) < kLargePieceFlops || p.a.col_stride != 1) return false;
+  double least = 0;
+  for (std::int64_t rows = 1; rows <= wanted; rows *= 2) {
+    const std::int64_t columns = wanted / rows;
+    if ((rows > 1 && p.m() / rows < kLeastRows) || (columns > 1 && p.n() / columns < kLeastColumns)) continue;
+    const double copies = double(rows) * double(p.n()) + double(columns) * double(p.m());
+    if (least > 0 && copies >= least) continue;
+    least = copies;
+    grid.rows = rows;
+    grid.columns = columns;
+  }
+  return least > 0 && grid.rows == 1;
+}
+
+// What a piece does for itself, copying its panels, is a few percent of its work. With rows alone oneDNN keeps its fastest kernels (2 threads,
+// AVX-512, 128 rows: 0.99 to 1.02 of the time of its own cut); a B that lies column by column it copies at more expense.
+Grid grid_of(const Problem& p, bool bf16) {
   const auto batches = double(p.batches()), m = double(p.m()), n = double(p.n()), k = double(p.k());
   const double flops = 2 * batches * m * n * k, elements = batches * (m * k + k * n + m * n);
   const std::int64_t wanted = prepared::worthwhile_parts(flops, elements);
@@ -170,6 +188,10 @@ Grid grid_of(const Problem& p) {
     grid.batches = p.batch[std::size_t(d)].size;
   }
   grid.batches = std::min(grid.batches, wanted);
+  Grid large = grid;
+  const std::int64_t worth = std::min(wanted, std::int64_t(flops / (8 * kLargePieceFlops)));
+  const std::int64_t many = p.batch.empty() ? std::max(kEnoughPieces, worth) : kEnoughPieces / grid.batches;
+  if (bf16 && cut_by_copies(p, at_most(many, wanted), large)) return large;
   const bool b_by_columns = p.b.col_stride != 1;
   const std::int64_t least_rows = b_by_columns ? 2 * kLeastRows : kLeastRows;
   grid.rows = at_most(p.m() / least_rows, wanted / grid.batches);
@@ -348,7 +370,7 @@ class DnnlMatMul final : public MatMul {
     pieces_.clear();
     panels_.clear();
     packed_ = Layout();
-    grid_ = grid_of(problem_);
+    grid_ = grid_of(problem_, desc_.dtype == DType::bf16);
     const auto in = std::int64_t(dtype_bytes(desc_.dtype)), out = std::int64_t(c_bytes());
     const Matrix &a = problem_.a, &b = problem_.b, &c = problem_.c;
     const BatchDim cut =

@@ -183,6 +183,54 @@ void check_pitch(const Setup& s) {
 
 TEST(Loss, TakesRowsWithAPitch) { check_pitch({LossReduction::mean, true, true, 7, 53, 1}); }
 
+// The gradient of rows beside their losses, in place: the bits of the kernel that makes it alone.
+void check_gradient_beside_losses(const Setup& s, std::int64_t pitch) {
+  const Problem<float> p(s);
+  const float dloss = p.dloss[0];
+  const float* const weight = s.weighted ? p.weight.data() : nullptr;
+  std::vector<float> apart(std::size_t(s.outer * pitch), 1e30f);
+  for (std::int64_t row = 0; row < s.outer; ++row)
+    std::copy_n(p.logits.data() + row * s.n, s.n, apart.data() + row * pitch);
+  on_every_level(
+      [&](const CpuKernels& k) {
+        std::vector<float> logits = apart, losses(std::size_t(s.outer)), lse(losses.size());
+        SoftmaxCrossEntropyArgs args{
+            DType::f32, DType::i64,    LossReduction::none, s.outer, s.n,           1,          s.ignore,
+            -100,       logits.data(), p.labels.data(),     weight,  losses.data(), lse.data(), nullptr,
+            nullptr};
+        args.pitch = pitch;
+        std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
+        args.workspace = workspace.data();
+        std::vector<float> expected = apart, alone = losses;
+        args.logits = expected.data();
+        args.loss = alone.data();
+        k.softmax_cross_entropy(args);
+        SoftmaxCrossEntropyGradArgs grad{
+            DType::f32,     DType::i64, LossReduction::sum, s.outer,         s.n,    1,          s.ignore,
+            -100,           &dloss,     expected.data(),    p.labels.data(), weight, lse.data(), nullptr,
+            expected.data()};
+        grad.pitch = pitch;
+        k.softmax_cross_entropy_grad(grad);
+        args.loss = losses.data();
+        args.logits = args.dlogits = logits.data();
+        args.dloss = &dloss;
+        k.softmax_cross_entropy(args);
+        EXPECT_TRUE(same_bits(logits, expected)) << k.isa;
+        EXPECT_TRUE(same_bits(losses, alone)) << k.isa;
+        return logits;
+      },
+      [](const std::vector<float>&, const std::string&) {});
+}
+
+TEST(Loss, GradientOfRowsBesideTheirLosses) {
+  for (const bool extra : {false, true}) {
+    check_gradient_beside_losses({LossReduction::none, extra, extra, 7, 53, 1}, 64);
+    check_gradient_beside_losses({LossReduction::none, extra, extra, 5, 1009, 1}, 1024);
+    check_gradient_beside_losses({LossReduction::none, extra, extra, 200, 300, 1}, 300);
+    check_gradient_beside_losses({LossReduction::none, extra, extra, 3, 1, 1}, 2);
+  }
+}
+
 // Logits in bf16, all else in f32: what the f32 kernels make of the same numbers, the gradient rounded once.
 void check_bf16(const Setup& s) {
   const Problem<Bf16> p(s);

@@ -281,6 +281,16 @@ TEST(MatMul, WideResults) {
   EXPECT_THROW(MatMul::create(d), std::runtime_error);
 }
 
+// Cut in rows and columns, in columns alone, and by their batch: with edges that are no whole pieces.
+TEST(MatMul, LargeOnesInBf16) {
+  if (!has_bf16_products()) GTEST_SKIP() << "the processor has no bf16";
+  for (MatMulDesc d :
+       {plain(530, 4102, 250), plain(131, 16405, 250, false, true), batched({16}, 263, 517, 250, false)}) {
+    d.bias = d.batch.empty();
+    check<Bf16, float>(d);
+  }
+}
+
 TYPED_TEST(MatMulTest, Empty) {
   if constexpr (std::is_same_v<TypeParam, Bf16>) {
     MatMulDesc none = plain(4, 5, 0);

@@ -37,8 +37,11 @@ struct LinearHead {
   bool gradients() const { return want_dx || want_dw || want_dbias; }
   std::int64_t chunks() const { return (n + rows - 1) / rows; }
   // Elements from one row of the logits to the next. Tensor cores are fed from rows that begin at multiples of 16 bytes, best of 128, and
-  // vocabularies are often odd: GPT-2's has 50257 words.
-  std::int64_t pitch() const { return target == kernels::Target::gpu ? (classes + 63) / 64 * 64 : classes; }
+  // vocabularies are often odd: GPT-2's has 50257 words. So are products of bf16 on the CPU.
+  std::int64_t pitch() const {
+    const std::int64_t step = target == kernels::Target::gpu ? 64 : scores != type ? 32 : 1;
+    return (classes + step - 1) / step * step;
+  }
 };
 
 // As many rows as have logits of `bytes` in f32, in chunks of about equal size and multiples of 16.
