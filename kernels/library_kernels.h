@@ -31,7 +31,18 @@ struct AttentionGradArgs {
   void *dq, *dk, *dv;
 };
 
-#define GRADLOOM_LIBRARY_KERNELS(K) K(attention, AttentionArgs) K(attention_grad, AttentionGradArgs)
+// A product of codes of 8 bits (f8e4m3fn; one operand may be f8e5m2): `product` says where A and B lie, in elements of one byte, both dense
+// along k, and what C is, which is of its dtype: f32, f16 or bf16. C = alpha a_inverse b_inverse A B; the inverses are numbers of f32 in the
+// memory of the device. Without batch, bias, activation, aux, sums and addend. Sums are f32.
+struct Fp8ProductArgs {
+  GemmArgs product;
+  DType a_codes, b_codes;
+  const float *a_inverse, *b_inverse;
+};
+
+#define GRADLOOM_LIBRARY_KERNELS(K) \
+  K(attention, AttentionArgs)       \
+  K(attention_grad, AttentionGradArgs) K(fp8_product, Fp8ProductArgs)
 
 // Where the library's engines find room beside ours: from the arguments without their pointers. 0: they are
 // not worth their memory, or the library has none for it.

@@ -241,9 +241,19 @@ LaunchKind of_attention() {
 std::optional<LaunchKind> work_of(const FlashAttentionArgs&) { return of_attention(); }
 std::optional<LaunchKind> work_of(const FlashAttentionGradArgs&) { return of_attention(); }
 
+// Operands of one byte; the type of A's codes says at which rate they are multiplied, which is that of both formats.
+LaunchKind of_codes(const Fp8ProductArgs& args) {
+  LaunchKind kind = *work_of(args.product);
+  const auto m = static_cast<double>(args.product.m), n = static_cast<double>(args.product.n),
+             k = static_cast<double>(args.product.k);
+  kind.dtype = DType::f8e4m3fn;
+  kind.bytes_read = (m + n) * k;
+  return kind;
+}
+
 // ---- the launcher that writes down ----------------------------------------------------------------------------
 
-constexpr const char* kLibraryAttention = "attention";
+constexpr const char *kLibraryAttention = "attention", *kLibraryFp8 = "fp8_product";
 
 // What vendors' libraries have, as one kernel.
 template <class Args>
@@ -259,9 +269,10 @@ class Tally {
     static_cast<Tally*>(tally)->add(id, args);
   }
   // The library takes what it is offered: operators offer what it has.
-  static bool offer(void* tally, LibraryKernelId, const void*, std::size_t) {
-    LaunchKind kind = of_attention();
-    kind.kernel = kLibraryAttention;
+  static bool offer(void* tally, LibraryKernelId id, const void* args, std::size_t) {
+    const bool codes = id == LibraryKernelId::fp8_product;
+    LaunchKind kind = codes ? of_codes(*static_cast<const Fp8ProductArgs*>(args)) : of_attention();
+    kind.kernel = codes ? kLibraryFp8 : kLibraryAttention;
     static_cast<Tally*>(tally)->take(std::move(kind));
     return true;
   }

@@ -257,6 +257,7 @@ void promote_attributes_to_f64(const std::string& op_type, Attrs& attrs, bool na
       {"BlackmanWindow", "output_datatype", true},
       {"MelWeightMatrix", "output_datatype", true},
       {"Attention", "softmax_precision", false},
+      {"Fp8MatMul", "to", true},
   };
   const auto promoted = [&](DType type) { return type == DType::f32 || (narrow && is_float(type)); };
   const std::int64_t f32 = onnx_from_dtype(DType::f32), f64 = onnx_from_dtype(DType::f64);

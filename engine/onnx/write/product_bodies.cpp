@@ -5,6 +5,7 @@
 
 #include "engine/ops/inference.h"
 #include "engine/ops/preparation.h"
+#include "engine/ops/products/fp8.h"
 #include "engine/ops/products/matrix_product.h"
 #include "engine/onnx/write/bodies.h"
 
@@ -89,6 +90,38 @@ Result<Values> grouped_contraction(Body& body) {
 Result<Values> accumulate_matmul(Body& body) {
   const ValueId y = body.transpose(product(body, body.in[2], body.in[3]), body.attrs().integers("perm_y"));
   return Values{body.accumulated(body.in[0], body.in[1], y)};
+}
+
+// ---- products of 8 bits (engine/ops/products/fp8_matmul.cpp) --------------------------------------------------------
+
+Result<Values> fp8_quantize(Body& body) {
+  const Fp8Format* const format = find_fp8_format(body.attrs().text("format", "e4m3"));
+  if (format == nullptr) return infer_error("the format is unknown");
+  const DType kept = body.dtype(body.in[0]) == DType::f64 ? DType::f64 : DType::f32;
+  const ValueId x = body.cast(body.in[0], DType::f32), zero = body.number(DType::f32, 0);
+  const auto n = [&](double value) { return body.number(DType::f32, value); };
+  const ValueId largest = body.op("ReduceMax", {body.op("Abs", {x})}, {{"keepdims", std::int64_t{0}}});
+  const ValueId part = body.reshape(body.op("Div", {largest, n(format->largest)}), {1});
+  const ValueId own =
+      body.op("Max", {body.op("Min", {body.op("Reciprocal", {part}), n(kMostFp8Scale)}), n(kLeastFp8Scale)});
+  ValueId scale = body.op("Where", {body.op("Greater", {part, zero}), own, n(1)});
+  if (body.has(1)) {
+    const ValueId slot = body.b.i64s({body.attrs().integer("slot")});
+    const ValueId given = body.cast(body.op("Gather", {body.in[1], slot}), DType::f32);
+    scale = body.op("Where", {body.op("Greater", {given, zero}), given, scale});
+  }
+  const ValueId nothing = body.op("Sub", {x, x});  // 0 of what is finite, else NaN
+  const ValueId scaled =
+      body.op("Where", {body.op("Equal", {nothing, zero}), body.op("Mul", {x, scale}), nothing});
+  return Values{body.cast(scaled, format->dtype), body.cast(body.op("Reciprocal", {scale}), kept),
+                body.cast(part, kept)};
+}
+
+Result<Values> fp8_matmul(Body& body) {
+  const DType sums = body.dtype(body.in[2]);
+  const ValueId p = product(body, body.cast(body.in[0], sums), body.cast(body.in[1], sums));
+  const ValueId y = body.op("Mul", {p, body.op("Mul", {body.in[2], body.in[3]})});
+  return Values{body.cast(body.transpose(y, body.attrs().integers("perm_y")), body.types.outputs[0].dtype)};
 }
 
 // ---- attention ------------------------------------------------------------------------------------------------
@@ -184,6 +217,8 @@ const Bodies& product_bodies() {
       {"FusedMatMul", fused_matmul},
       {"FusedMatMulGrad", fused_matmul_grad},
       {"AccumulateMatMul", accumulate_matmul},
+      {"Fp8MatMul", fp8_matmul},
+      {"Fp8Quantize", fp8_quantize},
       {"GroupedContraction", grouped_contraction},
       {"GroupedMatMul", grouped_matmul},
       {"FusedAttention", fused_attention},

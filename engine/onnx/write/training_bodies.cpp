@@ -1,12 +1,14 @@
 // What happens between the gradients and the next parameters: formulas of kernels/optimizers.def.
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <string>
 
 #include "engine/onnx/write/bodies.h"
 #include "engine/ops/inference.h"
+#include "engine/ops/products/fp8.h"
 #include "engine/ops/training/optimizer_inputs.h"
 
 namespace gradloom {
@@ -313,12 +315,32 @@ Result<Values> optimizer(Body& body) {
   return outputs;
 }
 
+// The rule of engine/ops/training/fp8_scales.cpp.
+Result<Values> fp8_scales(Body& body) {
+  const ValueId history = body.in[0], scales = body.in[1];
+  const Shape shape = body.shape(history);
+  const auto n = [&](double value) { return body.number_like(history, value); };
+  const auto rows = [&](std::int64_t count) {
+    return body.op("Slice", {history, body.b.i64s({0}), body.b.i64s({count}), body.b.i64s({0})});
+  };
+  const ValueId amax = body.reshape(body.in[2], {1, shape[1]});
+  const ValueId finite = body.op("Equal", {body.op("Sub", {amax, amax}), n(0)});
+  ValueId all = body.op("Where", {finite, amax, rows(1)});
+  if (shape[0] > 1) all = body.op("Concat", {all, rows(shape[0] - 1)}, {{"axis", std::int64_t{0}}});
+  const ValueId largest = body.op("ReduceMax", {all, body.b.i64s({0})}, {{"keepdims", std::int64_t{0}}});
+  const double factor = std::ldexp(1.0, -static_cast<int>(body.attrs().integer("margin")));
+  const ValueId wanted = body.op(
+      "Max", {body.op("Min", {body.op("Div", {n(factor), largest}), n(kMostFp8Scale)}), n(kLeastFp8Scale)});
+  return Values{all, body.op("Where", {body.op("Greater", {largest, n(0)}), wanted, scales})};
+}
+
 }  // namespace
 
 const Bodies& training_bodies() {
   static const Bodies bodies = {{"GlobalNorm", global_norm},       {"ClipScale", clip_scale},
                                 {"LossScale", loss_scale},         {"Accumulate", accumulate},
-                                {"MovingAverage", moving_average}, {"Optimizer", optimizer}};
+                                {"MovingAverage", moving_average}, {"Optimizer", optimizer},
+                                {"Fp8Scales", fp8_scales}};
   return bodies;
 }
 
