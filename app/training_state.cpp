@@ -12,6 +12,7 @@
 #include "engine/base/names.h"
 #include "engine/base/text.h"
 #include "engine/ops/collectives/parameter_part.h"
+#include "engine/ops/products/fp8.h"
 #include "engine/ops/rank_part.h"
 #include "engine/ranks/world.h"
 #include "engine/train/eight_bit.h"
@@ -306,6 +307,7 @@ Result<OptimizerFile> read_optimizer_file(const std::string& path) {
 Status set_states(const OptimizerFile& from, const ImportedModel& model, Compiled& compiled) {
   Graph& graph = compiled.train.graph;
   std::set<std::string> known;
+  const std::set<ValueId> scaling = fp8_states(graph);
   for (const KeptState& kept : kept_states(model, compiled)) {
     Value& value = graph.values[kept.id];
     if (kept.state != nullptr && is_of_loss_scaling(*kept.state)) {
@@ -314,7 +316,8 @@ Status set_states(const OptimizerFile& from, const ImportedModel& model, Compile
     }
     const std::string key = key_in(from, kept, model);
     const bool average = kept.state != nullptr && kept.state->name == kAverage;
-    if (average && from.foreign && from.tensors.count(key) == 0) continue;
+    const bool may_lack = (average && from.foreign) || scaling.count(kept.id) != 0;
+    if (may_lack && from.tensors.count(key) == 0) continue;
     value.data = TRY(contents_of(from, kept, key, graph, known));
     if (kept.state != nullptr) known.insert(key.substr(0, key.rfind('.')) + std::string(kStep));
   }
@@ -325,7 +328,7 @@ Status set_states(const OptimizerFile& from, const ImportedModel& model, Compile
     known.insert({key, codes_of(key), scales_of(key), key.substr(0, key.rfind('.')) + std::string(kStep)});
   }
   for (const auto& [key, tensor] : from.tensors)
-    if (known.count(key) == 0)
+    if (known.count(key) == 0 && key.rfind(kFp8StatePrefix, 0) != 0)
       return Error{Errc::bad_input,
                    from.path + ": '" + escaped(key) +
                        "' is of another optimizer, or of a parameter that is not trained now" + from.hint};

@@ -83,7 +83,7 @@ class Verifier {
     }
     tell("without passes");
     plain_.pipeline = all_.pipeline;
-    std::erase_if(plain_.pipeline.passes, [](const PassConfig& p) { return !p.def->by_precision; });
+    std::erase_if(plain_.pipeline.passes, [](const PassConfig& p) { return !changes_precision(*p.def); });
     const auto plain = TRY(configured(*job_, plain_, stop_));
     const std::vector<Tensor> own = in_order(TRY(measure(plain, measure_, stop_)));
     for (std::size_t i = 0; i < exact_.size(); ++i) own_errors_.push_back(error_of(own[i], i));
@@ -192,7 +192,7 @@ class Verifier {
     Configuration c = keeping_values();
     c.pipeline.passes.clear();
     for (std::size_t i = 0; i < all_.pipeline.passes.size(); ++i)
-      if (i < count || all_.pipeline.passes[i].def->by_precision)
+      if (i < count || changes_precision(*all_.pipeline.passes[i].def))
         c.pipeline.passes.push_back(all_.pipeline.passes[i]);
     return c;
   }
@@ -224,7 +224,7 @@ class Verifier {
     culprit.pass = pass.def->name;
     tell(culprit.pass + " alone");
     Configuration alone = first_passes(0);
-    if (!pass.def->by_precision) alone.pipeline.passes.push_back(pass);
+    if (!changes_precision(*pass.def)) alone.pipeline.passes.push_back(pass);
     if (TRY(strays(alone))) shown_ = alone;
     TRY(find_instance(pass, culprit));
     culprit.worst = TRY(strays(shown_)).value_or(Verified{});

@@ -8,6 +8,7 @@
 
 #include "engine/base/text.h"
 #include "passes/planners.h"
+#include "passes/precision.h"
 
 namespace gradloom {
 
@@ -131,6 +132,8 @@ Status clean_again(const std::vector<const PassConfig*>& passes,
 }  // namespace
 
 std::span<const PassDef* const> all_passes() { return kPasses; }
+
+bool changes_precision(const PassDef& def) { return def.by_precision || &def == &fp8_pass; }
 
 bool is_default(const PassDef& def) { return !def.by_precision && def.by_default; }
 

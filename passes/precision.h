@@ -54,4 +54,8 @@ class PrecisionChoice {
   const PrecisionList* list_ = nullptr;
 };
 
+struct PassDef;
+// The pass rounds on purpose: verify compares a job that has it with one that has it alone.
+bool changes_precision(const PassDef& def);
+
 }  // namespace gradloom

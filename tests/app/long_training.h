@@ -44,8 +44,8 @@ inline double last_loss(const LongTraining& training, const std::function<void(R
   recipe.dims = {{"batch", std::string(training.model) == "gpt-char" ? 4 : 8}};
   recipe.threads = 2;
   recipe.steps = 500;
-  change(recipe);
   set_pipeline(recipe, default_pipeline());
+  change(recipe);
   auto prepared = prepare(recipe);
   EXPECT_TRUE(prepared.ok()) << prepared.error().message;
   if (!prepared.ok()) return NAN;

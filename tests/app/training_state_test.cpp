@@ -11,6 +11,7 @@
 #include "engine/base/npz.h"
 #include "engine/base/plugins.h"
 #include "engine/device/plugin.h"
+#include "engine/ops/products/fp8.h"
 #include "engine/train/optimizers.h"
 #include "tests/app/model_job.h"
 #include "tests/environment.h"
@@ -192,6 +193,28 @@ TEST_F(TrainingState, ResumedStepsAreBitEqualWithAverages) {
   Recipe without = recipe;
   without.ema = 0;
   expect_refused(without, from, ".ema' is of another optimizer");
+}
+
+// Magnitudes of 8-bit products go on, too. A training that has none in its checkpoint begins anew with them, one without takes no notice.
+TEST_F(TrainingState, ResumedStepsAreBitEqualWithProductsOf8Bits) {
+  const Recipe wide = recipe_with("gpt-char", "adamw{lr=1e-3}");
+  Recipe rounded = wide;
+  set_pipeline(rounded, *parse_pipeline("default,fp8{least=64,history=3}"));
+  expect_bit_equal(rounded);
+  set_precision(rounded, "bf16");
+  rounded.accumulate = 2;
+  expect_bit_equal(rounded);
+  const Checkpoint from = checkpoint(rounded);
+  const auto magnitudes =
+      std::count_if(from.optimizer.tensors.begin(), from.optimizer.tensors.end(),
+                    [](const auto& entry) { return entry.first.starts_with(kFp8StatePrefix); });
+  EXPECT_EQ(magnitudes, 2);
+  const auto without = make_job(wide, &from);
+  ASSERT_NE(without, nullptr);
+  const Checkpoint plain = checkpoint(wide);
+  const auto with = make_job(rounded, &plain);
+  ASSERT_NE(with, nullptr);
+  EXPECT_EQ(train(*with, kSteps).losses.size(), static_cast<std::size_t>(kSteps - kBefore));
 }
 
 TEST_F(TrainingState, ResumedStepsAreBitEqualInDouble) {

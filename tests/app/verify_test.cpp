@@ -84,13 +84,14 @@ struct JobOf {
   const char *model, *loss, *optimizer;
 };
 
-std::shared_ptr<Prepared> prepared(const JobOf& of, const std::string& precision = "f32") {
+std::shared_ptr<Prepared> prepared(const JobOf& of, const std::string& precision = "f32",
+                                   const std::string& passes = "default") {
   Recipe recipe;
   recipe.model = std::string(GRADLOOM_SOURCE_DIR "/tests/models/") + of.model + "/model.onnx";
   recipe.dims = {{"batch", 4}};
   recipe.loss = of.loss;
   recipe.optimizer = of.optimizer;
-  set_pipeline(recipe, default_pipeline());
+  set_pipeline(recipe, *parse_pipeline(passes));
   set_precision(recipe, precision);
   auto job = prepare_measured(recipe, {});
   EXPECT_TRUE(job.ok()) << job.error().message;
@@ -122,6 +123,29 @@ TEST(Verify, ModelsOfTheRepositoryKeepWhatTheyCompute) {
       EXPECT_FALSE(verification->culprit) << model;
       EXPECT_GT(verification->tensors.size(), job->compiled.train.trainable.size() * 2) << model;
     }
+}
+
+// What rounds on purpose is no culprit, and does not hide one.
+TEST(Verify, ProductsOf8BitsAreComparedWithSuch) {
+  for (const char* precision : {"f32", "bf16"}) {
+    const auto job =
+        prepared({"gpt-char", "ce:logits,labels", "adamw{lr=1e-3}"}, precision, "default,fp8{least=64}");
+    const auto verification = verify(job, {});
+    ASSERT_TRUE(verification.ok()) << verification.error().message;
+    EXPECT_TRUE(verification->agrees()) << precision;
+    EXPECT_FALSE(verification->culprit) << precision;
+  }
+  const auto job =
+      prepared({"gpt-char", "ce:logits,labels", "adamw{lr=1e-3}"}, "f32", "default,fp8{least=64}");
+  const Pipeline pipeline = job->options.pipeline;
+  const std::string site = add_wrong(*job, "", Fault::lost)->sites[5];
+  job->options.pipeline = pipeline;
+  add_wrong(*job, site, Fault::lost);
+  const auto verification = verify(job, {});
+  ASSERT_TRUE(verification.ok()) << verification.error().message;
+  ASSERT_TRUE(verification->culprit);
+  EXPECT_EQ(verification->culprit->pass, "wrong");
+  EXPECT_EQ(verification->culprit->site, site);
 }
 
 TEST(Verify, TwentyWrongRewritesAreFoundToTheInstance) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/text.h"
+#include "passes/precision.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 
@@ -202,11 +203,13 @@ void details(const PassView& pass, std::int64_t run, const Pipeline& pipeline, P
   ImGui::Indent(px(42));
   wrapped(pass.def->doc, palette().text_dim);
   if (pass.def->by_precision) muted("Switched by the precision of the run.");
-  if (!pass.def->by_default) muted("Off unless you switch it on: whether it fits, the data says.");
-  muted(pass.def->by_precision  ? "Keeps loss and gradients within the rounding of its type."
-        : !pass.def->by_default ? "Keeps loss and gradients where that holds; verify tells."
-        : pass.def->bit_exact   ? "Keeps loss and gradients bit for bit."
-                                : "Keeps loss and gradients within rounding.");
+  if (!pass.def->by_default)
+    muted(changes_precision(*pass.def) ? "Off unless you switch it on: it trains in fewer bits on purpose."
+                                       : "Off unless you switch it on: whether it fits, the data says.");
+  muted(changes_precision(*pass.def) ? "Keeps loss and gradients within the rounding of its type."
+        : !pass.def->by_default      ? "Keeps loss and gradients where that holds; verify tells."
+        : pass.def->bit_exact        ? "Keeps loss and gradients bit for bit."
+                                     : "Keeps loss and gradients within rounding.");
   if (pass.reported) {
     const std::string change =
         pass.node_change == 0
