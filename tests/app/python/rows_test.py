@@ -168,6 +168,9 @@ class Gradients(support.Case):
             self.assert_near(results[0], results[1], tolerance)
             self.assert_near(given[0].grad, given[1].grad, tolerance)
             for (name, p), q in zip(mine.named_parameters(), theirs.parameters()):
+                if p.grad is None:
+                    self.assertIsNone(q.grad, name)
+                    continue
                 wanted = torch.zeros_like(q) if q.grad is None else q.grad  # of an expert that an `if` skipped
                 self.assertLessEqual(worst([p.grad], [wanted], 1e-2), tolerance, name)
 
@@ -195,6 +198,22 @@ class Gradients(support.Case):
         for (name, p), q in zip(mine.named_parameters(), theirs.parameters()):
             if "gate" not in name:  # a choice that rounding turns has another gradient
                 self.assertLess(worst([p.grad], [q.grad], 1e-2), 0.1, name)
+
+    def test_masks_with_several_of_a_rows_picks(self):
+        def style(mask_of):
+            def sums(experts, x, weights, picked):
+                out = torch.zeros_like(x)
+                row, slot = torch.where(mask_of(picked))
+                out.index_add_(0, row, experts[0](x[row]) * weights[row, slot, None])
+                return out
+
+            return sums
+
+        def others(picked):
+            return F.one_hot(picked, 4).permute(2, 0, 1)[1] == 0
+
+        for mask_of in (lambda picked: picked != 1, lambda picked: picked, lambda picked: picked > 0, others):
+            self.check(style(mask_of), torch.float64, 1e-9, chosen=3)
 
     def test_numbers_that_are_not_chosen_do_no_harm(self):
         class Logs(nn.Module):

@@ -23,7 +23,7 @@ from torch.nn import functional
 from .._library import UnsupportedError
 from . import _sizes
 from ._checks import Region, loop_body, skipped
-from ._values import made_of, untraced
+from ._values import elements_of, is_zero, made_of, single_axis, untraced
 
 _C: Any = torch._C  # whose private functions have no types
 _NAME = "gradloom_rows"  # the attribute of tensors of candidates
@@ -38,7 +38,7 @@ class Choice:
         """key: of masks that have the same elements. turns: of guards that hold for the mask."""
         self.key, self.turns, self.guards = key, turns, guards
         self.numbers: List[torch.Tensor] = []  # what torch.where and nonzero gave of a mask with one axis
-        axis = _single(_C._get_value_trace(mask))
+        axis = single_axis(_C._get_value_trace(mask))
         with untraced():
             shape = tuple(mask.shape)
             if axis is None or len(shape) != 2:
@@ -258,6 +258,7 @@ _PRODUCTS.update({function: lambda rows, a, b: _product(rows, a, b, False)
                   for function in (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__)})  # fmt: skip
 _ADDS = ("index_add", "index_add_", "scatter_add", "scatter_add_")
 _CHOOSES = (torch.where, torch.Tensor.where, torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere)
+_COMPARES = {"aten::eq": True, "aten::ne": False, "aten::gt": False}  # with 0: the answer where nothing is true
 _VIEWED = ("flatten", "squeeze", "view", "reshape", "__getitem__", "select")  # the same numbers in another shape
 _FEW = 7  # candidates with which operators are tried
 _KEEPS_NO_ORDER = ("dropout", "alpha_dropout", "feature_dropout", "dropout_")  # draws for each place
@@ -368,7 +369,7 @@ class Chosen:
 
     def _choice(self, mask: torch.Tensor) -> Choice:
         """Masks that are computed alike choose the same."""
-        key = _elements(_C._get_value_trace(mask))
+        key = elements_of(_C._get_value_trace(mask))
         guards = self.guards.of(key)
         turns = tuple(guard.turn for guard in guards)
         for choice in self._choices:
@@ -385,13 +386,13 @@ class Chosen:
         if self._runs:
             return None
         node, empty = _C._get_value_trace(truth).node(), False
-        if node.kind() in _COMPARES and _is_zero(list(node.inputs())[1]):
+        if node.kind() in _COMPARES and is_zero(list(node.inputs())[1]):
             empty, node = _COMPARES[node.kind()], next(node.inputs()).node()
         of = list(node.inputs())[:1]
         counts = node.kind() == "aten::any" or (node.kind() == "aten::sum" and of[0].type().scalarType() == "Bool")
         if not counts or node.output().type().dim() != 0:
             return None
-        return self.guards.enter(frame, _elements(of[0]), empty, lambda: ~_truth(truth) if empty else _truth(truth))
+        return self.guards.enter(frame, elements_of(of[0]), empty, lambda: ~_truth(truth) if empty else _truth(truth))
 
     def _places(self, tensor: torch.Tensor, index: Any) -> Tuple[Any, ...]:
         """An index with the places of what a mask chooses instead of the mask."""
@@ -561,65 +562,3 @@ def _near(a: torch.Tensor, b: torch.Tensor) -> bool:
     if not a.is_floating_point():
         return torch.equal(a, b)
     return torch.allclose(a.double(), b.double(), 1e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-4, 1e-6, equal_nan=True)
-
-
-def _single(value: Any) -> Optional[int]:
-    """The axis of a mask along which one element is true at most, since it tells where one number is among those that topk picked; None: nobody
-    knows of any."""
-    node = value.node()
-    inputs, kind = list(node.inputs()), node.kind()
-    if kind == "aten::topk":
-        return int(inputs[2].toIValue()) % value.type().dim() if value.offset() == 1 else None
-    if kind not in _KEEPS_SINGLE:
-        return None
-    axis, rank = _single(inputs[0]), inputs[0].type().dim()
-    if axis is None or rank is None or (kind in ("aten::eq", "aten::ne", "aten::__and__") and _rank(inputs[1]) != 0):
-        return None
-    if kind in ("aten::select", "aten::squeeze"):
-        if len(inputs) < 2 or inputs[1].node().kind() != "prim::Constant":
-            return None
-        gone = int(inputs[1].toIValue()) % rank
-        return None if gone == axis else axis - (gone < axis)
-    if kind == "aten::permute":
-        order = [source.toIValue() for source in inputs[1].node().inputs()] or list(inputs[1].toIValue() or ())
-        return [int(place) % rank for place in order].index(axis) if len(order) == rank else None
-    if kind == "aten::index":  # of the first axis, by one tensor
-        of = list(inputs[1].node().inputs())
-        return None if axis == 0 or len(of) != 1 or _rank(of[0]) not in (0, 1) else axis - 1 + (_rank(of[0]) or 0)
-    return axis
-
-
-def _rank(value: Any) -> Optional[int]:
-    rank: Optional[int] = value.type().dim() if value.type().kind() == "TensorType" else 0
-    return rank
-
-
-# Operators whose result is single along an axis where their first operand is.
-_KEEPS_SINGLE = {"aten::eq", "aten::ne", "aten::__and__", "aten::one_hot", "aten::select", "aten::squeeze", "aten::permute", "aten::index", "aten::to"}
-_SAME = {"aten::eq", "aten::ne", "aten::ge", "aten::gt", "aten::le", "aten::lt", "aten::select", "aten::any", "aten::view", "aten::reshape",
-         "aten::flatten", "aten::slice", "aten::permute", "aten::squeeze", "aten::unsqueeze", "prim::ListConstruct"}  # fmt: skip
-_COMPARES = {"aten::eq": True, "aten::ne": False, "aten::gt": False}  # with 0: the answer where nothing is true
-_VIEWS = {"aten::view", "aten::reshape", "aten::flatten", "aten::squeeze", "aten::unsqueeze"}
-
-
-def _key(value: Any) -> Any:
-    """Equal for values of the trace that are computed alike of the same ones."""
-    node = value.node()
-    if node.kind() == "prim::Constant":
-        kind = value.type().kind()
-        return (kind, str(value.toIValue())) if kind != "TensorType" or value.toIValue().numel() == 1 else value.debugName()
-    if node.kind() in _SAME and node.outputsSize() == 1:
-        return (node.kind(), *[_key(source) for source in node.inputs()])
-    return value.debugName()
-
-
-def _elements(value: Any) -> Any:
-    """Equal for values that have the same elements in the same order."""
-    key = _key(value)
-    while isinstance(key, tuple) and key[0] in _VIEWS:
-        key = key[1]
-    return key
-
-
-def _is_zero(value: Any) -> bool:
-    return value.node().kind() == "prim::Constant" and str(value.toIValue()).startswith(("0", "tensor(0")) and float(value.toIValue()) == 0
