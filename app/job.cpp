@@ -242,12 +242,25 @@ Status check_apart(const ImportedModel& model, const std::vector<std::string>& t
 
 namespace {
 
+// Other GPUs would multiply 16 bits after all, and round for nothing. host-gpu computes what they do.
+Status check_fp8(const Graph& graph, const DeviceInfo& device) {
+  constexpr int kFirst = 89;
+  const bool needed = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                  [](const Node& node) { return is_op(node, "Fp8MatMul"); });
+  if (!needed || !device.queued || device.id.starts_with("host-gpu")) return {};
+  const std::size_t at = device.name.rfind(", sm_");
+  if (at != std::string::npos && std::atoi(device.name.c_str() + at + 5) >= kFirst) return {};
+  return Error{Errc::usage, "fp8: " + escaped(device.id + " (" + device.name + ")") +
+                                " has no products of 8 bits, as NVIDIA's GPUs have from sm_89 on"};
+}
+
 Result<std::shared_ptr<const JobPlan>> in_memory(std::shared_ptr<const Prepared> prepared, Device& device,
                                                  const LentMemory* lent) {
   const Compiled& compiled = prepared->compiled;
   const Graph& graph = compiled.train.graph;
   const DeviceInfo info = device.info();
   // The CPU's free memory is a moving number: only what can never fit is refused there.
+  TRY(check_fp8(graph, info));
   TRY(check_fits(graph, compiled.plan, info.id, info.queued ? info.free_bytes : info.memory_bytes));
   auto plan = std::make_shared<JobPlan>();
   plan->executor = TRY(Executor::create(graph, compiled.plan, device, lent));

@@ -28,14 +28,15 @@ constexpr double kGpuLaunchNs = 2000;
 std::vector<Hardware> data_sheets() {
   std::vector<Hardware> all;
   const auto add = [&](const char* id, const char* name, double gb, double gb_per_s, int processors,
-                       double bf16, double f16, double f32, double f64, double vectors) {
+                       double f8, double bf16, double f16, double f32, double f64, double vectors) {
     Hardware h;
     h.id = id;
     h.name = name;
     h.source = "its data sheet, and parts of it that others reached on an H200";
     h.memory_bytes = gb * 1e9;
     h.memory = {{0, gb_per_s}};
-    for (const auto& [type, rate] : {std::pair{"bf16", bf16}, {"f16", f16}, {"f32", f32}, {"f64", f64}})
+    for (const auto& [type, rate] :
+         {std::pair{"f8e4m3fn", f8}, {"bf16", bf16}, {"f16", f16}, {"f32", f32}, {"f64", f64}})
       if (rate > 0) h.products[type] = rate * 1e3;
     h.vectors = vectors * 1e3;
     h.launch_ns = kGpuLaunchNs;
@@ -43,8 +44,8 @@ std::vector<Hardware> data_sheets() {
     h.reach = kGpuReach;
     all.push_back(std::move(h));
   };
-#define HARDWARE(id, name, gb, rate, processors, bf16, f16, f32, f64, vectors) \
-  add(#id, name, gb, rate, processors, bf16, f16, f32, f64, vectors);
+#define HARDWARE(id, name, gb, rate, processors, f8, bf16, f16, f32, f64, vectors) \
+  add(#id, name, gb, rate, processors, f8, bf16, f16, f32, f64, vectors);
 #include "profiler/hardware.def"
 #undef HARDWARE
   return all;

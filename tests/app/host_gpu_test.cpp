@@ -100,6 +100,19 @@ INSTANTIATE_TEST_SUITE_P(Models, HostGpuModel,
                                             std::get<1>(test.param));
                          });
 
+// Without a library codes are multiplied as numbers of bf16, which they are.
+TEST(HostGpu, ProductsOf8BitsTrainAsOnTheCpu) {
+  REQUIRE_HOST_GPU();
+  for (const char* scaling : {"delayed", "current"}) {
+    const std::string passes = std::string("default,fp8{least=16,scaling=") + scaling + "}";
+    const std::vector<double> expected = losses_of(recipe_for("bert-tiny", passes, "cpu"), 4),
+                              found = losses_of(recipe_for("bert-tiny", passes, "host-gpu"), 4, true);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], 1e-2 * std::max(1.0, expected[i])) << scaling << ", step " << i + 1;
+  }
+}
+
 // The model with f16 in the place of f32.
 void make_f16(onnx::TensorProto& tensor) {
   if (tensor.data_type() != onnx::TensorProto::FLOAT) return;

@@ -125,6 +125,40 @@ TEST(StrictCudaTypes, Bf16TrainsAsOnTheCpu) {
   EXPECT_EQ(strict.left(), "");
 }
 
+// The library multiplies the codes of every layer; HIP's is not asked.
+TEST(StrictCudaTypes, ProductsOf8BitsAreTheLibrarys) {
+  const StrictCuda strict;
+  Recipe recipe = strict_recipe("gpt-char", "cpu");
+  set_pipeline(recipe, *parse_pipeline("default,fp8{least=64}"));
+  set_precision(recipe, "bf16");
+  const std::vector<double> expected = strict_losses(recipe, 3, false);
+  recipe.device = kStrictDevice;
+  if (std::string(GRADLOOM_STRICT_KIND) == "hip") {
+    const auto job = Job::create(*prepare(recipe));
+    ASSERT_FALSE(job.ok());
+    EXPECT_EQ(job.error().code, Errc::usage);
+    EXPECT_NE(job.error().message.find("has no products of 8 bits"), std::string::npos)
+        << job.error().message;
+    return;
+  }
+  const std::vector<double> found = strict_losses(recipe, 3, true);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-2 * expected[i]) << "step " << i + 1;
+  const auto job = make_job(recipe);
+  ASSERT_NE(job, nullptr);
+  ASSERT_TRUE(job->step(1).ok());
+  int products = 0;
+  for (const Implementations& step : job->implementations())
+    for (const Implementation& one : step) {
+      if (one.kernel != "fp8_product") continue;
+      EXPECT_EQ(one.library, "cublasLt 13.1.0") << one.detail;
+      ++products;
+    }
+  EXPECT_EQ(products, 3 * 16) << "each layer's product and its gradients";
+  EXPECT_EQ(strict.complaints(), "");
+}
+
 TEST(StrictCudaBare, TrainsWithoutLibraries) {
   const StrictCuda strict(use_bare_strict_cuda);
   const std::vector<double> expected = strict_losses(strict_recipe("bert-tiny", "cpu"), 3, false),

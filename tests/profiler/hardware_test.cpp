@@ -24,9 +24,15 @@ TEST(Hardware, DataSheetsAreWhole) {
     // Units for products are why 16 bit are faster, and nothing is faster in f64.
     EXPECT_GE(h.product_flops_per_ns("f16"), 2 * h.product_flops_per_ns("f32")) << h.id;
     EXPECT_LE(h.product_flops_per_ns("f64"), h.product_flops_per_ns("f32")) << h.id;
+    // Where there are products of 8 bits they are twice as fast as those of 16.
+    if (const double f8 = h.product_flops_per_ns("f8e4m3fn"); f8 > 0) {
+      EXPECT_NEAR(f8, 2 * h.product_flops_per_ns("bf16"), 0.02 * f8) << h.id;
+    }
     EXPECT_EQ(find_hardware(h.id)->name, h.name);
   }
   EXPECT_EQ(find_hardware("t4")->product_flops_per_ns("bf16"), 0);  // it has none
+  EXPECT_EQ(find_hardware("a100")->product_flops_per_ns("f8e4m3fn"), 0);
+  EXPECT_EQ(find_hardware("h200")->product_flops_per_ns("f8e4m3fn"), 1979e3);
 }
 
 TEST(Hardware, AMeasuredOneServesSmallKernelsFromItsCaches) {

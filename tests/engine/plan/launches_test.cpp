@@ -32,6 +32,33 @@ std::int64_t launches_of_kernel(const std::vector<LaunchKind>& launches, const s
   return count;
 }
 
+// Codes are multiplied by the library as they lie, along the sums; those that lie otherwise are copied first, byte by byte.
+TEST(Launches, ProductsOfCodesAreOneLibraryCallOfBytes) {
+  constexpr double m = 4096, n = 3072, k = 768;
+  const Type x{DType::f8e4m3fn, {4096, 768}}, along{DType::f8e4m3fn, {3072, 768}},
+      across{DType::f8e4m3fn, {768, 3072}}, one{DType::f32, {1}}, y{DType::bf16, {4096, 3072}};
+  const std::int64_t bf16 = 16;  // TensorProto::BFLOAT16
+  for (const bool turned : {true, false}) {
+    Attrs attrs{{"to", bf16}};
+    if (turned) attrs.set("perm_b", std::vector<std::int64_t>{1, 0});
+    const NodeTypes types =
+        on_gpu({x, turned ? along : across, one, one}, {true, true, true, true}, {y}, attrs);
+    const auto facts = kernel_facts(op_by_name("Fp8MatMul"), types);
+    ASSERT_OK(facts);
+    EXPECT_EQ(launches_of_kernel(facts->launches, "fp8_product"), 1);
+    EXPECT_EQ(launches_of_kernel(facts->launches, "gemm"), 0);
+    EXPECT_EQ(launches_of_kernel(facts->launches, "strided_copy"), turned ? 0 : 1);
+    for (const LaunchKind& kind : facts->launches) {
+      if (kind.kernel != "fp8_product") continue;
+      EXPECT_EQ(kind.arithmetic, Arithmetic::products);
+      EXPECT_EQ(kind.dtype, DType::f8e4m3fn);
+      EXPECT_EQ(kind.flops, 2 * m * n * k);
+      EXPECT_NEAR(kind.bytes_read, (m + n) * k, 8);  // and two scales
+      EXPECT_EQ(kind.bytes_written, 2 * m * n);
+    }
+  }
+}
+
 // GPT-2's head at batch 4: its weight's gradient is read and written in f32 by every chunk but the first, which writes it.
 TEST(Launches, AVocabularyHeadCostsWhatItsChunksDo) {
   constexpr double n = 4096, k = 768, classes = 50257, chunks = 2, half = 2, wide = 4;

@@ -191,7 +191,13 @@ std::uint32_t boundary_of(const void* p) {
 constexpr int kMostCandidates = 32;
 
 // Everything that the choice of an algorithm depends on.
-using Key = std::array<std::int64_t, 25>;
+using Key = std::array<std::int64_t, 27>;
+
+// CodeOperands of 8 bits as operands.
+struct CodeOperands {
+  DType a, b;
+  const float *a_inverse, *b_inverse;
+};
 
 // A product as cublasLtMatmul is called for it; its descriptions are destroyed with it.
 struct Problem {
@@ -211,7 +217,7 @@ struct Problem {
   }
 
   // Taken: the library has the form. The text of that is empty.
-  Answer describe(const GemmArgs& args);
+  Answer describe(const GemmArgs& args, const CodeOperands* codes);
   std::string text() const {
     std::string text;
     for (const std::int64_t number : key) text += " " + std::to_string(number);
@@ -219,9 +225,11 @@ struct Problem {
   }
 };
 
-Key key_of(const GemmArgs& args, const ColumnMajor& p, cublasComputeType_t compute,
+Key key_of(const GemmArgs& args, const CodeOperands* codes, const ColumnMajor& p, cublasComputeType_t compute,
            cublasLtEpilogue_t epilogue) {
   return {std::int64_t(args.dtype),
+          std::int64_t(codes != nullptr ? codes->a : args.dtype),
+          std::int64_t(codes != nullptr ? codes->b : args.dtype),
           args.wide_c,
           std::int64_t(compute),
           p.by_columns,
@@ -259,7 +267,27 @@ cublasStatus_t layout(cublasLtMatrixLayout_t* made, cudaDataType_t type, std::in
   return status;
 }
 
-Answer Problem::describe(const GemmArgs& args) {
+#if !defined(GRADLOOM_HIP)
+// The library's rules for operands of 8 bits: both are along k in memory, all lines whole packs of 16 bytes; not both E5M2.
+// Source: cuBLAS documentation, cublasLtMatmul(), "To use FP8 kernels".
+std::string problem_of_codes(const GemmArgs& args, const CodeOperands& codes, const ColumnMajor& p) {
+  constexpr std::int64_t kPack = 16;
+  if (codes.a == DType::f8e5m2 && codes.b == DType::f8e5m2) return "it has no products of E5M2 and E5M2";
+  if (args.dtype != DType::f32 && !is_half(args.dtype)) return "it has no products of 8 bits of this type";
+  if (!p.x_transposed || p.y_transposed) return "codes of 8 bits must lie along the sums";
+  for (const std::int64_t line : {p.inner, p.x_ld, p.y_ld, p.rows, p.cols})
+    if (line % kPack != 0) return "a line of codes is no multiple of 16 bytes";
+  if (p.d_ld * std::int64_t(dtype_bytes(args.dtype)) % kPack != 0)
+    return "a line of the result is no multiple of 16 bytes";
+  for (const void* const at : {args.a, args.b, static_cast<const void*>(args.c)})
+    if (boundary_of(at) < std::uint32_t(kPack)) return "a matrix does not begin at a boundary of 16 bytes";
+  return p.batch > 1 || has_epilogue(args) ? "codes of 8 bits are multiplied alone" : "";
+}
+
+cudaDataType_t code_type(DType codes) { return codes == DType::f8e5m2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3; }
+#endif
+
+Answer Problem::describe(const GemmArgs& args, const CodeOperands* codes) {
   Types types;
   cublasLtEpilogue_t epilogue;
   if (!types_of(args.dtype, &types)) return refused("it has no products of this type");
@@ -270,11 +298,18 @@ Answer Problem::describe(const GemmArgs& args) {
     if (boundary_of(at) < 16) return refused("a matrix does not begin at a boundary of 16 bytes");
   if (product.batch > 1 && has_epilogue(args)) return refused("it has epilogues of one product alone");
 #endif
+#if defined(GRADLOOM_HIP)
+  if (codes != nullptr) return refused("products of 8 bits are not asked of it");
+#else
+  if (codes != nullptr)
+    if (const std::string why = problem_of_codes(args, *codes, product); !why.empty()) return refused(why);
+#endif
   if (args.wide_c && !is_half(args.dtype)) return refused("only products of half types have wide results");
   if ((args.wide_c && has_epilogue(args)) || !epilogue_of(args, product, &epilogue))
     return refused("it has no such epilogue");
   const ColumnMajor& p = product;
-  key = key_of(args, p, types.compute, epilogue);
+  if (codes != nullptr) types.compute = CUBLAS_COMPUTE_32F;
+  key = key_of(args, codes, p, types.compute, epilogue);
   cublasStatus_t status = lt().desc_create(&desc, types.compute, types.scale);
   if (status != 0) return failed(words(LT "MatmulDescCreate", status));
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
@@ -294,10 +329,19 @@ Answer Problem::describe(const GemmArgs& args) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, args.aux);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.d_ld);
   }
+  cudaDataType_t of_x = types.data, of_y = types.data;
+#if !defined(GRADLOOM_HIP)
+  if (codes != nullptr) {
+    of_x = code_type(p.by_columns ? codes->a : codes->b);
+    of_y = code_type(p.by_columns ? codes->b : codes->a);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.by_columns ? codes->a_inverse : codes->b_inverse);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.by_columns ? codes->b_inverse : codes->a_inverse);
+  }
+#endif
   if (status != 0) return failed(words(LT "MatmulDescSetAttribute", status));
   for (const cublasStatus_t made :
-       {layout(&x, types.data, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch),
-        layout(&y, types.data, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch),
+       {layout(&x, of_x, p.rows, p.inner, p.x_transposed, p.x_ld, p.batch, p.x_batch),
+        layout(&y, of_y, p.inner, p.cols, p.y_transposed, p.y_ld, p.batch, p.y_batch),
         layout(&d, args.wide_c ? CUDA_R_32F : types.data, p.rows, p.cols, false, p.d_ld, p.batch, p.d_batch)})
     if (made != 0) return failed(words(LT "MatrixLayout", made));
   return taken_by("");
@@ -315,10 +359,10 @@ class BlasLt {
   BlasLt& operator=(const BlasLt&) = delete;
   const std::string& name() const { return name_; }
 
-  Answer run(const GemmArgs& wanted, GPU(Stream_t) stream) {
+  Answer run(const GemmArgs& wanted, const CodeOperands* codes, GPU(Stream_t) stream) {
     const GemmArgs args = with_workspace(wanted);
     Problem problem;
-    Answer form = problem.describe(args);
+    Answer form = problem.describe(args, codes);
     if (!form.taken) return form;
     auto chosen = choices_.find(problem.key);
     if (chosen == choices_.end())
@@ -332,7 +376,7 @@ class BlasLt {
   bool tune(const GemmArgs& wanted, GPU(Stream_t) stream, int candidates, AlgorithmTable& algorithms) {
     const GemmArgs args = with_workspace(wanted);
     Problem problem;
-    if (!problem.describe(args).taken) return false;
+    if (!problem.describe(args, nullptr).taken) return false;
     Choice& choice = choices_[problem.key];
     if (choice.tuned) return choice.answer.taken;
     const std::string name = problems_ + problem.text();
@@ -496,7 +540,12 @@ void CloseBlasLt::operator()(BlasLt* library) const { delete library; }
 const std::string& blas_lt_name(const BlasLt& library) { return library.name(); }
 
 Answer run_product(BlasLt& library, const GemmArgs& args, void* stream) {
-  return library.run(args, GPU(Stream_t)(stream));
+  return library.run(args, nullptr, GPU(Stream_t)(stream));
+}
+
+Answer run_product(BlasLt& library, const Fp8ProductArgs& args, void* stream) {
+  const CodeOperands codes{args.a_codes, args.b_codes, args.a_inverse, args.b_inverse};
+  return library.run(args.product, &codes, GPU(Stream_t)(stream));
 }
 
 bool tune_product(BlasLt& library, const GemmArgs& args, void* stream, int candidates,

@@ -8,6 +8,7 @@
 #include "engine/device/gpu/runtime/algorithms.h"
 #include "engine/device/gpu/runtime/answer.h"
 #include "kernels/arguments.h"
+#include "kernels/library_kernels.h"
 
 namespace gradloom::kernels::gpu {
 
@@ -31,6 +32,7 @@ std::string blas_lt_version();
 
 // As run_gemm, tune_gemm (gemm_library.h).
 Answer run_product(BlasLt& library, const GemmArgs& args, void* stream);
+Answer run_product(BlasLt& library, const Fp8ProductArgs& args, void* stream);
 bool tune_product(BlasLt& library, const GemmArgs& args, void* stream, int candidates,
                   AlgorithmTable& algorithms);
 

@@ -58,6 +58,12 @@ class GemmLibrary {
     return second;
   }
 
+  Answer run(const Fp8ProductArgs& args, void* stream, std::string* used) {
+    if (lt_ == nullptr) return no_lt_;
+    *used = blas_lt_name(*lt_);
+    return run_product(*lt_, args, stream);
+  }
+
   bool tune(const GemmArgs& args, void* stream, int candidates, AlgorithmTable& algorithms) {
     // rocBLAS offers one algorithm.
     return lt_ != nullptr && tune_product(*lt_, args, stream, candidates, algorithms);
@@ -88,7 +94,8 @@ namespace gradloom::kernels::gpu {
 class GemmLibrary {
  public:
   explicit GemmLibrary(BlasLtPtr lt) : lt_(std::move(lt)) {}
-  Answer run(const GemmArgs& args, void* stream, std::string* used) {
+  template <class Args>
+  Answer run(const Args& args, void* stream, std::string* used) {
     *used = blas_lt_name(*lt_);
     return run_product(*lt_, args, stream);
   }
@@ -112,6 +119,10 @@ std::string gemm_library_version() { return blas_lt_version(); }
 void CloseGemmLibrary::operator()(GemmLibrary* library) const { delete library; }
 
 Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, std::string* used) {
+  return library.run(args, stream, used);
+}
+
+Answer run_fp8_product(GemmLibrary& library, const Fp8ProductArgs& args, void* stream, std::string* used) {
   return library.run(args, stream, used);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/arguments.h"
+#include "kernels/library_kernels.h"
 #include "engine/device/gpu/runtime/algorithms.h"
 #include "engine/device/gpu/runtime/answer.h"
 
@@ -37,6 +38,8 @@ inline GemmArgs without_epilogue(GemmArgs args) {
 // have, no deterministic algorithm was found or a call failed, and nothing was queued. The answer is the same whether
 // the stream is being recorded or not. used: the library whose answer it is, with its version.
 Answer run_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, std::string* used);
+// The same for codes of 8 bits.
+Answer run_fp8_product(GemmLibrary& library, const Fp8ProductArgs& args, void* stream, std::string* used);
 // Chooses the algorithm of the product: the one that `algorithms` was given, if the library accepts it, else
 // the fastest of `candidates`; what was chosen is noted there. False: not taken. Overwrites C, aux and sums.
 bool tune_gemm(GemmLibrary& library, const GemmArgs& args, void* stream, int candidates,

@@ -199,6 +199,11 @@ Answer ask_library(GpuContext* context, const GemmArgs& args, GPU(Stream_t) stre
   return {true, whole.failed, product.text + "; epilogue by our own kernel: " + whole.text};
 }
 
+Answer ask_library(GpuContext* context, const Fp8ProductArgs& args, GPU(Stream_t) stream) {
+  return context->gemm == nullptr ? context->no_gemm
+                                  : run_fp8_product(*context->gemm, args, stream, &context->used);
+}
+
 template <class Args>
 Answer ask_library(GpuContext* context, const Args& args, GPU(Stream_t) stream) {
   context->used = context->dnn_name;
@@ -243,6 +248,7 @@ bool offer_to_library(GpuContext* context, std::uint32_t id, const void* args, s
     case LibraryKernelId::attention: return run_by_library<AttentionArgs>(context, args, bytes, stream);
     case LibraryKernelId::attention_grad:
       return run_by_library<AttentionGradArgs>(context, args, bytes, stream);
+    case LibraryKernelId::fp8_product: return run_by_library<Fp8ProductArgs>(context, args, bytes, stream);
     default: return false;
   }
 }

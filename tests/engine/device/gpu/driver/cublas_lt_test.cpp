@@ -7,6 +7,7 @@
 #include "engine/base/bf16.h"
 #include "engine/device/gpu/runtime/blas_lt_api.h"
 #include "engine/device/gpu/runtime/gemm_library.h"
+#include "tests/engine/device/gpu/driver/libraries/numbers.h"
 #include "tests/engine/device/gpu/driver/library_fixture.h"
 
 namespace gradloom::strict {
@@ -186,6 +187,75 @@ TEST_F(CublasLt, EpiloguesFollowTheProduct) {
   }
 }
 
+// C = A B of codes, whose lines are along k. Every code of -8 to 8 eighths is a number of both formats' tables (exponent and fraction).
+TEST_F(CublasLt, MultipliesCodesOf8Bits) {
+  const auto codes = [&](std::int64_t count, int seed) {
+    std::vector<std::uint8_t> all;
+    for (std::int64_t i = 0; i < count; ++i)
+      all.push_back(std::uint8_t(0x30 + (i * 7 + seed) % 11 + (i % 3 == 0 ? 0x80 : 0)));
+    return all;
+  };
+  constexpr std::int64_t m = 32, n = 16, k = 96;
+  const auto a = codes(m * k, 1), b = codes(n * k, 2);
+  std::string used;
+  for (const auto& [of_a, of_b] : {std::pair{DType::f8e4m3fn, DType::f8e4m3fn},
+                                   {DType::f8e5m2, DType::f8e4m3fn},
+                                   {DType::f8e4m3fn, DType::f8e5m2}})
+    for (const DType type : {DType::f32, DType::f16, DType::bf16})
+      for (const bool turned : {false, true}) {
+        Fp8ProductArgs args{product(type), of_a, of_b, device(std::vector<float>{0.25f}),
+                            device(std::vector<float>{0.125f})};
+        GemmArgs& p = args.product;
+        p.m = m, p.n = n, p.k = k;
+        p.a = device(a), p.b = device(b), p.c = numbers_of(type, numbers(m * n, 3));
+        p.a_row = k, p.a_col = 1, p.b_row = 1, p.b_col = k;
+        p.c_row = turned ? 1 : n, p.c_col = turned ? m : 1;
+        const Answer answer = run_fp8_product(*gemm_, args, stream_, &used);
+        ASSERT_TRUE(answer.taken) << answer.text;
+        const auto c = read(type, p.c, std::size_t(m * n));
+        const auto number = [](DType format, std::uint8_t code) {
+          return number_of_code(format == DType::f8e4m3fn ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2, code);
+        };
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < n; ++j) {
+            double sum = 0;
+            for (std::int64_t l = 0; l < k; ++l)
+              sum += number(of_a, a[std::size_t(i * k + l)]) * number(of_b, b[std::size_t(j * k + l)]);
+            const double wanted = 0.5 * 0.25 * 0.125 * sum, digits = type == DType::f32 ? 1e-6 : 1.0 / 128;
+            ASSERT_NEAR(c[std::size_t(i * p.c_row + j * p.c_col)], wanted,
+                        digits * std::max(1.0, std::fabs(wanted)));
+          }
+      }
+}
+
+TEST_F(CublasLt, RefusesCodesThatTheLibraryHasNoProductOf) {
+  const float* const one = device(std::vector<float>{1});
+  GemmArgs p = product(DType::f32);
+  p.m = p.n = 16, p.k = 32;
+  p.a = device(std::vector<std::uint8_t>(1024)), p.b = device(std::vector<std::uint8_t>(1024));
+  p.a_row = p.b_col = 32, p.a_col = p.b_row = 1, p.c_row = 16;
+  std::string used;
+  const auto why = [&](const GemmArgs& args, DType a = DType::f8e4m3fn, DType b = DType::f8e4m3fn) {
+    const Answer answer = run_fp8_product(*gemm_, {args, a, b, one, one}, stream_, &used);
+    EXPECT_FALSE(answer.failed);
+    return answer.taken ? "taken" : answer.text;
+  };
+  EXPECT_EQ(why(p).substr(0, 5), "taken");
+  EXPECT_EQ(why(p, DType::f8e5m2, DType::f8e5m2), "it has no products of E5M2 and E5M2");
+  GemmArgs other = p;
+  other.a_row = 1, other.a_col = 16;
+  EXPECT_EQ(why(other), "codes of 8 bits must lie along the sums");
+  other = p;
+  other.k = other.a_row = other.b_col = 24;
+  EXPECT_EQ(why(other), "a line of codes is no multiple of 16 bytes");
+  other = p;
+  other.a = static_cast<const std::uint8_t*>(p.a) + 8;
+  EXPECT_EQ(why(other), "a matrix does not begin at a boundary of 16 bytes");
+  other = p;
+  other.bias = p.a;
+  EXPECT_EQ(why(other), "codes of 8 bits are multiplied alone");
+}
+
 TEST_F(CublasLt, SumsOfAnOperandComeBesideTheProduct) {
   for (const GemmOperand of : {GemmOperand::a, GemmOperand::b}) {
     GemmArgs args = product(DType::f32);
@@ -299,7 +369,8 @@ class CublasLtRules : public LibraryFixture {
     std::int64_t aux_ld = 0;
     std::size_t workspace_bytes = 0, preferred_bytes = 0;
     cudaStream_t stream;
-    bool other_algorithm = false, foreign_preference = false;
+    bool other_algorithm = false, foreign_preference = false, a_transposed = false;
+    const float* scale = nullptr;  // of both operands
   };
   void SetUp() override {
     LibraryFixture::SetUp();
@@ -337,6 +408,9 @@ class CublasLtRules : public LibraryFixture {
           call<CublasLtDescSet>("cublasLtMatmulDescSetAttribute")(desc, attribute, &value, sizeof value), 0);
     };
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, r.epilogue);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, r.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, r.scale);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, r.scale);
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, r.bias);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, r.aux);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, r.aux_ld);
@@ -401,6 +475,35 @@ TEST_F(CublasLtRules, TypesGoTogetherOrAreNotSupported) {
   EXPECT_EQ(multiply(r), 0) << "of half types into f32";
   r.b.type = CUDA_R_16BF;
   EXPECT_EQ(multiply(r), CUBLAS_STATUS_NOT_SUPPORTED);
+}
+
+// Transposed A, plain B, lines of whole packs, and their scales.
+TEST_F(CublasLtRules, CodesOf8BitsHaveRulesOfTheirOwn) {
+  Request r = good_;
+  r.a = {CUDA_R_8F_E4M3, 32, 16, 32};
+  r.b = {CUDA_R_8F_E5M2, 32, 8, 32};
+  expect_broken(r, "a product of 32 x 16 and 32 x 8 is no 16 x 8");
+  r.a_transposed = true;
+  expect_broken(r, "codes of 8 bits without their scales");
+  r.scale = static_cast<const float*>(device(std::vector<float>{1}));
+  EXPECT_EQ(multiply(r), 0);
+  Request other = r;
+  other.a.type = CUDA_R_8F_E5M2;
+  EXPECT_EQ(multiply(other), CUBLAS_STATUS_NOT_SUPPORTED);
+  other = r;
+  other.a.ld = 40;
+  EXPECT_EQ(multiply(other), CUBLAS_STATUS_NOT_SUPPORTED);
+  other = r;
+  other.a = {CUDA_R_8F_E4M3, 16, 32, 16};
+  other.a_transposed = false;
+  EXPECT_EQ(multiply(other), CUBLAS_STATUS_NOT_SUPPORTED);
+  std::vector<float> pageable(1);
+  other = r;
+  other.scale = pageable.data();
+  expect_broken(other, "a scale: it is not memory of the device");
+  other = good_;
+  other.scale = r.scale;
+  expect_broken(other, "scales of what is no code of 8 bits");
 }
 
 TEST_F(CublasLtRules, PlacesAreTheDevices) {

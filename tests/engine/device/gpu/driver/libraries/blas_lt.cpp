@@ -40,7 +40,8 @@ struct Description {
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void *bias = nullptr, *aux = nullptr;
   std::int64_t aux_ld = 0;
-  std::int32_t bias_type = -1;  // -1: D's
+  std::int32_t bias_type = -1;                         // -1: D's
+  const float *a_scale = nullptr, *b_scale = nullptr;  // of codes of 8 bits
 };
 struct Layout {
   cudaDataType_t type;
@@ -151,11 +152,35 @@ void check(LibraryCall& call, const Problem& p) {
                (tb ? " transposed" : "") + " is no " + shape(p.d));
   check_overlap(call, p.d);
   check_epilogue(call, p);
+  const bool codes = is_code(p.a.type) || is_code(p.b.type);
+  if (codes != (p.desc->a_scale != nullptr) || codes != (p.desc->b_scale != nullptr))
+    call.wrong(codes ? "codes of 8 bits without their scales" : "scales of what is no code of 8 bits");
+}
+
+// Codes of 8 bits: "To use FP8 kernels, the following set of requirements must be satisfied": A transposed and B not, all lines
+// multiples of 16 bytes, both of one type or E4M3 and E5M2, sums of f32.
+bool supports_codes(const Problem& p) {
+#if defined(GRADLOOM_HIP)
+  return false;
+#else
+  const auto whole = [](const Layout& m) {
+    const std::uint64_t width = Matrix{m.type, 1, 1, 1}.width();
+    return m.rows * width % 16 == 0 && std::uint64_t(m.ld) * width % 16 == 0;
+  };
+  const bool types = is_code(p.a.type) && is_code(p.b.type) &&
+                     (p.a.type == CUDA_R_8F_E4M3 || p.b.type == CUDA_R_8F_E4M3) &&
+                     (p.d.type == CUDA_R_32F || p.d.type == CUDA_R_16F || p.d.type == CUDA_R_16BF);
+  return types && p.desc->transpose_a == CUBLAS_OP_T && p.desc->transpose_b == CUBLAS_OP_N &&
+         p.desc->compute == CUBLAS_COMPUTE_32F && p.desc->scale == CUDA_R_32F && whole(p.a) && whole(p.b) &&
+         whole(p.d);
+#endif
 }
 
 // The table of cublasLtMatmul(): types that go together. Epilogues are those of f32's sums.
 bool supported(const Problem& p) {
-  if (p.a.type != p.b.type || p.c.type != p.d.type) return false;
+  if (p.c.type != p.d.type) return false;
+  if (is_code(p.a.type) || is_code(p.b.type)) return supports_codes(p);
+  if (p.a.type != p.b.type) return false;
 #if defined(GRADLOOM_HIP)
   if (p.desc->compute == CUBLAS_COMPUTE_64F) return false;
 #endif
@@ -282,6 +307,8 @@ bool check_places(LibraryCall& call, const Problem& p, const Algorithm& algorith
     const std::size_t boundary = algorithm.boundaries >> (16 * i) & 0xffff;
     (void)call.device_memory(names[i], all[i].second, all[i].first->bytes(), boundary);
   }
+  for (const float* const scale : {product.a_scale, product.b_scale})
+    if (scale != nullptr) (void)call.device_memory("a scale", scale, sizeof(float), sizeof(float));
   const std::size_t width = product.d.width();
   const std::int64_t length = (p.desc->epilogue & kSumsOfB) != 0 ? product.d.cols : product.d.rows;
   if (product.bias != nullptr)
@@ -366,6 +393,9 @@ EXPORTED cublasStatus_t LT_NAME(MatmulDescSetAttribute)(cublasLtMatmulDesc_t han
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: take(call, value, bytes, &desc->aux_ld); break;
 #if defined(GRADLOOM_HIP)
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: take(call, value, bytes, &desc->bias_type); break;
+#else
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: take(call, value, bytes, &desc->a_scale); break;
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: take(call, value, bytes, &desc->b_scale); break;
 #endif
     default: call.wrong("attribute " + std::to_string(attribute));
   }
@@ -517,6 +547,8 @@ EXPORTED cublasStatus_t LT_NAME(Matmul)(cublasLtHandle_t handle, cublasLtMatmulD
                         how.aux_ld,
                         int(algorithm.slices),
                         algorithm.scheme == in_place && last_first,
+                        how.a_scale,
+                        how.b_scale,
                         workspace};
   if (!check_places(call, p, algorithm, product, workspace_bytes)) return status(call.status());
   return status(call.submit(stream, "product", [product] { run(product); }));

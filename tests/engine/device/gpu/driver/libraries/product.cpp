@@ -5,8 +5,6 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/engine/device/gpu/driver/libraries/numbers.h"
-
 namespace gradloom::strict {
 namespace {
 
@@ -104,6 +102,8 @@ void add_up(const Product& p, const Sum* a, const Sum* b) {
 
 template <class Sum>
 void run_in(const Product& p) {
+  const Sum scale =
+      (p.a_scale != nullptr ? Sum(*p.a_scale) : Sum(1)) * (p.b_scale != nullptr ? Sum(*p.b_scale) : Sum(1));
   for (std::int64_t batch = 0; batch < p.d.batch; ++batch) {
     const auto a = packed<Sum>(p.a, p.a_at, p.transpose_a, p.tf32, batch),
                b = packed<Sum>(p.b, p.b_at, p.transpose_b, p.tf32, batch),
@@ -111,7 +111,7 @@ void run_in(const Product& p) {
     if ((int(p.epilogue) & (kSumsOfA | kSumsOfB)) != 0) add_up(p, a.data(), b.data());
     for (std::int64_t j = 0; j < p.d.cols; ++j) {
       for (std::int64_t i = 0; i < p.d.rows; ++i) {
-        Sum x = Sum(p.alpha) * sum[std::size_t(j * p.d.rows + i)];
+        Sum x = Sum(p.alpha) * scale * sum[std::size_t(j * p.d.rows + i)];
         if (p.beta != 0) x += Sum(p.beta) * load<Sum>(p.c.type, p.c_at, batch * p.c.stride + j * p.c.ld + i);
         store(p.d.type, p.d_at, batch * p.d.stride + j * p.d.ld + i, finished(p, x, i, j));
       }

@@ -2,7 +2,7 @@
 // of f64 numbers, in the order of k; a product that is cut adds its slices up in the workspace.
 #pragma once
 
-#include "engine/device/gpu/runtime/blas_lt_api.h"
+#include "tests/engine/device/gpu/driver/libraries/numbers.h"
 
 namespace gradloom::strict {
 
@@ -11,7 +11,9 @@ struct Matrix {
   std::int64_t rows, cols, ld;
   std::int64_t batch = 1, stride = 0;
 
-  std::size_t width() const { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+  std::size_t width() const {
+    return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : is_code(type) ? 1 : 2;
+  }
   // From its first element to behind its last one.
   std::size_t bytes() const { return std::size_t((batch - 1) * stride + (cols - 1) * ld + rows) * width(); }
 };
@@ -25,9 +27,10 @@ struct Product {
   const void *a_at, *b_at, *c_at;
   void *d_at, *bias, *aux;  // bias, aux: null where the epilogue has none; of D's type
   std::int64_t aux_ld;
-  int slices;       // of k
-  bool last_first;  // in which order the slices are added
-  void* workspace;  // slice_bytes() where there is more than one
+  int slices;                      // of k
+  bool last_first;                 // in which order the slices are added
+  const float *a_scale, *b_scale;  // in the device's memory; null: 1
+  void* workspace;                 // slice_bytes() where there is more than one
 
   std::int64_t inner() const { return transpose_a ? a.rows : a.cols; }
   std::size_t slice_bytes() const {
