@@ -22,10 +22,11 @@ void draw_advice_offer(Ui& ui) {
   if (button("advice.find", "Find out", ButtonKind::kPrimary, ui.app.advise_command(false)))
     ui.app.start_advice(false);
   ImGui::EndDisabled();
-  if (!s.run) return;
+  const auto run = s.own_run();
+  if (!run) return;
   ImGui::SameLine(0, px(6));
   ImGui::BeginDisabled(s.progress.running);
-  if (button("advice.run", fmt::format("From run {}", s.run->record.summary.id), ButtonKind::kPlain,
+  if (button("advice.run", fmt::format("From run {}", run->record.summary.id), ButtonKind::kPlain,
              ui.app.advise_command(true)))
     ui.app.start_advice(true);
   ImGui::EndDisabled();

@@ -169,7 +169,9 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
   background_next_ns_ = 0;  // whose run is followed depends on what is shown
   state_.without_model.reset();
   const bool other = !state_.model || state_.model->model.content_hash != model->model.content_hash;
+  const bool had_model = state_.model != nullptr;
   state_.model = std::move(model);
+  if (other || !recipe.model_hash.empty()) state_.model_told = recipe.model_hash;
   if (recipe.loss.empty() && !state_.model->losses.empty()) recipe.loss = state_.model->losses.front();
   if (!recipe.model_hash.empty() && recipe.model_hash != state_.model->model.content_hash)
     notice(NoticeKind::warning, "the model is not the one of the recipe: its contents differ");
@@ -182,16 +184,13 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
     state_.change.reset();
     state_.graphs = {};
     baseline_key_.clear();
-    state_.comparison.reset();
-    state_.advice = {};
-    state_.tune = {};
+    forget_other_model(had_model);
     state_.progress = {};
     const auto& from = state_.checkpoints.from;
     if (!from || from->recipe.model_hash != state_.model->model.content_hash) state_.checkpoints = {};
     if (state_.session_path.empty() && !data_folder().empty())
       state_.session_path = data_folder() + "/sessions/" + model_label(state_.recipe.model) + "-" +
                             state_.model->model.content_hash.substr(0, 8) + ".db";
-    wanted_run_ = -1;  // the session may have been read before it was known of which model runs are wanted
     reload_session();
   }
   if (const std::string why = state_.model->unplannable(); !why.empty())
@@ -200,6 +199,33 @@ void Controller::model_loaded(Recipe recipe, std::shared_ptr<const ModelSnapshot
   state_.graphs.model = imported_;  // there is something to see while the step is planned
   refresh_passes();
   replan();
+}
+
+// The session stays, as the next runs are recorded into it: of its runs the newest of this model is shown, where there is one.
+// A run that is the model's already stays: the model was opened for it.
+void Controller::forget_other_model(bool tell) {
+  reader_->cancel("run");
+  const RunSummary* const shown = state_.run ? &state_.run->record.summary : nullptr;
+  const bool stays = shown != nullptr && !shown->model_hash.empty() && !state_.of_other_model(*shown);
+  wanted_run_ = stays ? shown->id : -1;
+  if (shown != nullptr && state_.of_other_model(*shown))
+    leave_run_of_other_model(shown->id, tell || shown->id == opened_run_);
+  state_.run_a = state_.run_b = 0;
+  state_.other_run = 0;
+  state_.comparison.reset();
+  state_.difference = {};
+  state_.what_if = {};
+  state_.advice = {};
+  state_.tune = {};
+}
+
+void Controller::leave_run_of_other_model(std::int64_t run, bool tell) {
+  want_run(0, 0);
+  state_.run.reset();
+  state_.beside.reset();
+  if (tell)
+    notice(NoticeKind::info,
+           "Run " + std::to_string(run) + " is of another model: it stays in the list of runs");
 }
 
 void Controller::close_model() {

@@ -52,6 +52,7 @@ class Controller {
   void reload_session();
   void show_run(std::int64_t id);
   void show_run_of(const std::string& session, std::int64_t id);  // opens the session, if it is another one
+  void open_model_of_run();                                       // that is shown, which stays so
   void open_sample();                                             // sample_job()
   void show_beside(std::int64_t id);  // fills state().beside with another run of the session; 0: none
   // Runs of the session, beside the shown one, that have times of kernels: the newest first; and which of them the times on the
@@ -191,6 +192,8 @@ class Controller {
     std::int64_t checked = 0;
   };
   void opening_failed(const Error& error);
+  void forget_other_model(bool tell);  // what is shown of another model than the one that was opened now
+  void leave_run_of_other_model(std::int64_t run, bool tell);
   struct Snapshot {  // what undo restores
     Recipe recipe;
     std::shared_ptr<const Marks> marks;  // its notes

@@ -49,9 +49,12 @@ std::shared_ptr<GraphSnapshot> make_graph(const Graph& graph, std::shared_ptr<co
   return s;
 }
 
+std::int64_t id_of(const std::shared_ptr<const RunSnapshot>& run) { return run ? run->record.summary.id : 0; }
+
 // A run is not compared with itself.
 std::int64_t other_run_of(const AppState& s) {
-  return s.run && s.run->record.summary.id != s.other_run ? s.other_run : 0;
+  const std::int64_t own = id_of(s.own_run());
+  return own != 0 && own != s.other_run ? s.other_run : 0;
 }
 
 PlanChange change_between(const GraphSnapshot& before, const GraphSnapshot& after, const std::string& what,
@@ -89,8 +92,8 @@ std::string plan_key(const Recipe& recipe) {
 }
 
 std::int64_t timed_run(const AppState& s) {
-  const bool timed = s.run && s.run->record.summary.has_recipe() && s.run->record.has_times();
-  return timed ? s.run->record.summary.id : 0;
+  const auto run = s.own_run();
+  return run && run->record.summary.has_recipe() && run->record.has_times() ? id_of(run) : 0;
 }
 
 Recipe with_times_of(Recipe recipe, const std::string& session, std::int64_t run) {
@@ -104,7 +107,7 @@ void Controller::refresh_passes() {
   state_.passes = build_pass_model(pipeline ? *pipeline : Pipeline(),
                                    state_.plan ? state_.plan->compiled.reports : std::vector<PassReport>(),
                                    rules ? *rules : Rules());
-  if (state_.run) apply_recorded(state_.passes, state_.run->record.summary.id, state_.run->record.passes);
+  if (const auto run = state_.own_run()) apply_recorded(state_.passes, id_of(run), run->record.passes);
 }
 
 void Controller::replan() {
@@ -115,7 +118,7 @@ void Controller::replan() {
   }
   planner_->post("plan", "planning",
                  [this, model = state_.model, imported = imported_, recipe = state_.recipe,
-                  run = state_.run](std::stop_token stop) -> Worker::Publish {
+                  run = state_.own_run()](std::stop_token stop) -> Worker::Publish {
                    const std::int64_t start_ns = monotonic_ns();
                    const auto failed = [&](const std::string& why) {
                      return [this, imported, why] {
@@ -142,7 +145,7 @@ void Controller::find_stages() {
   if (state_.graphs.passes && state_.graphs.passes->plan == after->plan) return;
   planner_->post("stages", "following the passes",
                  [this, plan = after->plan, model = state_.model,
-                  run = state_.run](std::stop_token stop) -> Worker::Publish {
+                  run = state_.own_run()](std::stop_token stop) -> Worker::Publish {
                    const auto history = stage_history(model->model.graph, plan->options, stop);
                    if (!history) return {};  // stopped: the same was planned
                    StagedModel staged = build_stage_model(*history, plan->plan());
@@ -171,8 +174,8 @@ void Controller::planned(std::shared_ptr<const GraphSnapshot> view,
   state_.graphs.model = std::move(view);
   state_.graphs.after = std::move(after);
   // The run to show may have been read while this plan was being made.
-  if (state_.run && (state_.graphs.after->timed_run != state_.run->record.summary.id ||
-                     state_.graphs.after->other_run != other_run_of(state_)))
+  if (state_.graphs.after->timed_run != id_of(state_.own_run()) ||
+      state_.graphs.after->other_run != other_run_of(state_))
     retime();
   plan_baseline();
   check_data();
@@ -209,10 +212,11 @@ void Controller::check_data() {
 
 std::vector<std::int64_t> Controller::timed_runs() const {
   std::vector<std::int64_t> runs;
-  if (!state_.session || !state_.run) return runs;
+  const auto own = state_.own_run();
+  if (!state_.session || !own) return runs;
   for (const RunSummary& run : state_.session->runs)
-    if (run.id != state_.run->record.summary.id && run.has_recipe() && run.steps > 0 &&
-        run.model_hash == state_.run->record.summary.model_hash)
+    if (run.id != id_of(own) && run.has_recipe() && run.steps > 0 &&
+        run.model_hash == own->record.summary.model_hash)
       runs.push_back(run.id);
   return runs;
 }
@@ -229,7 +233,7 @@ void Controller::retime() {
   const auto graph = state_.graphs.after;
   if (!graph) return;
   planner_->post("times", "reading times",
-                 [this, graph, passes = state_.graphs.passes, run = state_.run,
+                 [this, graph, passes = state_.graphs.passes, run = state_.own_run(),
                   other = other_run_of(state_)](std::stop_token) -> Worker::Publish {
                    auto timed = std::make_shared<GraphSnapshot>(*graph);
                    give_times(*timed, run.get());

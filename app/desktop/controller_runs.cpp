@@ -26,6 +26,24 @@ bool goes_on(RunKind kind, const std::vector<std::string>& arguments) {
   return kept && std::find(arguments.begin(), arguments.end(), "--session") != arguments.end();
 }
 
+// The job of a run on its model as it lies now. Without a model: the run is of no recipe, or `missing` says where it was.
+struct JobOfRun {
+  Recipe recipe;
+  std::string missing;
+};
+JobOfRun find_job(const RunRecord& run, const std::string& session) {
+  if (!run.summary.has_recipe()) return {};
+  const FoundModel model = find_model(run, session);
+  auto recipe = parse_recipe(run.recipe_json);
+  JobOfRun job;
+  if (model.state == FoundModel::State::none) job.missing = model_note(model, run);
+  if (!recipe) return job;
+  job.recipe = std::move(recipe).value();
+  job.recipe.model = model.path;
+  job.recipe.model_hash = run.summary.model_hash;
+  return job;
+}
+
 std::string passes_text(const Recipe& recipe) {
   const auto pipeline = recipe_pipeline(recipe);
   if (!pipeline) return "default";
@@ -37,6 +55,13 @@ std::string passes_text(const Recipe& recipe) {
 }  // namespace
 
 // ---- Sessions ----
+
+const RunSummary* find_run(const AppState& s, std::int64_t id) {
+  if (!s.session) return nullptr;
+  const auto& runs = s.session->runs;
+  const auto at = std::find_if(runs.begin(), runs.end(), [id](const RunSummary& r) { return r.id == id; });
+  return at == runs.end() ? nullptr : &*at;
+}
 
 void Controller::set_session(const std::string& path) {
   if (path == state_.session_path) return;
@@ -66,45 +91,47 @@ void Controller::want_run(std::int64_t run, std::int64_t against) {
 }
 
 void Controller::open_session(const std::string& path, const std::string& called) {
-  reader_->post(
-      "session", "reading " + path,
-      [this, path, called, wanted = opened_run_](std::stop_token) -> Worker::Publish {
-        auto session = load_session_snapshot(path);
-        if (!session) return [this, error = session.error()] { opening_failed(error); };
-        // The newest run says which model to open; of another profiler's, the newest of ours beside it.
-        Recipe recipe;
-        std::string missing;
-        const auto& runs = (*session)->runs;
-        const auto tells = std::find_if(runs.begin(), runs.end(), [wanted](const RunSummary& r) {
-          return wanted > 0 ? r.id == wanted : !r.is_import();
-        });
-        if (tells != runs.end()) {
-          const auto say = [this](const char* what) { reader_->say(what); };
-          if (auto run = load_run_snapshot(path, tells->id, say)) {
-            const FoundModel model = find_model((*run)->record, path);
-            const bool ours = (*run)->record.summary.has_recipe();
-            if (model.state == FoundModel::State::none && ours) missing = model_note(model, (*run)->record);
-            if (auto parsed = ours ? parse_recipe((*run)->record.recipe_json) : Result<Recipe>(Error{})) {
-              recipe = std::move(parsed).value();
-              recipe.model = model.path;
-              recipe.model_hash = (*run)->record.summary.model_hash;
-            }
-          }
-        }
-        return [this, path, called, recipe, missing, s = std::move(session).value()] {
-          add_recent(state_.settings, called.empty() ? path : called);
-          if (!state_.session_path.empty() && path != state_.session_path) want_run(0, 0);
-          state_.session_path = path;
-          forget_runs();
-          wanted_run_ = -1;
-          session_loaded(s);
-          state_.without_model.reset();
-          if (missing.empty() && !recipe.model.empty()) return open_recipe(recipe);
-          if (missing.empty()) return;
-          state_.without_model = recipe;
-          notice(NoticeKind::warning, missing);
-        };
-      });
+  reader_->post("session", "reading " + path,
+                [this, path, called, wanted = opened_run_](std::stop_token) -> Worker::Publish {
+                  auto session = load_session_snapshot(path);
+                  if (!session) return [this, error = session.error()] { opening_failed(error); };
+                  // The newest run says which model to open; of another profiler's, the newest of ours beside it.
+                  JobOfRun job;
+                  const auto& runs = (*session)->runs;
+                  const auto tells = std::find_if(runs.begin(), runs.end(), [wanted](const RunSummary& r) {
+                    return wanted > 0 ? r.id == wanted : !r.is_import();
+                  });
+                  if (tells != runs.end()) {
+                    const auto say = [this](const char* what) { reader_->say(what); };
+                    if (auto run = load_run_snapshot(path, tells->id, say))
+                      job = find_job((*run)->record, path);
+                  }
+                  return [this, path, called, job, s = std::move(session).value()] {
+                    add_recent(state_.settings, called.empty() ? path : called);
+                    if (!state_.session_path.empty() && path != state_.session_path) want_run(0, 0);
+                    state_.session_path = path;
+                    forget_runs();
+                    wanted_run_ = -1;
+                    session_loaded(s);
+                    state_.without_model.reset();
+                    if (job.missing.empty() && !job.recipe.model.empty()) return open_recipe(job.recipe);
+                    if (job.missing.empty()) return;
+                    state_.without_model = job.recipe;
+                    notice(NoticeKind::warning, job.missing);
+                  };
+                });
+}
+
+void Controller::open_model_of_run() {
+  if (!state_.run) return;
+  reader_->post("job of run", "looking for the run's model",
+                [this, run = state_.run](std::stop_token) -> Worker::Publish {
+                  const JobOfRun job = find_job(run->record, run->session_path);
+                  return [this, job] {
+                    if (!job.missing.empty()) return notice(NoticeKind::warning, job.missing);
+                    if (!job.recipe.model.empty()) open_recipe(job.recipe);
+                  };
+                });
 }
 
 void Controller::locate_model(const std::string& path) {
@@ -133,16 +160,22 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
   const auto& runs = state_.session->runs;
   std::vector<std::int64_t> of_model;  // runs of the open model, newest first; all when none is open
   for (const RunSummary& r : runs)
-    if (!state_.model || r.model_hash == state_.model->model.content_hash) of_model.push_back(r.id);
-  const auto known = [&](std::int64_t id) {
-    return std::any_of(runs.begin(), runs.end(), [&](const auto& r) { return r.id == id; });
-  };
+    if (!state_.model || (!r.model_hash.empty() && !state_.of_other_model(r))) of_model.push_back(r.id);
+  const auto known = [&](std::int64_t id) { return find_run(state_, id) != nullptr; };
   const auto gone = [&](std::int64_t id) { return id != 0 && !known(id); };
   if (state_.comparison && (gone(state_.comparison->run_a) || gone(state_.comparison->run_b)))
     state_.comparison.reset();
-  if (!state_.comparison && !state_.session->comparisons.empty() && !known(state_.run_a) &&
+  const auto& comparisons = state_.session->comparisons;
+  const auto stranger = [&](std::int64_t id) {
+    const RunSummary* const run = find_run(state_, id);
+    return run != nullptr && state_.of_other_model(*run);
+  };
+  const auto newest_pair =
+      std::find_if(comparisons.begin(), comparisons.end(),
+                   [&](const StoredComparison& c) { return !stranger(c.run_a) && !stranger(c.run_b); });
+  if (!state_.comparison && newest_pair != comparisons.end() && !known(state_.run_a) &&
       !known(state_.run_b)) {
-    show_comparison(state_.session->comparisons.front());
+    show_comparison(*newest_pair);
   } else if (!state_.comparison) {
     const auto nth = [&](std::size_t i) { return i < of_model.size() ? of_model[i] : 0; };
     const std::int64_t b = known(state_.run_b) ? state_.run_b : nth(0);
@@ -155,6 +188,7 @@ void Controller::session_loaded(std::shared_ptr<const SessionSnapshot> session) 
     retime();
   }
   if (state_.beside && (!state_.run || !known(state_.beside->run->record.summary.id))) state_.beside.reset();
+  if (stranger(opened_run_)) leave_run_of_other_model(opened_run_, true);
   const bool coming = remote_ && wanted_run_ > 0 && !known(wanted_run_);  // from the other machine
   const bool newest = wanted_run_ == -1 || !state_.run;
   const std::int64_t usual = known(opened_run_) ? opened_run_ : of_model.empty() ? 0 : of_model[0];
@@ -337,9 +371,9 @@ void Controller::start_compare(const std::string& command) {
 }
 
 std::string Controller::advise_command(bool of_run) const {
-  if (of_run && state_.run)
+  if (const auto run = state_.own_run(); of_run && run)
     return "gradloom advise " + shell_quoted(state_.session_path) + " --run " +
-           std::to_string(state_.run->record.summary.id);
+           std::to_string(run->record.summary.id);
   return job_command("advise", state_.recipe, false);
 }
 
@@ -365,7 +399,10 @@ void Controller::apply_change(const std::string& change) {
   notice(NoticeKind::good, "The recipe is now with " + change + "; undo takes it back");
 }
 
-bool Controller::predicts_run() const { return state_.run && state_.run->record.summary.has_recipe(); }
+bool Controller::predicts_run() const {
+  const auto run = state_.own_run();
+  return run && run->record.summary.has_recipe();
+}
 
 std::string Controller::what_if_command(const std::string& flags) const {
   const std::string advise = "gradloom advise ";

@@ -130,9 +130,12 @@ void draw_graph_panel(Ui& ui) {
   const std::shared_ptr<const GraphModel> model(graph, &graph->model);
   draw_chips(ui);
   const TimesNote& times = ui.times_of_shown();
-  ui.graph.times_note = times.again ? times.said : std::string();
-  ui.graph.times_tip = kAgainTip;
-  ui.graph.may_run = !s.progress.running && ui.app.problems().empty();
+  const bool of_other_plan = times.again && model->timed && !model->other_plan.empty();
+  ui.graph.times_note = times.other_model || of_other_plan ? times.said : std::string();
+  const TimesOffer offer = ui.times_offer();
+  ui.graph.times_action = offer.action;
+  ui.graph.times_tip = offer.tip;
+  ui.graph.may_take = offer.can;
   if (std::exchange(ui.model_stands_in, stage != ui.stage) && stage == ui.stage) graph_start_again(ui.graph);
   const bool was_there = ui.graph.model == model;
   draw_graph_canvas(model, ui.graph, ui.asks);

@@ -10,14 +10,6 @@
 #include "viz/model/run_search.h"
 
 namespace gradloom {
-
-const RunSummary* find_run(const AppState& s, std::int64_t id) {
-  if (!s.session) return nullptr;
-  const auto& runs = s.session->runs;
-  const auto at = std::find_if(runs.begin(), runs.end(), [id](const RunSummary& r) { return r.id == id; });
-  return at == runs.end() ? nullptr : &*at;
-}
-
 namespace {
 
 std::string passes_label(const RunSummary& r) {
@@ -251,9 +243,12 @@ void draw_session_panel(Ui& ui) {
   }
   if (events.opened >= 0) {
     const auto& run = run_at(events.opened);
-    if (s.run && s.run->record.summary.id == run.id)
+    if (s.run && s.run->record.summary.id == run.id && s.of_other_model(run)) {
+      ui.app.open_model_of_run();
+    } else if (s.run && s.run->record.summary.id == run.id) {
       if (auto recipe = parse_recipe(s.run->record.recipe_json))
         ui.app.edit("recipe of run " + std::to_string(run.id), [&](Recipe& r) { r = *recipe; });
+    }
   }
 }
 

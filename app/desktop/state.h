@@ -250,6 +250,8 @@ struct AppState {
   std::string recipe_path;  // file that Save writes; empty: not chosen yet
   Recipe saved_recipe;      // as the file holds it
   std::shared_ptr<const ModelSnapshot> model;
+  // The hash that the recipe or run which named the model gives; the contents may be others by now.
+  std::string model_told;
   std::shared_ptr<const PlanSnapshot> plan, baseline;  // baseline: the same step with all passes off
   StageGraphs graphs;
   PassModel passes;                    // switches as in the recipe, matches as in the plan
@@ -294,7 +296,18 @@ struct AppState {
   std::optional<Error> open_failed;  // why what was opened last could not be
   std::vector<Notice> notices;       // to be shown as toasts, oldest first
   bool has_model() const { return model != nullptr; }
+  // A run that tells its model, and it is not the open one.
+  bool of_other_model(const RunSummary& r) const {
+    return model && !r.model_hash.empty() && r.model_hash != model->model.content_hash &&
+           r.model_hash != model_told;
+  }
+  // The shown run where its times may stand for the open model's; else null.
+  std::shared_ptr<const RunSnapshot> own_run() const {
+    return run && !of_other_model(run->record.summary) ? run : nullptr;
+  }
   bool unsaved() const { return !recipe_path.empty() && recipe != saved_recipe; }
 };
+
+const RunSummary* find_run(const AppState& s, std::int64_t id);  // of the session; null: there is none
 
 }  // namespace gradloom

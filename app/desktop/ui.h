@@ -193,12 +193,15 @@ struct CurvesShown {
 // Whose times are shown, made of the shown run and the plan.
 struct TimesNote {
   const void *run = nullptr, *plan = nullptr;
-  std::string said;    // "measured in run 3, other passes"; empty: nothing is measured
-  bool again = false;  // a run of the plan as it stands would have other ones
+  std::string said;          // "measured in run 3, other passes"; empty: nothing is measured
+  bool again = false;        // a run of the plan as it stands would have other ones
+  bool other_model = false;  // they are of no node of the open one
 };
-inline constexpr const char* kAgainTip =
-    "Times are shown with a ~ where they are of a run with another plan. "
-    "Runs the job as it stands, for its own";
+// What can be done where the times are not the plan's.
+struct TimesOffer {
+  const char *action = "", *tip = "";
+  bool can = false;
+};
 
 enum class Canvas : std::uint8_t { graph, timeline, icicle, roofline };
 constexpr int kCanvases = 4;
@@ -285,6 +288,8 @@ struct Ui {
   const AppState& state() const { return app.state(); }
   const GraphSnapshot* shown_graph() const { return state().graphs.at(stage).get(); }
   const TimesNote& times_of_shown();
+  TimesOffer times_offer();
+  void take_times_offer();
   std::string selected() const;  // name of the selected node; empty: none
   // Selects a node and brings it into view; switches to the stage that has it when the shown one lacks it.
   void go_to(const std::string& node);
@@ -416,7 +421,6 @@ void field_label(const std::string& label, const std::string& help = {});
 void field_problem(const FieldProblems& problems, const std::string& key);
 // A dropdown of suggestions beside a text field; returns the chosen one or -1.
 int suggestions(const std::string& id, const std::vector<std::string>& choices);
-const RunSummary* find_run(const AppState& s, std::int64_t id);  // of the session; null: there is none
 // The pill that says whose times are shown, wherever they stand; ID.do runs the job again where they are of something else.
 void times_chip(Ui& ui, const std::string& id, float room);
 bool run_fits_plan(const AppState& s);  // the shown run was recorded with the very plan that stands

@@ -199,7 +199,7 @@ void Window::answer_asks() {
   if (!asks.note_node.empty()) ui_.note_on_node(asks.note_node);
   if (asks.show_node_panel) ui_.show_node_panel();
   if (!asks.copied.empty()) app_.notice(NoticeKind::info, "Copied");
-  if (asks.run_again) ui_.do_command("run.start");
+  if (asks.times_offer) ui_.take_times_offer();
   if (!asks.twice_as_fast.empty()) ui_.ask_twice_as_fast(asks.twice_as_fast);
   if (asks.times_against != 0) app_.time_against(asks.times_against);
   if (asks.no_path) app_.notice(NoticeKind::info, "Neither of the two nodes leads to the other");

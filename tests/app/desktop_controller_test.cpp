@@ -425,6 +425,78 @@ TEST_F(DesktopController, TheRunShownIsOfTheModelHoweverLateThatIsRead) {
   EXPECT_EQ(state().run->record.summary.id, 1);
 }
 
+TEST_F(DesktopController, AnotherModelHasNoTimesOfARun) {
+  open(model("mlp"));
+  steps(3);
+  app().start_run();
+  settle();
+  ASSERT_EQ(timed_run(state()), 1);
+  const std::string session = state().session_path;
+  open(model("cnn-digits"));
+  EXPECT_EQ(state().session_path, session) << "the next runs are recorded there";
+  EXPECT_EQ(state().session->runs.size(), 1u);
+  EXPECT_FALSE(state().run);
+  EXPECT_NE(notices(NoticeKind::info).find("Run 1 is of another model"), std::string::npos);
+  const auto has_no_times = [&] {
+    EXPECT_EQ(timed_run(state()), 0);
+    EXPECT_EQ(state().graphs.after->timed_run, 0);
+    EXPECT_FALSE(state().graphs.after->model.timed);
+    EXPECT_FALSE(app().predicts_run());
+    EXPECT_EQ(app().advise_command(true), app().advise_command(false));
+    EXPECT_TRUE(app().timed_runs().empty());
+  };
+  has_no_times();
+  app().show_run(1);
+  settle();
+  ASSERT_TRUE(state().run) << "what was chosen is shown";
+  has_no_times();
+  app().set_pass("fuse-optimizer", false);  // nor has what is planned then
+  settle();
+  has_no_times();
+  app().open_model_of_run();
+  settle();
+  EXPECT_EQ(state().model->model.content_hash, state().run->record.summary.model_hash);
+  EXPECT_EQ(timed_run(state()), 1);
+  EXPECT_TRUE(state().graphs.after->model.timed);
+}
+
+TEST_F(DesktopController, ARunThatWasAskedForStaysWithItsModel) {
+  for (const char* name : {"mlp", "mlp", "cnn-digits"}) {
+    open(model(name));
+    steps(2);
+    app().start_run();
+    settle();
+  }
+  const std::string session = state().session_path;
+  controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), nullptr);
+  app().want_run(1, 0);
+  open(session);
+  EXPECT_EQ(state().run->record.summary.id, 1);
+  open(model("cnn-digits"));
+  EXPECT_EQ(state().run->record.summary.id, 3) << "the newest of the model";
+  open(model("mlp"));
+  EXPECT_EQ(state().run->record.summary.id, 2) << "it was asked for once";
+  EXPECT_EQ(state().run_b, 2);
+  EXPECT_EQ(state().run_a, 1);
+}
+
+// A model that was exported again: the session's runs are of what it was before, and that is told beside their times.
+TEST_F(DesktopController, AModelThatHasChangedSinceKeepsItsRuns) {
+  fs::copy_file(model("mlp"), file("m.onnx"));
+  open(file("m.onnx"));
+  steps(2);
+  app().start_run();
+  settle();
+  const std::string session = state().session_path;
+  std::ofstream(file("m.onnx"), std::ios::binary | std::ios::app) << "\x32\x01x";  // ModelProto.doc_string
+  controller_ = std::make_unique<Controller>(GRADLOOM_COMMAND, Settings(), nullptr);
+  open(session);
+  EXPECT_NE(notices(NoticeKind::warning).find("its contents differ"), std::string::npos);
+  ASSERT_TRUE(state().own_run());
+  EXPECT_NE(state().run->record.summary.model_hash, state().model->model.content_hash);
+  EXPECT_TRUE(state().graphs.after->model.timed);
+}
+
 TEST_F(DesktopController, ASessionOpenedWithItsModelBringsTheTimes) {
   open(model("mlp"));
   steps(5);

@@ -66,5 +66,24 @@ TEST_F(DesktopRuns, TheShownRunIsNamedByAKey) {
   EXPECT_EQ(runs().at(2).name, "best");
 }
 
+// The pill beside the times says that they are another model's, and leads to it.
+TEST_F(DesktopRuns, ARunOfAnotherModelIsSaidToBe) {
+  train(bert() + "--steps 2", file("s.db"));
+  ASSERT_EQ(open(file("s.db"),
+                 "size 1600 900\nwait idle\nexpect status.run \"run 4*\"\nabsent graph.times\n"
+                 "click tab.Runs\nclick runs.row.1\nwait idle\nexpect status.run \"run 3*\"\n"
+                 "expect status.model bert-tiny\nexpect graph.times \"measured in run 3, other model\"\n"
+                 "click tab.Timeline\nexpect timeline.times \"measured in run 3, other model\"\nuncut\n"
+                 "click tab.Advice\nexpect advice.find\nabsent advice.run\n"
+                 "click tab.Graph\nexpect graph.times.do enabled\nclick graph.times.do\nwait idle\n"
+                 "expect status.model mlp\nexpect status.run \"run 3*\"\nabsent graph.times\n"
+                 // Another model in the same session: without the run.
+                 "drop " GRADLOOM_SOURCE_DIR "/tests/models/cnn-digits/model.onnx\nwait idle\n"
+                 "expect status.model cnn-digits\nabsent status.run\nabsent graph.times\n"
+                 "expect runs.found \"4 runs\"\n"),
+            0)
+      << error_;
+}
+
 }  // namespace
 }  // namespace gradloom

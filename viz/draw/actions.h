@@ -22,7 +22,7 @@ struct Actions {
   std::string go_to_kernel;               // show this node's row in the kernel table
   std::string hover_node;                 // outline this node in the other views
   std::int64_t times_against = 0;    // run that the graph's times are to be compared with; 0: as they are
-  bool run_again = false;            // the job as it stands, for times of it
+  bool times_offer = false;          // what is offered where times are of something else than what stands
   std::string filter_kernels;        // put this query into the kernel table
   std::string note_node;             // write a note on this node
   std::optional<Pipeline> pipeline;  // plan again with these passes

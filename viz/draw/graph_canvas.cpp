@@ -322,7 +322,7 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
   list->PopClipRect();
   if (strip > 0 && painter.strip({state.canvas_min.x, state.canvas_max.y + px(4)},
                                  {state.canvas_max.x, state.canvas_max.y + strip}))
-    actions.run_again = true;
+    actions.times_offer = true;
   if (hovered) tooltip(state);
   context_menu(state, actions, hovered);
 }

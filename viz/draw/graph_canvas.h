@@ -63,10 +63,10 @@ struct GraphCanvasState {
     std::vector<std::int64_t> runs;
     std::int64_t chosen = 0;
   } other_runs;
-  // Whose times the graph has, where they are of something else than what stands, and whether it may be run; the application's,
+  // Whose times are shown, where they are of something else than what stands, and what can be done about it; the application's,
   // for this frame.
-  std::string times_note, times_tip;
-  bool may_run = false;
+  std::string times_note, times_action, times_tip;
+  bool may_take = false;
   std::string query_text, query_error;
   SavedFiltersState filters;
   std::string example;  // a query for the empty field, of `example_of`

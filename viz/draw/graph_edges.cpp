@@ -211,22 +211,17 @@ bool GraphPainter::strip(ImVec2 min, ImVec2 max) {
   return asked;
 }
 
-bool GraphPainter::has_times_note() const {
-  return model.timed && !model.other_plan.empty() && !state.times_note.empty();
-}
-
 // That the times are of something else than what stands.
 bool GraphPainter::times_note(ImVec2 at, float right) {
   if (!has_times_note()) return false;
-  const std::string action = "run again";
-  const float wide = small_width(state.times_note) + small_width(action) + px(36);
+  const float wide = small_width(state.times_note) + small_width(state.times_action) + px(36);
   const float x =
       std::max(state.canvas_min.x, std::min(right - std::min(wide, right - at.x), right - px(kNoteRoom)));
   const ImVec2 before = ImGui::GetCursorScreenPos();
   ImGui::SetCursorScreenPos(
       {x, std::round(at.y + theme().small->FontSize / 2 - ImGui::GetFrameHeight() / 2)});
-  const bool asked = offer_chip("graph.times", state.times_note, action, state.may_run, palette().warn,
-                                state.times_tip, right - x);
+  const bool asked = offer_chip("graph.times", state.times_note, state.times_action, state.may_take,
+                                palette().warn, state.times_tip, right - x);
   ImGui::SetCursorScreenPos(before);
   return asked;
 }

@@ -100,7 +100,7 @@ struct GraphPainter {
   bool strip(ImVec2 min, ImVec2 max);  // below the canvas: what colours mean, and notes; hides no node
   float phase_legend(ImVec2 at, float right);
   float heat_legend(ImVec2 at, float right);
-  bool has_times_note() const;
+  bool has_times_note() const { return !state.times_note.empty(); }
   bool times_note(ImVec2 at, float right);  // true: what it offers was asked for
   float small_width(const std::string& s) const;
   void small_text(ImVec2 at, ImU32 color, const std::string& s);
