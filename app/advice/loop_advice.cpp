@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "app/advice/advice.h"
+#include "app/advice/subject.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
 
@@ -38,6 +38,8 @@ constexpr LoopRemedy kRemedies[] = {
      "gradloom.record(.., profile=\"step\") times whole steps alone", 0.5, 0.9},
 };
 
+std::string rule_of(const LoopRemedy& remedy) { return std::string("loop_") + remedy.kind; }
+
 std::string names_of(const LoopShares& loop, const std::string& kind) {
   std::string text;
   int named = 0;
@@ -48,6 +50,12 @@ std::string names_of(const LoopShares& loop, const std::string& kind) {
 }
 
 }  // namespace
+
+std::vector<std::string> loop_rule_names() {
+  std::vector<std::string> names;
+  for (const LoopRemedy& remedy : kRemedies) names.push_back(rule_of(remedy));
+  return names;
+}
 
 Advice advise_loop(const RunRecord& run, const std::string& session, const AdviceOptions& options) {
   Advice advice;
@@ -60,7 +68,7 @@ Advice advise_loop(const RunRecord& run, const std::string& session, const Advic
     const double ns = loop.ns_of(remedy.kind);
     if (ns <= 0) continue;
     Finding finding;
-    finding.rule = std::string("loop_") + remedy.kind;
+    finding.rule = rule_of(remedy);
     finding.title = fmt::format(fmt::runtime(remedy.title), duration_text(ns));
     finding.gain = {remedy.usual * ns, remedy.least * ns, ns, 0};
     if (loop.share(finding.gain.ns) < options.least_share) {

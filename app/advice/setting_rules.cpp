@@ -131,6 +131,8 @@ Status find_threads(Subject& subject, Findings& found) {
   Gain best_gain;
   std::int64_t best_threads = 0;
   for (const std::int64_t n : others) {
+    // Where there are more threads than processors, as many as these come first.
+    if (own > subject.machine().cores && n < subject.machine().cores) continue;
     const ChangedJob* const changed = TRY(subject.changed("threads=" + std::to_string(n)));
     if (changed == nullptr) continue;
     Gain gain = changed->gain;

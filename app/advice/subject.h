@@ -104,5 +104,6 @@ struct AdviceRule {
   Status (*find)(Subject& subject, Findings& found);
 };
 std::span<const AdviceRule> advice_rules();
+std::vector<std::string> loop_rule_names();  // of advise_loop, as its findings have them
 
 }  // namespace gradloom

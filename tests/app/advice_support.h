@@ -67,6 +67,70 @@ struct TestMachine {
   }
 };
 
+// A run of ten steps on the machine; of the first the time is given.
+inline RunRecord run_of(const Recipe& recipe, const TestMachine& machine, std::int64_t first_step_ns) {
+  RunRecord run;
+  const auto timed = machine.time(recipe);
+  EXPECT_TRUE(timed.ok());
+  const auto prepared = prepare(recipe);
+  EXPECT_TRUE(prepared.ok());
+  if (!timed.ok() || !prepared.ok()) return run;
+  for (const KernelInfo& kernel : timed->kernels) {
+    KernelRow row;
+    row.info = kernel;
+    row.samples = 5;
+    row.median_ns = row.step_ns = static_cast<std::int64_t>(machine.ns(kernel));
+    run.kernels.push_back(row);
+  }
+  run.summary.id = 1;
+  run.summary.plan_hash = (*prepared)->compiled.plan.hash;
+  run.summary.median_step_ns = static_cast<std::int64_t>(timed->kernels_ns);
+  for (std::int64_t step = 1; step <= 10; ++step)
+    run.steps.push_back({step, 1, step == 1 ? first_step_ns : run.summary.median_step_ns});
+  return run;
+}
+
+// The run's steps from the fourth on, timed: the host has `host_ns` before the first kernel, each kernel `launch_ns` before it.
+inline std::shared_ptr<const TraceDocument> trace_of(RunRecord& run, std::int64_t host_ns,
+                                                     std::int64_t launch_ns) {
+  auto trace = std::make_shared<TraceDocument>();
+  for (const KernelRow& row : run.kernels) trace->kernels.push_back(row.info);
+  std::int64_t step_ns = host_ns;
+  for (const KernelRow& row : run.kernels) step_ns += row.median_ns + launch_ns;
+  run.summary.median_step_ns = step_ns;
+  for (StepRow& step : run.steps) {
+    step.step_ns = step_ns;
+    step.timed = step.step > 3;
+    if (!step.timed) continue;
+    std::int64_t at = step.step * step_ns;
+    trace->steps.push_back({step.step, at, step_ns});
+    at += host_ns;
+    for (std::size_t i = 0; i < run.kernels.size(); ++i) {
+      TraceRow row;
+      row.step = step.step;
+      row.plan_step = static_cast<std::int32_t>(i);
+      row.start_ns = at += i == 0 ? 0 : launch_ns;
+      row.duration_ns = run.kernels[i].median_ns;
+      at += row.duration_ns;
+      trace->rows.push_back(row);
+    }
+  }
+  return trace;
+}
+
+// A recorded loop whose steps are these parts.
+inline RunRecord loop_of(const std::vector<LoopPart>& parts) {
+  RunRecord run;
+  run.summary.id = 3;
+  run.summary.data = kLoopData;
+  LoopShares loop;
+  loop.steps = 10;
+  for (const LoopPart& part : parts) loop.step_ns += part.ns;
+  loop.parts = parts;
+  run.loop = loop;
+  return run;
+}
+
 class AdviceTest : public ::testing::Test {
  protected:
   // Which parts of tensors lie in place, and so how many kernels there are, depends on the processor's products: these are of one without AVX-512.
@@ -106,33 +170,6 @@ class AdviceTest : public ::testing::Test {
   }
 
   static std::string told(const Advice& advice) { return advice_text(advice, 0.01); }
-
-  // The first finding is of this rule, and its title or change has `part`: whether changes are timed or not.
-  static void expect_first(const Recipe& recipe, const TestMachine& machine, const std::string& rule,
-                           const std::string& part) {
-    for (const bool timed : {false, true}) {
-      SCOPED_TRACE(timed ? "timed" : "predicted");
-      const auto advice = machine.advise(recipe, timed);
-      ASSERT_TRUE(advice.ok()) << advice.error().message;
-      ASSERT_FALSE(advice->findings.empty());
-      const Finding& first = advice->findings.front();
-      EXPECT_EQ(first.rule, rule) << told(*advice);
-      EXPECT_NE((first.title + " " + first.change).find(part), std::string::npos) << told(*advice);
-      EXPECT_LE(first.gain.low_ns, first.gain.ns);
-      EXPECT_GE(first.gain.high_ns, first.gain.ns);
-      EXPECT_LT(first.gain.high_ns, advice->step_ns) << "no step is left";
-      EXPECT_NE(first.command, "");
-      EXPECT_FALSE(first.numbers.empty());
-    }
-  }
-  static void expect_none(const Recipe& recipe, const TestMachine& machine, const std::string& rule) {
-    for (const bool timed : {false, true}) {
-      SCOPED_TRACE(timed ? "timed" : "predicted");
-      const auto advice = machine.advise(recipe, timed);
-      ASSERT_TRUE(advice.ok()) << advice.error().message;
-      for (const Finding& finding : advice->findings) EXPECT_NE(finding.rule, rule) << told(*advice);
-    }
-  }
 
   TemporaryFolder folder_;
   int models_ = 0;
