@@ -95,12 +95,12 @@ Json memory_json(const MemoryModel& m) {
           {"live", std::move(live)},      {"findings", std::move(findings)}};
 }
 
-std::string memory_report_text(const MemoryModel& m, std::size_t most) {
+std::string memory_report_text(const MemoryModel& m, std::size_t most, bool findings) {
   const std::size_t steps = m.live.size();
   const std::int64_t live = steps > 0 ? m.live[static_cast<std::size_t>(m.peak_step)] : 0;
   return fmt::format("{} in the arena at step {} of {}, {}\n\n", size_text(live), m.peak_step, steps,
                      step_name(m, m.peak_step)) +
-         live_text(m, most) + "\n" + findings_text(m, most);
+         live_text(m, most) + (findings ? "\n" + findings_text(m, most) : "");
 }
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Who holds memory at the peak of a plan, until when and for whom, and what could leave it: `plan --memory`.
+// Who holds memory at the peak of a plan, until when and for whom, and what could leave it: `plan --memory`, `show --memory`.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace gradloom {
 
 Json memory_json(const MemoryModel& memory);
-// `most`: rows of each table; what is left out is counted.
-std::string memory_report_text(const MemoryModel& memory, std::size_t most);
+// `most`: rows of each table; what is left out is counted. `findings`: what could leave the peak; a recorded run does not tell it.
+std::string memory_report_text(const MemoryModel& memory, std::size_t most, bool findings = true);
 
 }  // namespace gradloom

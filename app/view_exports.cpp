@@ -14,13 +14,12 @@
 namespace gradloom {
 namespace {
 
-constexpr const char* kAsRecorded =
-    "click compare.stored\nwait idle\n";  // only where the session has no comparison of the two
 constexpr ViewDef kViews[] = {
     {"graph", "Graph", "The graph\u2026", ViewOf::job, "plan", "", "kernels", "", ""},
     {"kernels", "Kernels", "The kernels\u2026", ViewOf::run, "show", "", "kernels", "", ""},
     {"kernels", "Kernels", "The kernels\u2026", ViewOf::job, "plan", "", "kernels", "", ""},
     {"icicle", "Icicle", "The icicle\u2026", ViewOf::run, "show", "--tree scope --unfold", "step", "", ""},
+    {"memory", "Memory", "The memory\u2026", ViewOf::run, "show", "--memory", "memory.live", "", ""},
     {"memory", "Memory", "The memory\u2026", ViewOf::job, "plan", "--memory", "memory.live", "", ""},
     {"timeline", "Timeline", "The timeline\u2026", ViewOf::run, "show", "--launches", "launches.rows", "",
      ""},
@@ -28,13 +27,14 @@ constexpr ViewDef kViews[] = {
      ""},
     {"roofline", "Roofline", "The roofline\u2026", ViewOf::job, "plan", "--roofline", "roofline.kernels", "",
      ""},
-    {"compare", "Compare", "The comparison\u2026", ViewOf::pair, "compare", "--stored", "kernels", "",
-     kAsRecorded},
+    {"compare", "Compare", "The comparison\u2026", ViewOf::pair, "compare", "--stored", "kernels", "", ""},
     {"difference", "Compare", "The graphs' difference\u2026", ViewOf::pair, "compare", "--stored --graph",
-     "graph_diff.regions", "", "click compare.view/Graph\n"},
+     "graph_diff.regions", "",
+     "click compare.view/Graph\nclick compare.against\nclick \"compare.against/run {against}\"\n"},
     {"difference", "Compare", "The graphs' difference\u2026", ViewOf::job, "plan", "--diff passes=none",
      "graph_diff.regions", "", "click compare.view/Graph\n"},
     {"advice", "Advice", "The advice\u2026", ViewOf::run, "advise", "", "", "", "click advice.run\n"},
+    {"advice", "Advice", "The advice\u2026", ViewOf::job, "advise", "", "", "", "click advice.find\n"},
     {"prediction", "What if", "The prediction\u2026", ViewOf::answer, "what-if", "--forget", "ops", "", ""},
     {"scores", "What if", "The predictions' scores\u2026", ViewOf::session, "what-if", "--scores",
      "predictions", "", "click whatif.tab/Scores\n"},
@@ -55,6 +55,7 @@ std::vector<std::string> words_in(const std::string& text, char separator) {
 }
 
 const char* lack_of(ViewOf of, const ViewSource& source) {
+  if (source.said) return nullptr;
   switch (of) {
     case ViewOf::session: return source.session.empty() ? "a session" : nullptr;
     case ViewOf::run: return source.session.empty() || source.run == 0 ? "a recorded run" : nullptr;
@@ -63,7 +64,7 @@ const char* lack_of(ViewOf of, const ViewSource& source) {
                                                                             : nullptr;
     case ViewOf::job:
     case ViewOf::ranks: return source.recipe ? nullptr : "a job";
-    case ViewOf::answer: return source.more.empty() ? "a question (gradloom what-if)" : nullptr;
+    case ViewOf::answer: return "a question (gradloom what-if)";
   }
   return nullptr;
 }
@@ -176,6 +177,13 @@ void add_line(const ViewDef& view, const Json& line, Rows& rows) {
 
 std::span<const ViewDef> all_views() { return kViews; }
 
+std::vector<const ViewDef*> views_by_name() {
+  std::vector<const ViewDef*> views;
+  for (const ViewDef& view : kViews)
+    if (&view == &view_named(view.name)) views.push_back(&view);
+  return views;
+}
+
 const ViewDef& view_named(const std::string& name) {
   const auto found = std::find_if(std::begin(kViews), std::end(kViews),
                                   [&](const ViewDef& view) { return name == view.name; });
@@ -185,14 +193,14 @@ const ViewDef& view_named(const std::string& name) {
 
 Result<const ViewDef*> find_view(const std::string& name, const ViewSource& source) {
   const char* lack = nullptr;
-  std::vector<std::string> known;
   for (const ViewDef& view : kViews) {
-    if (std::find(known.begin(), known.end(), view.name) == known.end()) known.emplace_back(view.name);
     if (name != view.name) continue;
     lack = lack_of(view.of, source);
     if (lack == nullptr) return &view;
   }
   if (lack != nullptr) return Error{Errc::usage, "the view '" + name + "' needs " + lack};
+  std::vector<std::string> known;
+  for (const ViewDef* const view : views_by_name()) known.emplace_back(view->name);
   return Error{Errc::usage, unknown_name("view", name, known)};
 }
 

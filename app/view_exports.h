@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,7 +20,7 @@ enum class ViewOf : std::uint8_t {
   pair,  // of runs of a session, as recorded
   job,
   ranks,  // a job of several ranks
-  answer  // of the last question; its command is that question
+  answer  // of a question that was asked in the window
 };
 
 struct ViewDef {
@@ -31,10 +32,12 @@ struct ViewDef {
   const char* flags;    // behind what `of` gives the command
   const char* rows;     // where its JSON has the rows, "a.b"; empty: each line is one. See view_csv
   const char* columns;  // what stands around the rows and comes first in each, separated by blanks
-  const char* script;   // for a picture: what the window is asked for, besides the tab in front
+  // For a picture: what the window is asked for, besides the tab in front. {against}: the run of side A
+  const char* script;
 };
 // Of one name there may be several: the first that can be made is meant.
 std::span<const ViewDef> all_views();
+std::vector<const ViewDef*> views_by_name();         // the first of each name
 const ViewDef& view_named(const std::string& name);  // the first. REQUIRES that there is one
 
 struct ViewSource {
@@ -42,8 +45,10 @@ struct ViewSource {
   std::int64_t run = 0, other = 0;  // 0: none; other: side A of a pair, whose B is `run`
   std::optional<Recipe> recipe;     // of the job
   std::vector<std::string> more;    // further words: what the window chose
+  // Gives what the command would say, line by line, where the window shows what one said before; empty: the command is asked.
+  std::function<std::vector<std::string>()> said;
 };
-// Errors: Errc::usage: there is no such view, or it needs what the source lacks.
+// Errors: Errc::usage: there is no such view, or it needs what the source lacks. Where its rows are said already nothing lacks.
 Result<const ViewDef*> find_view(const std::string& name, const ViewSource& source);
 // Without the program's name and --json.
 std::vector<std::string> view_words(const ViewDef& view, const ViewSource& source);

@@ -35,7 +35,6 @@ Result<ViewSource> view_source(const ExportViewOptions& options, const std::stri
 }
 
 #ifdef GRADLOOM_DESKTOP
-// The two are compared as they were recorded: so the window shows it, once the session has it.
 Result<bool> has_comparison(const ViewSource& source) {
   const auto store = TRY(Store::open(source.session, StoreMode::read));
   const std::vector<StoredComparison> all = TRY(store->list_comparisons());
@@ -44,8 +43,21 @@ Result<bool> has_comparison(const ViewSource& source) {
   });
 }
 
+// The window's script of the view: its tab, and what else it is asked for.
+std::string script_of(const ViewDef& view, const ViewSource& source) {
+  std::string script = view.script;
+  const std::string against = "{against}";
+  if (const std::size_t at = script.find(against); at != std::string::npos)
+    script.replace(at, against.size(), std::to_string(source.other));
+  return "wait idle\nclick \"tab." + std::string(view.panel) + "\"\nwait idle\n" + script +
+         "wait idle\nmove 1 1\nwait 40\n";
+}
+
 Status draw_view(const ViewDef& view, const ViewSource& source, const ExportViewOptions& options,
                  const std::string& file, CommandContext& context) {
+  // The window shows a comparison that the session has: as the two were recorded.
+  if (view.of == ViewOf::pair && !TRY(has_comparison(source)))
+    TRY(json_lines(view_words(view, source), context));
   OpenOptions open;
   open.headless = true;
   open.theme = find_theme(options.theme);
@@ -56,13 +68,7 @@ Status draw_view(const ViewDef& view, const ViewSource& source, const ExportView
     open.path = source.session;
   open.run = source.run;
   open.against = source.other;
-  const bool stands = view.of == ViewOf::pair && TRY(has_comparison(source));
-  open.commands = "wait idle\nclick \"tab." + std::string(view.panel) + "\"\nwait idle\n" +
-                  (stands && std::string(view.name) == "compare" ? "" : view.script) +
-                  (view.of == ViewOf::pair && std::string(view.name) == "difference"
-                       ? "click compare.against/run " + std::to_string(source.other) + "\n"
-                       : "") +
-                  "wait idle\nmove 1 1\nwait 40\n";
+  open.commands = script_of(view, source);
   open.screenshot = file;
   open.screenshot_item = "pane." + std::string(view.panel);
   const Finishing finishing(context);  // what the window starts ends with it
@@ -77,9 +83,8 @@ Status draw_view(const ViewDef&, const ViewSource&, const ExportViewOptions&, co
 
 void declare_export_view(CLI::App& app, ExportViewOptions& options) {
   std::string names;
-  for (const ViewDef& view : all_views())
-    if (names.find(view.name) == std::string::npos)
-      names += (names.empty() ? "" : " | ") + std::string(view.name);
+  for (const ViewDef* const view : views_by_name())
+    names += (names.empty() ? "" : " | ") + std::string(view->name);
   app.add_option(
       "--view", options.view,
       "write what a view of the window shows into the file of -o: its rows as .csv, what its command says "

@@ -8,6 +8,7 @@
 #include "app/commands/show_timeline.h"
 #include "app/commands/show_tree.h"
 #include "app/job_source.h"
+#include "app/memory_report.h"
 #include "app/roofline.h"
 #include "app/run_summary.h"
 #include "engine/base/text.h"
@@ -25,7 +26,7 @@ namespace {
 struct SessionOptions {
   std::string session, run = "last";
   std::string group = "kernel", on;
-  bool roofline = false;
+  bool roofline = false, memory = false;
   std::vector<std::string> inside;  // areas of the roofline
   std::int64_t limit = 30;
   TreeOptions tree;
@@ -360,6 +361,23 @@ Status show_roofline(const Output& out, const RunRecord& run, const SessionOptio
   return {};
 }
 
+// As the run planned it, also where this version would plan it otherwise. Sessions hold no workspaces.
+Status show_memory(const Output& out, const RunRecord& run, const SessionOptions& options) {
+  if (run.buffers.empty())
+    return Error{Errc::usage,
+                 "no memory plan: " + (run.summary.is_import() ? run.summary.kind_text() + " has none"
+                                                               : "the run recorded none")};
+  const MemoryModel memory = build_memory_model(run);
+  Json json = memory_json(memory);
+  json.erase("findings");
+  json["run_id"] = run.summary.id;
+  json["measured_peak_bytes"] = memory.measured_peak_bytes;
+  out.object({{"memory", json}});
+  out.text(
+      memory_report_text(memory, static_cast<std::size_t>(std::max<std::int64_t>(options.limit, 1)), false));
+  return {};
+}
+
 void add_session(CLI::App& app, SessionOptions& options) {
   app.add_option("SESSION", options.session, "session file, or SESSION#RUN")->required();
   app.add_option("--run", options.run, "number or name of a run, or last");
@@ -387,6 +405,9 @@ CommandRun declare_show(CLI::App& app) {
       ->needs(roofline)
       ->take_all()
       ->allow_extra_args(false);
+  app.add_flag(
+      "--memory", options->memory,
+      "who held memory at the peak, until when and for whom, as the run planned it, without the kernels' workspaces");
   app.add_option("--limit", options->limit, "number of rows to print");
   declare_tree(app, options->tree);
   declare_timeline(app, options->timeline);
@@ -401,6 +422,7 @@ CommandRun declare_show(CLI::App& app) {
     if (!named.curves.of.empty()) return show_curves(context.out, run, *store, named.curves);
     if (named.timeline.any()) return show_timeline(context.out, run, *store, named.timeline, named.limit);
     if (named.roofline) return show_roofline(context.out, run, named);
+    if (named.memory) return show_memory(context.out, run, named);
     if (named.group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};
     const FoundModel model = find_model(run, named.session);
     if (context.out.json())

@@ -25,7 +25,7 @@ void add_file(Ui& ui, std::vector<Command>& list) {
                   }});
   list.push_back({"file.save_as", "Save recipe as\u2026", "File", false, has_model,
                   [&ui] { show_dialog(ui, DialogPurpose::save_recipe); }});
-  list.push_back({"file.export", "Export the shown run\u2026", "File", false,
+  list.push_back({"file.export", "Recipe of the shown run\u2026", "File", false,
                   [&ui] { return ui.app.can_export(); },
                   [&ui] { show_dialog(ui, DialogPurpose::export_run); }});
   list.push_back({"file.report", "Report of the shown run\u2026", "File", false,
@@ -42,18 +42,15 @@ void add_exports(Ui& ui, std::vector<Command>& list) {
   list.push_back({"file.export_view", "This view\u2026", "Export", false,
                   [&ui] { return !ui.view_in_front().empty(); },
                   [&ui] { ui.ask_where_to_export(ui.view_in_front()); }});
+  static const std::vector<const ViewDef*> kNamed = views_by_name();
   static const std::vector<std::string> kIds = [] {
     std::vector<std::string> ids;
-    for (const ViewDef& view : all_views()) ids.push_back(std::string("export.") + view.name);
+    for (const ViewDef* const view : kNamed) ids.push_back(std::string("export.") + view->name);
     return ids;
   }();
-  bool first = true;
-  for (std::size_t i = 0; i < kIds.size(); ++i) {
-    const ViewDef& view = all_views()[i];
-    if (i > 0 && kIds[i] == kIds[i - 1]) continue;  // of a run and of a job
-    list.push_back({kIds[i].c_str(), view.label, "Export", std::exchange(first, false), open,
-                    [&ui, name = std::string(view.name)] { ui.ask_where_to_export(name); }});
-  }
+  for (std::size_t i = 0; i < kNamed.size(); ++i)
+    list.push_back({kIds[i].c_str(), kNamed[i]->label, "Export", i == 0, open,
+                    [&ui, name = std::string(kNamed[i]->name)] { ui.ask_where_to_export(name); }});
 }
 
 void add_marks(Ui& ui, std::vector<Command>& list) {

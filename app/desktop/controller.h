@@ -159,7 +159,7 @@ class Controller {
   void export_run(const std::string& path);
   bool can_export() const;
   void report_run(const std::string& path);  // .html or .md
-  // What a view shows, of what is open: made by its command in a child process. `chosen`: further words of it.
+  // What a view shows, of what is open: made by its command in a child process, where it is not said yet. `chosen`: further words.
   ViewSource view_source(std::vector<std::string> chosen) const;
   void export_view(const ViewDef& view, const ViewSource& source, const std::string& path);  // .csv or .json
   bool shown_run_is_current() const;  // it was recorded with the recipe as it stands
@@ -239,6 +239,8 @@ class Controller {
   void list_devices();
   void end_run_changes();
   void end_view_export();
+  void write_view_export(const ViewDef& view, const std::string& path,
+                         std::function<std::vector<std::string>()> said);
   void follow_sessions();
   void list_checkpoints();
   void resume(std::shared_ptr<const ResumeFrom> from);

@@ -15,6 +15,7 @@ ViewSource Controller::view_source(std::vector<std::string> chosen) const {
 
 void Controller::export_view(const ViewDef& view, const ViewSource& source, const std::string& path) {
   if (view_export_) return notice(NoticeKind::warning, "a view is being written already");
+  if (source.said) return write_view_export(view, path, source.said);
   std::vector<std::string> words = view_words(view, source);
   words.emplace_back("--json");
   auto child = start_child(words);
@@ -35,16 +36,20 @@ void Controller::end_view_export() {
       return view_export_.reset();
     }
   }
-  reader_->post("view " + made.path, "writing " + made.path,
-                [this, view = made.view, path = made.path,
-                 lines = std::move(made.lines)](std::stop_token) -> Worker::Publish {
-                  const Status written = write_view(*view, lines, path);
+  write_view_export(*made.view, made.path, [lines = std::move(made.lines)] { return lines; });
+  view_export_.reset();
+}
+
+void Controller::write_view_export(const ViewDef& view, const std::string& path,
+                                   std::function<std::vector<std::string>()> said) {
+  reader_->post("view " + path, "writing " + path,
+                [this, &view, path, said = std::move(said)](std::stop_token) -> Worker::Publish {
+                  const Status written = write_view(view, said(), path);
                   return [this, path, written] {
                     notice(written ? NoticeKind::good : NoticeKind::error,
                            written ? "Written to " + path : written.error().message);
                   };
                 });
-  view_export_.reset();
 }
 
 }  // namespace gradloom

@@ -544,10 +544,12 @@ void Controller::read_child() {
     RunEvent event = read_run_line(line, p);
     if (event.notice) state_.notices.push_back(*event.notice);
     if (event.checkpoint) list_checkpoints();
+    if (event.finding || event.advised_step_ns > 0) state_.advice.said.push_back(line);
     if (event.finding) state_.advice.rows.push_back(std::move(*event.finding));
     if (event.answer) {
       event.answer->command = std::move(state_.what_if.command);
       event.answer->run = state_.what_if.run;
+      event.answer->said = line;
       state_.what_if = std::move(*event.answer);
     }
     if (event.advised_step_ns > 0) state_.advice.step_ns = event.advised_step_ns;

@@ -28,10 +28,17 @@ Result<std::unique_ptr<Prepared>> prepare_for_ranks(const Recipe& recipe, const 
 
 }  // namespace
 
+std::vector<std::string> cluster_words(const ScalingQuestion& question) {
+  return {"--link",       question.link,
+          "--local-link", question.local_link,
+          "--local",      std::to_string(question.ranks_per_machine)};
+}
+
 std::string Controller::scaling_command(const ScalingQuestion& question) const {
   const Recipe recipe = for_ranks(state_.recipe, state_.session_path, timed_run(state_));
-  return job_command("plan", recipe, false) + " --link " + shell_quoted(question.link) + " --local-link " +
-         shell_quoted(question.local_link) + " --local " + std::to_string(question.ranks_per_machine);
+  std::string command = job_command("plan", recipe, false);
+  for (const std::string& word : cluster_words(question)) command += " " + shell_quoted(word);
+  return command;
 }
 
 void Controller::find_scaling(const ScalingQuestion& question) {

@@ -38,9 +38,9 @@ void show_dialog(Ui& ui, DialogPurpose purpose) {
     case DialogPurpose::export_run:
       if (!ui.app.can_export()) return;
       options = {
-          "Export run " + std::to_string(ui.state().run->record.summary.id) +
+          "Recipe of run " + std::to_string(ui.state().run->record.summary.id) +
               (ui.app.shown_run_is_current() ? "" : " (recorded with other settings than the present ones)"),
-          "Export",
+          "Write",
           {".json"},
           true,
           label + ".run" + std::to_string(ui.state().run->record.summary.id) + ".json"};

@@ -2,7 +2,10 @@
 #include <imgui.h>
 #include <imgui_internal.h>
 
+#include <algorithm>
+
 #include "app/desktop/ui.h"
+#include "engine/base/parse_number.h"
 #include "viz/draw/key_focus.h"
 
 namespace gradloom {
@@ -50,6 +53,43 @@ void field_problem(const FieldProblems& problems, const std::string& key) {
   text("\u26a0 " + it->second, palette().bad, theme().small);
   ImGui::PopTextWrapPos();
   register_item("problem." + key, key, it->second);
+}
+
+void labelled(const char* label, const char* help, float width, bool first,
+              const std::function<void(float)>& control) {
+  if (!first) flow(px(width), px(8));
+  ImGui::BeginGroup();
+  field_label(label, help);
+  control(px(width));
+  ImGui::EndGroup();
+}
+
+void cluster_fields(Ui& ui, const std::string& prefix, ScalingQuestion& question) {
+  constexpr std::int64_t kMostOfMachine = 1024;
+  labelled("Between machines", "what a machine's link to the others carries, and its latency", 130, true,
+           [&](float width) { committed_text(ui, prefix + ".link", kUsualLink, &question.link, width); });
+  labelled("Inside one", "the same between ranks of one machine", 130, false, [&](float width) {
+    committed_text(ui, prefix + ".local-link", kUsualLocalLink, &question.local_link, width);
+  });
+  labelled("Ranks of a machine", "0: all are on one", 110, false, [&](float width) {
+    std::string local = std::to_string(question.ranks_per_machine);
+    if (!committed_text(ui, prefix + ".local", "8", &local, width)) return;
+    if (const auto number = parse_number<std::int64_t>(local); number && *number >= 0)
+      question.ranks_per_machine = std::min(*number, kMostOfMachine);
+  });
+}
+
+std::vector<std::string> processor_names(const char* own) {
+  std::vector<std::string> names{own};
+  for (const Hardware& h : known_hardware()) names.push_back(h.name);
+  return names;
+}
+
+std::string processor_id(int chosen) {
+  const auto known = known_hardware();
+  return chosen > 0 && chosen <= static_cast<int>(known.size())
+             ? known[static_cast<std::size_t>(chosen - 1)].id
+             : std::string();
 }
 
 int suggestions(const std::string& id, const std::vector<std::string>& choices) {

@@ -251,9 +251,13 @@ void Ui::share_marks() {
     kernels.set_only(inside);
   }
   // Steps of the run's own plan: they mean nothing in another one.
-  const bool own = timeline.filter && s.run && (show_recorded || run_fits_plan(s));
+  const bool own = timeline.filter && shows_recorded();
   memory.first_step = own ? timeline.filter->first_step : -1;
   memory.last_step = own ? timeline.filter->last_step : -1;
+}
+
+bool Ui::shows_recorded() const {
+  return state().run && (!state().plan || show_recorded || run_fits_plan(state()));
 }
 
 bool run_fits_plan(const AppState& s) {

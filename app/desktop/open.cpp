@@ -106,6 +106,7 @@ Status open_window(const OpenOptions& options, std::stop_token stop) {
     host->wake();
   });
   controller.set_remote_program(options.remote_program);
+  if (options.run > 0) window.show_recorded();
   open_first(controller, options);
   const auto draw = [&window] { window.draw(); };
   if (!options.headless) {

@@ -18,17 +18,15 @@ namespace {
 // Which of the two is shown; a choice only where they differ. True: the recorded run.
 bool choose_source(Ui& ui, const char* id) {
   const AppState& s = ui.state();
-  if (!s.plan || !s.run) return s.run != nullptr;
-  if (run_fits_plan(s)) {
-    times_chip(ui, std::string(id) + ".times", ImGui::GetContentRegionAvail().x);
-    return true;
+  if (!s.plan || !s.run) return ui.shows_recorded();
+  if (!run_fits_plan(s)) {
+    int which = ui.show_recorded ? 1 : 0;
+    segmented(id, &which, {"The plan", fmt::format("Run {}", s.run->record.summary.id)});
+    ui.show_recorded = which == 1;
+    ImGui::SameLine(0, px(10));
   }
-  int which = ui.show_recorded ? 1 : 0;
-  segmented(id, &which, {"The plan", fmt::format("Run {}", s.run->record.summary.id)});
-  ui.show_recorded = which == 1;
-  ImGui::SameLine(0, px(10));
   times_chip(ui, std::string(id) + ".times", ImGui::GetContentRegionAvail().x);
-  return ui.show_recorded;
+  return ui.shows_recorded();
 }
 
 // On the line of the choice of source, where there is one.

@@ -19,8 +19,6 @@ const void* source_of(const AppState& s) {
   return s.run ? static_cast<const void*>(s.run.get()) : static_cast<const void*>(s.plan.get());
 }
 
-std::string chosen(int on) { return on == 0 ? "" : known_hardware()[static_cast<std::size_t>(on - 1)].id; }
-
 std::int64_t run_of(const AppState& s) { return s.run ? s.run->record.summary.id : 0; }
 
 // The same rectangles over another state of the run, or over another plan.
@@ -41,8 +39,8 @@ void make_model(RooflineState& state, const AppState& s) {
   state.model.reset();
   state.error.clear();
   state.view.of = nullptr;
-  const auto hardware = s.run ? hardware_of_run(s.run->record, chosen(state.on))
-                              : hardware_of_plan(s.plan->recipe, chosen(state.on),
+  const auto hardware = s.run ? hardware_of_run(s.run->record, processor_id(state.on))
+                              : hardware_of_plan(s.plan->recipe, processor_id(state.on),
                                                  s.remote ? std::vector<DeviceInfo>() : s.devices);
   if (!hardware) {
     state.error = hardware.error().message;
@@ -63,7 +61,7 @@ std::string chosen_command(const Ui& ui) {
       s.run ? fmt::format("gradloom show {} --run {}", shell_quoted(s.session_path), run_of(s))
             : ui.app.job_command("plan", s.plan->recipe, false);
   command += " --roofline";
-  if (const std::string on = chosen(ui.roofline.on); !on.empty()) command += " --on " + on;
+  if (const std::string on = processor_id(ui.roofline.on); !on.empty()) command += " --on " + on;
   for (const RooflineArea& area : ui.roofline.view.selection->areas)
     command += " --inside " + area_text(area);
   return command;
@@ -86,21 +84,23 @@ void select_chosen(Ui& ui) {
 }
 
 void choose_hardware(Ui& ui) {
-  std::vector<std::string> names = {"Its own processor"};
-  for (const Hardware& h : known_hardware()) names.push_back(h.name);
-  combo("roofline.on", &ui.roofline.on, names, 230);
+  constexpr float kChipRoom = 120, kSourceRoom = 80;
+  combo("roofline.on", &ui.roofline.on, processor_names("Its own processor"), 230);
   ImGui::SameLine(0, px(10));
   ImGui::BeginDisabled(ui.state().progress.running || ui.state().remote.has_value());
   if (button("roofline.measure", "Measure this machine", ButtonKind::kPlain,
              "gradloom devices --measure: what its kernels reach, some seconds"))
     ui.app.measure_devices();
   ImGui::EndDisabled();
-  ImGui::SameLine(0, px(10));
-  ImGui::AlignTextToFramePadding();
+  flow(px(kChipRoom), px(10));
+  times_chip(ui, "roofline.times", ImGui::GetContentRegionAvail().x);
   const std::string said = ui.roofline.model ? ui.roofline.model->hardware.source : "";
+  ImGui::SameLine(0, px(10));
+  if (ImGui::GetContentRegionAvail().x < px(kSourceRoom)) return ImGui::NewLine();
+  ImGui::AlignTextToFramePadding();
   text(fit_text(theme().small, theme().small->FontSize, said, ImGui::GetContentRegionAvail().x),
        palette().text_faint, theme().small);
-  times_chip(ui, "roofline.times", ImGui::GetContentRegionAvail().x);
+  tip(said);
 }
 
 }  // namespace

@@ -4,11 +4,9 @@
 #include <imgui.h>
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include "app/desktop/ui.h"
-#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -19,29 +17,6 @@ constexpr double kWorthIt = 0.9, kPoor = 0.7;  // efficiencies that are told apa
 
 ImU32 efficiency_color(double efficiency) {
   return efficiency >= kWorthIt ? palette().good : efficiency >= kPoor ? palette().warn : palette().bad;
-}
-
-bool field(Ui& ui, const char* id, const char* label, const char* help, const char* hint,
-           std::string* value) {
-  constexpr float kWidth = 140;
-  if (std::string_view(id) != "scaling.link") flow(px(kWidth), px(12));
-  ImGui::BeginGroup();
-  field_label(label, help);
-  const bool changed = committed_text(ui, id, hint, value, px(kWidth));
-  ImGui::EndGroup();
-  return changed;
-}
-
-void draw_cluster(Ui& ui) {
-  ScalingQuestion& question = ui.scaling.question;
-  field(ui, "scaling.link", "Between machines",
-        "what a machine's link to the others carries, and its latency", kUsualLink, &question.link);
-  field(ui, "scaling.local-link", "Inside one", "the same between ranks of one machine", kUsualLocalLink,
-        &question.local_link);
-  std::string local = std::to_string(question.ranks_per_machine);
-  if (field(ui, "scaling.local", "Ranks of a machine", "0: all are on one", "8", &local))
-    if (const auto number = parse_number<std::int64_t>(local); number && *number >= 0)
-      question.ranks_per_machine = std::min<std::int64_t>(*number, 1024);
 }
 
 void draw_summary(const ScalingView& view) {
@@ -202,7 +177,7 @@ void draw_scaling_panel(Ui& ui) {
   const AppState& s = ui.state();
   if (!s.plan)
     return empty_state("Nothing to predict", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
-  draw_cluster(ui);
+  cluster_fields(ui, "scaling", ui.scaling.question);
   ui.app.find_scaling(ui.scaling.question);
   const ScalingView& view = s.scaling;
   spacer(4);

@@ -112,7 +112,8 @@ struct AdviceRow {
 struct AdviceView {
   std::string command;  // that gave it; empty: none was asked for
   std::vector<AdviceRow> rows;
-  double step_ns = 0;  // 0: not ended
+  std::vector<std::string> said;  // the command's lines that these are of
+  double step_ns = 0;             // 0: not ended
 };
 
 // The answer of `what-if`, as its line says it.
@@ -124,6 +125,7 @@ struct WhatIfView {
   double ratio = 1, low = 1, high = 1, samples = 1, known = 1, exposed_ns = 0;
   std::int64_t before_peak_bytes = 0, after_peak_bytes = 0;
   std::vector<WhatIfPart> phases, ops;
+  std::string said;  // the command's line
 };
 
 // What recompute can do for the step as it stands, whatever its memory budget.
@@ -143,6 +145,7 @@ struct ScalingQuestion {
   std::int64_t ranks_per_machine = 8;                           // 0: all are on one
   bool operator==(const ScalingQuestion&) const = default;
 };
+std::vector<std::string> cluster_words(const ScalingQuestion& question);  // flags of plan and what-if
 struct ScalingView {
   ScalingQuestion question;
   std::shared_ptr<const PlanSnapshot> plan;    // it is of; null: nothing was asked

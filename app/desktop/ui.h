@@ -287,6 +287,8 @@ struct Ui {
 
   const AppState& state() const { return app.state(); }
   const GraphSnapshot* shown_graph() const { return state().graphs.at(stage).get(); }
+  // Kernels and memory are those of the shown run, not of the plan as it stands.
+  bool shows_recorded() const;
   const TimesNote& times_of_shown();
   TimesOffer times_offer();
   void take_times_offer();
@@ -327,6 +329,8 @@ struct Ui {
   void use_layout(std::size_t index);  // of all_layouts()
   // Asks what-if for a step with these twice as fast, as --speed names them; of a node of the model all its kernels.
   void ask_twice_as_fast(const std::vector<std::string>& selectors);
+  std::string longest_operator()
+      const;  // whose kernels take most of the run that it is asked of; empty: no run is
   // What is selected as those name it; empty: nothing is.
   std::vector<std::string> selected_to_speed() const;
   // By the names of all_views(): the one that has the keys, or else the first that is shown; empty: none is. What its file is
@@ -419,6 +423,14 @@ void path_field(Ui& ui, const std::string& id, const std::string& hint, const st
 // A small label above a control; a problem is shown below it in the colour of errors.
 void field_label(const std::string& label, const std::string& help = {});
 void field_problem(const FieldProblems& problems, const std::string& key);
+// A control below its label, on this line where it has room; `first`: it begins one.
+void labelled(const char* label, const char* help, float width, bool first,
+              const std::function<void(float)>& control);
+// The fields of a cluster, named PREFIX.link and so on; they begin a line.
+void cluster_fields(Ui& ui, const std::string& prefix, ScalingQuestion& question);
+// What can be chosen: `own`, then those of data sheets (known_hardware), and the choice as --on takes it; empty: none of a sheet.
+std::vector<std::string> processor_names(const char* own);
+std::string processor_id(int chosen);
 // A dropdown of suggestions beside a text field; returns the chosen one or -1.
 int suggestions(const std::string& id, const std::vector<std::string>& choices);
 // The pill that says whose times are shown, wherever they stand; ID.do runs the job again where they are of something else.

@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include "app/desktop/ui.h"
-#include "app/recipe_flags.h"
-#include "engine/base/parse_number.h"
+#include "app/graph_diff_report.h"
 #include "engine/base/text.h"
 #include "sessions/find_model.h"
 #include "viz/model/curves.h"
@@ -29,19 +28,11 @@ std::vector<std::string> more_of(const Ui& ui, const std::string& name) {
   const AppState& s = ui.state();
   if (name == "trends") return s.trends.added;
   if (name == "icicle") return {"--tree", kTreeByNames[static_cast<std::size_t>(ui.icicle.by)]};
-  if (name == "roofline" && ui.roofline.on > 0)
-    return {"--on", known_hardware()[static_cast<std::size_t>(ui.roofline.on - 1)].id};
-  if (name == "scaling") {
-    const ScalingQuestion& asked = ui.scaling.question;
-    return {"--link",         asked.link, "--local-link",
-            asked.local_link, "--local",  std::to_string(asked.ranks_per_machine)};
-  }
+  if (const std::string on = processor_id(ui.roofline.on); name == "roofline" && !on.empty())
+    return {"--on", on};
+  if (name == "scaling") return cluster_words(ui.scaling.question);
   if (name == "timeline" && !ui.timeline.model.steps.empty())
     return {"--step", std::to_string(ui.timeline.model.steps.front().step)};
-  if (name == "prediction" && s.what_if.before_ns > 0) {
-    auto words = split_command_line(s.what_if.command);
-    if (words) return {words->begin() + 2, words->end()};  // behind "gradloom what-if"
-  }
   if (name == "curves") {
     std::vector<std::string> words{"--curves", curve_kind(static_cast<CurveOf>(ui.curves.of)).name,
                                    "--smooth", number_text(kSmoothings[ui.curves.smoothing])};
@@ -52,6 +43,27 @@ std::vector<std::string> more_of(const Ui& ui, const std::string& name) {
   return {};
 }
 
+// What is shown of an answer or a comparison, as the command says it. Empty: nothing is, or the view has a command that says the same
+// whenever it is asked.
+std::function<std::vector<std::string>()> said_of(const AppState& s, const std::string& name) {
+  if (name == "advice" && s.advice.step_ns > 0) return [lines = s.advice.said] { return lines; };
+  if (name == "prediction" && s.what_if.before_ns > 0)
+    return [line = s.what_if.said] { return std::vector{line}; };
+  if (name == "compare" && s.comparison)
+    return [line = comparison_json(s.comparison->comparison)] { return std::vector{line}; };
+  if (name == "difference" && s.difference.difference)
+    return [difference = s.difference.difference] {
+      return std::vector{Json{{"graph_diff", graph_difference_json(*difference)}}.dump()};
+    };
+  return {};
+}
+
+// Of the run that is open these views show another plan's than the run's.
+bool shows_plan(const Ui& ui, const std::string& name) {
+  if (name == "memory") return !ui.shows_recorded() || run_fits_plan(ui.state());
+  return name == "kernels" && !ui.shows_recorded();
+}
+
 }  // namespace
 
 std::string Ui::view_in_front() {
@@ -59,8 +71,8 @@ std::string Ui::view_in_front() {
     if (panel == "Compare" && !state().difference.against.empty()) return "difference";
     for (const ViewOfChoice& of : kChoices)
       if (panel == of.panel && of.choice(*this) == of.chosen) return of.view;
-    for (const ViewDef& view : all_views())
-      if (panel == view.panel) return view.name;
+    for (const ViewDef* const view : views_by_name())
+      if (panel == view->panel) return view->name;
     return {};
   };
   const auto& front = pane_focus.order;  // a tab that had the keys may lie behind another by now
@@ -74,27 +86,27 @@ std::string Ui::view_in_front() {
 Result<std::pair<const ViewDef*, ViewSource>> Ui::view_to_export(const std::string& name) const {
   ViewSource source = app.view_source(more_of(*this, name));
   const AppState& s = state();
-  if (name == "compare" && s.run_a != 0 && s.run_b != 0) {
+  source.said = said_of(s, name);
+  if (name == "compare") {
     source.other = s.run_a;
     source.run = s.run_b;
   }
-  if (name == "difference" && !s.difference.against.empty() && s.difference.against != kAllPassesOff) {
-    const std::string_view against = s.difference.against;
-    const auto run = against.starts_with(kSideOfRun)
-                         ? parse_number<std::int64_t>(against.substr(kSideOfRun.size()))
-                         : std::nullopt;
-    if (!run || source.run == 0)
-      return Error{Errc::usage, "no command tells the difference to the recipe " + s.difference.against};
-    source.other = *run;
-  }
+  if (shows_plan(*this, name)) source.run = 0;
+  if (name == "advice" && !source.said) return Error{Errc::usage, "no advice was asked for"};
   const ViewDef* const view = TRY(find_view(name, source));
   return std::pair(view, std::move(source));
 }
 
 void Ui::ask_where_to_export(const std::string& name) {
-  const auto found = view_to_export(name);
-  const std::string of = state().has_model() ? model_label(state().recipe.model) : "session";
   if (view_in_front() != name) panes.show(view_named(name).panel);
+  const bool of_graphs = !state().difference.against.empty();
+  if (const auto sides = app.diff_sides(); name == "difference" && !of_graphs && !sides.empty())
+    app.diff_against(sides.front());
+  if (name == "compare" && of_graphs) app.diff_against("");
+  const auto found = view_to_export(name);
+  std::string of = state().has_model() ? model_label(state().recipe.model) : "session";
+  if (found && found->first->of == ViewOf::run && !found->second.said)
+    of += ".run" + std::to_string(found->second.run);
   for (const ViewOfChoice& choice : kChoices)
     if (name == choice.view) choice.choice(*this) = choice.chosen;
   show_path_dialog(*this,
@@ -114,6 +126,8 @@ void Ui::export_view(const std::string& name, const std::string& path) {
   if (*form != ViewForm::picture) {
     const auto found = view_to_export(name);
     if (!found) return app.notice(NoticeKind::error, found.error().message);
+    if (name == "difference" && !found->second.said)
+      return app.notice(NoticeKind::error, "No difference of graphs is shown: choose one in Compare, Graph");
     return app.export_view(*found->first, found->second, path);
   }
   if (name == "difference" && state().difference.against.empty())

@@ -3,6 +3,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "app/desktop/ui.h"
@@ -53,28 +54,13 @@ std::string flags_of(const AppState& s, const WhatIfForm& form) {
     const SpeedUpKind& kind = speed_kind(f);
     add("--speed", std::string(kind.name) + (kind.pattern ? ":" + f.pattern : "") + "=" + f.factor);
   }
-  const auto known = static_cast<int>(known_hardware().size());
-  if (form.on > known && !form.on_file.empty()) add("--on", form.on_file);
-  if (form.on > 0 && form.on <= known)
-    add("--on", known_hardware()[static_cast<std::size_t>(form.on - 1)].id);
+  const std::string known = processor_id(form.on), on = form.on > 0 && known.empty() ? form.on_file : known;
+  if (!on.empty()) add("--on", on);
   if (flags.empty()) return flags;
-  if (several_ranks(s, form)) {
-    add("--link", form.cluster.link);
-    add("--local-link", form.cluster.local_link);
-    add("--local", std::to_string(form.cluster.ranks_per_machine));
-  }
+  if (several_ranks(s, form))
+    for (const std::string& word : cluster_words(form.cluster)) flags += " " + shell_quoted(word);
   if (!form.keep) flags += " --forget";
   return flags;
-}
-
-// A control below its label, on this line where it has room.
-template <class Control>
-void labelled(const char* label, const char* help, float width, bool first, Control control) {
-  if (!first) flow(px(width), px(8));
-  ImGui::BeginGroup();
-  field_label(label, help);
-  control(px(width));
-  ImGui::EndGroup();
 }
 
 void draw_settings(Ui& ui) {
@@ -102,17 +88,7 @@ void draw_settings(Ui& ui) {
   labelled("Other settings", "as compare takes them: passes=default,-fuse-gelu;accumulate=2", 150, false,
            [&](float) { committed_text(ui, "whatif.changes", "passes=none;threads=1", &form.changes); });
   if (!several_ranks(s, form)) return;
-  labelled("Between machines", "what a machine's link to the others carries, and its latency", 130, true,
-           [&](float width) { committed_text(ui, "whatif.link", kUsualLink, &form.cluster.link, width); });
-  labelled("Inside one", "the same between ranks of one machine", 130, false, [&](float width) {
-    committed_text(ui, "whatif.local-link", kUsualLocalLink, &form.cluster.local_link, width);
-  });
-  labelled("Ranks of a machine", "0: all are on one", 110, false, [&](float width) {
-    std::string local = std::to_string(form.cluster.ranks_per_machine);
-    if (!committed_text(ui, "whatif.local", "8", &local, width)) return;
-    if (const auto number = parse_number<std::int64_t>(local); number && *number >= 0)
-      form.cluster.ranks_per_machine = std::min<std::int64_t>(*number, 1024);
-  });
+  cluster_fields(ui, "whatif", form.cluster);
 }
 
 // One line of what would be faster; true: it goes.
@@ -138,8 +114,7 @@ bool faster_row(Ui& ui, std::size_t i, WhatIfForm::Faster& f) {
 
 void draw_processor(Ui& ui) {
   WhatIfForm& form = ui.what_if;
-  std::vector<std::string> names = {"The same processor"};
-  for (const Hardware& h : known_hardware()) names.push_back(h.name);
+  std::vector<std::string> names = processor_names("The same processor");
   names.emplace_back("One that a file describes");
   combo("whatif.on", &form.on, names, 230);
   if (form.on != static_cast<int>(names.size()) - 1) return;
@@ -201,6 +176,15 @@ void Ui::ask_twice_as_fast(const std::vector<std::string>& selectors) {
   what_if.changes.clear();
   panes.show("What if");
   app.start_what_if(flags_of(state(), what_if));
+}
+
+std::string Ui::longest_operator() const {
+  std::map<std::string, std::int64_t> ns;
+  if (app.predicts_run())
+    for (const KernelRow& row : state().run->record.kernels) ns[row.info.op] += row.step_ns;
+  const auto longest = std::max_element(ns.begin(), ns.end(),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  return longest == ns.end() || longest->second == 0 ? std::string() : longest->first;
 }
 
 std::vector<std::string> Ui::selected_to_speed() const {

@@ -285,8 +285,8 @@ void Window::draw_menus() {
   if (s.has_model()) {
     const bool can = app_.can_export();
     const std::string label =
-        can ? fmt::format("Export run {}\u2026", s.run->record.summary.id) : "Export run\u2026";
-    const float width = px(122), at = ImGui::GetContentRegionMax().x - width;
+        can ? fmt::format("Recipe of run {}\u2026", s.run->record.summary.id) : "Recipe of a run\u2026";
+    const float width = px(136), at = ImGui::GetContentRegionMax().x - width;
     if (at > ImGui::GetCursorPosX()) {  // else the menu has it
       ImGui::SetCursorPosX(at);         // of the window, not of the bar, whose group begins further right
       ImGui::BeginDisabled(!can);

@@ -21,6 +21,9 @@ class Window {
   bool busy() const;  // background work, a run, or a layout in progress
   // The user asked for it; false: a dialog asks what becomes of the run.
   bool may_close();
+  void show_recorded() {
+    ui_.show_recorded = true;
+  }  // kernels and memory of the shown run, where the plan has others
 
  private:
   void take_input();

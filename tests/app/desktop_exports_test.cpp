@@ -6,6 +6,7 @@
 
 #include "app/desktop/panels.h"
 #include "app/view_exports.h"
+#include "sessions/store.h"
 #include "tests/app/command_fixture.h"
 #include "tests/app/window_script.h"
 
@@ -54,6 +55,64 @@ TEST_F(DesktopExports, AViewIsWrittenByMenuKeyAndPalette) {
   EXPECT_TRUE(json::accept(content("k.json")));
   EXPECT_NE(content("k.json").find("\"kernels\""), std::string::npos);
   EXPECT_NE(content("i.svg").find("</svg>"), std::string::npos);
+}
+
+// Kernels and memory go by the switch of their tabs: those of the plan, or those of the run.
+TEST_F(DesktopExports, AFileIsOfTheRunOrThePlanAsTheTabIs) {
+  ASSERT_EQ(
+      open(
+          file("s.db"),
+          "size 1600 900\nwait idle\nexpect status.run \"run 2*\"\nclick tab.Runs\nclick runs.row.1\nwait idle\n"
+          "expect status.run \"run 1*\"\nclick tab.Kernels\n"
+          "click menu.Export\nclick menu.export.kernels\nwait until file.path\nexpect file.path \"*mlp.kernels.csv\"\n" +
+              into("plan.csv") +
+              "click \"kernels.source/Run 1\"\nwait 3\n"
+              "click menu.Export\nclick menu.export.kernels\nwait until file.path\nexpect file.path \"*mlp.run1.kernels.csv\"\n" +
+              into("run.csv") + "click tab.Memory\nclick menu.Export\nclick menu.export.memory\n" +
+              into("run.json") +
+              "click \"memory.source/The plan\"\nwait 3\n"
+              "click menu.Export\nclick menu.export.memory\n" +
+              into("plan.json")),
+      0)
+      << error_;
+  EXPECT_EQ(content("plan.csv").find("median_ns"), std::string::npos) << content("plan.csv");
+  EXPECT_NE(content("run.csv").find("median_ns"), std::string::npos) << content("run.csv");
+  const json run = json::parse(content("run.json"))["memory"];
+  EXPECT_EQ(run["run_id"], 1);
+  EXPECT_EQ(content("plan.json").find("run_id"), std::string::npos);
+  EXPECT_NE(content("plan.json").find("\"findings\""), std::string::npos);
+}
+
+// What was answered is written as it stands, also when the recipe or the shown run is another by now.
+TEST_F(DesktopExports, AnswersAreWrittenAsTheyAreShown) {
+  ASSERT_EQ(
+      open(
+          file("s.db"),
+          "size 1600 900\nwait idle\nclick tab.Advice\n"
+          "click menu.Export\nclick menu.export.advice\nwait until file.path\nexpect file.path \"*mlp.advice.svg\"\n"
+          "key escape\nclick advice.run\nwait until advice.count\nwait idle\n"
+          "click tab.Runs\nclick runs.row.1\nwait idle\nclick tab.Advice\n"
+          "click menu.Export\nclick menu.export.advice\n" +
+              into("a.json") +
+              "click tab.Compare\nclick compare.stored\nwait until compare.verdict\nwait idle\n"
+              "click menu.Export\nclick menu.export.compare\n" +
+              into("c.json") + "click menu.Export\nclick menu.export.difference\n" + into("d.json") +
+              "expect compare.difference\n"),
+      0)
+      << error_;
+  const std::string command = std::string(GRADLOOM_COMMAND) + " advise " + file("s.db") +
+                              " --run 2 --json > " + file("asked.json") + " 2> " + file("err");
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(content("a.json"), content("asked.json"));
+  auto store = Store::open(file("s.db"), StoreMode::read);
+  ASSERT_TRUE(store.ok());
+  const auto comparisons = (*store)->list_comparisons();
+  ASSERT_TRUE(comparisons.ok());
+  ASSERT_EQ(comparisons->size(), 1u) << "writing it compares nothing again";
+  EXPECT_EQ(content("c.json"), comparison_json(comparisons->front().comparison) + "\n");
+  const json difference = json::parse(content("d.json"))["graph_diff"];
+  EXPECT_EQ(difference["a"], "all passes off") << "A and B as the tab has them";
+  EXPECT_EQ(difference["b"], "the step as it stands");
 }
 
 TEST_F(DesktopExports, EachViewHasAPicture) {

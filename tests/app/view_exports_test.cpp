@@ -56,9 +56,28 @@ TEST(Views, AreFoundByWhatTheyNeed) {
   run.other = 2;
   EXPECT_EQ(view_words(**find_view("difference", run), run),
             (std::vector<std::string>{"compare", "2", "3", "--session", "s.db", "--stored", "--graph"}));
-  for (const ViewDef& view : all_views()) {
-    if (view.of == ViewOf::answer) continue;
-    EXPECT_TRUE(find_view(view.name, run).ok()) << view.name;
+  std::set<std::string> names;
+  for (const ViewDef* const view : views_by_name()) {
+    EXPECT_TRUE(names.insert(view->name).second) << view->name;
+    EXPECT_EQ(find_view(view->name, run).ok(), view->of != ViewOf::answer) << view->name;
+  }
+  for (const ViewDef& view : all_views()) EXPECT_EQ(names.count(view.name), 1u) << view.name;
+  // What is shown already lacks nothing.
+  nothing.said = [] { return std::vector<std::string>(); };
+  for (const std::string& name : names) EXPECT_TRUE(find_view(name, nothing).ok()) << name;
+}
+
+TEST(Views, OfARunAreTheRunsAndOfAJobThePlans) {
+  ViewSource source{.session = "s.db", .run = 3, .recipe = Recipe()};
+  source.recipe->model = "m.onnx";
+  for (const char* name : {"kernels", "memory", "roofline", "advice"}) {
+    source.run = 3;
+    const std::vector<std::string> of_run = view_words(**find_view(name, source), source);
+    EXPECT_EQ(of_run.at(1), "s.db") << name;
+    source.run = 0;
+    const std::vector<std::string> of_job = view_words(**find_view(name, source), source);
+    EXPECT_EQ(of_job.at(1), "m.onnx") << name;
+    EXPECT_EQ(of_run.front() == "advise", of_job.front() == "advise") << name;
   }
 }
 
@@ -171,6 +190,37 @@ TEST_F(ExportedViews, PicturesAreOfThePaneAlone) {
   o = run(exporting("compare", "c.svg"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_NE(read_file(path("c.svg")).find("run 2"), std::string::npos);
+  o = run(exporting("difference", "d.svg"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(read_file(path("d.svg")).find(">Passes</text>"), std::string::npos) << "the table of regions";
+  EXPECT_NE(read_file(path("d.svg")).find("run 2"), std::string::npos);
+}
+
+// Memory as the run planned it is what its job plans now; the two runs differ.
+TEST_F(ExportedViews, MemoryIsOfTheRun) {
+  const auto shown = [&](const char* of) {
+    const Outcome o = run({"show", path("s.db"), "--run", of, "--memory", "--json"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.code == 0 ? o.lines().at(0)["memory"] : json();
+  };
+  const json first = shown("1"), second = shown("2");
+  const Outcome o = run({"plan", "--recipe", path("s.db") + "#1", "--memory", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  json planned = o.lines().back()["memory"];
+  for (std::size_t i = planned["live"].size(); i-- > 0;)  // a session has no workspaces
+    if (planned["live"][i]["workspace"] == true) planned["live"].erase(i);
+  for (const char* key : {"arena_bytes", "peak_step", "peak_node"})
+    EXPECT_EQ(first[key], planned[key]) << key;
+  ASSERT_EQ(first["live"].size(), planned["live"].size());
+  for (std::size_t i = 0; i < first["live"].size(); ++i)
+    for (const char* key : {"bytes", "offset", "first_step", "last_step", "values"})
+      EXPECT_EQ(first["live"][i][key], planned["live"][i][key]) << i << " " << key;
+  EXPECT_EQ(first["run_id"], 1);
+  EXPECT_FALSE(first.contains("findings")) << "a run does not tell them";
+  EXPECT_NE(first["arena_bytes"], second["arena_bytes"]);
+  const Outcome text = run({"show", path("s.db"), "--run", "1", "--memory"});
+  EXPECT_NE(text.out.find("live at the peak"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("freed late"), std::string::npos) << text.out;
 }
 
 TEST_F(ExportedViews, WhatCannotBeWrittenIsTold) {

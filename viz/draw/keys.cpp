@@ -96,7 +96,7 @@ constexpr KeyBinding kKeyMap[] = {
     {"file.open", "ctrl+o", nullptr, "Everywhere", "Open a model, session or recipe"},
     {"file.save", "ctrl+s", nullptr, "Everywhere", "Save the recipe as it stands to its file"},
     {"file.save_as", "ctrl+shift+s", nullptr, "Everywhere", "Save it to another file"},
-    {"file.export", "ctrl+e", nullptr, "Everywhere", "Export the shown run, with what a replay must show"},
+    {"file.export", "ctrl+e", nullptr, "Everywhere", "Recipe of the shown run, with what a replay must show"},
     {"file.export_view", "ctrl+shift+e", nullptr, "Everywhere", "Write what a view shows, or its picture"},
     {"file.close", "ctrl+w", nullptr, "Everywhere", "Close the model"},
     {"file.quit", "ctrl+q", nullptr, "Everywhere", "Quit"},
