@@ -93,6 +93,8 @@ void run_choice(Ui& ui, const CurveRun& of, const RunSummary& run) {
   if (checkbox(id, label, &on)) ui.app.overlay_curve(of, on);
 }
 
+constexpr float kSummaryRoom = 300;
+
 std::vector<CurveRun> pinned_runs(const AppState& s) {
   std::vector<CurveRun> runs;
   for (const RunSummary& run : s.session->runs)
@@ -202,6 +204,8 @@ void draw_curve_panel(Ui& ui) {
   const std::vector<Curve>& curves =
       ui.curves_shown.kept.of(found.all, of, kSmoothings[view.smoothing], by_samples);
   if (found.own != nullptr) {
+    flow(px(kSummaryRoom), px(12));  // beside the boxes where they have a line of their own
+    ImGui::AlignTextToFramePadding();
     const std::string summary = summary_of(s, *found.own, found.live);
     text(fit_text(theme().small, theme().small->FontSize, summary, ImGui::GetContentRegionAvail().x),
          palette().text_faint, theme().small);

@@ -63,6 +63,28 @@ void draw_ops(const WhatIfView& w, TableState& state) {
       rows, state, std::max(px(180), ImGui::GetContentRegionAvail().y));
 }
 
+// Before anything was asked: what can be, and one question to begin with.
+void draw_what_if_offer(Ui& ui) {
+  const AppState& s = ui.state();
+  spacer(14);
+  title("How long would a step take, if \u2026");
+  const std::string from = !ui.app.predicts_run()
+                               ? "some steps that are timed first"
+                               : fmt::format("the kernels of run {}", s.run->record.summary.id);
+  wrapped(
+      "Choose another precision, size, number of ranks or processor above, or what would be faster. The answer is predicted from " +
+          from + "; nothing is changed, and a later run of it tells how right it was (Scores).",
+      palette().text_dim);
+  const std::string longest = ui.longest_operator();
+  if (longest.empty()) return;
+  spacer(4);
+  ImGui::BeginDisabled(s.progress.running);
+  if (button("whatif.try", longest + " twice as fast?", ButtonKind::kPlain,
+             "The operator whose kernels take most of the step"))
+    ui.ask_twice_as_fast({"op:" + longest});
+  ImGui::EndDisabled();
+}
+
 void draw_answer(Ui& ui) {
   const WhatIfView& w = ui.state().what_if;
   const std::string said =
@@ -129,7 +151,8 @@ void draw_what_if_panel(Ui& ui) {
     muted("Predicting\u2026");
     return;
   }
-  if (s.what_if.before_ns > 0) draw_answer(ui);
+  if (s.what_if.before_ns > 0) return draw_answer(ui);
+  draw_what_if_offer(ui);
 }
 
 }  // namespace gradloom

@@ -77,6 +77,36 @@ TEST_P(DesktopSizes, NorWithASelectionAndOtherPasses) {
             "");
 }
 
+class DesktopSmallWindow : public WindowScript {
+ protected:
+  void SetUp() override { train(bert() + "--steps 12 --profile all", file("s.db")); }
+  // Where the first text of the pane's picture that begins so stands, in points from the top; -1: nowhere.
+  double height_of(const std::string& pane, const std::string& text) const {
+    std::ifstream in(file(pane + ".svg"));
+    const std::string svg{std::istreambuf_iterator<char>(in), {}};
+    const std::size_t at = svg.find(">" + text), tag = svg.rfind("<text", at), y = svg.find(" y=\"", tag);
+    return at == std::string::npos || y > at ? -1 : std::strtod(svg.c_str() + y + 4, nullptr);
+  }
+};
+
+// What is said above plots and tables takes few lines, so that these have room at a laptop's window.
+TEST_F(DesktopSmallWindow, HeadsOfPanelsAreShort) {
+  std::string script = "size 1280 720\nwait idle\n";
+  for (const char* pane : {"Roofline", "Memory", "Curve", "What if"})
+    script += "click \"tab." + std::string(pane) + "\"\nwait idle\nmove 1 1\nwait 4\nscreenshot \"" +
+              file(std::string(pane) + ".svg") + "\" \"pane." + pane + "\"\n";
+  ASSERT_EQ(open(file("s.db"), script + "expect whatif.try enabled\n"), 0) << error_;
+  constexpr double kLine = 8;
+  EXPECT_NEAR(height_of("Roofline", "measured in run 1"), height_of("Roofline", "Measure this machine"),
+              kLine);
+  EXPECT_NEAR(height_of("Curve", "run 1: 12 steps"), height_of("Curve", "Follow"), kLine);
+  EXPECT_NEAR(height_of("Memory", "Arena, best-fit"), height_of("Memory", "Inputs, constants"), kLine);
+  EXPECT_GT(height_of("Roofline", "Time above the roofs"), 0);
+  EXPECT_LT(height_of("Roofline", "Time above the roofs"), 340);
+  EXPECT_LT(height_of("Memory", "Live at the peak"), 340);
+  EXPECT_GT(height_of("What if", "How long would a step take"), 0);
+}
+
 class DesktopFolds : public WindowScript {
  protected:
   void SetUp() override { train(bert() + "--steps 4 --profile all", file("s.db")); }

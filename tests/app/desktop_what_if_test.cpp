@@ -181,6 +181,9 @@ TEST_F(DesktopRoofline, WhatIsSelectedIsAskedTwiceAsFast) {
   ASSERT_EQ(
       open(file("s.db"),
            "size 1600 900\nwait idle\n"
+           // Before anything was asked, one question is offered.
+           "click \"tab.What if\"\nexpect whatif.try enabled\nclick whatif.try\nwait until whatif.answer\n"
+           "expect whatif.faster.1.of Operator\nabsent whatif.try\n"
            // A row of the kernel table, by its menu.
            "click tab.Kernels\nrightclick kernels.row.0\nclick kernels.menu.faster\n"
            "wait until whatif.answer\nexpect \"tab.What if\" on\n"

@@ -17,21 +17,21 @@ namespace {
 // Planned, measured and lower bound side by side, on as few lines as have room for them.
 void summary(const MemoryModel& m, int64_t measured) {
   bool first = true;
-  const auto number = [&](const char* id, const char* label, const std::string& value, ImU32 color) {
+  const auto number = [&](const char* id, const std::string& label, const std::string& value, ImU32 color) {
     figure(id, label, value, color, std::exchange(first, false));
   };
   auto bytes = [](int64_t b) { return format_value(static_cast<double>(b), Unit::kBytes); };
   number("memory.peak", "Planned peak", bytes(m.total_bytes()), palette().text);
   number("memory.measured", "Measured peak", measured > 0 ? bytes(measured) : "not measured",
          measured > 0 ? palette().text : palette().text_faint);
-  number("memory.arena", "Arena", bytes(m.arena_bytes), palette().accent);
+  number("memory.arena", m.planner.empty() ? "Arena" : "Arena, " + m.planner, bytes(m.arena_bytes),
+         palette().accent);
   number("memory.bound", "Lower bound", bytes(m.lower_bound_bytes), palette().warn);
   number("memory.waste", "Above the bound", percent_text(m.waste()),
          m.waste() > 0.05 ? palette().warn : palette().good);
   number("memory.state", "Parameters, state", bytes(m.state_bytes), palette().text);
   number("memory.input", "Inputs, constants", bytes(m.input_bytes + m.constant_bytes), palette().text);
   if (m.host_bytes > 0) number("memory.host", "In the host's memory", bytes(m.host_bytes), palette().text);
-  number("memory.planner", "Planner", m.planner.empty() ? "unknown" : m.planner, palette().text);
 }
 
 ImU32 block_color(const MemoryBlock& block) {
