@@ -182,10 +182,6 @@ Recipe of_made_up_tokens(AdviceKinds& t) {
   return recipe;
 }
 
-Recipe with(Recipe recipe, const std::function<void(Recipe&)>& change) {
-  change(recipe);
-  return recipe;
-}
 Recipe bert(const std::function<void(Recipe&)>& change = {}, std::int64_t batch = 64) {
   Recipe recipe = AdviceKinds::known_job("bert-tiny", batch);
   if (change) change(recipe);
