@@ -96,36 +96,6 @@ TEST_F(StoreTest, RoundTrip) {
   EXPECT_EQ(trace->live_bytes.size(), 5u);
 }
 
-// What another process did in one of five steps is no kernel's time; a kernel of two micro-batches takes both, and one that ran
-// in two steps of five takes its part.
-TEST_F(StoreTest, AKernelsTimeOfAStepIsAMedian) {
-  auto store = Store::open(file("s.db"), StoreMode::write);
-  ASSERT_TRUE(store.ok()) << error_of(store);
-  const TinyStep t = tiny_step(false);
-  auto run = (*store)->begin_run(tiny_start());
-  ASSERT_TRUE(run.ok()) << error_of(run);
-  ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
-  for (std::int64_t step = 4; step <= 8; ++step) {
-    const std::int64_t at = step * 100'000'000, odd = step % 2;
-    std::vector<KernelSample> samples{
-        {0, 0, at, step == 6 ? 50'000'000 : 1000 + step}, {1, 0, at, 300}, {1, 1, at, 500 + step}};
-    if (odd == 1) samples.push_back({2, 0, at, 2000});
-    ASSERT_TRUE((*run)->add_step({step, 1.0, 60'000'000, 0.1, -1, true}, samples).ok());
-  }
-  ASSERT_TRUE((*run)->finish({}).ok());
-  const auto record = (*store)->load_run((*run)->id());
-  ASSERT_TRUE(record.ok()) << error_of(record);
-  const std::vector<KernelRow>& kernels = record->kernels;
-  EXPECT_EQ(kernels[0].step_ns, 1007) << "of 1004, 1005, 50000000, 1007, 1008";
-  EXPECT_EQ(kernels[0].total_ns, 50'004'024);
-  EXPECT_EQ(kernels[1].step_ns, 806);
-  EXPECT_EQ(kernels[1].launches(), 2);
-  EXPECT_EQ(kernels[2].step_ns, 800) << "2000 in two of five";
-  EXPECT_EQ(kernels[2].launches(), 1);
-  EXPECT_EQ(kernels[3].step_ns, 0);
-  EXPECT_DOUBLE_EQ(kernels[0].share, 1007. / (1007 + 806 + 800));
-}
-
 TEST_F(StoreTest, TheShellSeesKernelsJoinedToNodes) {
   const std::string path = file("s.db");
   {
