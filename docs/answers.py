@@ -12,7 +12,7 @@ import re
 import sys
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), sys.argv[1] + ".md")
-NUMBER = re.compile(r"[-+]?\b\d[\d.:e+-]*Z?( (ns|us|ms|s|B|KiB|MiB|GiB|[kMG]?FLOP)\b)?|\b[0-9a-f]{12,}\b")
+NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|[-+]?\b\d[\d.:eT+-]*Z?( (ns|us|ms|s|B|KiB|MiB|GiB|[kMG]?FLOP)\b)?")
 STEP = re.compile(r"^step +(\d+)")  # the same step again
 VARIES = re.compile(r"^/blocks\S+|^(FASTER|SLOWER|SAME|UNSURE) .*")  # which of a kind comes first, and what is found
 
