@@ -210,13 +210,9 @@ void Controller::forget_other_model(bool tell) {
   wanted_run_ = stays ? shown->id : -1;
   if (shown != nullptr && state_.of_other_model(*shown))
     leave_run_of_other_model(shown->id, tell || shown->id == opened_run_);
-  state_.run_a = state_.run_b = 0;
-  state_.other_run = 0;
-  state_.comparison.reset();
+  forget_answers();
   state_.difference = {};
-  state_.what_if = {};
   state_.advice = {};
-  state_.tune = {};
 }
 
 void Controller::leave_run_of_other_model(std::int64_t run, bool tell) {

@@ -217,7 +217,8 @@ class Controller {
   void retime();
   void make_difference();
   void apply_recipe(Recipe recipe, const std::string& what);
-  void forget_runs();  // what is shown of the session's
+  void forget_runs();     // what is shown of the session's
+  void forget_answers();  // comparison, search and prediction, and the runs that they are asked of
   void session_loaded(std::shared_ptr<const SessionSnapshot> session);
   void read_curves();
   void follow_curves();

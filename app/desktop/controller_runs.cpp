@@ -77,12 +77,16 @@ void Controller::set_session(const std::string& path) {
 
 void Controller::forget_runs() {
   state_.run.reset();
+  state_.curves = {};
+  forget_answers();
+}
+
+void Controller::forget_answers() {
   state_.run_a = state_.run_b = 0;
+  state_.other_run = 0;
   state_.comparison.reset();
   state_.tune = {};
-  state_.curves = {};
   state_.what_if = {};
-  state_.other_run = 0;
 }
 
 void Controller::want_run(std::int64_t run, std::int64_t against) {

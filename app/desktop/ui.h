@@ -329,8 +329,8 @@ struct Ui {
   void use_layout(std::size_t index);  // of all_layouts()
   // Asks what-if for a step with these twice as fast, as --speed names them; of a node of the model all its kernels.
   void ask_twice_as_fast(const std::vector<std::string>& selectors);
-  std::string longest_operator()
-      const;  // whose kernels take most of the run that it is asked of; empty: no run is
+  // Whose kernels take most of the run that it is asked of; empty: no run is.
+  std::string longest_operator() const;
   // What is selected as those name it; empty: nothing is.
   std::vector<std::string> selected_to_speed() const;
   // By the names of all_views(): the one that has the keys, or else the first that is shown; empty: none is. What its file is

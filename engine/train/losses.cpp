@@ -195,9 +195,8 @@ Status add_loss(Graph& graph, const std::string& loss) {
   if (!is_static(graph.values[prediction].type.shape))
     return Error{Errc::usage,
                  "--loss: '" + escaped(parts[0]) + "' has unbound dims; bind them with --dim NAME=N"};
-  GraphBuilder b(graph, {.origin = {{add_loss_source(graph, loss)}, Phase::loss},
-                         .rank = std::int64_t{1} << 39,
-                         .name_prefix = "loss/"});
+  const Origin origin{{add_loss_source(graph, loss)}, Phase::loss};
+  GraphBuilder b(graph, {.origin = origin, .rank = std::int64_t{1} << 39, .name_prefix = "loss/"});
   graph.loss = TRY(def.build(b, prediction, parts[1], options));
   return {};
 }

@@ -100,12 +100,14 @@ GRADLOOM_INLINE void transpose(Vec<unsigned> (&x)[16]) {
 #pragma GCC unroll 4
   for (int c = 0; c < 4; ++c) {
     const __m512i a = i512(x[c]), b = i512(x[4 + c]), d = i512(x[8 + c]), e = i512(x[12 + c]);
-    const __m512i ab0 = _mm512_shuffle_i32x4(a, b, 0x44), ab1 = _mm512_shuffle_i32x4(a, b, 0xee),
-                  de0 = _mm512_shuffle_i32x4(d, e, 0x44), de1 = _mm512_shuffle_i32x4(d, e, 0xee);
-    y[c] = back(_mm512_shuffle_i32x4(ab0, de0, 0x88));
-    y[4 + c] = back(_mm512_shuffle_i32x4(ab0, de0, 0xdd));
-    y[8 + c] = back(_mm512_shuffle_i32x4(ab1, de1, 0x88));
-    y[12 + c] = back(_mm512_shuffle_i32x4(ab1, de1, 0xdd));
+    const __m512i ab0 = _mm512_maskz_shuffle_i32x4(kEveryLane, a, b, 0x44),
+                  ab1 = _mm512_maskz_shuffle_i32x4(kEveryLane, a, b, 0xee),
+                  de0 = _mm512_maskz_shuffle_i32x4(kEveryLane, d, e, 0x44),
+                  de1 = _mm512_maskz_shuffle_i32x4(kEveryLane, d, e, 0xee);
+    y[c] = back(_mm512_maskz_shuffle_i32x4(kEveryLane, ab0, de0, 0x88));
+    y[4 + c] = back(_mm512_maskz_shuffle_i32x4(kEveryLane, ab0, de0, 0xdd));
+    y[8 + c] = back(_mm512_maskz_shuffle_i32x4(kEveryLane, ab1, de1, 0x88));
+    y[12 + c] = back(_mm512_maskz_shuffle_i32x4(kEveryLane, ab1, de1, 0xdd));
   }
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) x[i] = y[i];

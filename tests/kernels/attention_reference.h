@@ -177,6 +177,14 @@ inline void set(const Steps& s, i64 (&batch)[kEwMaxRank], i64& row, i64& column)
   column = s.column;
 }
 
+// Where the gradients of a case lie.
+inline void set_gradients(const Case& c, FlashAttentionGradArgs& g) {
+  set(steps_of(c, c.rows, c.e), g.dy_batch, g.dy_row, g.dy_col);
+  set(steps_of(c, c.rows, c.d), g.dq_batch, g.dq_row, g.dq_col);
+  set(steps_of(c, c.keys, c.d), g.dk_batch, g.dk_row, g.dk_col);
+  set(steps_of(c, c.keys, c.e), g.dv_batch, g.dv_row, g.dv_col);
+}
+
 inline FlashAttentionArgs form_of(const Case& c, DType dtype) {
   FlashAttentionArgs a{};
   a.dtype = dtype;

@@ -55,10 +55,7 @@ Computed computed(const CpuKernels& kernels, const Case& c, const Operands<Bf16>
   EXPECT_TRUE(same_bits(alone, out.y)) << "log-sum-exp changes the result";
   FlashAttentionGradArgs g{};
   g.forward = a;
-  set(steps_of(c, c.rows, c.e), g.dy_batch, g.dy_row, g.dy_col);
-  set(steps_of(c, c.rows, c.d), g.dq_batch, g.dq_row, g.dq_col);
-  set(steps_of(c, c.keys, c.d), g.dk_batch, g.dk_row, g.dk_col);
-  set(steps_of(c, c.keys, c.e), g.dv_batch, g.dv_row, g.dv_col);
+  set_gradients(c, g);
   g.dy = dy.data() + c.offset;
   g.dq = out.dq.data() + c.offset;
   g.dk = out.dk.data() + c.offset;

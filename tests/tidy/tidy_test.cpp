@@ -218,7 +218,7 @@ TEST(Tidy, ScriptsHaveReasonableLengthToo) {
 // A declaration whose remark does not fit behind it has it above: clang-format would tear it apart, its type (or what
 // comes before a parenthesis, or a const) on a line of its own and the rest beside the remark.
 TEST(Tidy, RemarksTearNoDeclaration) {
-  const std::regex torn(R"(\s*[A-Za-z_][\w:<>,*& ()]*[\w>*(])"), rest(R"((\s+)[^\s/].*[;,{]\s*//.*)");
+  const std::regex torn(R"(\s*[A-Za-z_][\w:<>,*& ()]*[\w>*()])"), rest(R"((\s+)[^\s/].*[;,{]\s*//.*)");
   for (const Source& s : sources())
     for (std::size_t i = 0; i + 1 < s.lines.size(); ++i) {
       const std::string &line = s.lines[i], &next = s.lines[i + 1];

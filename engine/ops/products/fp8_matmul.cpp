@@ -307,8 +307,8 @@ struct LibraryProduct {
   CopyPlan a, b, y;
   kernels::StridedCopyArgs copy_a{}, copy_b{}, copy_y{};
   bool copies_a = false, copies_b = false, copies_y = false;
-  std::size_t b_at = 0, y_at = 0, rest_at = 0,
-              workspace_bytes = 0;  // in the workspace, behind the copy of A'
+  std::size_t b_at = 0, y_at = 0, rest_at = 0;  // in the workspace, behind the copy of A'
+  std::size_t workspace_bytes = 0;
 
   // False: the library has no such product, and nothing was done but copies.
   bool run(const LaunchArgs& launch) const {

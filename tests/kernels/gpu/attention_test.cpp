@@ -33,10 +33,7 @@ Results computed(const Case& c, const Operands<Host<T>>& x) {
     device.run(flash_attention, silent);
     FlashAttentionGradArgs g{};
     g.forward = a;
-    set(steps_of(c, c.rows, c.e), g.dy_batch, g.dy_row, g.dy_col);
-    set(steps_of(c, c.rows, c.d), g.dq_batch, g.dq_row, g.dq_col);
-    set(steps_of(c, c.keys, c.d), g.dk_batch, g.dk_row, g.dk_col);
-    set(steps_of(c, c.keys, c.e), g.dv_batch, g.dv_row, g.dv_col);
+    set_gradients(c, g);
     g.dy = device.in<T>(x.dy, c.offset);
     g.dq = device.out<T>("dq", x.q.size(), c.offset);
     g.dk = device.out<T>("dk", x.k.size(), c.offset);
