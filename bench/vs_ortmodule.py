@@ -2,11 +2,12 @@
 """Times the training loop of a PyTorch script: as it is, and with the module wrapped or the step handed over.
 
     /usr/bin/python3 bench/vs_ortmodule.py [--models gpt-char,mlp] [--rounds 8] [--variants eager,compile,module,step]
-                                            [--precision bf16]
+                                            [--precision bf16] [--python ort=/path/to/bin/python]
 
     gpt-char f32 2 threads: module 1.31x [1.27, 1.36] eager (6.1 ms against 8.0 ms)
 
-Variants: eager; compile (torch.compile, where PyTorch has it); ort (onnxruntime.training.ORTModule, where it is installed); module
+Variants: eager; compile (torch.compile, where PyTorch has it); ort (onnxruntime.training.ORTModule, where it is installed; --python gives
+it, or any other, a Python with packages of its own); module
 (gradloom.torch.Module); step (gradloom.torch.TrainStep). The loop is zero_grad(set_to_none=True), forward with the labels, backward,
 AdamW in the fastest form that PyTorch has; all variants but `step` have that same optimizer. Each variant is a resident process, as in
 vs_torch.py, whose workloads, settings of PyTorch and protocol these are. A round runs all variants there and back; printed is the median
@@ -35,11 +36,6 @@ import time
 import vs_torch
 
 ROOT = vs_torch.ROOT
-# Sizes and batch of decoders that vs_torch.py has not.
-DECODERS = {
-    "gpt-4x256": ({"layers": 4, "width": 256, "heads": 4, "context": 128, "vocabulary": 5000}, 8),
-    "gpt2-4x256": ({**vs_torch.twins.GPT2_124M, "context": 256}, 4),
-}  # fmt: skip
 
 
 def mixtral():
@@ -66,13 +62,7 @@ def workload(name):
     if name == "mixtral":
         torch.manual_seed(1)
         return mixtral(), torch.randint(5000, (8, 128)), torch.randint(5000, (8, 128))
-    if name not in DECODERS:
-        return vs_torch.make_workload(name, vs_torch.WORKLOADS[name]["batch"])
-    sizes, batch = DECODERS[name]
-    modules = vs_torch.load_modules()
-    torch.manual_seed(1)
-    shape = (batch, sizes["context"])
-    return modules.GptChar(**sizes), torch.randint(sizes["vocabulary"], shape), torch.randint(sizes["vocabulary"], shape)
+    return vs_torch.make_workload(name, vs_torch.WORKLOADS[name]["batch"])
 
 
 def wrapped(model, variant):
@@ -258,15 +248,15 @@ def worker(name, options):
         print(json.dumps({"paced": count, "elapsed_ns": timed(step, count)}), flush=True)
 
 
-def available(variants):
-    """Those that this Python can run."""
+def available(variants, pythons):
+    """Those that this Python can run, or that have one of their own."""
     import importlib.util
 
     import torch
 
     has = {"compile": hasattr(torch, "compile"), "ort": importlib.util.find_spec("onnxruntime.training") is not None if
            importlib.util.find_spec("onnxruntime") else False}  # fmt: skip
-    return [variant for variant in variants if has.get(variant, True)]
+    return [variant for variant in variants if variant in pythons or has.get(variant, True)]
 
 
 def bench(name, options):
@@ -274,7 +264,7 @@ def bench(name, options):
     sides = {}
     try:
         for variant in options.variants:
-            command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--variants", variant,
+            command = [options.python.get(variant, sys.executable), os.path.abspath(__file__), "--worker", name, "--variants", variant,
                        "--threads", str(options.threads), "--precision", options.precision]  # fmt: skip
             sides[variant] = vs_torch.Side(variant, command, environment)
         counts = {variant: vs_torch.steps_per_leg(side, options.leg) for variant, side in sides.items()}
@@ -296,6 +286,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="gpt-char,mlp")
     parser.add_argument("--variants", default="eager,compile,ort,module,step", help="default: %(default)s, as far as they are there")
+    parser.add_argument("--python", action="append", default=[], metavar="VARIANT=PYTHON", help="the Python of a variant, e.g. ort=/venv/bin/python")
     parser.add_argument("--precision", choices=("f32", "bf16"), default="f32", help="bf16: under torch.autocast (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8)
@@ -305,13 +296,14 @@ def main():
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.python = dict(each.split("=", 1) for each in options.python)
     if options.worker:
         return worker(options.worker, options)
     if options.costs:
         for name in options.models.split(","):
             costs(name, options, vs_torch.torch_environment(options.threads, vs_torch.PASSIVE))
         return 0
-    options.variants = available(options.variants.split(","))
+    options.variants = available(options.variants.split(","), options.python)
     first = options.variants[0]
     for name in options.models.split(","):
         rounds = bench(name, options)

@@ -7,8 +7,8 @@
     gpt-char f32 2 threads: 1.34x [1.30, 1.38]
 
 Workloads: gpt-char (tests/models/gpt-char, batch 8) and mlp (784-2048-2048-10, batch 256; exported to a temporary folder), and
-when asked for bert-base (an encoder of BERT's size, batch 8 of 128 tokens) and resnet50 (torchvision's, batch 8 of 224x224; give these
---blocks 6 --launches 1), and the networks of bench/zoo.py by name, or all of them as `zoo`; f32, AdamW with PyTorch's defaults. Both sides are resident processes with their weights and buffers warm, and both speak one
+when asked for bert-base (an encoder of BERT's size, batch 8 of 128 tokens), resnet50 (torchvision's, batch 8 of 224x224), gpt-4x256 (4 layers of
+width 256, batch 8 of 128 tokens) and gpt2-4x256 (GPT-2 124M, batch 4 of 256 tokens; give these --blocks 6 --launches 1), and the networks of bench/zoo.py by name, or all of them as `zoo`; f32, AdamW with PyTorch's defaults. Both sides are resident processes with their weights and buffers warm, and both speak one
 protocol: a line `N` on stdin runs N steps and answers {"paced": N, "elapsed_ns": ...}; the end of stdin ends the process.
 Each block runs ours, PyTorch, PyTorch, ours (ABBA, so that a drift of the machine cancels), every leg at least --leg
 seconds; the number printed is the median over blocks of the ratio of times per step with its 95 % bootstrap interval. The
@@ -47,12 +47,13 @@ MLP_WIDTHS = twins.MLP_WIDTHS
 BERT_BASE = {"layers": 12, "width": 768, "heads": 12, "hidden": 3072, "context": 128, "vocabulary": 30522, "classes": 2}
 WORKLOADS = {
     "gpt-char": {"batch": 8}, "mlp": {"batch": 256}, "gpt2-124m": {"batch": 4}, "bert-base": {"batch": 8}, "resnet50": {"batch": 8},
-    "gpt2-350m": {"batch": 16}, "bert-large": {"batch": 64},
+    "gpt2-350m": {"batch": 16}, "bert-large": {"batch": 64}, "gpt-4x256": {"batch": 8}, "gpt2-4x256": {"batch": 4},
 }  # fmt: skip
-DECODERS = {"gpt2-124m": twins.GPT2_124M, "gpt2-350m": twins.GPT2_350M,
+DECODERS = {"gpt2-124m": twins.GPT2_124M, "gpt2-350m": twins.GPT2_350M, "gpt2-4x256": {**twins.GPT2_124M, "context": 256},
+            "gpt-4x256": {"layers": 4, "width": 256, "heads": 4, "context": 128, "vocabulary": 5000},
             "gpt-char": {"layers": 4, "width": 128, "heads": 4, "context": 64, "vocabulary": 256}}  # fmt: skip
 ENCODERS = {"bert-base": BERT_BASE, "bert-large": twins.BERT_LARGE}
-EXPORTED = ("mlp", "bert-base", "resnet50")  # when they are needed, by the PyTorch of this Python
+EXPORTED = ("mlp", "bert-base", "resnet50", "gpt-4x256", "gpt2-4x256")  # when they are needed, by the PyTorch of this Python
 DEFAULT_MODELS = {"cpu": "gpt-char,mlp",
                   "cuda": "gpt-char,mlp,gpt2-124m@64,gpt2-124m@16,gpt2-124m@4,gpt2-350m@16,bert-large@64,resnet50@256"}  # fmt: skip
 ANSWER_TIMEOUT_S = 300

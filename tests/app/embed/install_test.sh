@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What ./dev install leaves is enough to build and run the example, by CMake and by pkg-config, and the library exports what
-# the header declares and nothing else. Arguments: build folder, source folder.
+# the header declares and nothing else. Arguments: build folder, source folder; CFLAGS: as the library was sanitized.
 set -euo pipefail
 build=$1 source=$2
 at=$(mktemp -d)
@@ -40,7 +40,7 @@ grep -q 'ScaledTanh' "$at/ops" || fail "the operator's library does not load"
 
 flags=$(PKG_CONFIG_PATH=$at/prefix/lib/pkgconfig pkg-config --cflags --libs gradloom)
 # shellcheck disable=SC2086
-cc -std=c89 -pedantic -Wall -Wextra -Werror "$at/example/train.c" $flags -o "$at/train"
+cc -std=c89 -pedantic -Wall -Wextra -Werror ${CFLAGS:-} "$at/example/train.c" $flags -o "$at/train"
 example "$at/train"
 lines=$(wc -l <"$at/example/train.c")
 [ "$lines" -le 80 ] || fail "the example has $lines lines"
