@@ -93,6 +93,7 @@ class ModuleDevice {
   struct Waiting {
     const void* module = nullptr;
     kernels::RandomState random;
+    bool recorded = false;
   };
   std::unordered_map<const void*, Waiting> waiting;
   [[nodiscard]] std::unique_lock<std::mutex> lock() {
@@ -284,32 +285,33 @@ std::int64_t ModelModule::arena_alignment() const {
   return device_->queued() ? static_cast<std::int64_t>(kernels::kLibraryBoundaryBytes) : kAlignmentBytes;
 }
 
-// The host cannot write into the memory of a GPU: there the device has a list of what else is at the arena's begin.
-std::int64_t ModelModule::head_bytes() const { return device_->queued() ? 0 : kAlignmentBytes; }
+// The host cannot write into the memory of a GPU: there the device has a list of what else is at the arena's begin, which has a recorded
+// call's random state alone.
+std::int64_t ModelModule::head_bytes() const { return arena_alignment(); }
 
-// A forward begins in the arena (waits: false), or has ended and its backward is to come. REQUIRES the lock.
-void ModelModule::note_forward(const ModuleCall& call, bool waits) {
+// A forward begins in the arena (waits: nothing), or has ended and its backward is to come. REQUIRES the lock.
+void ModelModule::note_forward(const ModuleCall& call, std::optional<Forward> waits) {
   const auto alone = device_->lock();
   if (!device_->queued())
     *static_cast<ArenaHead*>(call.arena) =
         waits ? ArenaHead{ArenaHead::kWaiting, this, call.seed, call.step} : ArenaHead{};
   else if (waits)
-    device_->waiting[call.arena] = {this, {call.seed, call.step}};
+    device_->waiting[call.arena] = {this, waits->random, waits->recorded};
   else
     device_->waiting.erase(call.arena);
 }
 
-// Seed and step of the forward that waits in the arena; nothing: there is none. REQUIRES the lock.
-std::optional<kernels::RandomState> ModelModule::waiting_forward(const ModuleCall& call) const {
+// The forward that waits in the arena; nothing: there is none. REQUIRES the lock.
+std::optional<ModelModule::Forward> ModelModule::waiting_forward(const ModuleCall& call) const {
   const auto alone = device_->lock();
   if (device_->queued()) {
     const auto there = device_->waiting.find(call.arena);
     const bool ours = there != device_->waiting.end() && there->second.module == this;
-    return ours ? std::optional(there->second.random) : std::nullopt;
+    return ours ? std::optional(Forward{there->second.random, there->second.recorded}) : std::nullopt;
   }
   const auto& head = *static_cast<const ArenaHead*>(call.arena);
   if (head.waiting != ArenaHead::kWaiting || head.module != this) return std::nullopt;
-  return kernels::RandomState{head.seed, head.step};
+  return Forward{{head.seed, head.step}};
 }
 
 // What the executor takes, of what a call has. REQUIRES the lock.
@@ -322,6 +324,7 @@ Result<ModuleMemory> ModelModule::memory(const Variant& v, const ModuleCall& cal
                                                     : "the arena's address is not a multiple of " +
                                                           std::to_string(alignment) + " bytes"};
   memory.arena = static_cast<std::byte*>(call.arena) + head_bytes();
+  if (device_->queued()) memory.drawn = static_cast<kernels::RandomState*>(call.arena);
   memory.random = {call.seed, call.step};
   memory.stream = call.stream;
   const void* const* const given[] = {call.inputs, nullptr, call.parameters, call.statistics};
@@ -353,11 +356,15 @@ void ModelModule::watch(ModuleWatch watch) {
   watch_ = std::move(watch);
 }
 
-// REQUIRES the lock.
-Status ModelModule::run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward) {
+// Whether the caller recorded it. REQUIRES the lock.
+Result<bool> ModelModule::run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward) {
   const auto alone = device_->lock();
   device_->device().set_strict_libraries(prepared_->recipe.strict_libraries);
-  const auto compute = [&] { return backward ? v.executor->backward(with) : v.executor->forward(with); };
+  const auto compute = [&]() -> Result<bool> {
+    if (!backward) return v.executor->forward(with);
+    TRY(v.executor->backward(with));
+    return with.recorded;
+  };
   if (!watch_.called) return compute();
   WatchedCall watched{&v.compiled, backward, call.arena};
   if (watch_.timed() && !device_->queued()) {  // the host's times are no kernel's there
@@ -365,19 +372,19 @@ Status ModelModule::run(Variant& v, ModuleMemory with, const ModuleCall& call, b
     with.samples = &watched.samples;
   }
   watched.start_ns = monotonic_ns();
-  TRY(compute());
+  const bool recorded = TRY(compute());
   watched.end_ns = monotonic_ns();
-  watch_.called(std::move(watched));
-  return {};
+  if (!recorded) watch_.called(std::move(watched));  // else it has not run
+  return recorded;
 }
 
 Status ModelModule::forward(const ModuleCall& call) {
   const std::lock_guard lock(mutex_);
   Variant& v = *TRY(variant(call.no_grad));
   ModuleMemory with = TRY(memory(v, call, false));
-  note_forward(call, false);
-  TRY(run(v, std::move(with), call, false));
-  if (!call.no_grad && v.has_backward()) note_forward(call, true);
+  note_forward(call, std::nullopt);
+  const bool recorded = TRY(run(v, std::move(with), call, false));
+  if (!call.no_grad && v.has_backward()) note_forward(call, Forward{{call.seed, call.step}, recorded});
   return {};
 }
 
@@ -387,14 +394,17 @@ Status ModelModule::backward(const ModuleCall& call) {
   if (!v.has_backward())
     return Error{Errc::usage, "the module has no backward: nothing in it has a gradient"};
   ModuleMemory with = TRY(memory(v, call, true));
-  const std::optional<kernels::RandomState> forward = waiting_forward(call);
+  const std::optional<Forward> forward = waiting_forward(call);
   if (!forward)
     return Error{Errc::usage, "the arena holds no forward of this module that waits for its backward"};
-  if (forward->seed != call.seed || forward->step != call.step)
-    return Error{Errc::usage, "backward takes seed and step of its forward: " +
-                                  std::to_string(forward->seed) + " and " + std::to_string(forward->step)};
-  note_forward(call, false);
-  return run(v, std::move(with), call, true);
+  const auto [seed, step] = forward->random;
+  if (seed != call.seed || step != call.step)
+    return Error{Errc::usage, "backward takes seed and step of its forward: " + std::to_string(seed) +
+                                  " and " + std::to_string(step)};
+  note_forward(call, std::nullopt);
+  with.recorded = forward->recorded;
+  TRY(run(v, std::move(with), call, true));
+  return {};
 }
 
 }  // namespace gradloom

@@ -47,7 +47,8 @@ struct ModuleCall {
   void* const* outputs = nullptr;
   void* arena = nullptr;
   std::uint64_t seed = 0, step = 0;
-  void* stream = nullptr;  // on a GPU: cudaStream_t, hipStream_t; null: the default stream
+  void* stream =
+      nullptr;  // on a GPU: cudaStream_t, hipStream_t; null: the default stream. It may be recorded (CUDA graph)
   const void* const* output_gradients = nullptr;
   void* const* input_gradients = nullptr;
   void* const* parameter_gradients = nullptr;
@@ -102,10 +103,15 @@ class ModelModule {
   void describe();
   Result<Variant*> variant(bool no_grad);
   Result<ModuleMemory> memory(const Variant& v, const ModuleCall& call, bool backward) const;
-  Status run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward);
+  Result<bool> run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward);
   std::int64_t head_bytes() const;
-  void note_forward(const ModuleCall& call, bool waits);
-  std::optional<kernels::RandomState> waiting_forward(const ModuleCall& call) const;
+  // A forward that was made: seed and step, and whether the caller recorded it.
+  struct Forward {
+    kernels::RandomState random;
+    bool recorded = false;
+  };
+  void note_forward(const ModuleCall& call, std::optional<Forward> waits);
+  std::optional<Forward> waiting_forward(const ModuleCall& call) const;
 
   std::mutex mutex_;
   std::unique_ptr<Prepared> prepared_;  // without the contents of parameters

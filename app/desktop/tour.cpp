@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/desktop/ui.h"
@@ -28,7 +29,7 @@ constexpr Stop kStops[kTourSteps] = {
      "again at once, and nothing of loss or gradients depends on it."},
     {"Run", "run.start", "Run real steps",
      "Training runs in a process of its own, by the command line that stands here, and is recorded into a session: losses, "
-     "and the time of every kernel. Graph, Kernels, Timeline and Memory then show it. F5 starts it."},
+     "and the time of every kernel. Graph, Kernels, Timeline and Memory then show it. F5 starts it, or the button below."},
     {"Advice", "tab.Advice", "What would make it faster, and whether it does",
      "Advice ranks causes with their predicted gain. Compare beside it proves one: both variants run interleaved, and the "
      "answer has a confidence interval. What if and Roofline are on the same row."},
@@ -100,6 +101,12 @@ void draw_buttons(Ui& ui) {
     if (button("tour.skip", "Skip", ButtonKind::kGhost, "Escape")) return end_tour(ui);
   } else {
     ImGui::Dummy({button_width("Skip"), 1});
+  }
+  // What the tour shows from here on has times then.
+  const bool can_run = !ui.state().progress.running && !ui.state().own_run();
+  if (can_run && std::string_view(kStops[step].item) == "run.start") {
+    ImGui::SameLine(0, px(6));
+    if (button("tour.run", "Run now", ButtonKind::kPlain, key_label("run.start"))) ui.do_command("run.start");
   }
   const bool last = step + 1 == kTourSteps;
   const char* const next = last ? "Done" : "Next";

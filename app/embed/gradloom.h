@@ -37,7 +37,7 @@ extern "C" {
 
 /* Raised when something is added (minor) or when what is here changes (major). */
 #define GRADLOOM_API_MAJOR 1
-#define GRADLOOM_API_MINOR 6
+#define GRADLOOM_API_MINOR 7
 
 enum {
   GRADLOOM_OK = 0,
@@ -196,7 +196,10 @@ typedef struct gradloom_call {
   /* backward: written (not added), of parameters with `gradient`; others null */
   void* const* parameter_gradients;
   /* With --device cuda:N, hip:N: the caller's cudaStream_t or hipStream_t; null: the default stream. The call's work begins when that
-   * stream has done what it has, and what the stream gets afterwards waits for it. Since minor version 5. */
+   * stream has done what it has, and what the stream gets afterwards waits for it. Since minor version 5. The caller may record the
+   * stream (cudaStreamBeginCapture) once the module has made the same calls without: their memory is read and written at each replay then, and
+   * each replay of a forward draws other numbers, as calls with step + 1, step + 2, .. would. Since minor
+   * version 7. */
   void* stream;
 } gradloom_call;
 

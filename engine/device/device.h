@@ -133,8 +133,10 @@ class Device {
   virtual Status note(Event, Queue) { return {}; }
   virtual Status wait_for(Event, Queue) { return {}; }
   // A stream that the program has from elsewhere (cudaStream_t, hipStream_t; null: the default one), on the device: the compute queue
-  // waits for what it has now; it waits for what the compute queue has. Between the two the thread's device is this one.
-  virtual Status follow_stream(void* /*stream*/) { return {}; }
+  // waits for what it has now; it waits for what the compute queue has. Between the two the thread's device is this one. True: the
+  // caller records the stream, and until lead_stream what is queued becomes a part of that recording: nothing of it runs, nobody may
+  // wait for it, and what it reads of the host must stay as long as the recording.
+  virtual Result<bool> follow_stream(void* /*stream*/) { return false; }
   virtual Status lead_stream(void* /*stream*/) { return {}; }
   virtual Result<Fence> fence() = 0;  // after all work queued so far on the compute queue
   // The host waits; when it was reached, monotonic ns. Errors of earlier work, and of exchanges with other ranks in it.

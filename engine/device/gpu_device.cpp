@@ -255,11 +255,14 @@ class GpuDevice final : public Device {
     return check(api_.wait_event(context_, stream_of(queue), event), "waiting for an event");
   }
 
-  Status follow_stream(void* stream) override {
-    return check(api_.join_stream(context_, stream, 1), "waiting for the caller's stream");
+  Result<bool> follow_stream(void* stream) override {
+    std::int32_t recorded = 0;
+    TRY(check(api_.join_stream(context_, stream, 1, &recorded), "waiting for the caller's stream"));
+    return recorded != 0;
   }
   Status lead_stream(void* stream) override {
-    TRY(check(api_.join_stream(context_, stream, 0), "letting the caller's stream wait"));
+    std::int32_t recorded = 0;
+    TRY(check(api_.join_stream(context_, stream, 0, &recorded), "letting the caller's stream wait"));
     return host_calls_.take_failure();
   }
 

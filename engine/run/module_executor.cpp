@@ -1,11 +1,21 @@
 #include "engine/run/module_executor.h"
 
+#include <algorithm>
+
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/run/prepared_kernels.h"
 #include "kernels/signals.h"
 
 namespace gradloom {
+namespace {
+
+bool draws(const Graph& graph, const Plan& plan) {
+  return std::any_of(plan.steps.begin(), plan.steps.end(),
+                     [&](const PlanStep& step) { return graph.nodes[step.node].op->has(kRandom); });
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ModuleExecutor>> ModuleExecutor::create(const Graph& graph, const Plan& plan,
                                                                Device& device,
@@ -15,7 +25,8 @@ Result<std::unique_ptr<ModuleExecutor>> ModuleExecutor::create(const Graph& grap
     if (step.stream != 0)
       return Error{Errc::device, "a module's plan with copies to the host: it is for whole steps"};
   std::unique_ptr<ModuleExecutor> executor(new ModuleExecutor(graph, plan, device));
-  if (device.info().queued) TRY(executor->make_random());
+  executor->queued_ = device.info().queued;
+  if (executor->queued_ && draws(graph, plan)) TRY(executor->make_random());
   TRY(executor->load_constants());
   executor->place_buffers(sources);
   TRY(executor->prepare());
@@ -27,24 +38,68 @@ ModuleExecutor::~ModuleExecutor() {
   if (constants_ != nullptr) device_.release(constants_);
   if (random_ != nullptr) device_.release(random_);
   if (sent_ != nullptr) device_.release(sent_);
+  if (replays_ != nullptr) device_.release(replays_);
 }
 
 Status ModuleExecutor::make_random() {
   random_ = static_cast<kernels::RandomState*>(TRY(device_.allocate(sizeof *random_)));
-  sent_ =
-      static_cast<kernels::RandomState*>(TRY(device_.allocate(kUnderWay * sizeof *sent_, Memory::pinned)));
+  sent_ = static_cast<kernels::RandomState*>(
+      TRY(device_.allocate((kUnderWay + kRecordings) * sizeof *sent_, Memory::pinned)));
   fences_.assign(kUnderWay, -1);
+  replays_ = static_cast<Replays*>(TRY(device_.allocate(sizeof *replays_)));
+  constexpr Replays kAtFirst{0, 1};
+  TRY(device_.upload(replays_, &kAtFirst, sizeof kAtFirst));
+  const Type count{DType::i64, {}};
+  KernelRequest request{find_op("Add", "", 14), {}, "count of replays"};
+  request.types.inputs = {count, count};
+  request.types.outputs = {count};
+  request.types.input_present = {true, true};
+  request.types.output_present = {true};
+  request.types.constants = {nullptr, nullptr};
+  request.types.target = plan_.target;
+  add_ = std::move(TRY(device_.prepare({request})).front());
   return {};
 }
 
-// The call's random state to where its kernels read it. What is sent must stay until it is there.
-Status ModuleExecutor::send_random(const ModuleMemory& memory) {
+// Where the kernels of a call read its random state.
+Result<const kernels::RandomState*> ModuleExecutor::random_of(const Part& part, const ModuleMemory& memory,
+                                                              bool recorded) {
+  if (!queued_) return &memory.random;
+  if (random_ == nullptr) return nullptr;  // none of them does
+  if (memory.recorded) return memory.drawn;
+  return recorded ? record_random(part, memory) : send_random(memory);
+}
+
+// What is sent must stay until it is there.
+Result<const kernels::RandomState*> ModuleExecutor::send_random(const ModuleMemory& memory) {
   const std::size_t slot = calls_++ % kUnderWay;
   if (fences_[slot] >= 0) TRY(device_.wait(fences_[slot]));
   sent_[slot] = memory.random;
   TRY(device_.copy(Queue::compute, random_, sent_ + slot, sizeof *random_));
   fences_[slot] = TRY(device_.fence());
-  return {};
+  return random_;
+}
+
+// Each replay sends what the call sent, with a step that counts on. The backward of a forward that was not recorded comes here too: it has
+// that forward's step, however often it is replayed.
+Result<const kernels::RandomState*> ModuleExecutor::record_random(const Part& part,
+                                                                  const ModuleMemory& memory) {
+  if (recordings_ == kRecordings)
+    return Error{Errc::usage, "a module that draws random numbers can be recorded " +
+                                  std::to_string(kRecordings) + " times: open another one"};
+  kernels::RandomState* const kept = sent_ + kUnderWay + recordings_++;
+  *kept = memory.random;
+  TRY(device_.copy(Queue::compute, memory.drawn, kept, sizeof *kept));
+  if (part.forward) {
+    TRY(add(&replays_->count, &replays_->one));
+    TRY(add(&memory.drawn->step, &replays_->count));
+  }
+  return memory.drawn;
+}
+
+Status ModuleExecutor::add(void* to, const void* count) {
+  const void* const inputs[] = {to, count};
+  return device_.launch(*add_, {inputs, &to, nullptr, nullptr}, -1);
 }
 
 Status ModuleExecutor::load_constants() {
@@ -126,43 +181,48 @@ std::byte* ModuleExecutor::resolve(const Operand& operand, const ModuleMemory& m
   return nullptr;
 }
 
-Status ModuleExecutor::run(std::size_t first, std::size_t last, std::size_t first_result,
-                           std::size_t last_result, const ModuleMemory& memory) {
-  if (random_ == nullptr) return run_steps(first, last, first_result, last_result, memory);
-  TRY(device_.follow_stream(memory.stream));
-  Status done = send_random(memory);
-  if (done) done = run_steps(first, last, first_result, last_result, memory);
+Result<bool> ModuleExecutor::run(const Part& part, const ModuleMemory& memory) {
+  const bool recorded = queued_ && TRY(device_.follow_stream(memory.stream));
+  const auto work = [&]() -> Status {
+    return run_steps(part, memory, TRY(random_of(part, memory, recorded)));
+  };
+  const Status done = work();
+  if (!queued_) return done ? Result<bool>(false) : done.error();
   const Status led = device_.lead_stream(memory.stream);
-  return done ? led : done;
+  TRY(done ? led : done);
+  return recorded;
 }
 
-Status ModuleExecutor::run_steps(std::size_t first, std::size_t last, std::size_t first_result,
-                                 std::size_t last_result, const ModuleMemory& memory) {
+Status ModuleExecutor::run_steps(const Part& part, const ModuleMemory& memory,
+                                 const kernels::RandomState* random) {
   kernels::NoSignals no_signals;
-  for (std::size_t i = first; i < last; ++i) {
+  for (std::size_t i = part.first; i < part.last; ++i) {
     no_signals.let_through();
     const Step& s = steps_[i];
     for (std::size_t k = s.inputs; k <= s.workspace; ++k) addresses_[k] = resolve(operands_[k], memory);
     const Operands operands{addresses_.data() + s.inputs, addresses_.data() + s.outputs,
-                            addresses_[s.workspace], random_ != nullptr ? random_ : &memory.random};
+                            addresses_[s.workspace], random};
     const std::int64_t start_ns = memory.samples != nullptr ? monotonic_ns() : 0;
     TRY(device_.launch(*s.kernel, operands, static_cast<std::int32_t>(i)));
     if (memory.samples != nullptr)
       memory.samples->push_back({static_cast<std::int32_t>(i), 0, start_ns, monotonic_ns() - start_ns});
   }
   for (const Copy& copy : copies_)
-    if (copy.result >= first_result && copy.result < last_result && copy.bytes > 0)
+    if (copy.result >= part.first_result && copy.result < part.last_result && copy.bytes > 0)
       TRY(device_.copy(Queue::compute, memory.results[copy.result], resolve(copy.from, memory), copy.bytes));
   return {};
 }
 
-Status ModuleExecutor::forward(const ModuleMemory& memory) {
-  return run(0, static_cast<std::size_t>(plan_.first_backward_step), 0, plan_.forward_outputs, memory);
+Result<bool> ModuleExecutor::forward(const ModuleMemory& memory) {
+  return run({true, 0, static_cast<std::size_t>(plan_.first_backward_step), 0, plan_.forward_outputs},
+             memory);
 }
 
 Status ModuleExecutor::backward(const ModuleMemory& memory) {
-  return run(static_cast<std::size_t>(plan_.first_backward_step), steps_.size(), plan_.forward_outputs,
-             graph_.outputs.size(), memory);
+  TRY(run({false, static_cast<std::size_t>(plan_.first_backward_step), steps_.size(), plan_.forward_outputs,
+           graph_.outputs.size()},
+          memory));
+  return {};
 }
 
 bool ModuleExecutor::reads(std::size_t source) const { return read_[source]; }

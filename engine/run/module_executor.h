@@ -1,7 +1,8 @@
 // Runs a plan in two parts (PlanOptions::forward_outputs), in memory of the device that every call brings: what is kept from
 // forward to backward lies in the call's arena, so several forwards may wait for their backwards, each in an arena of its
 // own. Of its own it has constants and the objects of the kernels. One call is made at a time. On a device that queues, calls return when
-// their work is queued; it is ordered with a stream of the caller.
+// their work is queued; it is ordered with a stream of the caller, and becomes a part of what the caller records there (CUDA graph). Where a
+// plan draws random numbers, each replay of a recorded forward draws others: step is that of the call plus how many replays there were.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,9 @@ struct ModuleMemory {
   std::vector<std::byte*> sources;  // as given to create; null where no kernel reads the value
   std::vector<std::byte*> results;  // in the order of Graph::outputs; those of the other part may be null
   kernels::RandomState random{};    // seed and step: backward takes those of its forward
+  bool recorded = false;            // backward: what its forward returned
+  // On a device that queues: in its memory, kept from forward to backward, where a recorded call has its random state.
+  kernels::RandomState* drawn = nullptr;
   std::vector<KernelSample>* samples = nullptr;  // not null: every kernel is timed, and appended here; CPU
   void* stream = nullptr;                        // of the caller (Device::follow_stream)
 };
@@ -37,7 +41,8 @@ class ModuleExecutor {
   ModuleExecutor(const ModuleExecutor&) = delete;
   ModuleExecutor& operator=(const ModuleExecutor&) = delete;
 
-  Status forward(const ModuleMemory& memory);
+  Result<bool> forward(
+      const ModuleMemory& memory);  // true: the caller has recorded it, nothing of it has run
   Status backward(const ModuleMemory& memory);
   bool reads(std::size_t source) const;  // some kernel or result needs the memory of this source
 
@@ -62,25 +67,38 @@ class ModuleExecutor {
       : graph_(graph), plan_(plan), device_(device) {}
   Status load_constants();
   Status make_random();
-  Status send_random(const ModuleMemory& memory);
+  // Of the plan: steps, and results that they make.
+  struct Part {
+    bool forward;
+    std::size_t first, last, first_result, last_result;
+  };
+  Result<const kernels::RandomState*> random_of(const Part& part, const ModuleMemory& memory, bool recorded);
+  Result<const kernels::RandomState*> send_random(const ModuleMemory& memory);
+  Result<const kernels::RandomState*> record_random(const Part& part, const ModuleMemory& memory);
+  Status add(void* to, const void* count);
   void place_buffers(const std::vector<ValueId>& sources);
   Status prepare();
   Operand operand(ValueId v) const;
   std::byte* resolve(const Operand& operand, const ModuleMemory& memory) const;
-  Status run(std::size_t first, std::size_t last, std::size_t first_result, std::size_t last_result,
-             const ModuleMemory& memory);
-  Status run_steps(std::size_t first, std::size_t last, std::size_t first_result, std::size_t last_result,
-                   const ModuleMemory& memory);
+  Result<bool> run(const Part& part, const ModuleMemory& memory);
+  Status run_steps(const Part& part, const ModuleMemory& memory, const kernels::RandomState* random);
 
   const Graph& graph_;
   const Plan& plan_;
   Device& device_;
   std::byte* constants_ = nullptr;
-  // On a device that queues: where kernels read the call's random state, and in pinned memory those on their way there.
-  static constexpr std::size_t kUnderWay = 32;
+  bool queued_ = false;
+  // Where a plan draws random numbers on a device that queues: where kernels read the call's random state; in pinned memory those on
+  // their way there, and behind them those that recordings read whenever they are replayed.
+  static constexpr std::size_t kUnderWay = 32, kRecordings = 256;
   kernels::RandomState *random_ = nullptr, *sent_ = nullptr;
   std::vector<Fence> fences_;
-  std::size_t calls_ = 0;
+  std::size_t calls_ = 0, recordings_ = 0;
+  struct Replays {
+    std::int64_t count, one;
+  };
+  Replays* replays_ = nullptr;  // of all recorded forwards, on the device
+  std::unique_ptr<PreparedKernel> add_;
   std::vector<Operand> buffers_;  // by buffer of the plan
   std::vector<Operand> operands_;
   std::vector<void*> addresses_;  // of operands_, in the call that runs

@@ -11,12 +11,12 @@
 
 namespace gradloom {
 
-// A loop whose tensors are copied to the device's memory, and results back. Its own work is in the default stream, which calls are ordered
-// with.
+// A loop whose tensors are copied to the device's memory, and results back. Its own work is in a stream of it, which calls are ordered
+// with; null: the default one.
 class DeviceLoop {
  public:
-  DeviceLoop(ModelModule& module, Loop on_host, Device& device)
-      : loop(std::move(on_host)), module_(module), device_(device) {}
+  DeviceLoop(ModelModule& module, Loop on_host, Device& device, void* stream = nullptr)
+      : loop(std::move(on_host)), module_(module), device_(device), stream_(stream) {}
   ~DeviceLoop() {
     for (void* const memory : taken_) device_.release(memory);
   }
@@ -24,17 +24,8 @@ class DeviceLoop {
   DeviceLoop& operator=(const DeviceLoop&) = delete;
 
   Status forward(bool no_grad = false) {
-    for (auto [to, from] : {std::pair{&in_, &loop.inputs},
-                            {&parameters_, &loop.parameters},
-                            {&statistics_, &loop.statistics},
-                            {&out_, &loop.outputs},
-                            {&given_, &loop.output_gradients},
-                            {&input_made_, &loop.input_gradients},
-                            {&made_, &loop.parameter_gradients}})
-      TRY(put(*to, *from));
-    if (arena_ == nullptr) arena_ = TRY(take(static_cast<std::size_t>(TRY(module_.arena_bytes(no_grad)))));
-    TRY(device_.lead_stream(nullptr));
-    TRY(module_.forward(call(no_grad)));
+    TRY(place(no_grad));
+    TRY(queue_forward(no_grad));
     TRY(get(loop.outputs, out_));
     return get(loop.statistics, statistics_);
   }
@@ -44,7 +35,36 @@ class DeviceLoop {
     return forward();
   }
   Status backward() {
-    TRY(module_.backward(call(false)));
+    TRY(queue_backward());
+    TRY(get(loop.input_gradients, input_made_));
+    return get(loop.parameter_gradients, made_);
+  }
+
+  // The parts of these. The loop's tensors are where calls take them, and the stream knows it:
+  Status place(bool no_grad = false) {
+    for (auto [to, from] : {std::pair{&in_, &loop.inputs},
+                            {&parameters_, &loop.parameters},
+                            {&statistics_, &loop.statistics},
+                            {&out_, &loop.outputs},
+                            {&given_, &loop.output_gradients},
+                            {&input_made_, &loop.input_gradients},
+                            {&made_, &loop.parameter_gradients}})
+      TRY(put(*to, *from));
+    if (arena_ == nullptr) arena_ = TRY(take(static_cast<std::size_t>(TRY(module_.arena_bytes(no_grad)))));
+    return device_.lead_stream(stream_);
+  }
+  Status queue_forward(bool no_grad = false) { return module_.forward(call(no_grad)); }
+  Status queue_backward() { return module_.backward(call(false)); }
+  // Other contents of the inputs, where they are.
+  Status replace_inputs(std::vector<Tensor> inputs) {
+    loop.inputs = std::move(inputs);
+    for (std::size_t i = 0; i < in_.size(); ++i)
+      TRY(device_.upload(in_[i], loop.inputs[i].data(), loop.inputs[i].bytes()));
+    return device_.lead_stream(stream_);
+  }
+  // When the stream has done what it has.
+  Status get_results() {
+    TRY(get(loop.outputs, out_));
     TRY(get(loop.input_gradients, input_made_));
     return get(loop.parameter_gradients, made_);
   }
@@ -65,10 +85,10 @@ class DeviceLoop {
     return {};
   }
   Status get(std::vector<Tensor>& to, const std::vector<void*>& from) {
-    TRY(device_.follow_stream(nullptr));
+    TRY(device_.follow_stream(stream_));
     for (std::size_t i = 0; i < to.size(); ++i)
       if (to[i].bytes() > 0) TRY(device_.download(to[i].mutable_data(), from[i], to[i].bytes()));
-    return device_.lead_stream(nullptr);
+    return device_.lead_stream(stream_);
   }
   ModuleCall call(bool no_grad) {
     return {.no_grad = no_grad,
@@ -79,7 +99,7 @@ class DeviceLoop {
             .arena = arena_,
             .seed = loop.seed,
             .step = loop.step,
-            .stream = nullptr,
+            .stream = stream_,
             .output_gradients = given_.data(),
             .input_gradients = input_made_.data(),
             .parameter_gradients = made_.data()};
@@ -87,6 +107,7 @@ class DeviceLoop {
 
   ModelModule& module_;
   Device& device_;
+  void* const stream_;
   std::vector<void*> taken_, in_, parameters_, statistics_, out_, given_, input_made_, made_;
   void* arena_ = nullptr;
 };

@@ -6,7 +6,9 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
+#include "engine/base/result.h"
 #include "tests/engine/device/gpu/driver/control.h"
 
 namespace gradloom {
@@ -29,6 +31,11 @@ inline void use_bare_strict_cuda() {
 
 class StrictCuda {
  public:
+  // A function of the runtime, as a program calls it that works with the device itself: CUDA's name for HIP too. Not 0: it was refused.
+  template <class... Args>
+  int call(const char* name, Args... args) const {
+    return reinterpret_cast<int (*)(Args...)>(function<StrictRuntimeFn>(STRICT_RUNTIME)(name))(args...);
+  }
   explicit StrictCuda(void (*use)() = use_strict_cuda) {
     use();
     library_ =
@@ -49,6 +56,44 @@ class StrictCuda {
     return reinterpret_cast<F>(dlsym(library_, name));
   }
   void* library_ = nullptr;
+};
+
+// A stream of the program, whose work it records.
+class CallersStream {
+ public:
+  explicit CallersStream(const StrictCuda& strict) : strict_(strict) {
+    constexpr unsigned kNonBlocking = 1;
+    EXPECT_EQ(strict_.call("cudaSetDevice", 0), 0);
+    EXPECT_EQ(strict_.call("cudaStreamCreateWithFlags", &stream_, kNonBlocking), 0);
+  }
+  ~CallersStream() {
+    for (void* const program : programs_) EXPECT_EQ(strict_.call("cudaGraphExecDestroy", program), 0);
+    EXPECT_EQ(strict_.call("cudaStreamDestroy", stream_), 0);
+  }
+  CallersStream(const CallersStream&) = delete;
+  CallersStream& operator=(const CallersStream&) = delete;
+
+  void* get() const { return stream_; }
+  // What `work` queues, to be replayed.
+  template <class Work>
+  void* record(const Work& work) {
+    constexpr int kGlobal = 0;  // what torch.cuda.graph asks for: no thread may do what a recording forbids
+    void *graph = nullptr, *program = nullptr;
+    EXPECT_EQ(strict_.call("cudaStreamBeginCapture", stream_, kGlobal), 0);
+    const Status done = work();
+    EXPECT_TRUE(done.ok()) << done.error().message;
+    EXPECT_EQ(strict_.call("cudaStreamEndCapture", stream_, &graph), 0);
+    EXPECT_EQ(strict_.call("cudaGraphInstantiate", &program, graph, 0ULL), 0);
+    EXPECT_EQ(strict_.call("cudaGraphDestroy", graph), 0);
+    programs_.push_back(program);
+    return program;
+  }
+  void replay(void* program) const { EXPECT_EQ(strict_.call("cudaGraphLaunch", program, stream_), 0); }
+
+ private:
+  const StrictCuda& strict_;
+  void* stream_ = nullptr;
+  std::vector<void*> programs_;
 };
 
 }  // namespace gradloom

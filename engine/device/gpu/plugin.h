@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GRADLOOM_GPU_VERSION 8
+#define GRADLOOM_GPU_VERSION 9
 
 typedef enum GpuStatus {
   GPU_OK = 0,
@@ -204,9 +204,10 @@ typedef struct GpuPlugin {
   GpuStatus (*elapsed_ns)(GpuContext*, int32_t from_event, int32_t to_event, int64_t* ns);
   GpuStatus (*synchronize)(GpuContext*);  // everything; reports errors of earlier work
   // A stream that the program has from elsewhere (cudaStream_t, hipStream_t; null: the default stream). first: the compute stream waits for
-  // what that stream has now. Else that stream waits for what the compute stream has, and the thread's device is again what it was
-  // when the call with `first` came.
-  GpuStatus (*join_stream)(GpuContext*, void* stream, int32_t first);
+  // what that stream has now, and recorded is 1 where the program records that stream: what the compute stream gets is a part of its
+  // recording then. Else that stream waits for what the compute stream has, and the thread's device is again what it was when the call
+  // with `first` came.
+  GpuStatus (*join_stream)(GpuContext*, void* stream, int32_t first, int32_t* recorded);
 
   // Recording of the compute stream. Nothing runs between begin and end. Another stream belongs to the recording from when it
   // waits for an event of it that was recorded meanwhile; the compute stream must have waited for all of

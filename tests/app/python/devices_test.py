@@ -12,7 +12,7 @@ from unittest import mock
 
 import support
 import torch
-from gradloom.torch import Module, TrainStep, _decompositions, _devices
+from gradloom.torch import Module, TrainStep, _decompositions, _devices, _module, _plan
 from support import Bert, Cnn, Gpt, mlp, twins
 from torch import nn
 
@@ -136,17 +136,32 @@ class Places(support.Case):
             self.assertIn(_devices.place_of([tensor]).name, (f"cuda:{index}", f"hip:{index}"))
 
     def test_the_stream_is_the_callers_of_now(self):
-        """Each call hands over the one that is current then; one that torch.cuda.graph records is refused, on the CPU nothing is asked."""
+        """Each call hands over the one that is current then; on the CPU nothing is asked."""
         self.assertIsNone(_devices.place_of([torch.ones(1)]).stream())
         place = _devices.Place(torch.device("cuda", 1), "cuda:1")
         streams = [mock.Mock(cuda_stream=7), mock.Mock(cuda_stream=9)]
-        with mock.patch.object(torch.cuda, "current_stream", side_effect=streams) as current, mock.patch.object(
-            torch.cuda, "is_current_stream_capturing", side_effect=[False, False, True]
-        ):
+        with mock.patch.object(torch.cuda, "current_stream", side_effect=streams) as current:
             self.assertEqual([place.stream(), place.stream()], [7, 9])
             current.assert_called_with(place.device)
-            with self.assertRaisesRegex(support.gradloom.UnsupportedError, "cannot be recorded by torch.cuda.graph"):
-                place.stream()
+
+    def test_recordings(self):
+        """What torch.cuda.graph records is a call of a plan that is there, in memory that no other call gets."""
+        self.assertFalse(_devices.place_of([torch.ones(1)]).recorded())
+        place, module = _devices.Place(torch.device("cuda", 1), "cuda:1"), Module(nn.Linear(2, 2))
+        module(torch.ones(3, 2)).sum().backward()
+        with mock.patch.object(torch.cuda, "is_current_stream_capturing", return_value=True), mock.patch.object(
+            _module, "place_of", return_value=place
+        ):
+            self.assertTrue(place.recorded())
+            module(torch.ones(3, 2))
+            with self.assertRaisesRegex(support.gradloom.UnsupportedError, "this is the first of its kind: call it forward and backward before"):
+                module(torch.ones(4, 2))
+        arenas = _plan.Arenas(torch.device("cpu"))
+        recorded = arenas.take(64, True)
+        self.assertIsNot(arenas.take(64, False), recorded)
+        del recorded
+        called = arenas.take(64, False)
+        self.assertIsNot(arenas.take(64, True), called)
 
     def test_decompositions_stay_where_their_arguments_are(self):
         """Tensors of two devices do not meet: on `meta` nothing is computed, but that is checked."""

@@ -157,7 +157,10 @@ GpuStatus join_ranks(GpuContext*, const uint8_t*, int32_t, int32_t, int64_t) { r
 GpuStatus exchange(GpuContext*, int32_t, const GpuExchange*) { return GPU_FAILED; }
 GpuStatus ranks_state(GpuContext*) { return GPU_OK; }
 void leave_ranks(GpuContext*) {}
-GpuStatus join_stream(GpuContext*, void*, int32_t) { return outcome("join_stream"); }
+GpuStatus join_stream(GpuContext*, void*, int32_t, int32_t* recorded) {
+  *recorded = 0;
+  return outcome("join_stream");
+}
 GpuStatus run_graph(GpuContext*, GpuGraph*) { return outcome("run_graph"); }
 void destroy_graph(GpuContext*, GpuGraph* graph) { delete graph; }
 GpuStatus set_trace(GpuContext*, int32_t) { return outcome("set_trace"); }

@@ -21,13 +21,18 @@ class Place(NamedTuple):
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     def stream(self) -> Optional[int]:
-        """What the engine's work is ordered with; None: nothing is queued there. Raises UnsupportedError inside of torch.cuda.graph."""
-        if self.device.type != "cuda":
-            return None
-        if torch.cuda.is_current_stream_capturing():
-            raise UnsupportedError("a call of the engine cannot be recorded by torch.cuda.graph, whose replay would not send what the host sends with "
-                                   "each call: capture what is around it, or leave it outside")  # fmt: skip
-        return torch.cuda.current_stream(self.device).cuda_stream
+        """What the engine's work is ordered with; None: nothing is queued there."""
+        return torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
+
+    def recorded(self) -> bool:
+        """Whether torch.cuda.graph records what is called now."""
+        return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+    def check_not_recorded(self) -> None:
+        """Raises UnsupportedError inside of torch.cuda.graph, for what compiles and allocates."""
+        if self.recorded():
+            raise UnsupportedError("torch.cuda.graph records calls whose sizes, modes and gradients the module had before, and this is the first of "
+                                   "its kind: call it forward and backward before, as PyTorch's warm-up does")  # fmt: skip
 
 
 def place_of(tensors: Iterable[torch.Tensor]) -> Place:

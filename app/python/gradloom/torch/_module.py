@@ -340,6 +340,7 @@ class _Engine:
     def _make(self, key: Any, tensors: Sequence[torch.Tensor], members: _Members) -> _Entry:
         """The entry of a call that has none: from the traces of other shapes where they tell it, else by a trace."""
         place = place_of((*tensors, *members.parameters, *members.buffers))
+        place.check_not_recorded()
         if any(getattr(m, _SHARDED, False) for m in members.modules):
             raise UnsupportedError("FSDP shards its parameters, which the engine needs whole: use DistributedDataParallel, or DeepSpeed's ZeRO 1 or 2")
         description, arguments, modes, gradients, *rest = key

@@ -45,7 +45,13 @@ class Arenas:
         self._kept: List[torch.Tensor] = []
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> torch.Tensor:
+    def _made(self, size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8, device=self._device)
+
+    def take(self, size: int, recorded: bool = False) -> torch.Tensor:
+        """recorded: replays use it, so no later call may."""
+        if recorded:
+            return self._made(size)
         with self._lock:
             over = [index for index in range(len(self._kept)) if _references(self._kept, index) == _ALONE]
             for index in over:
@@ -53,7 +59,7 @@ class Arenas:
                     return self._kept[index]
             if len(self._kept) == self.MOST and over:
                 del self._kept[over[0]]
-            arena = torch.empty(size, dtype=torch.uint8, device=self._device)
+            arena = self._made(size)
             if len(self._kept) < self.MOST:
                 self._kept.append(arena)
             return arena
@@ -72,6 +78,7 @@ class Plan:
         """wants: of each input, whether backward gives its gradient. takes: the outputs whose gradients it takes; None: all that have
         one."""
         wanted = [name for name, gradient in zip(exported.inputs, wants) if gradient and name in exported.read]
+        place.check_not_recorded()
         words = [*words, "--mode", "train"]
         if not wanted:
             words += ["--gradients", "off"]
@@ -118,7 +125,7 @@ class Plan:
 
     def forward(self, addresses: Sequence[int], seed: int) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """addresses: of the file's inputs, contiguous. All outputs, and the memory that the backward needs."""
-        arena = self._arenas.take(self.bytes)
+        arena = self._arenas.take(self.bytes, self._place.recorded())
         outputs = [torch.empty(shape, dtype=dtype, device=self._place.device) for shape, dtype in self.results]
         inputs, written = array("Q", [addresses[place] for place in self.order]), array("Q", [output.data_ptr() for output in outputs])
         call = self._call(inputs, arena, seed)

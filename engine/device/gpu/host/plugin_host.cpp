@@ -419,7 +419,8 @@ GpuStatus synchronize(GpuContext* context) {
 }
 
 // The program's own work on the host has run, and sees what the compute stream had when that has run, too.
-GpuStatus join_stream(GpuContext* context, void*, int32_t first) {
+GpuStatus join_stream(GpuContext* context, void*, int32_t first, int32_t* recorded) {
+  *recorded = 0;
   return first != 0 ? GPU_OK : synchronize(context);
 }
 

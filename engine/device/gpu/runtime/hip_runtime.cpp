@@ -116,6 +116,7 @@ FORWARD_CALL(hipStreamWaitEvent, (hipStream_t stream, hipEvent_t event, unsigned
              (stream, event, flags))
 FORWARD_CALL(hipLaunchHostFunc, (hipStream_t stream, hipHostFn_t call, void* user), (stream, call, user))
 FORWARD_CALL(hipStreamBeginCapture, (hipStream_t stream, hipStreamCaptureMode mode), (stream, mode))
+FORWARD_CALL(hipStreamIsCapturing, (hipStream_t stream, hipStreamCaptureStatus* status), (stream, status))
 FORWARD_CALL(hipStreamEndCapture, (hipStream_t stream, hipGraph_t* graph), (stream, graph))
 FORWARD_CALL(hipEventCreateWithFlags, (hipEvent_t * event, unsigned flags), (event, flags))
 FORWARD_CALL(hipEventDestroy, (hipEvent_t event), (event))

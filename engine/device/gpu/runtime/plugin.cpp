@@ -420,12 +420,33 @@ GpuStatus join_events(GpuContext* context, GPU(Stream_t) before, GPU(Stream_t) a
   return status != GPU_OK ? status : check(context, GPU(StreamWaitEvent)(after, event, 0), "wait for event");
 }
 
-GpuStatus join_stream(GpuContext* context, void* stream, int32_t first) {
+// The default stream cannot be recorded, and must not be asked while another one is.
+GpuStatus ask_recorded(GpuContext* context, GPU(Stream_t) stream, bool* recorded) {
+  *recorded = false;
+  if (stream == nullptr) return GPU_OK;
+  auto state = GPU(StreamCaptureStatusNone);
+  const GpuStatus status =
+      check(context, GPU(StreamIsCapturing)(stream, &state), "ask whether a stream is recorded");
+  *recorded = state != GPU(StreamCaptureStatusNone);
+  return status;
+}
+
+GpuStatus follow(GpuContext* context, GPU(Stream_t) others) {
+  (void)GPU(GetDevice)(&context->callers_device);
+  GpuStatus status = enter(context);
+  if (status == GPU_OK) status = ask_recorded(context, others, &context->capturing);
+  if (status == GPU_OK) status = join_events(context, others, context->streams[GPU_COMPUTE]);
+  return status;
+}
+
+GpuStatus join_stream(GpuContext* context, void* stream, int32_t first, int32_t* recorded) {
   auto* const others = static_cast<GPU(Stream_t)>(stream);
-  const GPU(Stream_t) own = context->streams[GPU_COMPUTE];
-  if (first != 0) (void)GPU(GetDevice)(&context->callers_device);
-  const GpuStatus status = first != 0 ? join_events(context, others, own) : join_events(context, own, others);
-  if (first == 0 || status != GPU_OK) (void)GPU(SetDevice)(context->callers_device);
+  const GpuStatus status =
+      first != 0 ? follow(context, others) : join_events(context, context->streams[GPU_COMPUTE], others);
+  *recorded = context->capturing ? 1 : 0;
+  if (first != 0 && status == GPU_OK) return GPU_OK;
+  context->capturing = false;
+  (void)GPU(SetDevice)(context->callers_device);
   return status;
 }
 

@@ -51,6 +51,18 @@ extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCap
   return cudaSuccess;
 }
 
+extern "C" cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const Call call("cudaStreamIsCapturing", Call::on_device);
+  if (!call.refused() && stream == nullptr && !driver().recordings.empty())
+    return call.fail(cudaErrorStreamCaptureImplicit, "the default stream while work is recorded");
+  const cudaError_t error = call.refused() ? call.error() : call.check_stream(stream);
+  if (error != cudaSuccess) return error;
+  *status = stream->recording == nullptr        ? cudaStreamCaptureStatusNone
+            : stream->recording->broken.empty() ? cudaStreamCaptureStatusActive
+                                                : cudaStreamCaptureStatusInvalidated;
+  return cudaSuccess;
+}
+
 extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const Call call("cudaStreamEndCapture", Call::on_device);
   const cudaError_t error = call.refused() ? call.error() : call.check_stream(stream);

@@ -24,6 +24,10 @@ typedef void (*StrictCountsFn)(StrictCounts*);
 typedef void (*StrictFailFn)(const char* what);
 #define STRICT_FAIL "strict_fail"
 
+// A function of the runtime, for tests that have streams of their own beside the plugin's; null: there is none of this name.
+typedef void* (*StrictRuntimeFn)(const char* name);
+#define STRICT_RUNTIME "strict_runtime"
+
 // Who watches the work of the device (libraries/cupti.cpp).
 enum StrictWorkKind {
   STRICT_KERNEL,
@@ -77,6 +81,7 @@ const char* strict_left(void);
 void strict_counts(StrictCounts* counts);
 void strict_fail(const char* what);
 const StrictDoor* strict_door(void);
+void* strict_runtime(const char* name);
 
 #ifdef __cplusplus
 }

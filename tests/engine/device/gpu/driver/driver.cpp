@@ -186,6 +186,26 @@ std::uint32_t stream_number(const CUstream_st* stream) {
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
+EXPORTED void* strict_runtime(const char* name) {
+  static const std::map<std::string, void*> functions = {
+#define STRICT_FUNCTION(name) {#name, reinterpret_cast<void*>(name)}
+      STRICT_FUNCTION(cudaSetDevice),
+      STRICT_FUNCTION(cudaStreamCreateWithFlags),
+      STRICT_FUNCTION(cudaStreamDestroy),
+      STRICT_FUNCTION(cudaStreamBeginCapture),
+      STRICT_FUNCTION(cudaStreamEndCapture),
+      STRICT_FUNCTION(cudaGraphLaunch),
+      STRICT_FUNCTION(cudaGraphDestroy),
+      STRICT_FUNCTION(cudaGraphExecDestroy),
+#undef STRICT_FUNCTION
+      {"cudaGraphInstantiate",
+       reinterpret_cast<void*>(
+           static_cast<cudaError_t (*)(cudaGraphExec_t*, cudaGraph_t, unsigned long long)>(
+               cudaGraphInstantiate))}};
+  const auto found = functions.find(name);
+  return found == functions.end() ? nullptr : found->second;
+}
+
 EXPORTED const char* strict_complaints() {
   static std::string text;
   Driver& d = driver();
