@@ -22,6 +22,7 @@
 
 #include "kernels/clock.h"
 #include "kernels/signals.h"
+#include "kernels/thread_watch.h"
 
 namespace gradloom::kernels {
 namespace {
@@ -45,6 +46,7 @@ struct alignas(128) Member {
   std::atomic<int> processor{-1};
   std::atomic<pid_t> id{0};
   std::atomic<clockid_t> clock{0};  // counts the time that it runs
+  ThreadTime noted;  // its own until a region that is watched is over, then the caller's; busy_ns 0: nothing
 };
 
 struct Region {
@@ -55,6 +57,7 @@ struct Region {
   std::atomic<std::int64_t> parts{0};
   std::atomic<std::int64_t> chunks{0};
   std::atomic<int> team{0};
+  std::atomic<bool> watched{false};  // who began it watches
 };
 
 Member members[kMostThreads];  // 0: the caller
@@ -69,12 +72,15 @@ std::atomic<int> started{1}, startable{kMostThreads};  // the caller included
 std::atomic<bool> occupied{false};                     // a region runs
 std::atomic<std::uint32_t> lent_in{0};                 // the epoch in which a thread lent to the caller
 std::atomic<bool> moving{false};                       // a thread is being moved between processors
+std::atomic<bool> watched{false};                      // a ThreadWatch is there
+std::int64_t waited_ns = 0;                            // its thread, for parts of others
 std::uint64_t last_epoch = 0;                          // of whoever has set `occupied`
 int last_team = 0;                                     // the same
 
 thread_local int own_number = 0;
 thread_local pid_t own_id = 0;  // the system's; 0: not asked yet
 thread_local bool computes_parts = false;
+thread_local bool watches = false;  // the ThreadWatch is this thread's
 
 struct Scratch {
   void* memory = nullptr;
@@ -170,6 +176,13 @@ bool spin_until(const Done& done, const Begin& begin, const Look& look) {
 
 // ---- parts ------------------------------------------------------------------------------------------------------
 
+// What a thread did of a region, from its first part to its last.
+void note_parts(ThreadTime& noted, std::int64_t start_ns, std::int64_t end_ns) {
+  if (noted.busy_ns == 0) noted.start_ns = start_ns;
+  noted.end_ns = end_ns;
+  noted.busy_ns += end_ns - start_ns;
+}
+
 // Computes chunks of the region `now` until none is left to take; how many it did.
 std::uint32_t take_chunks(int number, std::uint32_t now) {
   std::uint32_t done = 0;
@@ -182,6 +195,8 @@ std::uint32_t take_chunks(int number, std::uint32_t now) {
   const std::int64_t parts = region.parts.load(std::memory_order_acquire),
                      chunks = region.chunks.load(std::memory_order_acquire);
   const int team = region.team.load(std::memory_order_acquire);
+  const bool noted = region.watched.load(std::memory_order_acquire);
+  std::int64_t start_ns = 0;
   for (int k = 0; k < team; ++k) {
     const int owner = (number + k) % team;
     const std::int64_t first = chunks * owner / team, last = chunks * (owner + 1) / team;
@@ -192,6 +207,7 @@ std::uint32_t take_chunks(int number, std::uint32_t now) {
       if (chunk >= last) break;
       if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire))
         continue;
+      if (noted && done == 0) start_ns = now_ns();
       try {
         body(context, parts * chunk / chunks, parts * (chunk + 1) / chunks);
       } catch (...) {
@@ -201,6 +217,7 @@ std::uint32_t take_chunks(int number, std::uint32_t now) {
       seen = ticket.load(std::memory_order_acquire);
     }
   }
+  if (noted && done > 0) note_parts(members[number].noted, start_ns, now_ns());
   return done;
 }
 
@@ -281,7 +298,7 @@ int start_threads(int count) {
   return count;
 }
 
-void wait_for_members(int team) {
+void await_members(int team) {
   std::int64_t before[kMostThreads];
   bool computing[kMostThreads] = {};
   const auto all_done = [] { return chunks_left.load(std::memory_order_acquire) == 0; };
@@ -311,6 +328,13 @@ void wait_for_members(int team) {
   caller_sleeps.store(false);
 }
 
+void wait_for_members(int team) {
+  if (!watches) return await_members(team);
+  const std::int64_t start_ns = now_ns();
+  await_members(team);
+  waited_ns += now_ns() - start_ns;
+}
+
 void run_region(std::int64_t parts, PartsBody body, void* context, int team) {
   const std::int64_t chunks = std::min(parts, team * kChunksPerThread);
   const std::uint64_t now = ++last_epoch;
@@ -324,6 +348,7 @@ void run_region(std::int64_t parts, PartsBody body, void* context, int team) {
   region.parts.store(parts, std::memory_order_release);
   region.chunks.store(chunks, std::memory_order_release);
   region.team.store(team, std::memory_order_release);
+  region.watched.store(watches, std::memory_order_release);
   chunks_left.store(std::uint32_t(chunks), std::memory_order_relaxed);
   register_as(members[0]);
   for (int k = 0; k < team; ++k) members[k].ticket.store(now << kNumberBits, std::memory_order_release);
@@ -368,6 +393,33 @@ int threads() {
 int refused_threads() { return std::max(threads() - startable.load(), 0); }
 
 int worker_number() { return own_number; }
+
+ThreadWatch::ThreadWatch() : on_(!watched.exchange(true)) { watches = watches || on_; }
+
+ThreadWatch::~ThreadWatch() {
+  if (!on_) return;
+  watches = false;
+  watched.store(false);
+}
+
+void ThreadWatch::begin() {
+  if (!on_) return;
+  for (int k = 0; k < started.load(); ++k) members[k].noted = {};
+  waited_ns = 0;
+  start_ns_ = now_ns();
+}
+
+std::vector<ThreadTime> ThreadWatch::end() {
+  if (!on_) return {};
+  const std::int64_t end_ns = now_ns();
+  std::vector<ThreadTime> times{{0, start_ns_, end_ns, end_ns - start_ns_ - waited_ns}};
+  for (int k = 1; k < started.load(); ++k) {
+    if (members[k].noted.busy_ns == 0) continue;
+    times.push_back(members[k].noted);
+    times.back().thread = k;
+  }
+  return times;
+}
 
 void* thread_scratch(std::size_t bytes) {
   if (bytes <= scratch.bytes) return scratch.memory;

@@ -80,6 +80,7 @@ TraceDocument of_rank(TraceDocument document, std::int32_t rank) {
   if (rank != document.rank) {
     document.rows = std::move(document.other_ranks);
     document.activities.clear();
+    document.threads.clear();
     document.steps.clear();  // those of its own begin and end with its kernels
   }
   std::erase_if(document.rows, [&](const TraceRow& row) { return row.rank != rank; });

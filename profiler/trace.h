@@ -25,6 +25,14 @@ struct TraceRow {
   std::int32_t rank = 0;         // of a training by several
 };
 
+// What one thread of the CPU did of a kernel: from its first part to its last, and how long it had some. Thread 0 begins every kernel, and
+// waits for the parts of others when it is not busy.
+struct TraceThread {
+  std::int32_t thread = 0, plan_step = 0, micro = 0;
+  std::int64_t step = 0;
+  std::int64_t start_ns = 0, duration_ns = 0, busy_ns = 0;
+};
+
 // A rank of a training by several.
 struct TraceRank {
   std::string host;  // name of its machine
@@ -90,6 +98,7 @@ struct TraceDocument {
   std::int64_t steps_left_out = 0;        // later ones, for which the document has no room
   std::vector<TraceRow> rows;             // of the only rank, or of `rank`
   std::vector<TraceActivity> activities;  // GPUs only
+  std::vector<TraceThread> threads;       // CPU: of `rows` that more than one thread computed; the first steps may have theirs alone
   std::int32_t rank = 0;
   std::vector<TraceRank> ranks;          // of several, else none
   std::vector<TraceRow> other_ranks;     // rows of the others

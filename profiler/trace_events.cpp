@@ -18,6 +18,7 @@ constexpr int kStepLane = 0;            // of steps, phases and, on the CPU, ker
 constexpr int kLaunchLane = 1;          // of the host's launches on other devices
 constexpr int kHostLane = 1'000'000;    // of the host's spans in recorded loops
 constexpr int kExchangeLane = 900'000;  // of the exchanges with other ranks
+constexpr int kThreadLane = 800'000;    // of the CPU's threads
 constexpr int kStreamLanes = 100;       // of other devices: 100 * (stream + 1) + lane
 
 TraceKernel trace_kernel(const KernelInfo& kernel, const std::string& model, bool on_cpu) {
@@ -73,6 +74,7 @@ struct TraceEvents::Walk {
   Status run(const Take& take) {
     for (const TraceActivity& activity : document.activities) activities[activity.step].push_back(&activity);
     for (auto& [step, list] : activities) std::stable_sort(list.begin(), list.end(), earlier<TraceActivity>);
+    for (const TraceThread& thread : document.threads) threads[thread.step].push_back(&thread);
     std::map<std::int32_t, std::vector<const TraceRow*>> of_ranks;
     for (const TraceRow& row : document.rows) of_ranks[document.rank].push_back(&row);
     for (const TraceRow& row : document.other_ranks) of_ranks[row.rank].push_back(&row);
@@ -203,6 +205,8 @@ struct TraceEvents::Walk {
       add_kernel(*row);
     }
     add_others_until(std::numeric_limits<std::int64_t>::max());
+    if (const auto of_threads = threads.find(step); of_threads != threads.end() && rank == document.rank)
+      for (const TraceThread* thread : of_threads->second) add_thread(*thread);
     add_arrows();
     for (const auto& [from, row] : launches) add_arrow("ac2g", from, slice_of[row]);
     if (!memory_told) add_memory(of_step);
@@ -320,6 +324,19 @@ struct TraceEvents::Walk {
     if (!on_cpu) add_stream(slice, row.stream);
   }
 
+  void add_thread(const TraceThread& thread) {
+    const int lane = kThreadLane + thread.thread;
+    use_lane(lane, "thread " + std::to_string(thread.thread + 1));
+    const auto kernel = static_cast<std::size_t>(thread.plan_step);
+    const bool known = thread.plan_step >= 0 && kernel < document.kernels.size();
+    TraceSlice& slice =
+        add(lane, "thread", known ? kernels[kernel].name : "", thread.start_ns, thread.duration_ns);
+    slice.arguments = {{"step", thread.step},
+                       {"micro", std::int64_t{thread.micro}},
+                       {"plan_step", std::int64_t{thread.plan_step}},
+                       {"busy_us", static_cast<double>(thread.busy_ns) / 1000}};
+  }
+
   // From the last forward kernel of an ONNX node to its first backward kernel, per micro-batch; one arrow per
   // pair of kernels. Steps mostly run the same kernels in the same order: their pairs are found once.
   void add_arrows() {
@@ -371,6 +388,7 @@ struct TraceEvents::Walk {
   std::vector<TraceKernel> kernels;
   std::multimap<std::int64_t, const TraceStep*> steps;
   std::map<std::int64_t, std::vector<const TraceActivity*>> activities;  // by step, by start
+  std::map<std::int64_t, std::vector<const TraceThread*>> threads;       // by step
   // Of one step, rows by index: the launched ones by their launch, their slices.
   Rows rows;
   std::map<const TraceActivity*, std::size_t> launched;

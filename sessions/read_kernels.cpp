@@ -8,6 +8,8 @@
 #include <limits>
 #include <map>
 
+#include "engine/base/parse_number.h"
+#include "kernels/threads.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
 
@@ -223,6 +225,30 @@ Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kerne
   double all = 0;
   for (const KernelRow& kernel : kernels) all += static_cast<double>(kernel.step_ns);
   for (KernelRow& kernel : kernels) kernel.share = all > 0 ? static_cast<double>(kernel.step_ns) / all : 0;
+  return read_busy_threads(run, kernels);
+}
+
+// Of all samples, those of the warm-up too: a ratio of times that were taken together.
+Status Store::Impl::read_busy_threads(std::int64_t run, std::vector<KernelRow>& kernels) {
+  if (TRY(version()) < 12) return {};
+  Statement row = TRY(database.prepare(
+      "WITH apart AS (SELECT plan_step, sum(busy_ns) AS busy, sum(CASE WHEN thread = 0 THEN duration_ns END) AS ns "
+      "FROM thread_sample WHERE run = ?1 GROUP BY plan_step) "
+      "SELECT k.plan_step, total(k.duration_ns), coalesce(a.busy, 0), coalesce(a.ns, 0) FROM kernel_sample k "
+      "LEFT JOIN apart a ON a.plan_step = k.plan_step WHERE k.run = ?1 AND EXISTS (SELECT 1 FROM apart) "
+      "GROUP BY k.plan_step"));
+  row.bind(1, run);
+  std::map<std::string, std::string> environment;
+  TRY(read_environment(run, environment));
+  const auto threads = parse_number<std::int64_t>(environment["threads"]);
+  while (threads && *threads > 1 && TRY(row.row())) {
+    const std::int64_t plan_step = row.integer(0);
+    if (plan_step < 0 || plan_step >= static_cast<std::int64_t>(kernels.size())) continue;
+    const double all = row.real(1), busy = row.real(2), apart = row.real(3);
+    if (!(all > 0) || !(apart >= 0) || !(busy >= 0)) continue;
+    kernels[static_cast<std::size_t>(plan_step)].threads_busy =
+        std::clamp((busy + std::max(all - apart, 0.0)) / (static_cast<double>(*threads) * all), 0.0, 1.0);
+  }
   return {};
 }
 
@@ -325,6 +351,27 @@ Status Store::Impl::read_samples(std::int64_t run, std::size_t max_executions, T
   return {};
 }
 
+Status Store::Impl::read_threads(std::int64_t run, std::size_t max_rows, TraceDocument& document) {
+  if (TRY(version()) < 12) return {};
+  Statement row = TRY(database.prepare(
+      "SELECT step, micro, plan_step, thread, start_ns, duration_ns, busy_ns FROM thread_sample WHERE run = ? "
+      "ORDER BY rowid"));
+  row.bind(1, run);
+  auto shown = document.steps.begin();
+  while (TRY(row.row())) {
+    const std::int64_t step = row.integer(0);
+    while (shown != document.steps.end() && shown->step < step) ++shown;
+    if (shown == document.steps.end() || document.threads.size() == max_rows) break;
+    if (shown->step != step) continue;
+    TraceThread t{row.small(3), row.small(2), row.small(1), step, clock_ns(row, 4), row.size(5), row.size(6)};
+    if (t.thread < 0 || t.thread >= kernels::kMostThreads)
+      return Error{Errc::bad_input, fmt::format("run {} is damaged (thread {})", run, t.thread)};
+    t.busy_ns = std::min(t.busy_ns, t.duration_ns);
+    document.threads.push_back(t);
+  }
+  return {};
+}
+
 Result<TraceDocument> Store::load_trace(std::int64_t run, std::size_t max_executions) {
   return impl_->on_snapshot([&]() -> Result<TraceDocument> {
     const std::string table = TRY(impl_->damaged_table(run, false));
@@ -346,6 +393,7 @@ Result<TraceDocument> Store::load_trace(std::int64_t run, std::size_t max_execut
     std::vector<RankRow> ranks;
     TRY(impl_->read_ranks(run, ranks));
     TRY(impl_->read_samples(run, max_executions / std::max<std::size_t>(ranks.size(), 1), document));
+    TRY(impl_->read_threads(run, max_executions, document));
     TRY(impl_->read_activities(run, document.activities));
     if (document.steps_left_out > 0)
       std::erase_if(document.activities,

@@ -382,10 +382,16 @@ Status RunWriter::Impl::insert_steps() {
     if (row.loss_scale > 0)
       TRY(insert("loss_scale", scale_row, {run, row.step, row.loss_scale, row.skipped}));
   }
+  Statement thread_row = TRY(inserter("thread_sample", 8));
   for (const auto& [step, sample] : samples) {
+    const std::int64_t micro = sample.micro, plan_step = sample.plan_step;
     TRY(insert("kernel_sample", sample_row,
-               {run, step, static_cast<std::int64_t>(sample.micro),
-                static_cast<std::int64_t>(sample.plan_step), sample.start_ns, sample.duration_ns}));
+               {run, step, micro, plan_step, sample.start_ns, sample.duration_ns}));
+    if (sample.threads.size() < 2) continue;
+    for (const kernels::ThreadTime& t : sample.threads)
+      TRY(insert("thread_sample", thread_row,
+                 {run, step, micro, plan_step, std::int64_t{t.thread}, t.start_ns, t.end_ns - t.start_ns,
+                  t.busy_ns}));
   }
   Statement evaluation_row = TRY(inserter("evaluation", 6));
   for (const EvaluationRow& row : evaluations) {

@@ -1,4 +1,4 @@
--- Gradloom session file, version 11. This text is the documentation of the format and what the program runs to create it.
+-- Gradloom session file, version 12. This text is the documentation of the format and what the program runs to create it.
 --
 -- A session is one SQLite database (WAL mode) that holds runs. A run is one training: what was asked for, the graph and the plan it
 -- became, what every pass did to them, and what was measured. All times are integers in nanoseconds; start_ns values are on the
@@ -13,8 +13,8 @@
 -- its index, version 4 trial, version 5 evaluation with its index, version 6 pass_instance with its index and v_instances, version 7
 -- host_span with its index and v_loop, version 8 rank, rank_sample and exchange with their indices, v_ranks, and implementation with its
 -- index, version 9 annotation and prediction, version 10 configuration, version 11 exchange_step with its index and rank_environment; v_ranks
--- reads it, and v_kernels and v_nodes are quicker. An older file gets them when it is opened for writing; its runs keep their digests, which do
--- not know these.
+-- reads it, and v_kernels and v_nodes are quicker. Version 12 added thread_sample with its index. An older file gets them when it is opened for
+-- writing; its runs keep their digests, which do not know these.
 --
 -- A loop of another program (gradloom.record, run.data is 'loop') is a run, too: its steps are those of the loop, and it has a row in plan
 -- for each plan that its modules ran, whose nodes, plan steps, buffers and passes are numbered one plan behind the other and named
@@ -26,7 +26,7 @@
 -- (trace.X) and what its import noted (import.X).
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
-PRAGMA user_version = 11;
+PRAGMA user_version = 12;
 
 -- One training run. status: running, done, stopped, failed; a run that is 'running' although its process is gone was interrupted.
 CREATE TABLE run (
@@ -327,6 +327,19 @@ CREATE TABLE exchange (
   sent_bytes INTEGER NOT NULL             -- by this rank
 ) STRICT;
 
+-- What the CPU's threads did of kernel executions in timed steps, on the clock of kernel_sample. An execution without rows was computed by the
+-- thread 0 alone, which begins every kernel; with rows, a thread without one had no part of it.
+CREATE TABLE thread_sample (
+  run INTEGER NOT NULL REFERENCES run(id),
+  step INTEGER NOT NULL,
+  micro INTEGER NOT NULL,
+  plan_step INTEGER NOT NULL,
+  thread INTEGER NOT NULL,
+  start_ns INTEGER NOT NULL,              -- of its first part; of thread 0 of the kernel
+  duration_ns INTEGER NOT NULL,           -- to the end of its last part; of thread 0 of the kernel
+  busy_ns INTEGER NOT NULL                -- of it with parts; of thread 0 all but waiting for parts of others
+) STRICT;
+
 -- What was written on a run afterwards (gradloom runs --tag, --note, --pin); a run on which nothing was has no row. Its name is in run.
 CREATE TABLE annotation (
   run INTEGER PRIMARY KEY REFERENCES run(id),
@@ -433,6 +446,7 @@ CREATE INDEX rank_of_run ON rank(run, rank);
 CREATE INDEX rank_sample_of_run ON rank_sample(run, step, rank);
 CREATE INDEX exchange_of_run ON exchange(run, step, rank);
 CREATE INDEX exchange_step_of_run ON exchange_step(run, plan_step);
+CREATE INDEX thread_sample_of_run ON thread_sample(run, step, plan_step);
 CREATE INDEX implementation_of_run ON implementation(run, plan_step, number);
 
 -- Times of a plan step over all its executions. share: of all kernel time of the run, with what something else disturbed; `show` and the

@@ -172,7 +172,9 @@ constexpr Added kAdded[] = {{2, "table", "activity"},
                             {10, "table", "configuration"},
                             {11, "table", "rank_environment"},
                             {11, "table", "exchange_step"},
-                            {11, "index", "exchange_step_of_run"}};
+                            {11, "index", "exchange_step_of_run"},
+                            {12, "table", "thread_sample"},
+                            {12, "index", "thread_sample_of_run"}};
 
 // Views that a version writes otherwise: their text in files from version `since` to the one before, hashed.
 struct Changed {

@@ -32,7 +32,7 @@
 namespace gradloom {
 
 constexpr std::int32_t kApplicationId = 0x47724c6d;  // "GrLm"
-constexpr int kSchemaVersion = 11;                   // older files are read; writing makes them this version
+constexpr int kSchemaVersion = 12;                   // older files are read; writing makes them this version
 const char* schema_sql();                            // the format document, sessions/schema.sql
 
 // RunStart::data of a recorded loop. Of a run that another profiler recorded it is the name of the profiler (ImportOrigin).
@@ -147,7 +147,8 @@ struct KernelRow {
   // Per optimizer step: the median of what it takes of those in which it ran, times their part of the timed steps. A sample that
   // something else disturbed is not a kernel's time.
   std::int64_t step_ns = 0;
-  double share = 0;               // of all kernels' step_ns
+  double share = 0;          // of all kernels' step_ns
+  double threads_busy = -1;  // part of the CPU's threads' time in it that they computed; -1: nothing tells
   std::int64_t launches() const;  // of an optimizer step; 1 where nothing was timed
 };
 

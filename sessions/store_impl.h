@@ -22,15 +22,15 @@ namespace gradloom {
 // Tables of a run in the order of its digest. Rows of a table are hashed in the order they were written
 // (rowid). A new version of the format appends.
 constexpr const char* kAnnotation = "annotation";  // the only one that others than the run's writer change
-constexpr std::array<const char*, 23> kRunTables = {
-    "environment", "source_node",   "graph_node",      "node_source",
-    "plan",        "plan_step",     "buffer",          "pass",
-    "pass_match",  "loss",          "kernel_sample",   "activity",
-    "loss_scale",  "evaluation",    "pass_instance",   "host_span",
-    "rank",        "rank_sample",   "exchange",        "implementation",
-    kAnnotation,   "exchange_step", "rank_environment"};
+constexpr std::array<const char*, 24> kRunTables = {
+    "environment", "source_node",   "graph_node",       "node_source",
+    "plan",        "plan_step",     "buffer",           "pass",
+    "pass_match",  "loss",          "kernel_sample",    "activity",
+    "loss_scale",  "evaluation",    "pass_instance",    "host_span",
+    "rank",        "rank_sample",   "exchange",         "implementation",
+    kAnnotation,   "exchange_step", "rank_environment", "thread_sample"};
 constexpr std::array<std::size_t, kSchemaVersion> kRunTablesOfVersion = {
-    11, 12, 13, 13, 14, 15, 16, 20, 21, 21, 23};  // of version i + 1
+    11, 12, 13, 13, 14, 15, 16, 20, 21, 21, 23, 24};  // of version i + 1
 // Those that a run's summary is computed from; lists of runs check only these.
 constexpr std::array<const char*, 4> kSummaryTables = {"plan", "plan_step", "loss", kAnnotation};
 
@@ -120,6 +120,9 @@ struct Store::Impl {
                    std::optional<LoopShares>& loop);
   Status read_host_steps(std::int64_t run, std::size_t max_spans, TraceDocument& document);
   Status read_samples(std::int64_t run, std::size_t max_executions, TraceDocument& document);
+  // Of the steps that the document shows, as far as there is room.
+  Status read_threads(std::int64_t run, std::size_t max_rows, TraceDocument& document);
+  Status read_busy_threads(std::int64_t run, std::vector<KernelRow>& kernels);
   Status read_ranks(std::int64_t run, std::vector<RankRow>& ranks);
   Status read_rank_environments(std::int64_t run, std::vector<RankRow>& ranks);
   // By plan step: whether its kernels stand still while ranks exchange.

@@ -51,8 +51,12 @@ Result<SessionOptions> with_named_run(SessionOptions options) {
 struct Group {
   std::int64_t kernels = 0;
   double ns = 0, flops = 0, bytes = 0, share = 0;
-  std::string implementation;  // of the last of its kernels
+  double told_ns = 0, busy_ns = 0;  // of `ns` where the run tells how busy the threads were, and times that
+  std::string implementation;       // of the last of its kernels
+  double threads_busy() const { return told_ns > 0 ? busy_ns / told_ns : -1; }
 };
+
+Json known_or_null(double part) { return part >= 0 ? Json(part) : Json(nullptr); }
 
 std::string group_key(const KernelRow& k, const std::string& by) {
   if (by == "op") return k.info.op;
@@ -74,6 +78,9 @@ std::vector<std::pair<std::string, Group>> grouped(const RunRecord& run, const s
     g.bytes += k.info.bytes_read + k.info.bytes_written;
     g.share += k.share;
     g.implementation = k.info.implementation;
+    if (k.threads_busy < 0) continue;
+    g.told_ns += static_cast<double>(k.step_ns);
+    g.busy_ns += static_cast<double>(k.step_ns) * k.threads_busy;
   }
   std::vector<std::pair<std::string, Group>> list(groups.begin(), groups.end());
   std::stable_sort(list.begin(), list.end(),
@@ -202,6 +209,7 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
                        {"median_ns", k.median_ns},
                        {"step_ns", k.step_ns},
                        {"share", k.share},
+                       {"threads_busy", known_or_null(k.threads_busy)},
                        {"flops", k.info.flops},
                        {"bytes", k.info.bytes_read + k.info.bytes_written}});
   for (const auto& [name, g] : grouped(run, by))
@@ -209,6 +217,7 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
                       {"kernels", g.kernels},
                       {"step_ns", g.ns},
                       {"share", g.share},
+                      {"threads_busy", known_or_null(g.threads_busy())},
                       {"flops", g.flops},
                       {"bytes", g.bytes}});
   for (const PassRow& p : run.passes)
@@ -253,14 +262,18 @@ void show_kernels(const Output& out, const RunRecord& run, const SessionOptions&
     out.text("  note: a library is missing or failed at " + plural_text(failed, "kernel") +
              ", which our own computed");
   const bool told = known > 0 && options.group == "kernel";
+  const bool threads = std::any_of(run.kernels.begin(), run.kernels.end(),
+                                   [](const KernelRow& k) { return k.threads_busy >= 0; });
   const bool rates = !run.summary.is_import();  // profilers of others count no arithmetic
   std::vector<std::string> head{options.group, "kernels", "time per step", "share"};
+  if (threads) head.emplace_back("threads busy");
   if (rates) head.insert(head.end(), {"rate", "bandwidth"});
   if (told) head.emplace_back("computed by");
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, g] : grouped(run, options.group)) {
     if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
     rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), percent_text(g.share)});
+    if (threads) rows.back().push_back(g.told_ns > 0 ? percent_text(g.threads_busy()) : "-");
     if (rates) {
       rows.back().push_back(g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-");
       rows.back().push_back(g.ns > 0 ? bytes_text(g.bytes / g.ns * 1e9) + "/s" : "-");
@@ -268,7 +281,8 @@ void show_kernels(const Output& out, const RunRecord& run, const SessionOptions&
     if (told) rows.back().push_back(escaped(g.implementation));
   }
   out.text("");
-  out.text(rows.empty() ? "no kernel timings were recorded" : table_text(head, rows, {rates ? 6 : 4}));
+  out.text(rows.empty() ? "no kernel timings were recorded"
+                        : table_text(head, rows, {told ? static_cast<int>(head.size()) - 1 : 0}));
 }
 
 // " on cuda:0 (NVIDIA A100-SXM4-80GB)"

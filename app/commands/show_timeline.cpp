@@ -66,20 +66,29 @@ void show_steps(const Output& out, const RunRecord& run, std::int64_t limit) {
   if (cut) out.text("  (--limit N shows more; --json has every step)");
 }
 
-Json lane_json(const IdleLane& lane) {
-  const IdleSums sums = lane.sums();
-  Json json = {{"lane", lane.name},       {"rank", lane.rank},
-               {"stream", lane.stream},   {"kernels", lane.kernels.size()},
-               {"wall_ns", sums.wall_ns}, {"busy_ns", sums.busy_ns()}};
+void add_sums(Json& json, const IdleSums& sums) {
+  json["wall_ns"] = sums.wall_ns;
+  json["busy_ns"] = sums.busy_ns();
   for (std::size_t c = 0; c < kIdleCauses; ++c)
     json[std::string(kIdleCauseNames[c]) + "_ns"] = sums.idle_ns[c];
+}
+
+Json lane_json(const IdleLane& lane) {
+  Json json = {
+      {"lane", lane.name}, {"rank", lane.rank}, {"stream", lane.stream}, {"kernels", lane.kernels.size()}};
+  add_sums(json, lane.sums());
   return json;
 }
 
 Json idle_json(const StepIdle& idle) {
   Json lanes = Json::array();
   for (const IdleLane& lane : idle.lanes) lanes.push_back(lane_json(lane));
-  return {{"step", idle.step}, {"lanes", lanes}};
+  Json threads = Json::array();
+  for (const IdleThread& thread : idle.threads) {
+    threads.push_back({{"thread", thread.thread}});
+    add_sums(threads.back(), thread.sums);
+  }
+  return {{"step", idle.step}, {"lanes", lanes}, {"threads", threads}};
 }
 
 std::string shown_step_text(const RunRecord& run, const StepIdle& shown, bool chosen) {
@@ -99,11 +108,13 @@ void show_idle(const Output& out, const RunRecord& run, const TraceDocument& tra
   std::vector<std::string> head{"lane", "time", "busy"};
   head.insert(head.end(), kIdleCauseNames.begin(), kIdleCauseNames.end());
   std::vector<std::vector<std::string>> rows;
-  for (const IdleLane& lane : shown.lanes) {
-    const IdleSums sums = lane.sums();
-    rows.push_back({lane.name, duration_text(sums.wall_ns), duration_text(sums.busy_ns())});
+  const auto add = [&](const std::string& name, const IdleSums& sums) {
+    rows.push_back({name, duration_text(sums.wall_ns), duration_text(sums.busy_ns())});
     for (const double ns : sums.idle_ns) rows.back().push_back(ns > 0 ? duration_text(ns) : "-");
-  }
+  };
+  for (const IdleLane& lane : shown.lanes) add(lane.name, lane.sums());
+  for (const IdleThread& thread : shown.threads)
+    add("Thread " + std::to_string(thread.thread + 1), thread.sums);
   out.text("\n" + table_text(head, rows));
 }
 

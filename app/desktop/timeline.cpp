@@ -90,6 +90,29 @@ void add_activities(TimelineModel& model, const Shown& shown, std::size_t first_
   model.lanes.insert(model.lanes.begin() + static_cast<std::ptrdiff_t>(first_stream), std::move(launches));
 }
 
+void add_threads(TimelineModel& model, const Shown& shown) {
+  std::vector<TimelineLane> lanes;
+  for (std::size_t i = 0; i < shown.trace.threads.size(); ++i) {
+    const TraceThread& t = shown.trace.threads[i];
+    const std::int32_t step = shown.index_of(t.step);
+    const auto kernel = static_cast<std::size_t>(t.plan_step);
+    if (step < 0 || t.plan_step < 0 || kernel >= shown.trace.kernels.size() || t.thread >= kMostThreadLanes)
+      continue;
+    while (static_cast<std::int32_t>(lanes.size()) <= t.thread) {
+      TimelineLane& lane = lanes.emplace_back();
+      lane.name = "Thread " + std::to_string(lanes.size());
+      lane.thread = true;
+    }
+    TimelineBar bar = shown.bar(step, t.start_ns, t.thread == 0 ? t.busy_ns : t.duration_ns);
+    bar.phase = shown.trace.kernels[kernel].phase;
+    bar.kernel = t.plan_step;
+    bar.thread = static_cast<std::int32_t>(i);
+    lanes[static_cast<std::size_t>(t.thread)].bars.push_back(std::move(bar));
+  }
+  for (TimelineLane& lane : lanes) sort_by_start(lane.bars);
+  model.lanes.insert(model.lanes.end(), lanes.begin(), lanes.end());
+}
+
 // The spans of a loop's steps, those inside others in a lane below; the step itself is the lanes' ground.
 void add_host(TimelineModel& model, const Shown& shown) {
   const std::vector<HostSpan>& host = shown.trace.host;
@@ -254,6 +277,7 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t first_step
                            s});
   add_kernels(model, shown, depth, first_stream, rows);
   add_activities(model, shown, first_stream);
+  add_threads(model, shown);
   add_ranks(model, shown);
   for (const TimelineLane& lane : model.lanes)
     for (const TimelineBar& bar : lane.bars) {
@@ -313,7 +337,7 @@ TimeRange launch_of(const TimelineModel& model, const TraceDocument& trace, cons
   TimeRange found;
   for (const TimelineLane& lane : model.lanes)
     for (const TimelineBar& bar : lane.bars)
-      if (bar.kernel >= 0 && !lane.other_rank &&
+      if (bar.kernel >= 0 && !lane.repeats() &&
           trace.kernels[static_cast<std::size_t>(bar.kernel)].node == node &&
           (found.empty() || bar.start_ns < found.from_ns))
         found = {bar.start_ns, bar.end_ns};
@@ -348,7 +372,7 @@ std::vector<TimelineFlow> flows_of(const TimelineModel& model, const TraceDocume
   std::vector<End> ends[2];  // forward, backward
   for (std::size_t l = 0; l < model.lanes.size(); ++l)
     for (const TimelineBar& bar : model.lanes[l].bars) {
-      if (bar.kernel < 0 || model.lanes[l].other_rank) continue;
+      if (bar.kernel < 0 || model.lanes[l].repeats()) continue;
       if (own.count(bar.kernel) != 0) ends[forward ? 0 : 1].push_back({l, &bar});
       if (partners.count(bar.kernel) != 0) ends[forward ? 1 : 0].push_back({l, &bar});
     }
@@ -364,7 +388,7 @@ RangeFilter filter_of(const TimelineModel& model, const TraceDocument& trace, co
   RangeFilter filter;
   filter.range = range;
   for (const TimelineLane& lane : model.lanes) {
-    if (lane.other_rank) continue;
+    if (lane.repeats()) continue;
     for (std::size_t i = first_bar_after(lane, range.from_ns); i < lane.bars.size(); ++i) {
       const TimelineBar& bar = lane.bars[i];
       if (bar.start_ns >= range.to_ns) break;

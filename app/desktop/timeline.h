@@ -20,6 +20,7 @@ struct TimelineBar {
   std::int32_t activity = -1;  // index in TraceDocument::activities
   std::int32_t host = -1;      // index in TraceDocument::host
   std::int32_t exchange = -1;  // index in TraceDocument::exchanges
+  std::int32_t thread = -1;    // index in TraceDocument::threads; of its kernel
   bool waits = false;          // of an exchange: until the last rank was ready
   std::int32_t step = 0;       // index in TimelineModel::steps
 };
@@ -32,6 +33,8 @@ struct TimelineLane {
   bool stream = false;                 // of a device, with its kernels and copies
   std::int32_t rank = 0, number = -1;  // and of a stream which one
   bool other_rank = false;             // of a training by several: not the one that all else is of
+  bool thread = false;                 // of the CPU: its part of the kernels that several computed
+  bool repeats() const { return other_rank || thread; }  // its kernels are not those that a step counts
 };
 
 struct TimelineStep {
@@ -57,9 +60,11 @@ std::string shown_steps_text(const TimelineModel& model);    // "step 4", "steps
 std::string shown_numbers_text(const TimelineModel& model);  // "4", "4 to 9"
 
 std::vector<std::int64_t> timed_steps(const TraceDocument& trace);
-constexpr int kMostScopeLanes = 3, kMostHostLanes = 4, kMostOtherRanks = 7;
+constexpr int kMostScopeLanes = 3, kMostHostLanes = 4, kMostOtherRanks = 7, kMostThreadLanes = 16;
 // One lane per level of scopes, as deep as the model's names go, up to kMostScopeLanes. Of several ranks each has its kernels and
-// its exchanges, in two parts: waiting for the last rank, and the transfer; of the other ranks the first kMostOtherRanks.
+// its exchanges, in two parts: waiting for the last rank, and the transfer; of the other ranks the first kMostOtherRanks. Below a CPU's
+// kernels there is a lane for each of the first kMostThreadLanes threads; where the one that begins the kernels waits for the others, its
+// bar ends so much earlier.
 TimelineModel build_timeline(const TraceDocument& trace, std::int64_t first_step, std::int64_t last_step);
 inline TimelineModel build_timeline(const TraceDocument& trace, std::int64_t step) {
   return build_timeline(trace, step, step);

@@ -123,7 +123,7 @@ BesideLanes draw_beside(Ui& ui, const TimelineView& view, float y, bool hovered)
                 label);
   out.y += font->FontSize + px(8);
   for (const TimelineLane& lane : state.model.lanes) {
-    if (lane.other_rank || lane.name.rfind("Scope", 0) == 0 || lane.bars.empty()) continue;
+    if (lane.repeats() || lane.name.rfind("Scope", 0) == 0 || lane.bars.empty()) continue;
     const float tall = px(lane.stream ? 40.f : 24.f);
     if (out.y + tall > view.max.y) break;
     const LaneMarks marks{&beside->pair.of_b, state.lit, "beside."};

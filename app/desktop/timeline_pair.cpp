@@ -88,7 +88,7 @@ TimeRange bars_of_pair(const TimelineModel& model, const std::vector<std::int32_
   std::int32_t step = -1;  // the first that has any
   for (const TimelineLane& lane : model.lanes)
     for (const TimelineBar& bar : lane.bars) {
-      if (lane.other_rank || pair_of(of, bar) != pair) continue;
+      if (lane.repeats() || pair_of(of, bar) != pair) continue;
       if (step < 0 || bar.step < step) found = {bar.start_ns, bar.end_ns};
       if (bar.step == step)
         found = {std::min(found.from_ns, bar.start_ns), std::max(found.to_ns, bar.end_ns)};

@@ -68,7 +68,7 @@ struct Ordered {
   TableState& (*table)(Ui& ui);
 };
 constexpr Ordered kOrdered[] = {
-    {"kernels", static_cast<int>(KernelColumn::kFlops) + 1,
+    {"kernels", static_cast<int>(KernelColumn::kThreads) + 1,
      [](Ui& ui) -> TableState& { return ui.kernel_table.table; }},
     {"runs", 16, [](Ui& ui) -> TableState& { return ui.runs_table; }},
 };

@@ -16,6 +16,7 @@
 #include "engine/device/device.h"
 #include "engine/plan/plan.h"
 #include "engine/train/train_graph.h"
+#include "kernels/thread_watch.h"
 
 namespace gradloom {
 
@@ -27,6 +28,7 @@ struct KernelSample {
   std::int32_t plan_step = 0;
   std::int32_t micro = 0;
   std::int64_t start_ns = 0, duration_ns = 0;
+  std::vector<kernels::ThreadTime> threads = {};  // of a CPU: who computed it
 };
 
 struct StepOptions {

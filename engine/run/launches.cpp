@@ -1,6 +1,7 @@
 #include "engine/run/launches.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
@@ -91,6 +92,8 @@ Status Launches::join_queues(bool micro_range) const {
 
 Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOutcome* timed) const {
   kernels::NoSignals no_signals;
+  std::optional<kernels::ThreadWatch> threads;
+  if (timed != nullptr && !queued_) threads.emplace();
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     if (s.micro != micro_range) continue;
@@ -100,6 +103,7 @@ Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOu
       TRY(queue(i));
       continue;
     }
+    if (threads) threads->begin();
     const std::int64_t start_ns = monotonic_ns();
     TRY(queue(i));
     const std::int64_t end_ns = monotonic_ns();
@@ -107,7 +111,7 @@ Status Launches::launch_range(bool micro_range, std::int32_t micro_index, StepOu
       timed->activities.push_back(
           {Activity::Kind::api, plan_step, 0, start_ns, end_ns, 0, "launch", micro_index});
     else
-      timed->samples.push_back({plan_step, micro_index, start_ns, end_ns - start_ns});
+      timed->samples.push_back({plan_step, micro_index, start_ns, end_ns - start_ns, threads->end()});
   }
   launched_.insert(rows_);
   return join_queues(micro_range);

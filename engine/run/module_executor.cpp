@@ -1,6 +1,7 @@
 #include "engine/run/module_executor.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
@@ -196,16 +197,23 @@ Result<bool> ModuleExecutor::run(const Part& part, const ModuleMemory& memory) {
 Status ModuleExecutor::run_steps(const Part& part, const ModuleMemory& memory,
                                  const kernels::RandomState* random) {
   kernels::NoSignals no_signals;
+  std::optional<kernels::ThreadWatch> threads;
+  if (memory.samples != nullptr) threads.emplace();
   for (std::size_t i = part.first; i < part.last; ++i) {
     no_signals.let_through();
     const Step& s = steps_[i];
     for (std::size_t k = s.inputs; k <= s.workspace; ++k) addresses_[k] = resolve(operands_[k], memory);
     const Operands operands{addresses_.data() + s.inputs, addresses_.data() + s.outputs,
                             addresses_[s.workspace], random};
-    const std::int64_t start_ns = memory.samples != nullptr ? monotonic_ns() : 0;
+    if (!threads) {
+      TRY(device_.launch(*s.kernel, operands, static_cast<std::int32_t>(i)));
+      continue;
+    }
+    threads->begin();
+    const std::int64_t start_ns = monotonic_ns();
     TRY(device_.launch(*s.kernel, operands, static_cast<std::int32_t>(i)));
-    if (memory.samples != nullptr)
-      memory.samples->push_back({static_cast<std::int32_t>(i), 0, start_ns, monotonic_ns() - start_ns});
+    const std::int64_t end_ns = monotonic_ns();
+    memory.samples->push_back({static_cast<std::int32_t>(i), 0, start_ns, end_ns - start_ns, threads->end()});
   }
   for (const Copy& copy : copies_)
     if (copy.result >= part.first_result && copy.result < part.last_result && copy.bytes > 0)

@@ -368,5 +368,27 @@ TEST(Timeline, AnUnknownStepAndForeignRowsAreHarmless) {
   EXPECT_EQ(build_timeline(t, 1).lanes.back().bars.size(), 2u);
 }
 
+TEST(Timeline, ThreadsHaveLanesBelowTheKernels) {
+  TraceDocument t = sample();
+  t.threads = {{0, 2, 0, 4, 4040, 15, 11},
+               {1, 2, 0, 4, 4042, 12, 12},
+               {1, 0, 0, 4, 4001, 5, 5},
+               {1, 2, 0, 1, 1041, 9, 9},
+               {40, 0, 0, 4, 4000, 5, 5}};
+  const TimelineModel m = build_timeline(t, 4);
+  ASSERT_EQ(m.lanes.size(), 6u);
+  EXPECT_EQ(m.lanes[4].name, "Thread 1");
+  ASSERT_EQ(m.lanes[4].bars.size(), 1u);
+  EXPECT_EQ(m.lanes[4].bars[0].end_ns, 51) << "then it waits";
+  EXPECT_EQ(m.lanes[5].name, "Thread 2");
+  ASSERT_EQ(m.lanes[5].bars.size(), 2u) << "of this step";
+  EXPECT_EQ(m.lanes[5].bars[0].start_ns, 1);
+  EXPECT_EQ(bar_name(t, m.lanes[5].bars[1]), "c");
+  EXPECT_EQ(m.lanes[5].bars[1].phase, "backward");
+  const TimelineModel plain = build_timeline(sample(), 4);
+  EXPECT_EQ(launch_of(m, t, "c"), launch_of(plain, t, "c")) << "a thread's part is no launch";
+  EXPECT_EQ(filter_of(m, t, {0, 100}).nodes, filter_of(plain, t, {0, 100}).nodes);
+}
+
 }  // namespace
 }  // namespace gradloom

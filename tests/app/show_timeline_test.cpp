@@ -70,6 +70,33 @@ TEST_F(ShowTimeline, IdleAddsUpToTheStep) {
   EXPECT_NE(run({"show", session_, "--idle"}).out.find("busy"), std::string::npos);
 }
 
+TEST_F(ShowTimeline, ThreadsShareTheKernels) {
+  ASSERT_EQ(run({"train", model("gpt-char") + "/model.onnx", "--dim", "batch=8", "--loss", "ce:logits,labels",
+                 "--threads", "2", "--steps", "4", "--profile", "all", "--session", session_})
+                .code,
+            0);
+  const json found = run({"show", session_, "--json", "--idle"}).lines().front();
+  const json shown = run({"show", session_, "--json"}).lines().front();
+  double least = 1, most = 0;
+  for (const json& kernel : shown["kernels"]) {
+    least = std::min(least, kernel["threads_busy"].get<double>());
+    most = std::max(most, kernel["threads_busy"].get<double>());
+  }
+  EXPECT_GE(least, 0);
+  EXPECT_GT(most, 0.5) << "no kernel is shared";
+  EXPECT_LE(most, 1);
+  for (const json& step : found["timed_steps"]) {
+    ASSERT_EQ(step["threads"].size(), 2u);
+    for (const json& thread : step["threads"]) {
+      EXPECT_EQ(thread["wall_ns"], step["lanes"][0]["wall_ns"]);
+      EXPECT_LE(thread["busy_ns"], step["lanes"][0]["busy_ns"]);
+      EXPECT_GT(thread["busy_ns"], 0);
+    }
+  }
+  EXPECT_NE(run({"show", session_}).out.find("threads busy"), std::string::npos);
+  EXPECT_NE(run({"show", session_, "--idle"}).out.find("Thread 2"), std::string::npos);
+}
+
 TEST_F(ShowTimeline, OneLaneIsItsOwnCriticalPathAndSaysSo) {
   ASSERT_EQ(train({"--steps", "5", "--profile", "all"}).code, 0);
   const json path = run({"show", session_, "--json", "--critical-path"}).lines().front()["critical_path"];

@@ -18,6 +18,9 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/clock.h"
+#include "kernels/thread_watch.h"
+
 namespace gradloom::kernels::test {
 namespace {
 
@@ -203,6 +206,48 @@ TEST_F(Threads, FewerThanAskedForComputeAllParts) {
               return wrong_parts(5000).empty() && wrong_parts(5000).empty() && refused_threads() > 0;
             }),
             0);
+}
+
+// What a watch sees of a region in which each part takes a millisecond at least.
+TEST_F(Threads, AreWatched) {
+  set_threads(2);
+  const auto work = [] {
+    for_parts(24, [](std::int64_t) {
+      for (const std::int64_t end = now_ns() + 1'000'000; now_ns() < end;) {
+      }
+    });
+  };
+  work();  // before
+  ThreadWatch watch, second;
+  watch.begin();
+  second.begin();
+  const std::int64_t start_ns = now_ns();
+  work();
+  work();
+  std::vector<ThreadTime> times = watch.end();
+  ASSERT_EQ(times.size(), 2u);
+  std::int64_t busy = 0;
+  for (std::size_t k = 0; k < 2; ++k) {
+    EXPECT_EQ(times[k].thread, std::int32_t(k));
+    EXPECT_LE(times[k].start_ns, times[k].end_ns);
+    EXPECT_GE(times[k].end_ns, start_ns);
+    EXPECT_GE(times[k].busy_ns, 0);
+    EXPECT_LE(times[k].busy_ns, times[k].end_ns - times[k].start_ns);
+    busy += times[k].busy_ns;
+  }
+  EXPECT_LE(times[0].start_ns, times[1].start_ns) << "thread 0 begins it";
+  EXPECT_GE(busy, 48'000'000) << "of 2 x 24 parts";
+  EXPECT_TRUE(second.end().empty()) << "one at a time";
+
+  watch.begin();
+  wrong_parts(1);
+  times = watch.end();
+  ASSERT_EQ(times.size(), 1u) << "what one thread computes is its own";
+  EXPECT_EQ(times[0].busy_ns, times[0].end_ns - times[0].start_ns);
+
+  watch.begin();
+  std::thread(work).join();
+  EXPECT_EQ(watch.end().size(), 1u) << "what another thread begins is not seen";
 }
 
 }  // namespace

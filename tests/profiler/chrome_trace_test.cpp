@@ -248,5 +248,26 @@ TEST(ChromeTrace, EachRankIsAProcess) {
   for (const json& e : one["traceEvents"]) EXPECT_EQ(e["pid"], 2);
 }
 
+TEST(ChromeTrace, EachThreadHasATrack) {
+  TraceDocument d = document();
+  const TraceRow& row = d.rows[1];
+  d.threads = {{0, row.plan_step, row.micro, row.step, row.start_ns, row.duration_ns, 900},
+               {1, row.plan_step, row.micro, row.step, row.start_ns + 10, 700, 650}};
+  const json trace = json::parse(chrome_trace_json(d));
+  std::map<std::string, int> tracks;
+  for (const json& e : trace["traceEvents"])
+    if (e["name"] == "thread_name") tracks[e["args"]["name"]] = e["tid"];
+  ASSERT_TRUE(tracks.count("thread 1") == 1 && tracks.count("thread 2") == 1) << trace.dump(1);
+  int found = 0;
+  for (const json& e : trace["traceEvents"]) {
+    if (e.value("cat", "") != "thread" || e["tid"] != tracks["thread 2"]) continue;
+    ++found;
+    EXPECT_EQ(e["name"], d.kernels[static_cast<std::size_t>(row.plan_step)].op);
+    EXPECT_EQ(e["dur"], 0.7);
+    EXPECT_EQ(e["args"]["busy_us"], 0.65);
+  }
+  EXPECT_EQ(found, 1);
+}
+
 }  // namespace
 }  // namespace gradloom

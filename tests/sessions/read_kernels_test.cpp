@@ -190,5 +190,44 @@ TEST_F(ReadKernels, AKernelsTimeOfAStepIsAMedian) {
   EXPECT_DOUBLE_EQ(kernels[0].share, 1007. / (1007 + 806 + 800));
 }
 
+// Two threads: kernel 0 is computed by both in one of two executions, kernel 1 by one alone; a run that tells nothing has none.
+TEST_F(ReadKernels, ThreadsOfAKernelAreRead) {
+  auto store = Store::open(file("s.db"), StoreMode::write);
+  ASSERT_TRUE(store.ok()) << error_of(store);
+  const TinyStep t = tiny_step(false);
+  auto run = (*store)->begin_run(tiny_start());
+  ASSERT_TRUE(run.ok()) << error_of(run);
+  ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
+  const std::vector<kernels::ThreadTime> both{{0, 4000, 5000, 900}, {1, 4100, 4700, 500}},
+      one{{0, 6000, 7000, 1000}};
+  ASSERT_TRUE(
+      (*run)
+          ->add_step({4, 1.0, 60'000, 0.1, -1, true}, {{0, 0, 4000, 1000, both}, {1, 0, 6000, 1000, one}})
+          .ok());
+  ASSERT_TRUE(
+      (*run)->add_step({5, 1.0, 60'000, 0.1, -1, true}, {{0, 0, 9000, 3000, {{0, 9000, 12000, 3000}}}}).ok());
+  ASSERT_TRUE((*run)->finish({}).ok());
+  const auto record = (*store)->load_run((*run)->id());
+  ASSERT_TRUE(record.ok()) << error_of(record);
+  EXPECT_DOUBLE_EQ(record->kernels[0].threads_busy, (900 + 500 + 3000) / (2 * 4000.0));
+  EXPECT_DOUBLE_EQ(record->kernels[1].threads_busy, 0.5);
+  EXPECT_EQ(record->kernels[2].threads_busy, -1) << "not timed";
+  const auto trace = (*store)->load_trace((*run)->id());
+  ASSERT_TRUE(trace.ok()) << error_of(trace);
+  ASSERT_EQ(trace->threads.size(), 2u);
+  EXPECT_EQ(trace->threads[1].thread, 1);
+  EXPECT_EQ(trace->threads[1].step, 4);
+  EXPECT_EQ(trace->threads[1].start_ns, 4100);
+  EXPECT_EQ(trace->threads[1].duration_ns, 600);
+  EXPECT_EQ(trace->threads[1].busy_ns, 500);
+  const auto first_rows = (*store)->load_trace((*run)->id(), 1);
+  EXPECT_FALSE(first_rows.ok()) << "a step alone is more";
+
+  const std::int64_t silent = write_tiny_run(**store, "silent", 6);
+  const auto other = (*store)->load_run(silent);
+  ASSERT_TRUE(other.ok()) << error_of(other);
+  EXPECT_EQ(other->kernels[0].threads_busy, -1);
+}
+
 }  // namespace
 }  // namespace gradloom::test

@@ -178,8 +178,9 @@ TEST_F(RunEdits, RunsOfOlderVersionsTakeThem) {
   write_tiny_run(*open(), "a", 9);
   for (const char* sql :
        {test::kViews10, "DROP TABLE configuration", "DROP TABLE annotation", "DROP TABLE prediction",
-        "DROP TABLE exchange_step", "DROP TABLE rank_environment",
-        "UPDATE run SET digest = substr(digest, 1, 21 * 17 - 1)", "PRAGMA user_version = 8"})
+        "DROP INDEX thread_sample_of_run", "DROP TABLE thread_sample", "DROP TABLE exchange_step",
+        "DROP TABLE rank_environment", "UPDATE run SET digest = substr(digest, 1, 21 * 17 - 1)",
+        "PRAGMA user_version = 8"})
     ASSERT_TRUE(Database::open(path_, SQLITE_OPEN_READWRITE)->execute(sql).ok());
   EXPECT_TRUE(open(StoreMode::read)->list_runs()->at(0).tags.empty());
   auto store = open();

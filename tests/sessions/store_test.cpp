@@ -172,10 +172,11 @@ TEST_F(StoreTest, StreamsOfAGpuStandBesideTheLaunches) {
             "launch|NULL|0\nlaunch|NULL|4\ncopy|1|NULL\ncopy|0|NULL\n");
 }
 
-// What versions 11 to 6 brought, undone.
-const std::string kNoVersion9 = std::string(test::kViews10) +
-                                "DROP TABLE exchange_step; DROP TABLE rank_environment; "
-                                "DROP TABLE configuration; DROP TABLE annotation; DROP TABLE prediction; ";
+// What versions 12 to 6 brought, undone.
+const std::string kNoVersion9 =
+    std::string(test::kViews10) +
+    "DROP INDEX thread_sample_of_run; DROP TABLE thread_sample; DROP TABLE exchange_step; DROP TABLE rank_environment; "
+    "DROP TABLE configuration; DROP TABLE annotation; DROP TABLE prediction; ";
 const std::string kNoRanks =
     kNoVersion9 +
     "DROP INDEX implementation_of_run; DROP TABLE implementation; "
@@ -224,7 +225,7 @@ TEST_F(StoreTest, FilesOfVersion2AreReadAndGoOn) {
   ASSERT_TRUE(store.ok()) << error_of(store);
   EXPECT_TRUE((*store)->check(a).ok()) << error_of((*store)->check(a));
   store = Error{};
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "11\n0\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM loss_scale"), "12\n0\n");
   shell(path, "INSERT INTO loss_scale VALUES (1, 2, 1024, 1)");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok());
@@ -259,7 +260,7 @@ TEST_F(StoreTest, FilesOfVersion5AreReadAndGetFingerprints) {
   }
   EXPECT_EQ(
       shell(path, "PRAGMA user_version; SELECT run, pass, rule, site, fingerprint, matched FROM v_instances"),
-      "11\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
+      "12\n2|fuse-bias-activation|matmul-relu|fc|@0123456789ab|0\n"
       "2|fuse-bias-activation|matmul-relu|out|@0123456789ab.2|0\n");
   shell(path, "INSERT INTO pass_instance VALUES (1, 0, 0, '@0123456789ab')");
   auto reader = Store::open(path, StoreMode::read);
@@ -300,7 +301,7 @@ TEST_F(StoreTest, FilesOfVersion10GetFasterViews) {
       shell(
           path,
           "PRAGMA user_version; SELECT count(*) FROM sqlite_schema WHERE name = 'v_nodes' AND sql LIKE '%MATERIALIZED%'"),
-      "11\n1\n");
+      "12\n1\n");
   shell(path, "PRAGMA user_version = 10");  // the new text is not that of version 10
   const auto forged = Store::open(path, StoreMode::read);
   ASSERT_FALSE(forged.ok());
@@ -401,7 +402,7 @@ TEST_F(StoreTest, FilesOfVersion1AreReadAndGoOn) {
     for (const std::int64_t id : {a, b, gpu})
       EXPECT_TRUE((*store)->check(id).ok()) << error_of((*store)->check(id));
   }
-  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "11\n12\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version; SELECT count(*) FROM activity"), "12\n12\n");
   auto reader = Store::open(path, StoreMode::read);
   ASSERT_TRUE(reader.ok()) << error_of(reader);
   EXPECT_EQ((*reader)->load_trace(3)->activities.size(), 12u);

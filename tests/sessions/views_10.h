@@ -47,7 +47,7 @@ GROUP BY c.run, c.rank, c.step;
 // A file as version 10 wrote it.
 inline std::string as_version_10() {
   return std::string(kViews10) +
-         "DROP TABLE exchange_step; DROP TABLE rank_environment; "
+         "DROP INDEX thread_sample_of_run; DROP TABLE thread_sample; DROP TABLE exchange_step; DROP TABLE rank_environment; "
          "UPDATE run SET digest = substr(digest, 1, 22 * 17 - 1); PRAGMA user_version = 10;";
 }
 

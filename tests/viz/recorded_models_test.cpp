@@ -61,6 +61,26 @@ TEST(KernelTable, UntimedRowsSortLast) {
   }
 }
 
+TEST(KernelTable, ThreadsOfAGroupAreThoseOfItsTime) {
+  const Compiled step = test::small_step();
+  std::vector<KernelRow> rows = test::timed_rows(step);
+  rows.resize(3);
+  rows[0].step_ns = 300;
+  rows[0].threads_busy = 0.9;
+  rows[1].step_ns = 100;
+  rows[1].threads_busy = 0.5;
+  rows[2].threads_busy = -1;
+  for (KernelRow& row : rows) row.info.op = "Same";
+  KernelTableModel model;
+  model.set_rows(rows);
+  model.set_sort(KernelColumn::kThreads, false);
+  EXPECT_EQ(model.lines()[0].threads_busy(), 0.5);
+  EXPECT_TRUE(std::isnan(model.lines()[2].threads_busy())) << "unknown is last";
+  model.set_group(KernelGroup::kOp);
+  ASSERT_EQ(model.lines().size(), 1u);
+  EXPECT_DOUBLE_EQ(model.lines()[0].threads_busy(), (0.9 * 300 + 0.5 * 100) / 400);
+}
+
 TEST(MemoryModel, TheHostsMemoryIsToldApart) {
   Compiled step = test::small_step();
   step.plan.host_bytes = 4096;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <tuple>
+
 #include "viz/model/critical_path.h"
 
 namespace gradloom {
@@ -242,6 +245,26 @@ TEST_F(IdleSplit, ForeignNumbersAreHarmless) {
   EXPECT_EQ(found.lanes[0].sums().busy_ns(), 60);
   EXPECT_EQ(critical_path(found, trace_).length_ns(), 60);
   EXPECT_EQ(IdleReader(run_, trace_).median_step(), kStep);
+}
+
+TEST_F(IdleSplit, AThreadIsIdleWhileOthersCompute) {
+  step(kStep, kStart, 100, 130);
+  const std::int32_t a = kernel("A", 0, 40), b = kernel("B", 45, 100);
+  trace_.threads = {{0, a, 0, kStep, kStart, 40, 34}, {1, a, 0, kStep, kStart + 2, 38, 30}};
+  EXPECT_TRUE(read().threads.empty()) << "nothing says how many there are";
+  run_.environment["threads"] = "3";
+  const StepIdle found = read();
+  ASSERT_EQ(found.threads.size(), 3u);
+  const auto [wall, busy, waits] = std::tuple(130., std::array{89., 30., 0.}, std::array{6., 65., 95.});
+  for (std::size_t t = 0; t < 3; ++t) {
+    const IdleSums& sums = found.threads[t].sums;
+    EXPECT_EQ(sums.wall_ns, wall) << t;
+    EXPECT_EQ(sums.busy_ns(), busy[t]) << t;
+    EXPECT_EQ(idle(sums, IdleCause::kImbalance), waits[t]) << t;
+    EXPECT_EQ(idle(sums, IdleCause::kLaunch), 5) << t;
+    EXPECT_EQ(idle(sums, IdleCause::kHost), 30) << t;
+  }
+  (void)b;
 }
 
 }  // namespace

@@ -15,20 +15,25 @@
 namespace gradloom {
 namespace {
 
-std::vector<TableColumn> columns(bool grouped) {
-  return {{grouped ? "Group" : "Kernel", 0, false, false, grouped ? "" : "The node that the kernel computes"},
-          {"Operator", 164, false, grouped, "", 4},
-          {"Phase", 88, false, grouped, "", 3},
-          {"Scope", 116, false, grouped, "", 6},
-          {"Kernel type", 150, false, true, "", 7},
-          {"Count", 56, true, !grouped, "Kernels per step", 5},
-          {"Time / step", 84, true},
-          {"Share", 96, true, false, "Of all kernels' time", 1},
-          {"Median", 84, true, true, "Of one launch", 2},
-          {"GB/s", 64, true, true, "", 8},
-          {"GFLOP/s", 70, true, false, "", 5},
-          {"Traffic", 84, true, !grouped, "Bytes read and written per step", 8},
-          {"Work", 96, true, true, "", 8}};
+// threads: the run tells how busy they were.
+std::vector<TableColumn> columns(bool grouped, bool threads) {
+  std::vector<TableColumn> all{
+      {grouped ? "Group" : "Kernel", 0, false, false, grouped ? "" : "The node that the kernel computes"},
+      {"Operator", 164, false, grouped, "", 4},
+      {"Phase", 88, false, grouped, "", 3},
+      {"Scope", 116, false, grouped, "", 6},
+      {"Kernel type", 150, false, true, "", 7},
+      {"Count", 56, true, !grouped, "Kernels per step", 5},
+      {"Time / step", 84, true},
+      {"Share", 96, true, false, "Of all kernels' time", 1},
+      {"Median", 84, true, true, "Of one launch", 2},
+      {"GB/s", 64, true, true, "", 8},
+      {"GFLOP/s", 70, true, false, "", 5},
+      {"Traffic", 84, true, !grouped, "Bytes read and written per step", 8},
+      {"Work", 96, true, true, "", 8},
+      {"Threads", 76, true, false, "How much of the CPU's threads' time in it they had parts of it", 6}};
+  if (!threads) all.pop_back();
+  return all;
 }
 
 std::string number_or_dash(double value) {
@@ -63,6 +68,9 @@ void draw_cell(const KernelTableModel& model, const KernelLine& line, int column
     case KernelColumn::kRate: number_cell(number_or_dash(counted ? line.rate() : NAN)); break;
     case KernelColumn::kBytes: number_cell(value(counted ? line.bytes : NAN, Unit::kBytes)); break;
     case KernelColumn::kFlops: number_cell(value(counted ? line.flops : NAN, Unit::kFlop)); break;
+    case KernelColumn::kThreads:
+      number_cell(line.told_ns > 0 ? percent_text(line.threads_busy()) : "\u2013");
+      break;
   }
 }
 
@@ -171,8 +179,10 @@ void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions
   rows.cell = [&](int row, int column) { draw_cell(model, model.lines()[row], column, largest); };
   rows.id = [&](int row) { return model.lines()[row].name; };
   rows.value = [&](int row) { return format_value(model.lines()[row].time_ns, Unit::kNs); };
+  const bool threads = std::any_of(model.rows().begin(), model.rows().end(),
+                                   [](const KernelRow& row) { return row.threads_busy >= 0; });
   const TableEvents events =
-      draw_table(grouped ? "kernel-groups" : "kernels", columns(grouped), rows, state.table);
+      draw_table(grouped ? "kernel-groups" : "kernels", columns(grouped, threads), rows, state.table);
   if (events.sort_changed && state.table.sort_column >= 0) {
     model.set_sort(static_cast<KernelColumn>(state.table.sort_column), state.table.descending);
   }

@@ -22,6 +22,8 @@ KernelLine line_of(const KernelRow& row, int32_t index, double total_ns) {
     line.time_ns = static_cast<double>(row.step_ns);
     line.median_ns = static_cast<double>(row.median_ns);
     line.share = total_ns > 0 ? line.time_ns / total_ns : 0;
+    line.told_ns = row.threads_busy >= 0 ? line.time_ns : 0;
+    line.busy_ns = line.told_ns * row.threads_busy;
   }
   return line;
 }
@@ -62,6 +64,7 @@ double number_of(const KernelLine& line, KernelColumn column) {
     case KernelColumn::kRate: return line.rate();
     case KernelColumn::kBytes: return line.bytes;
     case KernelColumn::kFlops: return line.flops;
+    case KernelColumn::kThreads: return line.threads_busy();
     default: return 0;
   }
 }
@@ -163,6 +166,8 @@ void KernelTableModel::rebuild() {
     group.share += line.share;
     group.bytes += line.bytes;
     group.flops += line.flops;
+    group.told_ns += line.told_ns;
+    group.busy_ns += line.busy_ns;
   }
   sort();
 }
@@ -188,11 +193,12 @@ int KernelTableModel::find_line(const std::string& node) const {
 }
 
 std::string KernelTableModel::to_text() const {
-  std::string out = "name\top\tphase\tscope\tkernel\tcount\ttime_ns\tshare\tbytes\tflops\n";
+  std::string out = "name\top\tphase\tscope\tkernel\tcount\ttime_ns\tshare\tbytes\tflops\tthreads_busy\n";
   for (const KernelLine& l : lines_) {
     const std::string time = std::isnan(l.time_ns) ? std::string() : fmt::format("{:.0f}", l.time_ns);
-    out += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{:.4f}\t{:.0f}\t{:.0f}\n", l.name, l.op, l.phase, l.scope,
-                       l.kernel, l.count, time, l.share, l.bytes, l.flops);
+    const std::string busy = l.told_ns > 0 ? fmt::format("{:.4f}", l.threads_busy()) : std::string();
+    out += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{:.4f}\t{:.0f}\t{:.0f}\t{}\n", l.name, l.op, l.phase,
+                       l.scope, l.kernel, l.count, time, l.share, l.bytes, l.flops, busy);
   }
   return out;
 }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
+#include "kernels/threads.h"
 #include "sessions/stats.h"
 #include "viz/model/step_tree.h"
 
@@ -235,6 +237,7 @@ IdleReader::IdleReader(const RunRecord& run, const TraceDocument& trace) : run_(
   for (const std::vector<TraceRow>* rows : {&trace.rows, &trace.other_ranks})
     for (const TraceRow& row : *rows) rows_[row.step].push_back(&row);
   for (const TraceActivity& a : trace.activities) activities_[a.step].push_back(&a);
+  for (const TraceThread& t : trace.threads) threads_[t.step].push_back(&t);
   for (const TraceExchange& e : trace.exchanges) exchanges_[e.step].push_back(&e);
   for (const HostSpan& s : trace.host) host_[s.step].push_back(&s);
   for (const EvaluationRow& e : run.evaluations) evaluated_.insert(e.step);
@@ -346,7 +349,32 @@ StepIdle IdleReader::step(std::int64_t step) const {
   for (std::size_t i = 0; i < out.lanes.size(); ++i) set_bounds(*at, out.lanes[i], i == 0);
   for (std::size_t i = 0; i < out.lanes.size(); ++i)
     LaneReader(out.lanes, i, out.lanes[i].rank == trace_.rank, around, trace_.kernels).read();
+  out.threads = threads_of(step, out.lanes.front());
   return out;
+}
+
+std::vector<IdleThread> IdleReader::threads_of(std::int64_t step, const IdleLane& lane) const {
+  const auto rows = threads_.find(step);
+  const auto named = run_.environment.find("threads");
+  if (rows == threads_.end() || named == run_.environment.end()) return {};
+  const std::int64_t count = parse_number<std::int64_t>(named->second).value_or(0);
+  std::vector<double> busy(
+      static_cast<std::size_t>(std::clamp<std::int64_t>(count, 0, kernels::kMostThreads)));
+  if (busy.size() < 2) return {};
+  const IdleSums all = lane.sums();
+  busy[0] = all.busy_ns();  // but for what it waited for others
+  for (const TraceThread* t : rows->second) {
+    if (static_cast<std::size_t>(t->thread) >= busy.size()) continue;
+    busy[static_cast<std::size_t>(t->thread)] +=
+        static_cast<double>(t->thread == 0 ? t->busy_ns - t->duration_ns : t->busy_ns);
+  }
+  std::vector<IdleThread> threads;
+  for (std::size_t t = 0; t < busy.size(); ++t) {
+    threads.push_back({static_cast<std::int32_t>(t), all});
+    threads.back().sums.idle_ns[static_cast<std::size_t>(IdleCause::kImbalance)] +=
+        std::clamp(all.busy_ns() - busy[t], 0.0, all.busy_ns());
+  }
+  return threads;
 }
 
 std::string idle_text(const IdleSums& sums) {

@@ -7,7 +7,8 @@
 // the loop's step.
 //
 // A moment of a lane is busy, or idle for one cause, looked for in this order:
-//   imbalance   a kernel stands still for other ranks: until the last one is ready (what is not: copy)
+//   imbalance   a kernel stands still for other ranks: until the last one is ready (what is not: copy); of a thread: it has no part of
+//               the kernel that others compute
 //   copy        a copy or fill has the stream; an exchange between ranks is being transferred, or has not begun although a kernel
 //               waits for it
 //   host        before the first kernel of the step and after its last one: batches, loss, what is not the engine's;
@@ -64,9 +65,15 @@ struct IdleLane {
   IdleSums sums(double from_ns, double to_ns) const;  // of what lies within
   IdleSums sums() const { return sums(start_ns, end_ns); }
 };
+// A thread of the CPU: idle when its first lane is and, as imbalance, while that lane's kernels run without a part for it.
+struct IdleThread {
+  std::int32_t thread = 0;
+  IdleSums sums;
+};
 struct StepIdle {
   std::int64_t step = 0;
-  std::vector<IdleLane> lanes;  // the run's own rank first
+  std::vector<IdleLane> lanes;      // the run's own rank first
+  std::vector<IdleThread> threads;  // where the run tells what they did, and there are several
 };
 
 // Keeps references: run and trace must outlive it.
@@ -81,10 +88,12 @@ class IdleReader {
  private:
   void find_around(const TraceStep& step, Around& around) const;
   void set_bounds(const TraceStep& step, IdleLane& lane, bool first) const;
+  std::vector<IdleThread> threads_of(std::int64_t step, const IdleLane& lane) const;
   const RunRecord& run_;
   const TraceDocument& trace_;
   std::map<std::int64_t, std::vector<const TraceRow*>> rows_;  // by step, of all ranks
   std::map<std::int64_t, std::vector<const TraceActivity*>> activities_;
+  std::map<std::int64_t, std::vector<const TraceThread*>> threads_;
   std::map<std::int64_t, std::vector<const TraceExchange*>> exchanges_;
   std::map<std::int64_t, std::vector<const HostSpan*>> host_;
   std::set<std::int64_t> evaluated_;  // steps
