@@ -362,6 +362,7 @@ class MixedPrecision final : public Pass {
     v.field("full", full_,
             {.help = "what stays in f32: types and globs over node names, which semicolons separate"});
     v.field("low", low_, {.help = "what computes in 16 bits, likewise"});
+    v.field("within", within_, {.help = "where 16 bits may be at all, likewise; empty: anywhere"});
     v.field("weights", weights_,
             {.help = "low: what is read in 16 bits is kept in 16 bits alone", .choices = {"full", "low"}});
   }
@@ -369,7 +370,8 @@ class MixedPrecision final : public Pass {
     PrecisionSpec spec;
     spec.list = list_;
     spec.low_weights = weights_ == "low";
-    for (const auto& [text, patterns] : {std::pair{&full_, &spec.full}, std::pair{&low_, &spec.low}})
+    for (const auto& [text, patterns] :
+         {std::pair{&full_, &spec.full}, std::pair{&low_, &spec.low}, std::pair{&within_, &spec.within}})
       for (const std::string& pattern : split_top_level(*text, ';'))
         if (!pattern.empty()) patterns->push_back(pattern);
     return Converter(rw, type_ == "f16" ? DType::f16 : DType::bf16,
@@ -378,7 +380,7 @@ class MixedPrecision final : public Pass {
   }
 
  private:
-  std::string type_ = "bf16", list_, full_, low_, weights_ = "full";
+  std::string type_ = "bf16", list_, full_, low_, within_, weights_ = "full";
 };
 
 Result<PassExample> example() {

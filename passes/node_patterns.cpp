@@ -49,6 +49,18 @@ bool fits_node(const std::string& pattern, const Graph& graph, const Node& node)
                      [&](std::uint32_t source) { return glob_match(pattern, graph.sources[source].name); });
 }
 
+bool fits_wholly(const std::vector<std::string>& patterns, const Graph& graph, const Node& node) {
+  const auto any = [&](const auto& fits) { return std::any_of(patterns.begin(), patterns.end(), fits); };
+  const std::vector<std::uint32_t>& sources = node.origin.sources;
+  if (sources.empty()) return any([&](const std::string& p) { return fits_node(p, graph, node); });
+  return std::all_of(sources.begin(), sources.end(), [&](std::uint32_t id) {
+    const SourceNode& source = graph.sources[id];
+    return any([&](const std::string& p) {
+      return is_type(p) ? p == source.op_type || p == node.op->name : glob_match(p, source.name);
+    });
+  });
+}
+
 Status check_node_patterns(const Graph& graph, const std::vector<std::string>& patterns,
                            const std::string& setting) {
   for (const std::string& pattern : patterns) TRY(check_pattern(graph, pattern, setting));

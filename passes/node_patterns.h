@@ -11,6 +11,9 @@ namespace gradloom {
 
 bool fits_node(const std::string& pattern, const Graph& graph, const Node& node);
 
+// Each of the model's nodes that the node stands for fits one of the patterns.
+bool fits_wholly(const std::vector<std::string>& patterns, const Graph& graph, const Node& node);
+
 // As a pattern a node's name stands for nodes of that name alone: it is no operator's type and no glob, and holds no space, at which
 // lists of patterns are parted.
 bool names_itself(const std::string& name);

@@ -12,7 +12,7 @@ namespace gradloom {
 namespace {
 
 constexpr const char *kTypes[] = {"f32", "f64", "bf16", "f16"},
-                     *kOptions[] = {"list", "full", "low", "weights"};
+                     *kOptions[] = {"list", "full", "low", "within", "weights"};
 
 // torch.autocast("cuda"), torch/csrc/autocast_mode: AT_FORALL_LOWER_PRECISION_FP and AT_FORALL_FP32, in ONNX's names and in
 // those of the operators that passes make of several.
@@ -134,7 +134,7 @@ bool contains(std::span<const char* const> names, const char* name) {
 std::span<const PrecisionList> precision_lists() { return kLists; }
 
 std::string precision_forms() {
-  return "f32 | f64 | bf16 | f16 | bf16{full=Softmax,/head/*; low=TYPE,GLOB; list=autocast; weights=low}";
+  return "f32 | f64 | bf16 | f16 | bf16{full=Softmax,/head/*; low=TYPE,GLOB; within=/body/*; list=autocast; weights=low}";
 }
 
 std::string precision_type_name(const std::string& text) {
@@ -182,15 +182,16 @@ Result<PrecisionSpec> parse_precision(const std::string& text) {
       spec.list = value;
       continue;
     }
+    auto& patterns = name == "full" ? spec.full : name == "low" ? spec.low : spec.within;
     for (const std::string& pattern : split_top_level(value, ','))
-      if (!pattern.empty()) (name == "full" ? spec.full : spec.low).push_back(pattern);
+      if (!pattern.empty()) patterns.push_back(pattern);
   }
   return spec;
 }
 
 Result<PrecisionChoice> PrecisionChoice::make(const Graph& graph, const PrecisionSpec& spec) {
   PrecisionChoice choice;
-  for (const auto* patterns : {&spec.full, &spec.low})
+  for (const auto* patterns : {&spec.full, &spec.low, &spec.within})
     TRY(check_node_patterns(graph, *patterns, "precision"));
   choice.spec_ = spec;
   for (const PrecisionList& list : kLists)
@@ -204,6 +205,7 @@ std::optional<Precision> PrecisionChoice::named(const Graph& graph, const Node& 
                        [&](const std::string& p) { return fits_node(p, graph, node); });
   };
   if (any(spec_.full)) return Precision::full;
+  if (!spec_.within.empty() && !fits_wholly(spec_.within, graph, node)) return Precision::full;
   if (any(spec_.low)) return Precision::low;
   return std::nullopt;
 }

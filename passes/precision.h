@@ -3,6 +3,7 @@
 //   list  what is computed in 16 bits and what in f32, instead of the operator table: autocast, O1, O2 (below)
 //   full  stays in f32: operator types and globs over node names, which commas separate
 //   low   computes in 16 bits
+//   within  where 16 bits may be at all, in the same words: what is elsewhere stays in f32
 //   weights  low: bf16 weights are the only ones, rounded at random; full (default): f32 ones stand behind them
 // Names are those of the model's nodes and of the nodes that passes made of them; one name fits all that was made of it. What
 // is in both lists stays in f32; losses do always. Errors: Errc::usage, one line with the nearest name.
@@ -21,7 +22,7 @@ namespace gradloom {
 struct PrecisionSpec {
   std::string type = "f32";  // f32, f64, bf16, f16
   std::string list;          // empty: the operator table's
-  std::vector<std::string> full, low;
+  std::vector<std::string> full, low, within;
   bool low_weights = false;
   bool mixed() const { return type == "bf16" || type == "f16"; }
 };
@@ -46,7 +47,7 @@ class PrecisionChoice {
   static Result<PrecisionChoice> make(const Graph& graph, const PrecisionSpec& spec);
   bool low_weights() const { return spec_.low_weights; }
   Precision of(const Graph& graph, NodeId node) const;
-  bool by_user(const Graph& graph, NodeId node) const;  // named in `full` or `low`
+  bool by_user(const Graph& graph, NodeId node) const;  // named in `full` or `low`, or not in `within`
 
  private:
   std::optional<Precision> named(const Graph& graph, const Node& node) const;

@@ -168,8 +168,8 @@ class DeepSpeedWriter {
     const PrecisionSpec spec = TRY(parse_precision(recipe_.precision));
     if (spec.type == "f64")
       note("precision", "f64", "DeepSpeed trains in the type of the module: yours to make");
-    if (!spec.full.empty() || !spec.low.empty() || spec.low_weights)
-      note("precision", recipe_.precision, "full, low and weights have no word there");
+    if (!spec.full.empty() || !spec.low.empty() || !spec.within.empty() || spec.low_weights)
+      note("precision", recipe_.precision, "full, low, within and weights have no word there");
     if (!spec.mixed()) return {};
     const bool half = spec.type == "f16";
     if (spec.list == "autocast") {

@@ -22,7 +22,7 @@ namespace {
 
 // Options of the passes that a precision of 16 bits switches, which say what it says.
 constexpr const char *kMixedType = "type", *kMixedList = "list", *kMixedFull = "full", *kMixedLow = "low",
-                     *kMixedWeights = "weights";
+                     *kMixedWithin = "within", *kMixedWeights = "weights";
 
 bool is_mixed(const std::string& precision) {
   const std::string type = precision_type_name(precision);
@@ -178,6 +178,7 @@ Status switch_by_precision(Pipeline& pipeline, const std::string& precision) {
     set(kMixedFull, joined_by(spec.full, ";"), false);
     set(kMixedWeights, spec.low_weights ? "low" : "", false);
     set(kMixedLow, joined_by(spec.low, ";"), false);
+    set(kMixedWithin, joined_by(spec.within, ";"), false);
     config = TRY(configure_pass(*def, std::move(options), config.sites));
   }
   return {};

@@ -15,12 +15,14 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(Precision, IsReadFromText) {
-  const auto spec = parse_precision(" bf16{full=Softmax, /head/* ; low=Gelu;list=autocast} ");
+  const auto spec =
+      parse_precision(" bf16{full=Softmax, /head/* ; low=Gelu;list=autocast; within=/body/*,Conv} ");
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(spec->type, "bf16");
   EXPECT_EQ(spec->full, (std::vector<std::string>{"Softmax", "/head/*"}));
   EXPECT_EQ(spec->low, std::vector<std::string>{"Gelu"});
   EXPECT_EQ(spec->list, "autocast");
+  EXPECT_EQ(spec->within, (std::vector<std::string>{"/body/*", "Conv"}));
   for (const char* plain : {"f32", "f64", "f16", "bf16", "bf16{}"}) EXPECT_EQ(error_of(plain), "") << plain;
   EXPECT_EQ(precision_type_name("f16{list=O2}"), "f16");
 }
@@ -92,6 +94,19 @@ TEST_F(PrecisionLists, TypesAndGlobs) {
   EXPECT_EQ(types_with("full=/body/*,low=/head/*"), "f32 f32 bf16");
   EXPECT_EQ(types_with("full=MatMul,low=MatMul"), "f32 f32 f32") << "what is in both stays in f32";
   EXPECT_EQ(types_with("low=Softmax"), "bf16 bf16 bf16");
+}
+
+TEST_F(PrecisionLists, WhatIsNotWithinStaysFull) {
+  EXPECT_EQ(types_with("list=O2,within=/body/*"), "bf16 bf16 f32");
+  EXPECT_EQ(types_with("list=O2,within=/head/*"), "f32 f32 bf16");
+  EXPECT_EQ(types_with("list=O2,within=MatMul;Softmax"), "bf16 f32 bf16");
+  EXPECT_EQ(types_with("list=autocast,within=/body/*,full=MatMul"), "f32 f32 f32");
+  EXPECT_EQ(types_with("list=autocast,within=/body/*,low=Softmax"), "bf16 bf16 f32")
+      << "16 bits may not be there";
+  // What passes made of nodes in both parts is not within one.
+  graph.nodes[graph.values[relu].producer].origin.sources = {1, 2};
+  EXPECT_EQ(types_with("list=O2,within=/body/*"), "bf16 f32 f32");
+  EXPECT_EQ(types_with("list=O2,within=/body/*;/head/*"), "bf16 bf16 bf16");
 }
 
 TEST_F(PrecisionLists, KnownLists) {

@@ -37,7 +37,7 @@ def counted():
 def trace(module, *arguments):
     tensors = []
     description = _structure.flatten((arguments, {}), tensors, "")
-    return _export.export(module, description, tensors, set(), Outside(module))
+    return _export.export(module, description, tensors, set(), Outside(module), None)
 
 
 class Recurrent(nn.Module):

@@ -14,6 +14,7 @@ from ..session import Session
 from . import _structure
 from ._job import Source, arguments_of, clipped, make_job, write_job
 from ._optimizer import Options, States, states_of, write_states
+from ._regions import precision_of
 
 _STEPS = 10  # where the settings name none, as in a recipe
 
@@ -70,12 +71,15 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     """
     batches = _batches(batch)
     options = None if isinstance(optimizer, str) else Options(optimizer)
-    job = make_job(Source(model, loss), batches[0], optimizer, options, False)
+    source = Source(model, loss)
+    job = make_job(source, batches[0], optimizer, options, False)
+    precision = precision_of(job.exported.model, source.autocast(), job.exported.all_f64)
     states = States(0, {}) if options is None else states_of(optimizer, job.trained)
     folder = os.path.abspath(os.fspath(folder))
     os.makedirs(folder, exist_ok=True)
     write_batches(os.path.join(folder, "batches.npz"), job.inputs, batches)
-    words: Dict[str, Any] = {**job.words, "data": "npz:" + os.path.join(folder, "batches.npz"), **clipped(clip, settings)}
+    own = {} if precision is None else {"precision": precision}
+    words: Dict[str, Any] = {**job.words, **own, "data": "npz:" + os.path.join(folder, "batches.npz"), **clipped(clip, settings)}
     if states.updates:
         words["load_optimizer"] = write_states(states, folder)
         words["steps"] = states.updates + int(settings.get("steps", _STEPS))

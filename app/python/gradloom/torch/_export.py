@@ -25,6 +25,7 @@ from . import _sizes, _structure
 from ._complex import Complex, dft_symbolic
 from ._members import Tensors, exchanged, members
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of, warn
+from ._regions import Regions
 from ._rows import refuse_rows
 from ._symbolics import SYMBOLICS
 from ._trace import lock, tracing
@@ -74,6 +75,7 @@ class Exported(NamedTuple):
     all_f64: bool
     calls: List[Call]  # outside, in the order in which they run
     compared: List[_sizes.Compared]  # what Python asked of sizes
+    asked_autocast: bool  # Python did, whether it is around the call: other calls have other files
 
 
 class _Flat(torch.nn.Module):
@@ -82,14 +84,15 @@ class _Flat(torch.nn.Module):
     source: torch.nn.Module
 
     def __init__(self, module: torch.nn.Module, description: Any, arguments: int, parameters: Tensors, buffers: Tensors,
-                 changing: Sequence[int], outside: Outside, states: bool = False, types: Sequence[torch.dtype] = ()) -> None:  # fmt: skip
-        """states: running statistics are the file's own states, moved by its BatchNormalizations; the first result is all.
-        types: of the results, where they are not those of the trace."""
+                 changing: Sequence[int], outside: Outside, cast: Optional[torch.dtype], states: bool = False,
+                 types: Sequence[torch.dtype] = ()) -> None:  # fmt: skip
+        """cast: of the autocast around the call. states: running statistics are the file's own states, moved by its BatchNormalizations; the
+        first result is all. types: of the results, where they are not those of the trace."""
         super().__init__()
         self.__dict__["source"] = module
         self.description, self.arguments = description, arguments
         self.given, self.held, self.changing = parameters, buffers, list(changing)
-        self.outside, self.states, self.types = outside, states, types
+        self.outside, self.cast, self.states, self.types = outside, cast, states, types
         self.dtype = torch.get_default_dtype()
         self.input_names: Sequence[str] = ()
         self.trace: Dict[str, Any] = {}
@@ -107,7 +110,8 @@ class _Flat(torch.nn.Module):
         given_versions = [tensor._version for tensor in inputs]
         self._name_scopes()
         self.outside.begin()
-        with tracing(self.outside, not self.states) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, \
+        regions = Regions(next((tensor.device.type for tensor in inputs), "cpu"), self.cast)
+        with tracing(self.outside, regions, not self.states) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, \
                 exchanged(self.source, ("_parameters", self.given.slots, rest[:count]), ("_buffers", self.held.slots, buffers)):  # fmt: skip
             args, kwargs = _structure.unflatten(self.description, iter(arguments))
             result = _without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
@@ -128,7 +132,8 @@ class _Flat(torch.nn.Module):
         changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
         self.trace = {"result": description, "tensors": tensors, "changed": changed, "buffers": buffers, "after": after,
                       "statistics": list(noted.statistics), "failing": list(noted.failing), "checks": list(noted.checks),
-                      "inputs": inputs, "elsewhere": elsewhere, "compared": compared, "counted": counted}  # fmt: skip
+                      "inputs": inputs, "elsewhere": elsewhere, "compared": compared, "counted": counted,
+                      "asked_autocast": regions.asked}  # fmt: skip
         return (tensors[0],) if self.states else self._outputs()
 
     def _name_scopes(self) -> None:
@@ -270,8 +275,11 @@ def _passing(outside: Outside) -> Iterator[Dict[str, Dict[str, Optional[str]]]]:
         return run
 
     # By the first name the exporter, in C++, asks for an operator. The second adds functions of onnxscript, of which there are none here,
-    # and would need the package onnx.
-    changes: Dict[str, Callable[[Any], Any]] = {"_run_symbolic_function": passing, "_add_onnxscript_fn": lambda _: lambda model, *_: model}
+    # and would need the package onnx. The others merge nodes, also of two regions of autocast, in which they are computed in two types.
+    changes: Dict[str, Callable[[Any], Any]] = {
+        "_run_symbolic_function": passing, "_add_onnxscript_fn": lambda _: lambda model, *_: model,
+        **dict.fromkeys(("_jit_pass_cse", "_jit_pass_fuse_addmm"), lambda merge: lambda graph: not outside.regions.met and merge(graph)),
+    }  # fmt: skip
     kept = [(owner, name, vars(owner)[name]) for owner in map(sys.modules.get, _EXPORTER) if owner is not None for name in changes if name in vars(owner)]
     for owner, name, function in kept:
         setattr(owner, name, changes[name](function))
@@ -283,7 +291,7 @@ def _passing(outside: Outside) -> Iterator[Dict[str, Dict[str, Optional[str]]]]:
 
 
 # Where PyTorch's exporter lives, by its version.
-_EXPORTER = ("torch.onnx", "torch.onnx.utils", "torch.onnx._internal.onnx_proto_utils", "torch.onnx._internal.torchscript_exporter.utils",
+_EXPORTER = ("torch._C", "torch.onnx", "torch.onnx.utils", "torch.onnx._internal.onnx_proto_utils", "torch.onnx._internal.torchscript_exporter.utils",
              "torch.onnx._internal.torchscript_exporter.onnx_proto_utils")  # fmt: skip
 
 
@@ -402,8 +410,9 @@ def _distinct(names: Sequence[str], taken: Set[str]) -> List[str]:
 
 
 def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], changing: Set[int], outside: Outside,
-           types: Sequence[torch.dtype] = ()) -> Exported:  # fmt: skip
-    """The file for calls with such arguments. changing: ids of buffers whose numbers are known to change. types: of the results (result_types).
+           cast: Optional[torch.dtype], types: Sequence[torch.dtype] = ()) -> Exported:  # fmt: skip
+    """The file for calls with such arguments. changing: ids of buffers whose numbers are known to change. cast: the type of the autocast that is
+    around them, though not around this. types: of the results (result_types).
 
     Raises Located, or what the module's own forward raises.
     """
@@ -412,7 +421,7 @@ def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.
     while True:
         taken = set(parameters.names) | set(buffers.names)
         names = _distinct(argument_names(module, description), taken) + parameters.names + [buffers.names[i] for i in inputs_of]
-        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of, outside, types=types)
+        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of, outside, cast, types=types)
         given = [*arguments, *parameters.tensors, *[buffers.tensors[i] for i in inputs_of]]
         model = _run_exporter(flat, given, names)
         later = sorted(set(inputs_of) | set(flat.trace["written"]))
@@ -430,8 +439,16 @@ class ExportedJob(NamedTuple):
     counters: List[Tuple[torch.Tensor, int]]  # num_batches_tracked, and by how many a batch moves it
 
 
-def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], outside: Outside, functions: bool,
-               fallback: bool) -> ExportedJob:  # fmt: skip
+def batch_names(objective: torch.nn.Module, description: Any) -> List[str]:
+    """Names for the tensors of a batch: those of the arguments of the model's forward, and "target"."""
+    found = argument_names(objective.get_submodule("model"), description)
+    if objective.loss is not None and not description[1][1][1]:
+        found[-1] = "target"
+    return found
+
+
+def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], outside: Outside,
+               cast: Optional[torch.dtype], functions: bool, fallback: bool) -> ExportedJob:  # fmt: skip
     """The file whose output "loss" is what `objective`, whose part `model` gives the names, returns.
 
     functions, fallback: torch.autograd.Functions, and what cannot be traced, may be outside; else Located for all that stands in the way.
@@ -439,22 +456,20 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     parameters, buffers = members(objective, "_parameters"), members(objective, "_buffers")
     own = [outside.title(name) for name in parameters.names + buffers.names]
     taken = set(own) | {"loss"}
-    found = argument_names(objective.get_submodule("model"), description)
-    if objective.loss is not None and not description[1][1][1]:
-        found[-1] = "target"
-    inputs = _distinct(found, taken)
-    flat = _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), outside, states=True)
+    inputs = _distinct(batch_names(objective, description), taken)
+    flat = _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), outside, cast, states=True)
     given = [*arguments, *parameters.tensors, *[tensor.detach().clone() for tensor in buffers.tensors]]
     model = _onnx_file.with_unbiased(_run_job_exporter(flat, given, inputs + own, functions, fallback))
     read = _onnx_file.read_names(model)
     if flat.trace["checks"]:
         warn("gradloom: steps go on where the model would raise, but for the first: " + ", ".join(dict.fromkeys(flat.trace["checks"])))
+    members_read = {name: tensor for name, tensor in zip(own, parameters.tensors + buffers.tensors) if name in read}
     exported = Exported(model=model, inputs=inputs + own, arguments=len(arguments), parameters=parameters, changing=[], constants=[],
                         outputs=["loss"], result=None, places=[0], written=[], moved=[], failed=None, counters=[], counts=[], results=1, read=read,
-                        random=False, all_f64=False, calls=outside.calls, compared=flat.trace["compared"])  # fmt: skip
+                        random=False, all_f64=_all_f64(list(members_read.values())), calls=outside.calls,
+                        compared=flat.trace["compared"], asked_autocast=flat.trace["asked_autocast"])  # fmt: skip
     counters = [(buffers.tensors[i], int(flat.trace["after"][i]) - before) for i, before in flat.trace["counted"].items()
                 if i in flat.trace["changed"]]  # fmt: skip
-    members_read = {name: tensor for name, tensor in zip(own, parameters.tensors + buffers.tensors) if name in read}
     return ExportedJob(exported, inputs, members_read, counters)
 
 
@@ -507,4 +522,5 @@ def _exported(model: bytes, names: List[str], flat: _Flat, given: Sequence[torch
         all_f64=_all_f64(given),
         calls=flat.outside.calls,
         compared=t["compared"],
+        asked_autocast=t["asked_autocast"],
     )

@@ -1,7 +1,7 @@
 """A whole training step as a file: the module with its loss, and the words that say how it is trained."""
 
 import os
-from typing import Any, Callable, ContextManager, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.nn import functional
@@ -9,7 +9,7 @@ from torch.nn import functional
 from .. import _onnx_file
 from .._library import UnsupportedError, UsageError
 from . import _structure
-from ._devices import AUTOCAST, autocast, without_autocast
+from ._devices import autocast, without_autocast
 from ._export import Exported, ExportedJob, export_job
 from ._optimizer import Options, globs, optimizer_words
 from ._outside import Located, Outside
@@ -70,7 +70,7 @@ class Job(NamedTuple):
     exported: Exported  # parameters and buffers are inputs
     inputs: List[str]
     parameters: Dict[str, torch.Tensor]  # and buffers, by the names in the file
-    words: Dict[str, Any]  # settings of a recipe
+    words: Dict[str, Any]  # settings of a recipe, but for the precision
     counters: List[Tuple[torch.Tensor, int]]  # of ExportedJob
     trained: Dict[int, str]  # names of the parameters that are, by their ids
 
@@ -143,15 +143,9 @@ def export_step(source: Source, batch: Any) -> ExportedJob:
     args, kwargs = arguments_of(batch)
     tensors: List[torch.Tensor] = []
     description = _structure.flatten((args, kwargs), tensors, "the batch: ")
+    cast = source.autocast()
     with source.without_autocast():
-        return export_job(source.objective, description, tensors, source.outside, source.functions, source.fallback)
-
-
-def precision_of(members: Iterable[torch.Tensor], cast: Optional[torch.dtype]) -> Optional[str]:
-    """What a step with these parameters and buffers is computed in under autocast to `cast` (None: there is none); None: nothing says it."""
-    if all(t.dtype == torch.float64 for t in members if t.is_floating_point()):
-        return "f64"
-    return None if cast is None else f"{AUTOCAST[cast]}{{list=autocast}}"
+        return export_job(source.objective, description, tensors, source.outside, cast, source.functions, source.fallback)
 
 
 def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Options], numbered: bool) -> Job:
@@ -173,9 +167,6 @@ def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Optio
     words["train"] = globs(trained, numbers - set(trained))
     if frozen:
         words["freeze"] = globs(frozen, numbers - set(frozen))
-    precision = precision_of(members.values(), source.autocast())
-    if precision is not None:
-        words["precision"] = precision
     return Job(step.exported, step.inputs, members, words, step.counters, {id(members[name]): name for name in trained})
 
 

@@ -14,12 +14,13 @@ import torch
 from .._library import Error, UnsupportedError
 from . import _structure
 from ._cut import Cut
-from ._devices import AUTOCAST, Place, autocast, place_of, without_autocast
+from ._devices import Place, autocast, place_of, without_autocast
 from ._export import Exported, export, result_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
 from ._plan import Arenas
 from ._recipe import about_recipe, read_recipe
+from ._regions import has_regions
 from ._shapes import Family
 
 
@@ -376,7 +377,10 @@ class _Engine:
              cast: Optional[torch.dtype], place: Place) -> _Entry:  # fmt: skip
         types = [] if cast is None else result_types(self.module, description, tensors)
         with without_autocast(place.device.type):
-            exported = export(self.module, description, tensors, self._changing, outside, types)
+            exported = export(self.module, description, tensors, self._changing, outside, cast, types)
+            if cast is None and has_regions(exported.model):
+                types = result_types(self.module, description, tensors)
+                exported = export(self.module, description, tensors, self._changing, outside, cast, types)
         try:
             steps = self._steps(exported, tensors, gradients, cast, place)
         except UnsupportedError as error:
@@ -386,11 +390,7 @@ class _Engine:
     def _steps(self, exported: Exported, tensors: Sequence[torch.Tensor], gradients: bool, cast: Optional[torch.dtype],
                place: Place) -> Union[Opened, Cut]:  # fmt: skip
         """The file of a call, opened by the engine."""
-        words = Words(self.recipe, [] if self.memory_budget is None else ["--memory-budget", self.memory_budget], place)
-        if cast is not None:
-            words.own.extend(["--precision", f"{AUTOCAST[cast]}{{list=autocast}}"])
-        elif exported.all_f64:
-            words.own.extend(["--precision", "f64"])
+        words = Words(self.recipe, [] if self.memory_budget is None else ["--memory-budget", self.memory_budget], place, cast)
         wants = [gradients and t.requires_grad for t in (*tensors, *exported.parameters.tensors, *exported.changing)]
         return (Cut if exported.calls else Opened)(exported, wants, words, self._arenas.setdefault(place, Arenas(place.device)))
 

@@ -9,6 +9,7 @@ from ._devices import Place
 from ._export import Exported, Moved
 from ._plan import Arenas, Plan
 from ._recipe import recipe_words
+from ._regions import of_file, precision_of
 
 _TWICE = ("the gradient of a gradient was asked of gradloom.torch.Module, which computes first derivatives only: leave the part of the model "
           "that needs second ones unwrapped")  # fmt: skip
@@ -25,10 +26,17 @@ class Words(NamedTuple):
     recipe: Optional[Dict[str, Any]]
     own: List[str]  # over the recipe's
     place: Place
+    cast: Optional[torch.dtype]  # of the autocast around the call
 
     def open(self, exported: Exported, wants: Sequence[bool], takes: Optional[Sequence[int]], arenas: Arenas) -> Plan:
-        with recipe_words(self.recipe, ["precision"] if "--precision" in self.own else []) as words:
-            return Plan(exported, wants, takes, [*words, *self.own, "--device", self.place.name], arenas, self.place)
+        said = (self.recipe or {}).get("precision")
+        if said is None or self.cast is not None or exported.all_f64:
+            precision = precision_of(exported.model, self.cast, exported.all_f64)
+        else:
+            precision = of_file(said, exported.model)
+        own = self.own if precision is None else [*self.own, "--precision", precision]
+        with recipe_words(self.recipe, [] if precision is None else ["precision"]) as words:
+            return Plan(exported, wants, takes, [*words, *own, "--device", self.place.name], arenas, self.place)
 
 
 class Opened:

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
 import torch
 
@@ -22,6 +22,7 @@ from .._library import UnsupportedError
 from .. import _onnx_file
 from . import _structure
 from ._members import exchanged, members
+from ._regions import Regions, without_labels
 from ._rows import refuse_rows
 
 _Made = TypeVar("_Made")
@@ -47,6 +48,7 @@ class Call(NamedTuple):
     function: Callable[..., Any]
     is_module: bool
     gradients: bool  # False: inside no_grad
+    region: Optional[Tuple[str, Optional[torch.dtype]]]  # of torch.autocast inside the forward: Regions.innermost
     arguments: Any  # description of (args, kwargs)
     given: List[torch.Tensor]  # the arguments' tensors during the trace: good where they are constants
     result: Any
@@ -62,7 +64,8 @@ class Call(NamedTuple):
     def run(self, given: Sequence[torch.Tensor]) -> Dict[int, torch.Tensor]:
         """Its results by the numbers of the outputs, which are as in the trace, else UnsupportedError."""
         args, kwargs = _structure.unflatten(self.arguments, iter(given))
-        result = self.function(*args, **kwargs)
+        with self._autocast():
+            result = self.function(*args, **kwargs)
         tensors: List[torch.Tensor] = []
         description = _structure.flatten(result, tensors, f"the results of {self}: ")
         if description != self.result or len(tensors) != len(self.places):
@@ -73,6 +76,12 @@ class Call(NamedTuple):
             if tuple(tensor.shape) != shape or (tensor.requires_grad and not gradient):
                 raise self._differs()
         return made
+
+    def _autocast(self) -> ContextManager[Any]:
+        if self.region is None:
+            return contextlib.nullcontext()
+        kind, cast = self.region
+        return torch.autocast(kind, cast, enabled=cast is not None)
 
     def _differs(self) -> UnsupportedError:
         return UnsupportedError(f"the results of {self}, which runs in PyTorch, have another structure or other shapes than in an earlier call: "
@@ -120,6 +129,7 @@ class Outside:
         self.calls: List[Call] = []
         self.found: List[Refusal] = []
         self.stack: List[str] = []
+        self.regions = Regions("cpu", None)  # of the trace that runs
         self.takes_rows, self.rows_refused = True, False  # that masks choose (_rows.py): by the next trace, by the last one
         self._unnamed = ("", unnamed)
         self._scopes: Dict[str, str] = {"": ""}
@@ -157,6 +167,7 @@ class Outside:
 
     def path_of(self, scope: str) -> str:
         """The submodule of a node whose name begins with the labels of the running ones."""
+        scope = without_labels(scope)
         while scope not in self._scopes:
             scope = scope.rpartition("/")[0]
         return self._scopes[scope]
@@ -249,7 +260,8 @@ class Outside:
             raise UnsupportedError(f"{what} returns no tensor")
         places = [known[id(tensor)] for tensor in tensors]
         types = [(tuple(t.shape), t.dtype, t.requires_grad) for t in outputs]
-        self.calls.append(Call(shown, kind, function, is_module, torch.is_grad_enabled(), arguments, list(given), description, places, types))
+        self.calls.append(Call(shown, kind, function, is_module, torch.is_grad_enabled(), self.regions.innermost(), arguments, list(given),
+                               description, places, types))  # fmt: skip
         read = list(given) or [torch.zeros(())]
         _values.append(values)
         try:

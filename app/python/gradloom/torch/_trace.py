@@ -13,6 +13,7 @@ in operators:
 - an embedding's row of padding gets no gradient, and cross entropy has its label smoothing;
 - functions that some exporter lacks are written in others (_decompositions.py), complex numbers as two real ones (_complex.py);
 - torch.utils.checkpoint inside the module calls its function: what is kept in memory is the plan's business;
+- blocks of torch.autocast are scopes of the trace (_regions.py);
 - submodules, torch.autograd.Functions and the few functions of torch that stay in PyTorch are called as they are (_outside.py).
 
 Patches are process-wide while a trace runs: one runs at a time, and other threads' tensors behave as ever.
@@ -37,6 +38,7 @@ from . import _sizes
 from ._checks import failing, passing
 from ._operators import Operators
 from ._outside import Outside, reason_of
+from ._regions import Regions, autocast_patches
 from ._rows import Chosen, counted, number_of
 from ._values import made_of, untraced
 
@@ -91,6 +93,10 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
 
 def _traces() -> bool:
     return _trace.active and _trace.outside is not None and torch._C._get_tracing_state() is not None
+
+
+def _regions() -> Optional[Regions]:
+    return _trace.outside.regions if _trace.outside is not None and _traces() else None
 
 
 def _call(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -396,6 +402,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     rows += [(torch.nn.Module, "__call__", _call(torch.nn.Module.__call__)), (function, "apply", _apply(apply))]
     for block in (torch.no_grad, torch.set_grad_enabled):
         rows += [(block, "__enter__", _stopping(block.__enter__, 1)), (block, "__exit__", _stopping(block.__exit__, -1))]
+    rows += autocast_patches(_regions)
     rows += [(owner, name, _value_read(name, getattr(owner, name))) for owner in (torch, tensor) for name in ("equal", "allclose", "is_nonzero")]
     rows += [(functional, name, _decomposed(getattr(functional, name), body)) for name, body in DECOMPOSITIONS.items()]
     rows += [(functional, name, _decomposed_in_f64(getattr(functional, name), body)) for name, body in DECOMPOSED_IN_F64.items()]
@@ -407,11 +414,12 @@ def _patches() -> List[Tuple[Any, str, Any]]:
 
 
 @contextlib.contextmanager
-def tracing(outside: Outside, apart: bool = True) -> Iterator[Noted]:
-    """While a module's forward is traced. apart: training BatchNormalizations give their statistics to what is noted.
-    REQUIRES `lock`."""
+def tracing(outside: Outside, regions: Regions, apart: bool = True) -> Iterator[Noted]:
+    """While a module's forward is traced, and `regions` is where it is. apart: training BatchNormalizations give their statistics to what is
+    noted. REQUIRES `lock`."""
     kept: List[Tuple[Any, str, Optional[Any]]] = []
     _trace.active, _trace.noted, _trace.outside = True, Noted([], [], []), outside
+    outside.regions = regions
     try:
         for owner, name, replacement in _patches():
             if name == "batch_norm" and not apart:

@@ -17,16 +17,18 @@ from . import _ranks, _structure
 from ._devices import place_of
 from ._export import ExportedJob
 from ._host import HostCalls
-from ._job import Job, Source, Weights, arguments_of, clipped, export_step, make_job, precision_of
+from ._job import Job, Source, Weights, arguments_of, clipped, export_step, make_job
 from ._optimizer import Options, States, is_in_file, put_states, states_of, write_states
 from ._outside import Located, refused, warn
 from ._plan import DTYPES, NUMBERS
 from ._recipe import about_recipe, read_recipe, recipe_words
+from ._regions import of_file, precision_of
 from ._shapes import Family
 from ._tensors import contents
 
 _MOST_STEPS = 10**12
 _Step = TypeVar("_Step", Job, ExportedJob)
+_Cast = Optional[torch.dtype]  # of a running torch.autocast
 _Signature = Tuple[Any, Tuple[Tuple[torch.Size, torch.dtype], ...]]  # of a batch: its structure, and its tensors
 
 
@@ -109,11 +111,11 @@ class TrainStep:
         self._waiting: Optional[States] = None  # with which the next job begins; None: the torch optimizer's
         self._kept: Any = None  # the torch optimizer's state, as it was when the engine's was last the same
         self._before, self._updates = 0, 0  # steps of jobs that were closed; updates before this job's
-        # Numbers of sizes by precision and a batch's signature; what was traced, by the signature.
-        self._plans: "collections.OrderedDict[Tuple[str, _Signature], int]" = collections.OrderedDict()
-        self._traced: "collections.OrderedDict[_Signature, ExportedJob]" = collections.OrderedDict()
-        self._precisions: Dict[Optional[torch.dtype], str] = {}  # by the type of autocast
+        # Numbers of sizes by the type of autocast and a batch's signature; what was traced.
+        self._plans: "collections.OrderedDict[Tuple[_Cast, _Signature], int]" = collections.OrderedDict()
+        self._traced: "collections.OrderedDict[Tuple[_Cast, _Signature], ExportedJob]" = collections.OrderedDict()
         self._families: Dict[Any, Family] = {}  # by which sizes are 0 or 1, by which operators broadcast
+        self._asks_autocast = False  # the forward's Python, whether it is around the step: then traces are for one answer
         self._most = plans
         self._calls, self._told, self._notes = HostCalls(), set(), []  # type: HostCalls, Set[str], List[str]
         if not distributed and _ranks.are_met():
@@ -133,7 +135,8 @@ class TrainStep:
 
         def open_job(job: Job, model: bytes) -> int:
             nonlocal states
-            words = {**job.words, "device": place_of(job.parameters.values()).name, **self._settings, "data": "caller", "steps": _MOST_STEPS, "seed": int(seed)}
+            self._all_f64, self._precision = job.exported.all_f64, self._precision_of(model, job.exported.all_f64)
+            words = {**job.words, "device": place_of(job.parameters.values()).name, **self._settings, "precision": self._precision, "data": "caller", "steps": _MOST_STEPS, "seed": int(seed)}
             if "group" in job.words and "group" in self._settings:
                 own = self._settings["group"]
                 words["group"] = [*job.words["group"], *([own] if isinstance(own, str) else own)]
@@ -157,8 +160,8 @@ class TrainStep:
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
         signature = self._signature(batch)
-        self._kind, self._precision = _kind_of(signature), self._precision_now()
-        self._plans[self._precision, signature] = 0
+        self._kind, self._asks_autocast = _kind_of(signature), job.exported.asked_autocast
+        self._plans[self._cast(), signature] = 0
         self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
         self._keep_trace(signature, ExportedJob(job.exported, job.inputs, job.parameters, job.counters))
         self._updates, self._waiting = states.updates, None
@@ -231,20 +234,28 @@ class TrainStep:
         return step, number
 
     def _family(self, signature: _Signature) -> Family:
-        return self._families.setdefault(tuple([min(size, 2) for size in _sizes_of(signature)]), Family())
+        return self._families.setdefault((self._cast_of_traces(), tuple([min(size, 2) for size in _sizes_of(signature)])), Family())
 
-    def _precision_now(self) -> str:
-        """What a step is computed in, as a recipe says it: a running torch.autocast, but for what the settings say."""
-        cast = self._source.autocast()
-        if cast not in self._precisions:
-            said = self._settings.get("precision") or precision_of(self._parameters.values(), cast)
-            self._precisions[cast] = said or (self._recipe or {}).get("precision", "f32")
-        return self._precisions[cast]
+    def _cast(self) -> _Cast:
+        """The type of a running torch.autocast, which says what a step is computed in where nothing else does."""
+        return None if "precision" in self._settings or self._all_f64 else self._source.autocast()
+
+    def _cast_of_traces(self) -> _Cast:
+        return self._source.autocast() if self._asks_autocast else None
+
+    def _precision_of(self, model: bytes, all_f64: bool) -> str:
+        """What a step is computed in, as a recipe says it: by a running torch.autocast, but for what the settings say."""
+        cast, recipe = self._source.autocast(), (self._recipe or {}).get("precision")
+        if "precision" in self._settings:
+            return str(self._settings["precision"])
+        if recipe is not None and cast is None and not all_f64:
+            return of_file(str(recipe), model)
+        return precision_of(model, cast, all_f64) or "f32"
 
     def _plan(self, batch: Any) -> int:
         """The number of the batch's sizes in the precision of now."""
         signature = self._signature(batch)
-        key = self._precision_now(), signature
+        key = self._cast(), signature
         known = self._plans.get(key)
         if known is not None:
             self._plans.move_to_end(key)
@@ -268,7 +279,7 @@ class TrainStep:
         return _structure.flatten(arguments_of(batch), tensors), tuple([(t.shape, t.dtype) for t in tensors])
 
     def _open_sizes(self, model: bytes) -> int:
-        precision = self._precision_now()
+        precision = self._precision_of(model, self._all_f64)
         words = [] if precision == self._precision else ["--precision", precision]
         if words and "session" in self._settings:
             raise _Anew()
@@ -281,7 +292,7 @@ class TrainStep:
 
     def _follow(self, signature: _Signature) -> int:
         """A number for sizes whose file the traces tell, else 0."""
-        followed = None if signature in self._traced else self._family(signature).exported(_sizes_of(signature))
+        followed = None if (self._cast_of_traces(), signature) in self._traced else self._family(signature).exported(_sizes_of(signature))
         if followed is None:
             return 0
         try:
@@ -295,8 +306,10 @@ class TrainStep:
 
     def _trace(self, signature: _Signature, batch: Any) -> int:
         """A number for sizes that were traced in another precision, or are now."""
-        known = self._traced.get(signature)
-        step, number = self._made(lambda: self._traced.pop(signature, None) or export_step(self._source, batch), lambda _, model: self._open_sizes(model))
+        key = self._cast_of_traces(), signature
+        known = self._traced.get(key)
+        step, number = self._made(lambda: self._traced.pop(key, None) or export_step(self._source, batch), lambda _, model: self._open_sizes(model))
+        self._asks_autocast = self._asks_autocast or step.exported.asked_autocast
         if step.inputs != self._inputs or list(step.members) != list(self._parameters):
             library().call("job_forget_sizes", self._begun(), number)
             raise UsageError("the loss of a batch of these sizes reads other parameters or inputs than that of the first one")
@@ -309,7 +322,7 @@ class TrainStep:
         """For other precisions; one with calls outside would keep what it was traced with, tensors and all."""
         if step.exported.calls:
             return
-        self._traced[signature] = step
+        self._traced[self._cast_of_traces(), signature] = step
         if len(self._traced) > self._most:
             self._traced.popitem(last=False)
 
@@ -406,7 +419,7 @@ class TrainStep:
             self._forget_folder()
         self._waiting = states
         self._settings.pop("resume", None)
-        for kept in (self._plans, self._traced, self._precisions, self._families):
+        for kept in (self._plans, self._traced, self._families):
             kept.clear()
 
     @torch.no_grad()
