@@ -127,6 +127,62 @@ class Pass(Case):
         self.assertEqual(list(module._gradloom._entries.values()), before)
 
 
+class Statistics(Case):
+    """Running statistics, which PyTorch moves without a trace of it."""
+
+    def make(self, *more):
+        return twins(lambda: nn.Sequential(nn.Conv1d(4, 6, 1), nn.BatchNorm1d(6), nn.ReLU(), *more))
+
+    def assert_as_at_rest(self, mine, theirs):
+        mine.eval()
+        theirs.eval()
+        x = torch.randn(3, 4, 5)
+        self.assert_near(mine(x), theirs(x), 1e-5)
+
+    def test_pytorch_trains_what_the_engine_evaluates(self):
+        model = self.make(nn.InstanceNorm1d(6, affine=True, track_running_stats=True))[1]
+        mine = Module(model)
+        for _ in range(4):
+            model.train()
+            for _ in range(3):
+                model(2 * torch.randn(8, 4, 5) + 1)
+            self.assert_as_at_rest(mine, model)
+        self.assertEqual(len(mine._gradloom._entries), 1)
+
+    def test_two_forwards_before_a_backward_after_an_evaluation(self):
+        mine, theirs = self.make()
+        for rows in (8, 8, 6):
+            for model in (mine, theirs):
+                model.train()
+                model(torch.ones(rows, 4, 5) * 3)
+            self.assert_as_at_rest(mine, theirs)
+        x, y = torch.randn(7, 4, 5), torch.randn(7, 4, 5)
+        for model in (mine, theirs):
+            model.train()
+            (model(x).square().sum() + model(y).pow(3).sum()).backward()
+        self.assert_same_gradients(mine, theirs, 1e-4)
+        self.assert_as_at_rest(mine, theirs)
+
+    def test_an_evaluation_before_a_training_one_with_one_backward(self):
+        """As in PyTorch, the first one's backward reads what the second has made of the statistics."""
+        mine, theirs = twins(lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)))
+        x, y = torch.randn(7, 4), torch.randn(7, 4)
+        for model in (mine, theirs):
+            model.eval()
+            loss = model(x).square().sum()
+            model.train()
+            (loss + model(y).pow(3).sum()).backward()
+        self.assert_same_gradients(mine, theirs, 1e-4)
+
+    def test_what_is_written_in_place_is_still_seen(self):
+        mine, x = Module(nn.Linear(4, 3)), torch.randn(2, 4)
+        loss = mine(x).square().sum()
+        with torch.no_grad():
+            mine.weight.mul_(2)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            loss.backward()
+
+
 class Refusals(Case):
     class Reads(nn.Module):
         def __init__(self):

@@ -3,7 +3,7 @@
 All that a call reads is an input of the file: the tensors among its arguments, the module's parameters under their own names
 (once, however many modules share one), and those buffers whose numbers change from call to call. So no exporter can merge,
 fold, copy or drop a parameter, and none is written. Other buffers are constants of the file, good as long as they are what
-they were (Members.constants).
+they were; running statistics that a forward reads are inputs, as PyTorch moves them unseen.
 """
 
 import contextlib
@@ -75,6 +75,7 @@ class Exported(NamedTuple):
     all_f64: bool
     calls: List[Call]  # outside, in the order in which they run
     compared: List[_sizes.Compared]  # what Python asked of sizes
+    statistics: Set[str]  # inputs that are running statistics of normalizations
     asked_autocast: bool  # Python did, whether it is around the call: other calls have other files
 
 
@@ -417,7 +418,7 @@ def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.
     Raises Located, or what the module's own forward raises.
     """
     parameters, buffers = members(module, "_parameters"), members(module, "_buffers")
-    inputs_of = [i for i, tensor in enumerate(buffers.tensors) if id(tensor) in changing]
+    inputs_of = [i for i, tensor in enumerate(buffers.tensors) if id(tensor) in changing or any(not norm.training for norm in buffers.norms_of(i))]
     while True:
         taken = set(parameters.names) | set(buffers.names)
         names = _distinct(argument_names(module, description), taken) + parameters.names + [buffers.names[i] for i in inputs_of]
@@ -467,7 +468,7 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     exported = Exported(model=model, inputs=inputs + own, arguments=len(arguments), parameters=parameters, changing=[], constants=[],
                         outputs=["loss"], result=None, places=[0], written=[], moved=[], failed=None, counters=[], counts=[], results=1, read=read,
                         random=False, all_f64=_all_f64(list(members_read.values())), calls=outside.calls,
-                        compared=flat.trace["compared"], asked_autocast=flat.trace["asked_autocast"])  # fmt: skip
+                        compared=flat.trace["compared"], statistics=set(), asked_autocast=flat.trace["asked_autocast"])  # fmt: skip
     counters = [(buffers.tensors[i], int(flat.trace["after"][i]) - before) for i, before in flat.trace["counted"].items()
                 if i in flat.trace["changed"]]  # fmt: skip
     return ExportedJob(exported, inputs, members_read, counters)
@@ -522,5 +523,6 @@ def _exported(model: bytes, names: List[str], flat: _Flat, given: Sequence[torch
         all_f64=_all_f64(given),
         calls=flat.outside.calls,
         compared=t["compared"],
+        statistics={buffers.names[i] for i in flat.changing if buffers.norms_of(i)},
         asked_autocast=t["asked_autocast"],
     )

@@ -15,6 +15,13 @@ class Tensors(NamedTuple):
     slots: List[List[Slot]]
     tensors: List[torch.Tensor]
 
+    def norms_of(self, index: int) -> List[torch.nn.Module]:
+        """Normalizations whose running statistic a buffer is. PyTorch moves those without counting a version."""
+        return [owner for owner, name in self.slots[index] if name in ("running_mean", "running_var") and isinstance(owner, _NORM)]
+
+
+_NORM = torch.nn.modules.batchnorm._NormBase
+
 
 def members(module: torch.nn.Module, kind: str) -> Tensors:
     """kind: _parameters or _buffers."""

@@ -47,6 +47,10 @@ class Opened:
         self.exported, self.wants = exported, wants
         self._words, self._arenas = words, arenas
         self.results = exported.results
+        # Autograd refuses a backward after an input was written, but for these: what is not read, and running statistics, as in PyTorch.
+        watched = exported.read - exported.statistics
+        self.saved = [index for index, name in enumerate(exported.inputs) if name in watched]
+        self.unsaved = [index for index, name in enumerate(exported.inputs) if name not in watched]
         self._plans: Dict[Tuple[int, ...], Plan] = {}
         first = words.open(exported, wants, None, arenas)
         self.types, self.extents, self.notes = first.results, first.extents, first.notes
@@ -151,14 +155,17 @@ class _Function(torch.autograd.Function):
         outputs = run.forward(tensors)
         ctx.run = run
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors)
+        ctx.unsaved = [tensors[index] for index in run.opened.unsaved]
+        ctx.save_for_backward(*[tensors[index] for index in run.opened.saved])
         if run.opened.silent:
             ctx.mark_non_differentiable(*[outputs[index] for index in run.opened.silent])
         return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Optional[torch.Tensor]) -> Any:
-        tensors = ctx.saved_tensors
+        tensors = list(ctx.saved_tensors)
+        for index, tensor in zip(ctx.run.opened.unsaved, ctx.unsaved):  # from the first on
+            tensors.insert(index, tensor)
         if not torch.is_grad_enabled():
             return (None, *ctx.run.backward(tensors, gradients))
         with torch.no_grad():
