@@ -6,7 +6,6 @@ Values, gradients, buffers and modes are those of the module without Gradloom. E
 
 import copy
 import os
-import random
 import sys
 import tempfile
 import unittest
@@ -421,67 +420,6 @@ class Fallback(Both):
             self.assert_same(mine, theirs, torch.randn(4, 6))
         (entry,) = mine._gradloom._entries.values()
         self.assertEqual([len(part.outputs) for part, _ in entry.steps._parts], [1, 1])
-
-
-class Fuzzed(Both):
-    def make(self, seed):
-        draw = random.Random(seed)
-        kinds = [Lacks, Reads, Rounds, lambda: nn.Linear(6, 6), nn.Tanh, lambda: Block(draw.choice([Lacks, Reads, nn.ReLU])())]
-        model = Stack(*[draw.choice(kinds)() for _ in range(draw.randint(2, 5))])
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
-        return model
-
-    def test_twelve_stacks_in_f64(self):
-        for seed in range(12):
-            with self.subTest(seed=seed), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                mine, theirs = pair(lambda: self.make(seed), fallback="torch")
-                for count in (4, 4, 7):
-                    self.assert_same(mine, theirs, torch.randn(count, 6, dtype=torch.float64))
-                    optimizers = [torch.optim.SGD(model.parameters(), lr=1e-2) for model in (mine, theirs)]
-                    for optimizer in optimizers:
-                        optimizer.step()
-
-    def script(self, seed, models):
-        """Modes, sizes, accumulation, passes without gradients, and two forwards before their backwards, at random; what each of `models` gives."""
-        draw = random.Random(seed)
-        make = draw.choice([lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), lambda p: torch.optim.AdamW(p, lr=1e-3)])
-        optimizers = [make(model.parameters()) for model in models]
-        for _ in range(8):
-            training, gradients, batches = draw.random() < 0.7, draw.random() < 0.75, draw.randint(1, 3)
-            together = draw.random() < 0.5
-            given = [torch.randn(draw.choice((4, 4, 7, 9)), 6, dtype=torch.float64) for _ in range(batches)]
-            told = []
-            for model in models:
-                model.train(training)
-                with torch.set_grad_enabled(gradients):
-                    losses = []
-                    for x in given:
-                        losses.append(model(x).square().mean() / batches)
-                        if gradients and not together:
-                            losses[-1].backward()
-                    if gradients and together:
-                        sum(losses).backward()
-                told.append([loss.detach() for loss in losses])
-            yield [torch.stack(one) for one in told]
-            if gradients and draw.random() < 0.8:
-                for optimizer in optimizers:
-                    optimizer.step()
-                    optimizer.zero_grad()
-
-    def test_ten_scripts_in_f64(self):
-        for seed in range(10):
-            with self.subTest(seed=seed), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                mine, theirs = pair(lambda: self.make(seed + 100), fallback="torch")
-                for losses in self.script(seed, (mine, theirs)):
-                    self.assert_near(*losses, 1e-9)
-                    self.assert_near(list(mine.parameters()), list(theirs.parameters()), 1e-9)
-                    gradients = [[p.grad for p in model.parameters() if p.grad is not None] for model in (mine, theirs)]
-                    self.assert_near(*gradients, 1e-8)
-                    self.assert_near(*([b for b in model.buffers() if b.is_floating_point()] for model in (mine, theirs)), 1e-7)
 
 
 if __name__ == "__main__":

@@ -166,6 +166,12 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return rows.reshape(*input.shape[:axis], count, size, *input.shape[axis + 1 :]).movedim(axis + 1, -1)
 
 
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Tensor.unflatten: an axis as several."""
+    axis = dim % input.dim()
+    return input.reshape(*input.shape[:axis], *sizes, *input.shape[axis + 1 :])
+
+
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Tensor.masked_scatter: where the mask is true, the source's numbers in order, or its rows where the mask has a row's truth."""
     mask, input = (mask, input.expand(torch.broadcast_shapes(mask.shape, input.shape)))

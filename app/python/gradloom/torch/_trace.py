@@ -33,7 +33,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from .._library import UnsupportedError
-from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm
+from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm, unflatten
 from . import _sizes
 from ._checks import failing, passing
 from ._operators import Operators
@@ -397,6 +397,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     rows += [(torch, name, _of_numbers(getattr(torch, name), body)) for name, body in NUMBERS.items()]
     if hasattr(torch, "rms_norm"):
         rows.append((torch, "rms_norm", _decomposed(torch.rms_norm, rms_norm)))
+    rows += [(owner, "unflatten", _decomposed(owner.unflatten, unflatten)) for owner in (torch, tensor)]  # PyTorch 1.13's exporter lacks it
     function = torch.autograd.Function
     apply = vars(function).get("apply", vars(torch._C._FunctionBase)["apply"])
     rows += [(torch.nn.Module, "__call__", _call(torch.nn.Module.__call__)), (function, "apply", _apply(apply))]
