@@ -166,8 +166,8 @@ class Captured(Folder):
             capture(model, (x, x[:, :3]), nn.MSELoss(), torch.optim.RMSprop(model.parameters()), self.folder)
         with self.assertRaisesRegex(gradloom.Error, "amsgrad"):
             capture(model, (x, x[:, :3]), nn.MSELoss(), torch.optim.Adam(model.parameters(), amsgrad=True), self.folder)
-        with self.assertRaisesRegex(gradloom.Error, "batch 1 has other shapes"):
-            capture(model, [(x, x[:, :3]), (x[:2], x[:2, :3])], nn.MSELoss(), folder=self.folder)
+        with self.assertRaisesRegex(gradloom.Error, "batch 1 has another structure or other types"):
+            capture(model, [(x, x[:, :3]), (x.double(), x[:, :3])], nn.MSELoss(), folder=self.folder)
         for p in model.parameters():
             p.requires_grad_(False)
         with self.assertRaisesRegex(gradloom.Error, "no parameter"):

@@ -1,10 +1,13 @@
 """gradloom.torch.capture: a script's training step as a folder that Gradloom opens, measures and tunes."""
 
+import contextlib
 import json
 import os
 import tempfile
 import zipfile
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -12,16 +15,19 @@ from .._library import UsageError, library
 from ..commands import words_of
 from ..session import Session
 from . import _structure
+from ._export import batch_names
 from ._job import Source, arguments_of, clipped, make_job, write_job
 from ._optimizer import Options, States, states_of, write_states
+from ._outside import warn
 from ._regions import precision_of
 
 _STEPS = 10  # where the settings name none, as in a recipe
+_Sizes = Tuple[torch.Size, ...]  # of a batch's tensors
 
 
 def _batches(batch: Any) -> List[Any]:
     """One batch, or a list of batches of one structure."""
-    if isinstance(batch, list) and batch and isinstance(batch[0], (tuple, dict, list)):
+    if isinstance(batch, list) and batch and isinstance(batch[0], (tuple, list, Mapping)):
         return batch
     return [batch]
 
@@ -38,14 +44,86 @@ def _array(tensor: torch.Tensor) -> Any:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
+def _of_one_size(source: Source, batches: Sequence[Any], pad: Optional[Mapping[str, float]]) -> Sequence[Any]:
+    """Batches as a file has them: filled up to the longest where `pad` says with what, else those of the most frequent sizes."""
+    columns = [_tensors(batch) for batch in batches]
+    structure = _structure.flatten(arguments_of(batches[0]), [])
+    for index, (batch, column) in enumerate(zip(batches, columns)):
+        if _structure.flatten(arguments_of(batch), []) != structure or [t.dtype for t in column] != [t.dtype for t in columns[0]]:
+            raise UsageError(f"batch {index} has another structure or other types than the first")
+    names, sizes = batch_names(source.objective, structure), [tuple([t.shape for t in column]) for column in columns]
+    unknown = sorted(set(pad or {}) - set(names))
+    if unknown:
+        raise UsageError(f"pad names '{unknown[0]}', which is none of the batch's tensors: {', '.join(names)}")
+    if len(set(sizes)) == 1:
+        return batches
+    if pad is not None:
+        return _padded(source, batches, dict(zip(names, zip(*columns))), structure, pad)
+    counts = Counter(sizes)
+    kept = max(counts, key=lambda some: (counts[some], sum(shape.numel() for shape in some)))
+    shown = ", ".join(f"{name} {_shown(shape)}" for name, shape in zip(names, kept))
+    warn(f"gradloom: capture keeps {counts[kept]} of {len(batches)} batches, those of the most frequent sizes ({shown}): a job's file is for one. "
+         "pad={NAME: number} fills all up to the longest, where the loss ignores what is filled")  # fmt: skip
+    return [batch for batch, some in zip(batches, sizes) if some == kept]
+
+
+def _shown(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "a number"
+
+
+def _padded(source: Source, batches: Sequence[Any], columns: Dict[str, Sequence[torch.Tensor]], structure: Any, pad: Mapping[str, float]) -> List[Any]:
+    """columns: the tensors of each name. Raises UsageError where the loss does not ignore the fill."""
+    filled: List[List[torch.Tensor]] = []
+    for name, tensors in columns.items():
+        if len({t.dim() for t in tensors}) > 1:
+            raise UsageError(f"'{name}' has more axes in one batch than in another: nothing fills it up")
+        longest = [max(extents) for extents in zip(*[t.shape for t in tensors])]
+        if name not in pad and any(list(t.shape) != longest for t in tensors):
+            raise UsageError(f"'{name}' has other sizes in other batches, and pad says nothing to fill it with")
+        filled.append([_filled(t, longest, pad.get(name, 0)) for t in tensors])
+    made = []
+    for row in zip(*filled):
+        args, kwargs = _structure.unflatten(structure, iter(row))
+        made.append(kwargs or args)
+    index = min(range(len(batches)), key=lambda i: sum(tensors[i].numel() for tensors in columns.values()))
+    plain, full = _loss_at_rest(source, batches[index]), _loss_at_rest(source, made[index])
+    if not abs(full - plain) <= (2e-2 if source.autocast() else 1e-3) * abs(plain) + 1e-6:
+        raise UsageError(f"batch {index} has the loss {plain:.6g}, and {full:.6g} filled up as pad says: the loss does not ignore the fill (a mask does, and "
+                         "-100 in labels)")  # fmt: skip
+    return made
+
+
+def _filled(tensor: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:
+    if list(tensor.shape) == list(shape):
+        return tensor
+    made = torch.full(tuple(shape), fill, dtype=tensor.dtype, device=tensor.device)
+    made[tuple(slice(size) for size in tensor.shape)] = tensor
+    return made
+
+
+def _loss_at_rest(source: Source, batch: Any) -> float:
+    """As PyTorch computes it in eval mode, which draws nothing and moves no statistics."""
+    args, kwargs = arguments_of(batch)
+    with torch.no_grad(), _at_rest(source.objective):
+        return float(source.objective(*args, **kwargs))
+
+
+@contextlib.contextmanager
+def _at_rest(module: torch.nn.Module) -> Iterator[None]:
+    training = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in training:
+            part.training = mode
+
+
 def write_batches(path: str, names: Sequence[str], batches: Sequence[Any]) -> None:
-    """An npz archive: arrays called after the inputs, with the batch's number as first axis."""
+    """An npz archive of batches of one size: arrays called after the inputs, with the batch's number as first axis."""
     import numpy
 
     columns = [_tensors(batch) for batch in batches]
-    for index, column in enumerate(columns):
-        if [t.shape for t in column] != [t.shape for t in columns[0]]:
-            raise UsageError(f"batch {index} has other shapes than the first")
     arrays = {name: numpy.stack([_array(column[i]) for column in columns]) for i, name in enumerate(names)}
     with zipfile.ZipFile(path, "w") as archive:  # numpy.savez has names of its own, such as "file"
         for name, array in arrays.items():
@@ -54,14 +132,17 @@ def write_batches(path: str, names: Sequence[str], batches: Sequence[Any]) -> No
 
 
 def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",
-            folder: Any = "job", clip: Optional[float] = None, **settings: Any) -> str:  # fmt: skip
+            folder: Any = "job", clip: Optional[float] = None, pad: Optional[Mapping[str, float]] = None, **settings: Any) -> str:  # fmt: skip
     """Writes a training step into a folder: model.onnx with the module's parameters, batches.npz, recipe.json.
 
     `gradloom open FOLDER/model.onnx --recipe FOLDER/recipe.json` shows it, `gradloom train --recipe FOLDER/recipe.json` runs it, and
     `gradloom tune` searches a better recipe for it, which gradloom.torch.Module(model, recipe=..) takes back.
 
     model: a module or gradloom.torch.Module; it is captured in the mode, train or eval, that its parts are in.
-    batch: one batch (a tuple of arguments, a dict of named ones, or the argument), or a list of such batches.
+    batch: one batch (a tuple of arguments, a dict of named ones, or the argument), or a list of such batches. A job's file is for one size: of
+    batches padded to their longest text, those of the most frequent size are kept, and a warning says how many.
+    pad: keeps all, filled up to the longest at the end of each axis: {"input_ids": 0, "attention_mask": 0, "labels": -100}; the loss's own target is
+    "target". The loss has to ignore the fill: that of the shortest batch is computed with and without it, in eval mode, and a difference is an error.
     loss: None: the model returns it; else a function of the model's result and the batch's last entry.
     optimizer: a torch.optim.SGD, Adam, AdamW or Adagrad, transformers' Adafactor, or timm's Lion or Lamb, over the model's parameters, or a
     recipe's text. States that it keeps go along, in optimizer.safetensors: the job goes on with the update that comes next.
@@ -69,9 +150,9 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     settings: of the recipe, over what follows from the others: steps=200 (from here on), passes=.. (docs/recipe.md).
     Returns the recipe's path.
     """
-    batches = _batches(batch)
     options = None if isinstance(optimizer, str) else Options(optimizer)
     source = Source(model, loss)
+    batches = _of_one_size(source, _batches(batch), pad)
     job = make_job(source, batches[0], optimizer, options, False)
     precision = precision_of(job.exported.model, source.autocast(), job.exported.all_f64)
     states = States(0, {}) if options is None else states_of(optimizer, job.trained)

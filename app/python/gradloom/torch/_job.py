@@ -1,6 +1,7 @@
 """A whole training step as a file: the module with its loss, and the words that say how it is trained."""
 
 import os
+from collections.abc import Mapping
 from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -53,7 +54,7 @@ class Objective(torch.nn.Module):
 
 def arguments_of(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """(positional, named) of a batch: a tuple or list of arguments, a dict of named ones, or the only argument."""
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):  # also Hugging Face's BatchEncoding
         return (), dict(batch)
     return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
 
