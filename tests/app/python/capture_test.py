@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""capture of batches whose sizes differ, as loaders make them that pad to the longest text.
+"""capture of batches whose sizes differ, as loaders make them that pad to the longest text, and of arrays of other libraries.
 
 GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 (skipped) where there is no PyTorch.
 """
@@ -14,9 +14,9 @@ import warnings
 import numpy as np
 import support
 import torch
-from gradloom.torch import capture
+from gradloom.torch import Module, TrainStep, capture
 from job_test import Folder, torch_losses, train
-from support import Block, mlp
+from support import Block, mlp, twins, worst
 from torch import nn
 from torch.nn import functional as F
 
@@ -118,6 +118,71 @@ class Sizes(Folder):
         batches = [collections.UserDict(batch) for batch in texts((2, 5), (2, 5))]
         capture(self.model(), batches, folder=self.folder)
         self.assertEqual(self.arrays()["input_ids"].shape, (2, 2, 5))
+
+
+class Arrays(Folder):
+    """numpy's stand for all that have DLPack."""
+
+    def test_as_arguments_of_a_module(self):
+        model, x = mlp(), np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
+        mine = Module(copy.deepcopy(model))
+        found, expected = mine(x), model(torch.from_numpy(x))
+        self.assertLess(worst([found], [expected]), 1e-6)
+        found.sum().backward()
+        expected.sum().backward()
+        self.assertLess(worst([p.grad for p in mine.parameters()], [p.grad for p in model.parameters()]), 1e-5)
+        self.assertEqual(np.from_dlpack(found.detach()).shape, (4, 3))
+        mine(torch.from_numpy(x))
+        self.assertEqual(len(mine._gradloom._entries), 1)  # an array is a tensor
+        x *= 2  # in its own memory
+        self.assertLess(worst([mine(x)], [model(torch.from_numpy(x))]), 1e-6)
+
+    def test_nested_and_what_dlpack_does_not_carry(self):
+        class Nested(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(6, 3)
+
+            def forward(self, batch, scale):
+                return torch.where(batch["mask"][:, None], self.linear(batch["more"][0]), self.linear.bias * scale)
+
+        mine, theirs = twins(Nested)
+        x, mask = np.random.default_rng(1).standard_normal((8, 6)).astype(np.float32), np.array([True, False] * 4)
+        x.flags.writeable = False
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            for some in (x, x[::-1], x[:, ::-1]):
+                found = mine({"mask": mask, "more": (some, None)}, 2.0)
+                self.assertLess(worst([found], [theirs({"mask": torch.tensor(mask), "more": (torch.tensor(some.copy()), None)}, 2.0)]), 1e-6)
+        with self.assertRaisesRegex(gradloom.UnsupportedError, "an array of type numpy.ndarray is no tensor by DLPack: "):
+            mine({"mask": mask, "more": (np.array([None] * 6), None)}, 2.0)
+
+    def test_where_the_call_runs_in_pytorch(self):
+        class Reads(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(6, 3)
+
+            def forward(self, x):
+                return self.linear(x) if x.sum() > 0 else x
+
+        mine, theirs = twins(Reads)
+        mine, x = Module(mine.module, fallback="torch"), np.ones((2, 6), np.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertEqual(worst([mine(x)], [theirs(torch.from_numpy(x))]), 0.0)
+
+    def test_as_batches_of_a_step_and_of_a_job(self):
+        batches = [(np.random.default_rng(i).standard_normal((4, 6)).astype(np.float32), np.array([0, 1, 2, i])) for i in range(2)]
+        models = [mlp() for _ in range(3)]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        step = TrainStep(models[0], nn.CrossEntropyLoss(), optimizers[0])
+        mine = [step.step(*batches[i % 2]) for i in range(6)]
+        recipe = capture(models[1], batches, nn.CrossEntropyLoss(), optimizers[1], self.folder, steps=6)
+        given = [tuple(torch.from_numpy(array) for array in batch) for batch in batches]
+        theirs = torch_losses(models[2], given, lambda m, b: F.cross_entropy(m(b[0]), b[1]), optimizers[2], 6)
+        self.assert_curves(mine, theirs, 1e-5)
+        self.assert_curves(train(recipe), theirs, 1e-5)
 
 
 if __name__ == "__main__":

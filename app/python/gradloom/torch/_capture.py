@@ -103,7 +103,7 @@ def _filled(tensor: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Te
 
 def _loss_at_rest(source: Source, batch: Any) -> float:
     """As PyTorch computes it in eval mode, which draws nothing and moves no statistics."""
-    args, kwargs = arguments_of(batch)
+    args, kwargs = _structure.of_tensors(arguments_of(batch))
     with torch.no_grad(), _at_rest(source.objective):
         return float(source.objective(*args, **kwargs))
 

@@ -280,7 +280,7 @@ class _Engine:
         try:
             return self._call(args, kwargs)
         except (_InTorch, Unlike):
-            return self.module(*args, **kwargs)
+            return self.module(*_structure.of_tensors(args), **_structure.of_tensors(kwargs))
 
     def _call(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         tensors: List[torch.Tensor] = []

@@ -2,7 +2,8 @@
 
 flatten() appends the tensors of a value to a list and returns a hashable description of the rest; unflatten() puts tensors
 back. Lists, tuples (also named ones), dicts and what derives from them, dataclasses and other objects with attributes are
-followed; numbers, texts, None, classes and other hashable plain values are part of the description.
+followed; numbers, texts, None, classes and other hashable plain values are part of the description. Arrays of other libraries (numpy's,
+cupy's, jax's) are tensors in their own memory, by DLPack.
 """
 
 import dataclasses
@@ -46,12 +47,42 @@ def flatten(value: Any, tensors: List[torch.Tensor], where: str = "") -> Any:
         return kind, tuple([(key, flatten(item, tensors, where)) for key, item in value.items()])
     if isinstance(value, (tuple, list)):
         return kind, tuple([flatten(item, tensors, where) for item in value])
+    if hasattr(kind, "__dlpack__"):
+        tensors.append(_imported(value, where))
+        return TENSOR
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return kind, tuple([(name, flatten(getattr(value, name), tensors, where)) for name in _fields(value)])
     if hasattr(value, "__dict__") and vars(value) and not callable(value):  # such as Hugging Face's caches
         return kind, tuple([(name, flatten(item, tensors, where)) for name, item in vars(value).items()])
     name = f"{kind.__module__}.{kind.__qualname__}"
     raise UnsupportedError(f"{where}an object of type {name} is neither a tensor nor made of tensors and plain values")
+
+
+def _imported(array: Any, where: str) -> torch.Tensor:
+    try:
+        tensor: torch.Tensor = getattr(torch, "from_dlpack")(array)
+        return tensor
+    except Exception as error:
+        reason = str(error)
+    try:
+        if hasattr(array, "__array_interface__"):  # numpy's DLPack has no booleans, memory that may not be written, strides below 0: copies
+            import numpy
+
+            return torch.from_numpy(numpy.array(array))
+    except (TypeError, ValueError) as error:
+        reason = str(error)
+    kind = type(array)
+    raise UnsupportedError(f"{where}an array of type {kind.__module__}.{kind.__qualname__} is no tensor by DLPack: {reason}")
+
+
+def of_tensors(value: Any) -> Any:
+    """The value with tensors for the arrays of other libraries, as PyTorch takes it."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([of_tensors(item) for item in value])
+    if kind is dict:
+        return {key: of_tensors(item) for key, item in value.items()}
+    return value if isinstance(value, torch.Tensor) or not hasattr(kind, "__dlpack__") else _imported(value, "")
 
 
 def unflatten(description: Any, tensors: Iterator[torch.Tensor]) -> Any:
