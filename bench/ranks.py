@@ -15,9 +15,11 @@ With --predict, instead of PyTorch's: what `plan --ranks` says of a step from th
     gpt-char 2 ranks: predicted 31.7 ms, measured 33.2 ms: 0.95 [0.95, 0.96], error 5 % (at most 5 %)
 
 With --rates 0.2,1,5 as well the same on slower links: every rank in a network namespace of its own, whose sending is limited to so many Gbit/s
-(tc tbf; root and iproute2 are needed).
+(tc tbf; root and iproute2 are needed). Where no pairs of devices (veth) can be made, as in many containers, or with --loopback, all ranks are in one
+private namespace, whose loopback device is limited so: they share it, as ranks of a machine share its memory.
 
     gpt-char 2 ranks, 1 Gbit/s: predicted .., measured ..
+    gpt-char 2 ranks, 1 Gbit/s of one loopback: predicted .., measured ..
 """
 
 import argparse
@@ -112,7 +114,7 @@ def namespaces(ranks, rate):
     bridge, names = f"glb{os.getpid()}", [f"gl{os.getpid()}-{rank}" for rank in range(ranks)]
 
     def ip(*words):
-        subprocess.run(["ip", *words], check=True)
+        subprocess.run(["ip", *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     try:
         ip("link", "add", bridge, "type", "bridge")
@@ -124,13 +126,46 @@ def namespaces(ranks, rate):
             ip("-n", name, "addr", "add", f"10.77.0.{rank + 1}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
-            limit = ["rate", f"{rate}gbit", "burst", "256kb", "latency", "100ms"]
-            ip("netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit)
+            ip("netns", "exec", name, *limit_words("eth0", rate))
         yield names
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
         subprocess.run(["ip", "link", "del", bridge], stderr=subprocess.DEVNULL)
+
+
+def limit_words(device, rate):
+    return ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{rate}gbit", "burst", "256kb", "latency", "100ms"]
+
+
+@contextlib.contextmanager
+def loopback(rate):
+    """What enters a private network namespace, which has a loopback device that carries `rate` Gbit/s and nothing else."""
+    script = f"ip link set lo up && {' '.join(limit_words('lo', rate))} && echo ready && exec cat"
+    with subprocess.Popen(["unshare", "-n", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+        if keeper.stdout.readline() != "ready\n":
+            sys.exit("--rates needs root, iproute2 and either veth pairs or tbf on a loopback device")
+        try:
+            yield ["nsenter", "-t", str(keeper.pid), "-n"]
+        finally:
+            keeper.stdin.close()  # cat ends, and the namespace with it
+
+
+@contextlib.contextmanager
+def slow_links(options, rate):
+    """Ranks exchange over links of `rate` Gbit/s: each in a namespace, else all over one loopback device."""
+    with contextlib.ExitStack() as stack:
+        options.namespaces, options.enter, options.link = None, [], f", {rate} Gbit/s"
+        try:
+            if not options.loopback:
+                options.namespaces = stack.enter_context(namespaces(options.ranks, rate))
+        except (OSError, subprocess.CalledProcessError) as error:
+            said = getattr(error, "stderr", None) or str(error).encode()
+            print(f"no veth pairs here ({said.decode(errors='replace').strip()}): one loopback device", file=sys.stderr)
+        if not options.namespaces:
+            options.enter = stack.enter_context(loopback(rate))
+            options.link += " of one loopback"
+        yield
 
 
 def answer_of_ranks(options, *words):
@@ -151,8 +186,11 @@ def answer_of_ranks(options, *words):
 
 def answer(options, *words):
     """The JSON lines of a command of ours."""
-    environment = {**os.environ, **({"GRADLOOM_TRANSPORT": options.transport} if getattr(options, "transport", None) else {})}
-    done = subprocess.run([options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    enter = getattr(options, "enter", [])
+    # MPI's ranks would meet in shared memory, past the loopback device.
+    transport = "tcp" if enter else getattr(options, "transport", None)
+    environment = {**os.environ, **({"GRADLOOM_TRANSPORT": transport} if transport else {})}
+    done = subprocess.run([*enter, options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     if done.returncode:
         sys.exit(f"{words[0]}: {done.stderr}")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -233,6 +271,7 @@ def main():
     parser.add_argument("--transport", choices=("mpi", "tcp"), help="what carries bytes between our ranks; by default what --ranks takes")
     parser.add_argument("--predict", action="store_true", help="compare with what plan --ranks predicts, instead of PyTorch")
     parser.add_argument("--rates", help="with --predict: Gbit/s of links between namespaces, by comma")
+    parser.add_argument("--loopback", action="store_true", help="with --rates: one namespace, whose loopback device is limited")
     parser.add_argument("--python", default=sys.executable, help="the Python that has the PyTorch to compare with")
     parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"))
     parser.add_argument("--torch-rank", type=int, help=argparse.SUPPRESS)
@@ -240,7 +279,7 @@ def main():
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--export", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.namespaces, options.link = None, ""
+    options.namespaces, options.enter, options.link = None, [], ""
     if options.rates and not options.predict:
         parser.error("--rates goes with --predict")
     if options.torch_rank is not None:
@@ -256,8 +295,7 @@ def main():
                 score(name, options, folder)
                 continue
             for rate in options.rates.split(","):
-                with namespaces(options.ranks, rate) as options.namespaces:
-                    options.link = f", {rate} Gbit/s"
+                with slow_links(options, rate):
                     score(name, options, folder)
     return None
 
