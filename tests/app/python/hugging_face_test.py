@@ -164,6 +164,21 @@ def loss_of(output):
     return output["loss"] if output.get("loss") is not None else output[0].square().mean()
 
 
+def nearer(mine, theirs, inputs, least):
+    """Whether our gradients are nearer to those of f64 than PyTorch's are: by the largest distance of all, each measured by `least` at least."""
+    exact = copy.deepcopy(theirs).double()
+    wide = {key: x.double() if torch.is_tensor(x) and x.is_floating_point() else x for key, x in inputs.items()}
+    with all_f64():
+        loss_of(exact(**wide)).backward()
+    ours, torchs = (max(worst([p.grad], [r.grad], least) for p, r in zip(model.parameters(), exact.parameters()) if r.grad is not None)
+                    for model in (mine, theirs))  # fmt: skip
+    return ours < torchs
+
+
+# In f32 PyTorch's gradients of these are more than 1e-4 off f64's themselves.
+ROUNDED = {"EfficientNetForImageClassification"}
+
+
 class Architectures(unittest.TestCase):
     def test_gradients(self):
         count = 0
@@ -180,10 +195,14 @@ class Architectures(unittest.TestCase):
                     loss_of(result).backward()
                 self.assertLess(worst([loss_of(results[0])], [loss_of(results[1])]), 1e-5)
                 largest = max(float(q.grad.abs().max()) for q in theirs.parameters() if q.grad is not None)
-                for (name, p), q in zip(mine.named_parameters(), theirs.parameters()):
-                    if q.grad is not None:  # some are zero but for rounding: a key's bias moves all scores alike
-                        scale = max(float(q.grad.abs().max()), 1e-3 * largest)
-                        self.assertLess(float((p.grad - q.grad).abs().max()) / scale, 2e-4, name)
+                apart = {name: worst([p.grad], [q.grad], 1e-3 * largest)  # some are zero but for rounding: a key's bias moves all scores alike
+                         for (name, p), q in zip(mine.named_parameters(), theirs.parameters()) if q.grad is not None}  # fmt: skip
+                farthest = max(apart, key=apart.__getitem__)
+                if model in ROUNDED:
+                    self.assertTrue(nearer(mine, theirs, inputs, 1e-3 * largest))
+                    self.assertLess(apart[farthest], 3e-4, farthest)
+                else:
+                    self.assertLess(apart[farthest], 1e-4, farthest)
                 count += 1
         self.assertGreaterEqual(count, 55)
 
