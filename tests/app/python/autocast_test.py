@@ -362,6 +362,25 @@ class Steps(Folder):
             self.assertEqual((make, low, said), (make, low, expected))
             self.assert_curves(train(recipe), mine, 1e-6)
 
+    def test_losses_are_in_f32(self):
+        """Also those that are made of several operators, which follow what they read: 8 bits of a loss would be seen at once."""
+        torch.manual_seed(1)
+        x, target = torch.randn(64, 32), torch.rand(64, 32)
+        for loss in (F.mse_loss, F.l1_loss, nn.SmoothL1Loss(), nn.HuberLoss(), F.binary_cross_entropy_with_logits,
+                     lambda y, t: F.kl_div(F.log_softmax(y, -1), t, reduction="batchmean")):  # fmt: skip
+            model = Layers().a
+            other = copy.deepcopy(model)
+            step = TrainStep(model, loss, torch.optim.SGD(model.parameters(), lr=0.1))
+            optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+            for low in (True, False, True, True):
+                with torch.autocast("cpu", LOW, enabled=low):
+                    mine = step.step(x, target)
+                (theirs,) = torch_losses(other, [(x, target)], under(low, lambda y, t, loss=loss: loss(y.float(), t)), optimizer, 1)
+                self.assertLess(abs(mine - theirs) / theirs, 1e-4 if low else 1e-5, (loss, low))
+        with torch.autocast("cpu", LOW), torch.no_grad():
+            found = Module(nn.MSELoss())(x.bfloat16(), target)
+        self.assertLess(worst([found], [F.mse_loss(x.bfloat16().float(), target)]), 1e-6)
+
     def test_one_trace_for_both_states(self):
         """The names of a file tell the blocks, and what is around them the precision of the rest."""
         torch.manual_seed(1)

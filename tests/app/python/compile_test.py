@@ -16,6 +16,7 @@ import weakref
 
 import support
 import torch
+from autocast_test import Twice, run
 from gradloom.torch import backend
 from support import Cnn, Gpt, mlp
 from torch import nn
@@ -162,6 +163,16 @@ class Compiled(support.Case):
         x = torch.randn(5, 6)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             self.step(mine, theirs, x, loss_of=lambda result: result.float().square().mean(), tolerance=5e-2)
+
+    def test_blocks_of_autocast_inside(self):
+        """TorchDynamo makes calls of them."""
+        mine, theirs, _ = self.pair(Twice())
+        for low in (True, False):
+            x = torch.randn(6, 32)
+            results = [run(model, low, x) for model in (mine, theirs)]
+            self.assertEqual([t.dtype for t in results[0]], [t.dtype for t in results[1]])
+            self.assert_near(results[0][0], results[1][0], 2e-6)
+            self.assert_near(results[0][2:], results[1][2:], 1e-2 if low else 2e-6)
 
     def test_recipe_and_budget(self):
         mine, theirs, _ = self.pair(Gpt(), recipe={"gradloom_recipe": 1, "passes": []}, memory_budget="1GiB")

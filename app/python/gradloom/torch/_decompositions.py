@@ -302,8 +302,13 @@ NUMBERS: Dict[str, Callable[[float], float]] = {
 DECOMPOSED_IN_F64: Dict[str, Callable[..., Tensor]] = {"selu": selu, "hardsigmoid": hardsigmoid, "hardswish": hardswish}
 DECOMPOSITIONS: Dict[str, Callable[..., Tensor]] = {
     body.__name__: body
-    for body in (mse_loss, l1_loss, smooth_l1_loss, huber_loss, binary_cross_entropy, poisson_nll_loss, soft_margin_loss,
-                 hinge_embedding_loss, cosine_embedding_loss, margin_ranking_loss, pairwise_distance, triplet_margin_loss,
-                 gaussian_nll_loss, bilinear, affine_grid, rms_norm, fold, gelu, scaled_dot_product_attention)
+    for body in (pairwise_distance, bilinear, affine_grid, rms_norm, fold, gelu, scaled_dot_product_attention)
+    if hasattr(functional, body.__name__)
+}  # fmt: skip
+LOSSES: Dict[str, Callable[..., Tensor]] = {
+    body.__name__: body
+    for body in (mse_loss, l1_loss, smooth_l1_loss, huber_loss, binary_cross_entropy, poisson_nll_loss, soft_margin_loss, hinge_embedding_loss,
+                 cosine_embedding_loss, margin_ranking_loss, triplet_margin_loss, gaussian_nll_loss, functional.binary_cross_entropy_with_logits,
+                 functional.kl_div)
     if hasattr(functional, body.__name__)
 }  # fmt: skip

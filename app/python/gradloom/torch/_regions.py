@@ -5,7 +5,9 @@ in the names of its nodes: a block of it is a scope, "/layers.0/autocast.off/Mat
 the call. So one file is for calls under autocast and for those without it, unless Python asks which one this is.
 """
 
+import contextlib
 import fnmatch
+import functools
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -56,6 +58,18 @@ class Regions:
     def leave(self) -> None:
         if self._blocks.pop().scoped:
             torch._C._get_tracing_state().pop_scope()
+
+    @contextlib.contextmanager
+    def without(self) -> Iterator[None]:
+        """What autocast leaves in f32."""
+        if not self.is_enabled():
+            yield
+            return
+        self.enter(False, torch.float32)
+        try:
+            yield
+        finally:
+            self.leave()
 
     def innermost(self) -> Optional[_Region]:
         """None: there is no block."""
@@ -157,6 +171,20 @@ def autocast_patches(running: _Running) -> Iterator[Tuple[Any, str, Any]]:
     for name, kind in _ORDERS:
         if hasattr(torch, name):
             yield torch, name, _order(getattr(torch, name), name, kind, running)
+
+
+def in_f32(loss: Callable[..., torch.Tensor], running: _Running) -> Callable[..., torch.Tensor]:
+    """A loss that is made of several operators, each of which would follow what it reads: autocast has it in f32 as a whole."""
+
+    @functools.wraps(loss)
+    def call(*args: Any, **named: Any) -> torch.Tensor:
+        regions = running()
+        if regions is None:
+            return loss(*args, **named)
+        with regions.without():
+            return loss(*args, **named)
+
+    return call
 
 
 def _cast_of(name: str, around: Optional[torch.dtype]) -> Optional[torch.dtype]:

@@ -33,12 +33,12 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from .._library import UnsupportedError
-from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm, unflatten
+from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, LOSSES, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm, unflatten
 from . import _sizes
 from ._checks import failing, passing
 from ._operators import Operators
 from ._outside import Outside, reason_of
-from ._regions import Regions, autocast_patches
+from ._regions import Regions, autocast_patches, in_f32
 from ._rows import Chosen, counted, number_of
 from ._values import made_of, untraced
 
@@ -406,6 +406,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     rows += autocast_patches(_regions)
     rows += [(owner, name, _value_read(name, getattr(owner, name))) for owner in (torch, tensor) for name in ("equal", "allclose", "is_nonzero")]
     rows += [(functional, name, _decomposed(getattr(functional, name), body)) for name, body in DECOMPOSITIONS.items()]
+    rows += [(functional, name, in_f32(_decomposed(getattr(functional, name), body), _regions)) for name, body in LOSSES.items()]
     rows += [(functional, name, _decomposed_in_f64(getattr(functional, name), body)) for name, body in DECOMPOSED_IN_F64.items()]
     rows += [(tensor, name, _text(getattr(tensor, name))) for name in ("__format__", "__repr__")]
     rows += [(tensor, name, _of_no_trace(getattr(tensor, name))) for name in ("size", "numel", "nelement")]
