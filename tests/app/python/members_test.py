@@ -174,6 +174,25 @@ class Statistics(Case):
             (loss + model(y).pow(3).sum()).backward()
         self.assert_same_gradients(mine, theirs, 1e-4)
 
+    def test_buffers_written_behind_autograd(self):
+        """Through .data, and through numpy's view of the memory."""
+
+        class Scales(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.ones(4))
+
+            def forward(self, x):
+                return x * self.scale
+
+        mine, theirs = twins(Scales)
+        x = torch.randn(2, 4)
+        for write in (lambda m: m.scale.data.mul_(2), lambda m: m.scale.numpy().fill(3), lambda m: m.scale.mul_(2), lambda m: m.scale.data.add_(1)):
+            self.assert_near(mine(x), theirs(x), 0.0)
+            for model in (mine, theirs):
+                write(model)
+        self.assert_near(mine(x), theirs(x), 0.0)
+
     def test_what_is_written_in_place_is_still_seen(self):
         mine, x = Module(nn.Linear(4, 3)), torch.randn(2, 4)
         loss = mine(x).square().sum()

@@ -55,15 +55,19 @@ def _each_once(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[
 
 
 class _Constant:
-    """A buffer that a file holds: the same as long as nobody wrote to it, or what was written was the same."""
+    """A buffer that a file holds: the same as long as nobody wrote to it, or what was written was the same. What is written through `.data` or
+    numpy counts no version: small buffers are compared in each call."""
+
+    SMALL = 4096  # bytes
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor, self.contents = tensor, tensor.detach().clone()
+        self.small = tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() <= self.SMALL
         self.state = tensor.data_ptr(), tensor._version
 
     def holds(self) -> bool:
         state = self.tensor.data_ptr(), self.tensor._version
-        if state == self.state:
+        if state == self.state and not self.small:
             return True
         now = self.tensor
         if now.shape != self.contents.shape or now.dtype != self.contents.dtype or not torch.equal(now, self.contents):
