@@ -209,6 +209,23 @@ class Results(Compared):
         self.assert_results(mine, theirs, True, torch.randn(6, 32), exact=(0,))
         self.assert_results(mine, theirs, False, torch.randn(6, 32), exact=(0, 1))
 
+    def test_decorated_methods_and_older_names(self):
+        class Decorated(Layers):
+            @torch.autocast("cpu", enabled=False)
+            def full(self, x):
+                return self.b(x)
+
+            def forward(self, x):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    block = torch.cpu.amp.autocast(enabled=False)
+                with block:
+                    return self.full(x), self.c(x)
+
+        mine, theirs = twins(Decorated)
+        for low in (True, False):
+            self.assert_results(mine, theirs, low, torch.randn(6, 32), exact=None)
+
     def test_python_that_asks(self):
         mine, theirs = twins(Asks)
         for low in (True, False, True):
