@@ -403,6 +403,19 @@ class Fallback(Both):
         exact.square().mean().backward()
         self.assert_same_gradients(mine, theirs, 6e-2)
 
+    def test_a_recipes_precision_names_nodes_of_any_part(self):
+        for options, exact in (("full=/head/*,/norm/*", False), ("full=/*", True), ("within=/head/*; list=autocast", False)):
+            mine, theirs = pair(lambda: Stack(Reads()), torch.float32, fallback="torch",
+                                recipe={"gradloom_recipe": 1, "passes": [], "precision": f"bf16{{{options}}}"})  # fmt: skip
+            x = torch.randn(5, 6)
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                apart = worst([mine(x)], [theirs(x)])
+            self.assertTrue(apart < 1e-5 if exact else 1e-5 < apart < 5e-2, (options, apart))
+        with self.assertRaisesRegex(support.gradloom.UsageError, "'/haed/\\*' is no operator type and fits no node"):
+            pair(lambda: Stack(Reads()), torch.float32, fallback="torch",
+                 recipe={"gradloom_recipe": 1, "passes": [], "precision": "bf16{full=/haed/*}"})[0](x)  # fmt: skip
+
     def test_what_is_made_of_parameters_alone_does_not_cross(self):
         """The transposed weight of the last layer is part of the last file, not a result of the first."""
 

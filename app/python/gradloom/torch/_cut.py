@@ -37,7 +37,7 @@ class Cut:
     """The same as Opened, in parts."""
 
     def __init__(self, exported: Exported, wants: Sequence[bool], words: Words, arenas: Arenas) -> None:
-        self._exported = exported
+        self._exported, words = exported, words._replace(whole=exported.model)
         parts, reads, makes, constant = cut(exported.model, DOMAIN, len(exported.calls), RANDOM)
         self._calls = [_Outside(call, names, made, constant) if names else None for call, names, made in zip(exported.calls, reads, makes)]
         self._parts: List[Tuple[Part, Optional[Opened]]] = []

@@ -27,13 +27,14 @@ class Words(NamedTuple):
     own: List[str]  # over the recipe's
     place: Place
     cast: Optional[torch.dtype]  # of the autocast around the call
+    whole: bytes = b""  # the file whose parts are opened
 
     def open(self, exported: Exported, wants: Sequence[bool], takes: Optional[Sequence[int]], arenas: Arenas) -> Plan:
         said = (self.recipe or {}).get("precision")
         if said is None or self.cast is not None or exported.all_f64:
             precision = precision_of(exported.model, self.cast, exported.all_f64)
         else:
-            precision = of_file(said, exported.model)
+            precision = of_file(said, exported.model, self.whole)
         own = self.own if precision is None else [*self.own, "--precision", precision]
         with recipe_words(self.recipe, [] if precision is None else ["precision"]) as words:
             return Plan(exported, wants, takes, [*words, *own, "--device", self.place.name], arenas, self.place)

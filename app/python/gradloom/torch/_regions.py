@@ -230,17 +230,20 @@ def _patterns(names: List[str], others: List[str]) -> List[str]:
     return list(dict.fromkeys(block + "*" if block in alone else name for name, block in blocks.items()))
 
 
-def of_file(precision: str, model: bytes) -> str:
-    """A recipe's precision without the blocks of autocast that a file has not: those of the loss, where the recipe is of a whole step."""
+def of_file(precision: str, model: bytes, whole: bytes = b"") -> str:
+    """A recipe's precision without the blocks of autocast that a file has not: those of the loss, where the recipe is of a whole step. whole: the
+    file that this one is a part of: nodes that other parts have are not named here."""
     head, _, rest = precision.partition("{")
-    if not any(label in rest for label in _TYPES):
+    if not whole and not any(label in rest for label in _TYPES):
         return precision
+    elsewhere = [name for name, _ in _onnx_file.names(whole)]
     names, options = [name for name, _ in _onnx_file.names(model)], []
     for option in (part.strip() for part in rest.rstrip("} ").split(";")):
         key, _, value = option.partition("=")
-        kept = [glob for glob in value.split(",") if not any(label in glob for label in _TYPES) or fnmatch.filter(names, glob)]
+        kept = [glob.strip() for glob in value.split(",") if fnmatch.filter(names, glob.strip())
+                or not (any(label in glob for label in _TYPES) or fnmatch.filter(elsewhere, glob.strip()))]  # fmt: skip
         if key == "within" and not kept:
             return "f32"
         if kept:
             options.append(f"{key}={','.join(kept)}")
-    return f"{head}{{{'; '.join(options)}}}"
+    return f"{head}{{{'; '.join(options)}}}" if options else head
