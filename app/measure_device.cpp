@@ -1,6 +1,7 @@
 #include "app/measure_device.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "engine/device/device.h"
@@ -14,6 +15,7 @@ namespace gradloom {
 namespace {
 
 constexpr std::int64_t kMeasuredNs = 300'000'000;  // for each kernel, once it is warm
+constexpr std::int64_t kTypeNs = 10'000'000;       // for each of those that are measured in several types
 constexpr int kLeastRuns = 4, kMostRuns = 200;
 
 // Of either sign: products are faster with zeros than with what training gives them.
@@ -46,10 +48,10 @@ class OneKernel {
   }
 
   // The shortest run.
-  Result<double> ns(std::stop_token stop) {
+  Result<double> ns(std::stop_token stop, std::int64_t most_ns = kMeasuredNs) {
     double best = std::numeric_limits<double>::max();
     const std::int64_t start_ns = kernels::now_ns();
-    for (int i = 0; i < kMostRuns && (i < kLeastRuns || kernels::now_ns() - start_ns < kMeasuredNs); ++i) {
+    for (int i = 0; i < kMostRuns && (i < kLeastRuns || kernels::now_ns() - start_ns < most_ns); ++i) {
       if (stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
       const StepOutcome outcome = TRY(executor_->step({}, {.step = i + 1, .timed = true}, {}));
       double sum = 0;
@@ -59,6 +61,8 @@ class OneKernel {
     if (best == std::numeric_limits<double>::max()) return Error{Errc::device, "its kernels cannot be timed"};
     return best;
   }
+
+  KernelInfo info() const { return kernel_infos(graph_, plan_).front(); }
 
  private:
   OneKernel() = default;
@@ -82,6 +86,73 @@ Graph product(DType type, std::int64_t size) {
   return graph;
 }
 
+// A kernel of each kind that another type changes differently, with operands of about `count` elements.
+constexpr std::int64_t kRow = 64;
+ValueId rows(GraphBuilder& b, const char* name, DType type, std::int64_t count) {
+  return b.input(name, {type, {count / kRow, kRow}});
+}
+struct Probe {
+  const char* op;
+  ValueId (*make)(GraphBuilder& b, DType type, std::int64_t count);
+};
+constexpr Probe kProbes[] = {
+    {"MatMul",
+     [](GraphBuilder& b, DType type, std::int64_t count) {
+       const auto n = static_cast<std::int64_t>(std::sqrt(count));
+       return b.op("MatMul", {b.input("a", {type, {n, n}}), b.input("b", {type, {n, n}})});
+     }},
+    {"Conv",
+     [](GraphBuilder& b, DType type, std::int64_t count) {
+       constexpr std::int64_t kBatch = 8, kChannels = 16;
+       const auto side = static_cast<std::int64_t>(std::sqrt(count / (kBatch * kChannels)));
+       return b.op("Conv", {b.input("x", {type, {kBatch, kChannels, side, side}}),
+                            b.input("w", {type, {kChannels, kChannels, 3, 3}})});
+     }},
+    {"Add",
+     [](GraphBuilder& b, DType type, std::int64_t count) {
+       return b.op("Add", {rows(b, "x", type, count), rows(b, "y", type, count)});
+     }},
+    {"Gelu", [](GraphBuilder& b, DType type,
+                std::int64_t count) { return b.op("Gelu", {rows(b, "x", type, count)}); }},
+    {"Concat",
+     [](GraphBuilder& b, DType type, std::int64_t count) {
+       return b.op("Concat", {rows(b, "x", type, count), rows(b, "y", type, count)},
+                   {{"axis", std::int64_t{1}}});
+     }},
+    {"ReduceSum",
+     [](GraphBuilder& b, DType type, std::int64_t count) {
+       return b.op("ReduceSum", {rows(b, "x", type, count), b.i64s({0})}, {{"keepdims", std::int64_t{0}}});
+     }},
+    {"LayerNormalization",
+     [](GraphBuilder& b, DType type, std::int64_t count) {
+       return b.op("LayerNormalization", {rows(b, "x", type, count), b.input("scale", {type, {kRow}})});
+     }},
+    {"Softmax",
+     [](GraphBuilder& b, DType type, std::int64_t count) {
+       return b.op("Softmax", {rows(b, "x", type, count)}, {{"axis", std::int64_t{-1}}});
+     }},
+    {"SoftmaxGrad", [](GraphBuilder& b, DType type, std::int64_t count) {
+       return b.op("SoftmaxGrad", {rows(b, "dy", type, count), rows(b, "y", type, count)},
+                   {{"axis", std::int64_t{-1}}});
+     }}};
+
+Result<std::vector<TypeTime>> measure_types(Device& device, kernels::Target target,
+                                            const std::vector<DType>& types, std::stop_token stop) {
+  std::vector<TypeTime> times;
+  for (const Probe& probe : kProbes)
+    for (const DType type : types)
+      for (const std::int64_t count : {1 << 13, 1 << 16, 1 << 20}) {
+        Graph graph;
+        GraphBuilder b(graph);
+        graph.outputs = {probe.make(b, type, count)};
+        const auto kernel = OneKernel::make(device, target, std::move(graph));
+        if (!kernel) break;  // the device does not compute it in this type
+        const double ns = TRY((*kernel)->ns(stop, kTypeNs));
+        times.push_back({probe.op, dtype_name(type), type_size((*kernel)->info()), std::max(1.0, ns)});
+      }
+  return times;
+}
+
 }  // namespace
 
 Result<DeviceSpeeds> measure_device(const std::string& id, std::stop_token stop,
@@ -93,7 +164,7 @@ Result<DeviceSpeeds> measure_device(const std::string& id, std::stop_token stop,
       cpu ? std::vector<std::int64_t>{64 << 10, 1 << 20, 16 << 20, 512 << 20}
           : std::vector<std::int64_t>{1 << 20, 32 << 20, 1 << 30};
   constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
-  const double parts = static_cast<double>(sizes.size() + std::size(kTypes));
+  const double parts = static_cast<double>(sizes.size() + std::size(kTypes) + 1);
   DeviceSpeeds speeds;
   speeds.launch_ns = TRY(TRY(OneKernel::make(*device, target, negation(1)))->ns(stop));
   for (const std::int64_t bytes : sizes) {
@@ -101,7 +172,7 @@ Result<DeviceSpeeds> measure_device(const std::string& id, std::stop_token stop,
     const auto kernel = TRY(OneKernel::make(*device, target, negation(bytes / 8)));
     speeds.memory.push_back({bytes, static_cast<double>(bytes) / TRY(kernel->ns(stop))});
   }
-  double done = static_cast<double>(sizes.size());
+  auto done = static_cast<double>(sizes.size());
   for (const DType type : kTypes) {
     told(std::string("products in ") + dtype_name(type), done++ / parts);
     // Larger until a product takes long enough to be one of the machine's best.
@@ -115,6 +186,10 @@ Result<DeviceSpeeds> measure_device(const std::string& id, std::stop_token stop,
       break;
     }
   }
+  std::vector<DType> types;
+  for (const ProductSpeed& product : speeds.products) types.push_back(product.type);
+  told("kernels in each type", done / parts);
+  speeds.types = TRY(measure_types(*device, target, types, stop));
   return speeds;
 }
 

@@ -1,5 +1,5 @@
 // What a device reaches with kernels of its own: how fast a kernel reads and writes memory, by how much it touches, and how fast products
-// are, by type. What the ranks of a training reach with each other. The best of several runs, as nothing makes a kernel faster than it is.
+// are, by type; what other kernels take in each. What the ranks of a training reach with each other. The best of several runs, as nothing makes a kernel faster than it is.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include "engine/base/result.h"
 #include "engine/base/tensor.h"
 #include "engine/ranks/world.h"
+#include "profiler/type_times.h"
 
 namespace gradloom {
 
@@ -30,6 +31,7 @@ struct DeviceSpeeds {
   std::vector<MemorySpeed> memory;
   std::vector<ProductSpeed> products;  // of the types that the device computes in
   double launch_ns = 0;                // of a kernel with next to no work
+  std::vector<TypeTime> types;         // some kernels in each type that the device computes in
 };
 using ToldOfMeasuring = std::function<void(const std::string& what, double fraction)>;
 // Errors: those of opening the device; Errc::interrupted.

@@ -43,8 +43,8 @@ class Tuner {
     TRY(learn_kernels(space_.job()));
     TRY(add_job());
     for (Candidate& c : TRY(space_.single_changes())) {
-      // Kernels that fusion replaces are known from a step without passes.
-      if (c.changes == "passes=none")
+      // Kernels that fusion replaces are known from a step without passes, those of another type from a step in it.
+      if (c.changes == "passes=none" || c.changes.starts_with("precision="))
         if (const Status timed = learn_kernels(c); !timed.ok() && timed.error().code == Errc::interrupted)
           return timed.error();  // more memory than there is: they stay predicted
       add(std::move(c));

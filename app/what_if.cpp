@@ -137,6 +137,10 @@ Status Answerer::settle() {
   answer_.after_peak_bytes = c.peak_bytes;
   answer_.recipe = c.recipe;
   answer_.plan_hash = c.plan_hash;
+  if (c.recipe.precision != subject_.recipe().precision && !subject_.predictor().types_measured())
+    answer_.note = percent_text(answer_.known) +
+                   " of what differs was measured; what another type makes of kernels is told as of other "
+                   "processors (gradloom devices --measure finds it for this one)";
   for (const KernelInfo& kernel : c.kernels) after_.push_back(subject_.predictor().ns(kernel));
   return {};
 }

@@ -8,7 +8,8 @@
     median error 5.0 %, 14 of 18 within their ranges
 
 Each model is recorded once as it is, and every change below predicted from that run: the time of its step over that of the changed one.
-`what-if --scores` holds predictions against later runs, whose times also have the machine's drift between both; `compare` has not.
+Before them `devices --measure` finds what other types make of kernels here. `what-if --scores` holds predictions against later runs,
+whose times also have the machine's drift between both; `compare` has not.
 """
 
 import argparse
@@ -32,6 +33,7 @@ def main():
     parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"))
     options = parser.parse_args()
     errors, within = [], 0
+    ranks.answer(options, "devices", "--measure", "--device", "cpu")
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models.split(","):
             session = os.path.join(folder, name + ".db")

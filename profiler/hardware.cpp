@@ -15,7 +15,7 @@ namespace {
 using json = nlohmann::json;
 
 constexpr std::int64_t kMostFileBytes = 1 << 20;
-constexpr std::size_t kMostRows = 64;
+constexpr std::size_t kMostRows = 64, kMostTypeTimes = 1024;
 
 // What others measured on H100 and H200: products of 620 to 790 of 989 TFLOP/s by cuBLASLt, attention of 64 wide heads over 1024
 // positions at 230 to 280 by cuDNN, 4.1 of 4.8 TB/s read and written by kernels of elements, and nine tenths of that by the
@@ -84,6 +84,23 @@ Status read_rates(const json& object, Hardware& h) {
   return {};
 }
 
+// Files of older versions have none.
+Status read_types(const json& object, Hardware& h) {
+  const auto rows = object.find("types");
+  if (rows == object.end()) return {};
+  if (!rows->is_array() || rows->size() > kMostTypeTimes)
+    return Error{Errc::bad_input, "'types' is no list of kernels"};
+  for (const json& row : *rows) {
+    const auto op = row.is_object() ? row.find("op") : row.end();
+    const auto type = row.is_object() ? row.find("type") : row.end();
+    if (!row.is_object() || op == row.end() || !op->is_string() || type == row.end() || !type->is_string())
+      return Error{Errc::bad_input, "a row of 'types' names no operator and type"};
+    h.types.push_back({op->get<std::string>(), type->get<std::string>(), TRY(positive(row, "size")),
+                       TRY(positive(row, "ns"))});
+  }
+  return {};
+}
+
 }  // namespace
 
 double Reach::of(Arithmetic arithmetic) const {
@@ -118,6 +135,8 @@ Result<Hardware> parse_hardware(std::string_view text, const std::string& source
   if (!object.is_object()) return not_hardware(source, "it is no JSON object");
   Hardware h;
   if (const Status read = read_rates(object, h); !read.ok())
+    return not_hardware(source, read.error().message);
+  if (const Status read = read_types(object, h); !read.ok())
     return not_hardware(source, read.error().message);
   std::sort(h.memory.begin(), h.memory.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   // What a launch costs shows in the rates of the smallest: no level is slower than one that holds more.

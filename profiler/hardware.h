@@ -11,6 +11,7 @@
 
 #include "engine/base/result.h"
 #include "engine/ir/op.h"
+#include "profiler/type_times.h"
 
 namespace gradloom {
 
@@ -35,6 +36,7 @@ struct Hardware {
   double launch_ns = 0;                    // the least that a kernel takes
   int processors = 0;  // that compute a tile of a product each (SMs); 0: products are not counted in tiles
   Reach reach{};
+  std::vector<TypeTime> types{};  // kernels in each type, where they were measured
 
   // At most that a kernel which touches so many bytes is served with.
   double bytes_per_ns(double bytes) const;

@@ -8,16 +8,6 @@
 namespace gradloom {
 namespace {
 
-Arithmetic arithmetic_of(const std::string& op) {
-  static const std::unordered_map<std::string, Arithmetic> all = [] {
-    std::unordered_map<std::string, Arithmetic> map;
-    for (const OpDef* def : all_ops()) map[def->name] = def->arithmetic;
-    return map;
-  }();
-  const auto at = all.find(op);
-  return at == all.end() ? Arithmetic::vectors : at->second;
-}
-
 // "bf16[8, 64] f32[64]" -> "bf16" and 8, 64.
 struct FirstResult {
   std::string type;
@@ -135,6 +125,16 @@ Work work_of(const LaunchKind& kind) {
 }
 
 }  // namespace
+
+Arithmetic arithmetic_of(const std::string& op) {
+  static const std::unordered_map<std::string, Arithmetic> all = [] {
+    std::unordered_map<std::string, Arithmetic> map;
+    for (const OpDef* def : all_ops()) map[def->name] = def->arithmetic;
+    return map;
+  }();
+  const auto at = all.find(op);
+  return at == all.end() ? Arithmetic::vectors : at->second;
+}
 
 std::string roof_text(const KernelBound& bound) {
   switch (bound.roof) {

@@ -17,6 +17,9 @@
 
 namespace gradloom {
 
+// What kernels of the operator spend their FLOPs on; vectors: no operator has this name.
+Arithmetic arithmetic_of(const std::string& op);
+
 enum class Roof : std::uint8_t { memory, vectors, products, launch };
 
 struct KernelBound {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/advice/subject.h"
+#include "app/roofline.h"
 #include "engine/base/text.h"
 #include "engine/device/device.h"
 #include "kernels/prepared/bf16.h"
@@ -123,11 +124,13 @@ MachineFacts machine_of(const Recipe& job) {
   if (here.load_before > here.usable_cores + 0.5)
     machine.disturbed = fmt::format("{:.1f} processes on {} compete: times that are taken now are doubtful",
                                     here.load_before, plural_text(here.usable_cores, "usable processor"));
-  for (const DeviceInfo& device : list_devices())
+  const std::vector<DeviceInfo> devices = list_devices();
+  for (const DeviceInfo& device : devices)
     if (device.id == job.device && device.queued) {
       machine.memory_bytes = device.memory_bytes;
       machine.fast_bf16 = true;
     }
+  if (auto measured = hardware_of_plan(job, "", devices)) machine.types = std::move(measured->types);
   return machine;
 }
 

@@ -43,7 +43,8 @@ struct MachineFacts {
   int cores = 1;  // that this process may use
   std::int64_t memory_bytes = 0;
   bool fast_bf16 = false;
-  std::string disturbed{};  // what makes times doubtful now; empty: nothing
+  std::string disturbed{};        // what makes times doubtful now; empty: nothing
+  std::vector<TypeTime> types{};  // kernels in each type on the job's device; none: they were not measured
 };
 MachineFacts machine_of(const Recipe& job);  // this one
 

@@ -1,7 +1,6 @@
 #include "app/advice/prediction.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <tuple>
 
 namespace gradloom {
@@ -12,14 +11,6 @@ double bytes_of(const KernelInfo& kernel) { return kernel.bytes_read + kernel.by
 // Equal for launches that do the same work.
 auto work_key(const KernelInfo& k) {
   return std::tuple(k.kernel, k.op, k.types, k.flops, k.bytes_read, k.bytes_written);
-}
-
-// Bits of the first result's elements: "bf16[8, 64] ..".
-double width_of(const std::string& types) {
-  const std::size_t digits = types.find_first_of("0123456789");
-  const std::size_t bracket = types.find('[');
-  if (digits >= bracket) return 32;
-  return std::max(8.0, static_cast<double>(std::atoi(types.c_str() + digits)));
 }
 
 KernelInfo info_of(const KernelTime& time) {
@@ -93,7 +84,8 @@ void Predictor::learn_errors() {
   }
   // What nearly every kernel takes beyond its work at the best rates.
   std::vector<double> beyond;
-  for (const KernelTime& time : times) beyond.push_back(time.ns - least_ns(info_of(time), 1));
+  for (const KernelTime& time : times)
+    beyond.push_back(time.ns - least_ns(time.flops, time.bytes_read + time.bytes_written));
   std::sort(beyond.begin(), beyond.end());
   constexpr double kMostFixedNs = 20'000;
   fixed_ns_ = beyond.empty() ? 0 : std::clamp(beyond[beyond.size() / 20], 0.0, kMostFixedNs);
@@ -125,9 +117,9 @@ void Predictor::set_job(const std::vector<KernelInfo>& launches, double step_ns)
   launch_ns_ = job_.empty() ? 0 : std::max(0.0, step_ns - kernels_ns_) / static_cast<double>(job_.size());
 }
 
-double Predictor::least_ns(const KernelInfo& kernel, double width) const {
-  return std::max(flops_per_ns_ > 0 ? width * kernel.flops / flops_per_ns_ : 0,
-                  bytes_per_ns_ > 0 ? bytes_of(kernel) / bytes_per_ns_ : 0);
+double Predictor::least_ns(double flops, double bytes) const {
+  return std::max(flops_per_ns_ > 0 ? flops / flops_per_ns_ : 0,
+                  bytes_per_ns_ > 0 ? bytes / bytes_per_ns_ : 0);
 }
 
 double Predictor::best_ns(const KernelInfo& kernel) const {
@@ -143,11 +135,16 @@ double Predictor::best_ns(const KernelInfo& kernel) const {
 }
 
 double Predictor::scaled(const KernelInfo& kernel, const KernelInfo& from) const {
-  const double narrower = width_of(kernel.types) / width_of(from.types);
-  const double before = least_ns(from, 1), ns = model_.ns(from);
-  if (before <= 0) return ns;
+  const std::string was = first_type(from.types), is = first_type(kernel.types);
+  const double narrower = type_bits(is) / type_bits(was);
+  const auto in_type = types_.ratio(from, is);
+  const double before = least_ns(from.flops, bytes_of(from)), ns = model_.ns(from);
+  if (before <= 0) return ns * in_type.value_or(1);
   const double fixed = std::min(fixed_ns_, ns);
-  return fixed + (ns - fixed) * least_ns(kernel, narrower) / before;
+  // What nothing tells of the type takes as many times less as it is narrower.
+  const double work = in_type ? least_ns(kernel.flops, bytes_of(kernel) / narrower)
+                              : least_ns(kernel.flops * narrower, bytes_of(kernel));
+  return (fixed + (ns - fixed) * work / before) * in_type.value_or(1);
 }
 
 // More work takes no less time than before, and at the best reaches the roofs; less work may be done as badly as before. `told`: by
@@ -155,8 +152,14 @@ double Predictor::scaled(const KernelInfo& kernel, const KernelInfo& from) const
 std::pair<double, double> Predictor::scaled_range(const KernelInfo& kernel, const KernelInfo& from,
                                                   double told) const {
   constexpr double kMore = 1.15, kLess = 0.7;
+  constexpr std::pair kMeasuredType{0.8, 1.25}, kUsualType{0.65, 1.6};
+  const std::string was = first_type(from.types), is = first_type(kernel.types);
+  if (was != is && types_.ratio(from, is)) {
+    const auto& [low, high] = types_measured_ ? kMeasuredType : kUsualType;
+    return {low * told, high * told};
+  }
   const double before = model_.ns(from);
-  const double least = least_ns(kernel, width_of(kernel.types) / width_of(from.types));
+  const double least = least_ns(kernel.flops * type_bits(is) / type_bits(was), bytes_of(kernel));
   if (told >= before) return {std::min(told, std::max(before, least)), kMore * told};
   return {std::min(told, least), std::max(told, std::min(before, told / kLess))};
 }

@@ -2,8 +2,8 @@
 //
 // Both plans are compared kernel by kernel: what is in both cancels. Of what is in one alone, a kernel that was measured as it
 // is takes its time. One of a node that the job has too, but with other sizes or types, is scaled from it: what a launch takes
-// whatever its size, and the rest by the roofline of its work, of which a type of half the width is half. Others are told by
-// the cost model (profiler/cost_model.h).
+// whatever its size, and the rest by the roofline of its work; another type by what it makes of such kernels on the job's
+// processor (profiler/type_times.h). Others, as casts, are told by the cost model (profiler/cost_model.h).
 //
 // The range: times that were measured hold within kMeasuredError; what is scaled may reach the roofs, or be as much worse as
 // scaled_range says; what the cost model tells lies where it was right for four kernels in five when the kernels of each
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "profiler/cost_model.h"
+#include "profiler/type_times.h"
 
 namespace gradloom {
 
@@ -40,6 +41,12 @@ class Predictor {
                                    const std::vector<KernelSample>& samples) const;
   void add(const std::vector<KernelTime>& times);
   bool empty() const { return model_.empty(); }
+  // What other types make of kernels on the processor; `measured`: there.
+  void set_types(TypeTimes types, bool measured) {
+    types_ = std::move(types);
+    types_measured_ = measured;
+  }
+  bool types_measured() const { return types_measured_; }
   // Launches of a step of the job, and its time; 0: not known. REQUIRES that something was added.
   void set_job(const std::vector<KernelInfo>& launches, double step_ns);
 
@@ -63,10 +70,12 @@ class Predictor {
   Told told(const KernelInfo& kernel) const;
   double scaled(const KernelInfo& kernel, const KernelInfo& from) const;
   std::pair<double, double> scaled_range(const KernelInfo& kernel, const KernelInfo& from, double told) const;
-  double least_ns(const KernelInfo& kernel, double width) const;  // of its work; `width`: of a FLOP
+  double least_ns(double flops, double bytes) const;
   void learn_errors();
 
   CostModel model_, beyond_fixed_;  // as measured; without what each takes whatever its size
+  TypeTimes types_;
+  bool types_measured_ = false;
   std::vector<KernelInfo> job_;
   std::map<std::string, const KernelInfo*> by_node_;
   double kernels_ns_ = 0, launch_ns_ = 0, fixed_ns_ = 0;

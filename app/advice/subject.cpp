@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "app/recipe_flags.h"
+#include "app/roofline.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -37,8 +38,20 @@ Result<std::unique_ptr<Subject>> Subject::of(const Recipe& job, const RunRecord*
   subject->run_ = run;
   subject->prepared_ = std::shared_ptr<const Prepared>(TRY(prepare(job, stop)));
   subject->job_ = candidate_of(*subject->prepared_, job, "");
+  subject->know_types();
   TRY(subject->learn(run));
   return subject;
+}
+
+// Of the processor of the run, else of this one.
+void Subject::know_types() {
+  std::vector<TypeTime> types = options_.machine.types;
+  if (run_ != nullptr)
+    if (auto measured = hardware_of_run(*run_, "")) types = std::move(measured->types);
+  if (!types.empty())
+    predictor_.set_types(TypeTimes(types), true);
+  else if (job_.recipe.device == "cpu")
+    predictor_.set_types(TypeTimes::usual_of_cpu(options_.machine.fast_bf16), false);
 }
 
 Status Subject::learn(const RunRecord* run) {

@@ -78,6 +78,7 @@ class Subject {
 
  private:
   Subject(const AdviceOptions& options, std::stop_token stop) : options_(options), stop_(std::move(stop)) {}
+  void know_types();
   Status learn(const RunRecord* run);
   Status learn_by_timing();
   Gain gain_of(const ChangedJob& changed) const;

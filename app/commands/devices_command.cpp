@@ -40,14 +40,17 @@ void list_all_devices(const Output& out) {
 }
 
 Json speeds_json(const DeviceInfo& device, const DeviceSpeeds& speeds) {
-  Json memory = Json::array(), products = Json::array();
+  Json memory = Json::array(), products = Json::array(), types = Json::array();
   for (const MemorySpeed& m : speeds.memory)
     memory.push_back({{"bytes", m.bytes}, {"bytes_per_second", m.bytes_per_ns * 1e9}});
   for (const ProductSpeed& p : speeds.products)
     products.push_back(
         {{"type", dtype_name(p.type)}, {"size", p.size}, {"flops_per_second", p.flops_per_ns * 1e9}});
+  for (const TypeTime& t : speeds.types)
+    types.push_back({{"op", t.op}, {"type", t.type}, {"size", t.size}, {"ns", t.ns}});
   return {{"device", device.id}, {"name", device.name},  {"memory_bytes", device.memory_bytes},
-          {"memory", memory},    {"products", products}, {"launch_ns", speeds.launch_ns}};
+          {"memory", memory},    {"products", products}, {"launch_ns", speeds.launch_ns},
+          {"types", types}};
 }
 
 Status measure_one(const DeviceInfo& device, CommandContext& context) {
@@ -129,8 +132,9 @@ CommandRun declare_devices(CLI::App& app) {
   auto options = std::make_shared<DevicesOptions>();
   auto* const measure = app.add_flag(
       "--measure", options->measure,
-      "measure what kernels reach: memory by how much they touch, products by type; some seconds. It is "
-      "remembered as the roofs of this processor (show --roofline, plan --roofline)");
+      "measure what kernels reach: memory by how much they touch, products by type, and what others take in each "
+      "type; some seconds. It is remembered as the roofs of this processor (show --roofline, plan --roofline), and "
+      "what-if and advise tell another precision by it");
   app.add_option("--device", options->device, "measure this device alone (default: all but host-gpu)")
       ->needs(measure);
   app.add_option("--threads", options->threads,

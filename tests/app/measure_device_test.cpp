@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+#include <string>
+
 #include "tests/app/command_fixture.h"
 
 namespace gradloom {
@@ -20,6 +24,20 @@ TEST(MeasureDevice, TellsWhatMemoryAndProductsReach) {
   ASSERT_GE(speeds->products.size(), 2u) << "f32 and f64 at least";
   EXPECT_EQ(speeds->products.front().type, DType::f32);
   for (const ProductSpeed& p : speeds->products) EXPECT_GT(p.flops_per_ns, 0.1) << dtype_name(p.type);
+  // Each kind of kernel in f32, at three sizes at least of which the largest takes longest.
+  std::map<std::string, std::map<double, double>> f32;
+  std::set<std::string> types;
+  for (const TypeTime& t : speeds->types) {
+    EXPECT_GT(t.size, 0) << t.op;
+    types.insert(t.type);
+    if (t.type == "f32") f32[t.op][t.size] = t.ns;
+  }
+  EXPECT_EQ(types.size(), speeds->products.size());
+  EXPECT_EQ(f32.size(), 9u);
+  for (const auto& [op, ns] : f32) {
+    EXPECT_EQ(ns.size(), 3u) << op;
+    EXPECT_LT(ns.begin()->second, ns.rbegin()->second) << op;
+  }
 }
 
 TEST(MeasureDevice, CanBeStopped) {

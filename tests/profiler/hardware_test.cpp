@@ -49,6 +49,24 @@ TEST(Hardware, AMeasuredOneServesSmallKernelsFromItsCaches) {
   EXPECT_DOUBLE_EQ(h->launch_ns, 500);
 }
 
+TEST(Hardware, HasKernelsInEachTypeWhereTheyWereMeasured) {
+  EXPECT_TRUE(parse_hardware(kMeasured, "old.json")->types.empty());
+  const std::string head =
+      std::string(kMeasured).substr(0, std::string(kMeasured).rfind('}')) + ",\"types\":";
+  const auto h = parse_hardware(head + R"([{"op":"Add","type":"bf16","size":4096,"ns":250.5}]})", "x");
+  ASSERT_TRUE(h.ok()) << h.error().message;
+  EXPECT_EQ(h->types, (std::vector<TypeTime>{{"Add", "bf16", 4096, 250.5}}));
+  std::string many = "[";
+  for (int i = 0; i < 2000; ++i)
+    many += std::string(i ? "," : "") + R"({"op":"Add","type":"bf16","size":1,"ns":1})";
+  for (const std::string& rows :
+       {std::string("7"), std::string("[7]"), std::string(R"([{"op":"Add","size":1,"ns":1}])"),
+        std::string(R"([{"op":"Add","type":3,"size":1,"ns":1}])"),
+        std::string(R"([{"op":"Add","type":"f32","size":0,"ns":1}])"),
+        std::string(R"([{"op":"Add","type":"f32","size":1}])"), many + "]"})
+    EXPECT_EQ(parse_hardware(head + rows + "}", "x").error().code, Errc::bad_input) << rows.substr(0, 60);
+}
+
 TEST(Hardware, NoCacheIsSlowerThanWhatHoldsMore) {
   const auto h = parse_hardware(
       R"({"memory":[{"bytes":100,"bytes_per_second":1e9},{"bytes":1000,"bytes_per_second":3e9},)"
