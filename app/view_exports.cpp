@@ -15,7 +15,8 @@ namespace gradloom {
 namespace {
 
 constexpr ViewDef kViews[] = {
-    {"graph", "Graph", "The graph\u2026", ViewOf::job, "plan", "", "kernels", "", ""},
+    {"graph", "Graph", "The graph\u2026", ViewOf::run_beside, "show", "--graph", "graph.boxes", "", ""},
+    {"graph", "Graph", "The graph\u2026", ViewOf::job, "plan", "--graph", "graph.boxes", "", ""},
     {"kernels", "Kernels", "The kernels\u2026", ViewOf::run, "show", "", "kernels", "", ""},
     {"kernels", "Kernels", "The kernels\u2026", ViewOf::job, "plan", "", "kernels", "", ""},
     {"icicle", "Icicle", "The icicle\u2026", ViewOf::run, "show", "--tree scope --unfold", "step", "", ""},
@@ -58,7 +59,8 @@ const char* lack_of(ViewOf of, const ViewSource& source) {
   if (source.said) return nullptr;
   switch (of) {
     case ViewOf::session: return source.session.empty() ? "a session" : nullptr;
-    case ViewOf::run: return source.session.empty() || source.run == 0 ? "a recorded run" : nullptr;
+    case ViewOf::run:
+    case ViewOf::run_beside: return source.session.empty() || source.run == 0 ? "a recorded run" : nullptr;
     case ViewOf::pair:
       return source.session.empty() || source.run == 0 || source.other == 0 ? "two runs of a session"
                                                                             : nullptr;
@@ -212,6 +214,10 @@ std::vector<std::string> view_words(const ViewDef& view, const ViewSource& sourc
   switch (view.of) {
     case ViewOf::session: add({source.session}); break;
     case ViewOf::run: add({source.session, "--run", std::to_string(source.run)}); break;
+    case ViewOf::run_beside:
+      add({source.session, "--run", std::to_string(source.run)});
+      if (source.other != 0) add({"--against", std::to_string(source.other)});
+      break;
     case ViewOf::pair:
       add({std::to_string(source.other), std::to_string(source.run), "--session", source.session});
       break;

@@ -17,7 +17,8 @@ namespace gradloom {
 enum class ViewOf : std::uint8_t {
   session,
   run,
-  pair,  // of runs of a session, as recorded
+  run_beside,  // and another, side A, where one is named
+  pair,        // of runs of a session, as recorded
   job,
   ranks,  // a job of several ranks
   answer  // of a question that was asked in the window

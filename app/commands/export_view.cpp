@@ -90,7 +90,8 @@ void declare_export_view(CLI::App& app, ExportViewOptions& options) {
       "write what a view of the window shows into the file of -o: its rows as .csv, what its command says "
       "as .json, its picture as .svg or .png: " +
           names);
-  app.add_option("--against", options.against, "with --view compare and difference: the run that is side A");
+  app.add_option("--against", options.against,
+                 "with --view graph, compare and difference: the run that is side A");
   app.add_option("--size", options.size, "with a picture of --view: size of the window that it is of")
       ->capture_default_str();
   app.add_option("--theme", options.theme, "with a picture of --view: dark, light or contrast")

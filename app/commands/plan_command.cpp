@@ -7,6 +7,7 @@
 #include "app/explain.h"
 #include "app/graph_diff_report.h"
 #include "app/graph_file.h"
+#include "app/graph_report.h"
 #include "app/job.h"
 #include "app/measured_costs.h"
 #include "app/memory_report.h"
@@ -34,6 +35,7 @@ struct PlanArguments {
   std::int64_t ranks_per_machine = 0;
   std::size_t boxes = 60;
   double cores = 0;
+  GraphAsked graph;
 };
 
 Result<Cluster> cluster_of(const PlanArguments& options) {
@@ -310,6 +312,14 @@ Status print_memory_curve(const CommandContext& context, const Prepared& prepare
   return {};
 }
 
+Status print_graph(const Output& out, const Prepared& prepared, const PlanArguments& options) {
+  const GraphModel model = graph_model_of(prepared);
+  const GraphAnswer answer = TRY(ask_graph(model, options.graph));
+  out.object({{"graph", graph_answer_json(model, answer, &prepared.compiled.plan)}});
+  out.text(graph_answer_text(model, answer, static_cast<std::size_t>(options.limit)));
+  return {};
+}
+
 // What each kernel is expected to take on a processor, which need not be here.
 Status print_roofline(const Output& out, const Prepared& prepared, const PlanArguments& options) {
   const RooflineGroup group = TRY(parse_roofline_group(options.roofline_by));
@@ -413,8 +423,8 @@ std::string stage_text(const StagedGraph& at) {
 // --at: the graph as it was on its way. Before autodiff it is the forward graph.
 Status print_stage(const CommandContext& context, const Prepared& prepared, const PlanArguments& options) {
   const Output& out = context.out;
-  if (options.log || options.memory || options.memory_curve || !options.explain.empty() ||
-      !options.diff.empty())
+  if (options.log || options.memory || options.memory_curve || options.graph.any() ||
+      !options.explain.empty() || !options.diff.empty())
     return Error{Errc::usage, "--at goes with --dump, --export-graph or --kernels"};
   if (is_viewers_graph(options.export_graph))
     return Error{Errc::usage, "--at exports an .onnx file, not " + escaped(options.export_graph)};
@@ -472,9 +482,8 @@ void declare_roofline(CLI::App& app, const std::shared_ptr<PlanArguments>& optio
       ->needs(roofline)
       ->take_all()
       ->allow_extra_args(false);
-  app.add_option("--limit", options->limit, "with --roofline: rows to print")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}))
-      ->needs(roofline);
+  app.add_option("--limit", options->limit, "with --roofline and of the graph: rows to print")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
 }
 
 void declare_memory(CLI::App& app, const std::shared_ptr<PlanArguments>& options) {
@@ -511,6 +520,7 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_flag("--dump", options->dump, "print the final graph as text");
   declare_memory(app, options);
   declare_roofline(app, options);
+  declare_graph(app, options->graph);
   app.add_option("--explain", options->explain,
                  "the history of a node, an ONNX node or a kernel, by name or glob: every pass that met it");
   app.add_option(
@@ -555,6 +565,7 @@ CommandRun declare_plan(CLI::App& app) {
                          options->part.empty() ? "step" : options->part);
     if (options->memory) return print_memory(context.out, *prepared);
     if (options->memory_curve) return print_memory_curve(context, *prepared);
+    if (options->graph.any()) return print_graph(context.out, *prepared, *options);
     if (options->roofline) return print_roofline(context.out, *prepared, *options);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
     std::optional<RankScaling> scaling;

@@ -7,6 +7,8 @@
 #include "app/commands/show_curves.h"
 #include "app/commands/show_timeline.h"
 #include "app/commands/show_tree.h"
+#include "app/graph_report.h"
+#include "app/job.h"
 #include "app/job_source.h"
 #include "app/memory_report.h"
 #include "app/roofline.h"
@@ -32,6 +34,8 @@ struct SessionOptions {
   TreeOptions tree;
   TimelineOptions timeline;
   CurveOptions curves;
+  GraphAsked graph;
+  std::string against;  // a run
 };
 
 Result<std::unique_ptr<Store>> open_session(const SessionOptions& options) {
@@ -397,6 +401,26 @@ void add_session(CLI::App& app, SessionOptions& options) {
   app.add_option("--run", options.run, "number or name of a run, or last");
 }
 
+// The graph is the run's job compiled again; another program's run has its kernels alone.
+Status show_graph(const CommandContext& context, Store& store, const RunRecord& run,
+                  const SessionOptions& options) {
+  std::unique_ptr<Prepared> prepared;
+  if (run.summary.has_recipe()) {
+    const JobSource source = TRY(job_of_run(run, options.session));
+    if (!source.note.empty()) context.out.note(source.note);
+    prepared = TRY(prepare(source.recipe, context.stop));
+  }
+  GraphModel model = prepared ? graph_model_of(*prepared, &run) : graph_model_of(run);
+  if (!options.against.empty())
+    TRY(compare_graph(model, run, TRY(store.load_run(TRY(store.find_run(options.against))))));
+  const GraphAnswer answer = TRY(ask_graph(model, options.graph));
+  const Plan* const plan = prepared ? &prepared->compiled.plan : nullptr;
+  context.out.object({{"run_id", run.summary.id}, {"graph", graph_answer_json(model, answer, plan)}});
+  context.out.text("run " + std::to_string(run.summary.id) + ": " +
+                   graph_answer_text(model, answer, static_cast<std::size_t>(options.limit)));
+  return {};
+}
+
 }  // namespace
 
 CommandRun declare_show(CLI::App& app) {
@@ -426,6 +450,10 @@ CommandRun declare_show(CLI::App& app) {
   declare_tree(app, options->tree);
   declare_timeline(app, options->timeline);
   declare_curves(app, options->curves);
+  declare_graph(app, options->graph);
+  app.add_option(
+      "--against", options->against,
+      "with the graph: another run of the session, number, name or last, that times are held against");
   return [options](CommandContext& context) -> Status {
     const SessionOptions named = TRY(with_named_run(*options));
     const auto store = TRY(open_session(named));
@@ -435,6 +463,9 @@ CommandRun declare_show(CLI::App& app) {
       return show_tree(context.out, run, TRY(store->load_trace(id)), named.tree, named.limit);
     if (!named.curves.of.empty()) return show_curves(context.out, run, *store, named.curves);
     if (named.timeline.any()) return show_timeline(context.out, run, *store, named.timeline, named.limit);
+    if (named.graph.any()) return show_graph(context, *store, run, named);
+    if (!named.against.empty())
+      return Error{Errc::usage, "--against goes with --graph, --find, --path or --neighbours"};
     if (named.roofline) return show_roofline(context.out, run, named);
     if (named.memory) return show_memory(context.out, run, named);
     if (named.group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};

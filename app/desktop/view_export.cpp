@@ -61,6 +61,7 @@ std::function<std::vector<std::string>()> said_of(const AppState& s, const std::
 // Of the run that is open these views show another plan's than the run's.
 bool shows_plan(const Ui& ui, const std::string& name) {
   if (name == "memory") return !ui.shows_recorded() || run_fits_plan(ui.state());
+  if (name == "graph") return !run_fits_plan(ui.state());
   return name == "kernels" && !ui.shows_recorded();
 }
 
@@ -91,6 +92,7 @@ Result<std::pair<const ViewDef*, ViewSource>> Ui::view_to_export(const std::stri
     source.other = s.run_a;
     source.run = s.run_b;
   }
+  if (name == "graph") source.other = s.other_run;
   if (shows_plan(*this, name)) source.run = 0;
   if (name == "advice" && !source.said) return Error{Errc::usage, "no advice was asked for"};
   const ViewDef* const view = TRY(find_view(name, source));
@@ -105,8 +107,8 @@ void Ui::ask_where_to_export(const std::string& name) {
   if (name == "compare" && of_graphs) app.diff_against("");
   const auto found = view_to_export(name);
   std::string of = state().has_model() ? model_label(state().recipe.model) : "session";
-  if (found && found->first->of == ViewOf::run && !found->second.said)
-    of += ".run" + std::to_string(found->second.run);
+  const bool of_run = found && (found->first->of == ViewOf::run || found->first->of == ViewOf::run_beside);
+  if (of_run && !found->second.said) of += ".run" + std::to_string(found->second.run);
   for (const ViewOfChoice& choice : kChoices)
     if (name == choice.view) choice.choice(*this) = choice.chosen;
   show_path_dialog(*this,
