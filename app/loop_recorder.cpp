@@ -5,13 +5,14 @@
 #include <cmath>
 
 #include "app/parse_words.h"
+#include "app/source_commit.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
 namespace {
 
 struct RecorderOptions {
-  std::string name, command, profile = "sampled";
+  std::string name, command, source, profile = "sampled";
   std::int64_t steps = 0;
 };
 
@@ -21,6 +22,7 @@ Result<RecorderOptions> read_words(const std::vector<std::string>& words) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--name", options.name);
   app.add_option("--command", options.command);
+  app.add_option("--source", options.source);
   app.add_option("--profile", options.profile);
   app.add_option("--steps", options.steps)->check(CLI::NonNegativeNumber);
   TRY(parse_words(app, words));
@@ -48,6 +50,8 @@ Result<std::shared_ptr<LoopRecorder>> LoopRecorder::open(const std::string& sess
   start.command = options.command;
   start.planned_steps = options.steps;
   start.environment = environment_rows(recorder->environment_);
+  if (!options.source.empty())
+    if (const auto commit = source_commit(options.source)) start.environment.merge(source_rows(*commit));
   recorder->writer_ = TRY(recorder->store_->begin_run(start));
   recorder->next_step(monotonic_ns());
   return recorder;

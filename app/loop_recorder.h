@@ -33,7 +33,7 @@ class LoopRecorder : public std::enable_shared_from_this<LoopRecorder> {
   static constexpr std::size_t kMostSpans = 100'000, kMostKernels = 1'000'000;
 
   // `words`: --name TEXT, --profile step|sampled|all (which steps are timed kernel by kernel), --steps N (planned),
-  // --command TEXT (what the program was started with). The first step begins now.
+  // --command TEXT (what the program was started with), --source FOLDER (whose commit is recorded). The first step begins now.
   static Result<std::shared_ptr<LoopRecorder>> open(const std::string& session,
                                                     const std::vector<std::string>& words);
   ~LoopRecorder();

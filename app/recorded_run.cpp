@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "app/recipe_flags.h"
+#include "app/source_commit.h"
 #include "sessions/find_model.h"
 
 namespace gradloom {
@@ -63,6 +64,7 @@ Status RecordedRun::begin(const Prepared& prepared, const Job* job, const Enviro
   start.graph_hash = graph_hash(prepared.compiled.train.graph);
   start.plan_hash = prepared.compiled.plan.hash;
   start.environment = environment_rows(environment);
+  if (const auto commit = source_commit(source_)) start.environment.merge(source_rows(*commit));
   if (!resumed_from_.empty()) {
     start.command += " --resume " + shell_quoted(absolute_path(resumed_from_));
     start.environment["resumed_from"] = absolute_path(resumed_from_);

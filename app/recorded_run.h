@@ -18,10 +18,12 @@ namespace gradloom {
 
 class RecordedRun {
  public:
-  // `resumed_from`: the checkpoint with which the run begins, or nothing.
-  RecordedRun(std::string session, std::string name, const Output& out, std::string resumed_from = "")
+  // `source`: the folder whose commit is recorded. `resumed_from`: the checkpoint with which the run begins, or nothing.
+  RecordedRun(std::string session, std::string name, std::string source, const Output& out,
+              std::string resumed_from = "")
       : session_(std::move(session)),
         name_(std::move(name)),
+        source_(std::move(source)),
         resumed_from_(std::move(resumed_from)),
         out_(out) {}
 
@@ -48,7 +50,7 @@ class RecordedRun {
                 std::vector<std::map<std::string, std::string>> rank_environments = {});
 
  private:
-  std::string session_, name_, resumed_from_;
+  std::string session_, name_, source_, resumed_from_;
   const Output& out_;
   std::unique_ptr<RunRecorder> recorder_;
 };

@@ -1,8 +1,11 @@
 #include "app/train_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <system_error>
 
 #include "app/checkpoint_folder.h"
+#include "sessions/find_model.h"
 
 namespace gradloom {
 
@@ -41,8 +44,13 @@ void TrainFlags::declare_checkpoints(CLI::App& app) {
 
 Result<TrainRequest> TrainFlags::resolve() const {
   TrainRequest request;
+  std::error_code failed;
   request.options = train_;
   request.options.files.session = train_.session;
+  if (!train_.session.empty() && recipe_.given("recipe"))
+    if (const auto named = TRY(recipe_.source());
+        named && std::filesystem::is_regular_file(named->name, failed))
+      request.options.source = std::filesystem::path(absolute_path(named->name)).parent_path().string();
   if (!resume_.empty()) request.from = TRY(open_checkpoint(resume_));
   request.recipe = TRY(recipe_.resolve(request.from ? &request.from->recipe : nullptr));
   return request;

@@ -54,7 +54,7 @@ TrainRun::TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& c
       from_(std::move(from)),
       batches_(std::move(batches)),
       own_batches_(batches_ != nullptr),
-      record_(options.session, options.name, context.out, from_ ? from_->path : ""),
+      record_(options.session, options.name, options.source, context.out, from_ ? from_->path : ""),
       report_(context.out) {}
 
 Status TrainRun::run() {

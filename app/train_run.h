@@ -33,6 +33,8 @@ struct TrainOptions {
   TrainedFiles files;
   CheckpointOptions checkpoints;
   bool paced = false;  // steps are asked for on stdin
+  std::string source =
+      ".";  // the folder of the recipe, else where the command was started: its commit is recorded
 };
 
 class TrainRun {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/recipe_flags.h"
+#include "app/source_commit.h"
 #include "engine/base/text.h"
 #include "sessions/find_model.h"
 #include "sessions/recipe.h"
@@ -40,6 +41,8 @@ std::map<std::string, std::string> flat_settings(const RunRecord& run) {
   if (const auto recipe = parse_recipe(run.recipe_json); recipe.ok())
     if (const auto pipeline = recipe_pipeline(*recipe); pipeline.ok())
       flat["passes"] = pipeline_flag(*pipeline);
+  if (const std::string commit = source_text(run.environment); !commit.empty())
+    flat["commit of the recipe"] = commit;
   return flat;
 }
 
@@ -61,11 +64,12 @@ std::vector<std::string> differences(const std::map<std::string, std::string>& b
 std::map<std::string, std::string> machine_rows(const RunRecord& run) {
   std::map<std::string, std::string> rows = run.environment;
   for (const char* name : kNoCauses) rows.erase(name);
-  std::erase_if(rows,
-                [](const auto& row) {  // clocks, temperatures, ..: what the run met, not what it was made on
-                  return row.first.starts_with("gpu.") && row.first != "gpu.driver" &&
-                         row.first != "gpu.libraries" && row.first != "gpu.throttle";
-                });
+  std::erase_if(rows, [](const auto& row) {
+    if (row.first.starts_with("source.")) return true;  // a setting, told as one
+    // clocks, temperatures, ..: what the run met, not what it was made on
+    return row.first.starts_with("gpu.") && row.first != "gpu.driver" && row.first != "gpu.libraries" &&
+           row.first != "gpu.throttle";
+  });
   return rows;
 }
 

@@ -7,6 +7,7 @@
 #include "app/commands/commands.h"
 #include "app/commands/show_searches.h"
 #include "app/run_summary.h"
+#include "app/source_commit.h"
 #include "engine/base/text.h"
 #include "sessions/store.h"
 #include "viz/model/run_search.h"
@@ -85,17 +86,26 @@ Status show_runs(const RunsOptions& options, CommandContext& context) {
   const bool tagged =
       std::any_of(found.begin(), found.end(), [](const RunSummary& s) { return !tags_text(s).empty(); });
   if (tagged) head.emplace_back("tags");
+  std::vector<std::string> commits;  // by run
+  for (const RunSummary& s : found) commits.push_back(source_text(TRY(store->environment(s.id))));
+  const bool committed =
+      std::any_of(commits.begin(), commits.end(), [](const auto& c) { return !c.empty(); });
+  if (committed) head.emplace_back("commit");
   std::vector<std::vector<std::string>> rows;
   for (const RunSummary& s : found) {
-    context.out.object(run_summary_json(s));
+    const std::string& commit = commits[rows.size()];
+    Json told = run_summary_json(s);
+    told["commit"] = commit;
+    context.out.object(told);
     rows.push_back(run_row(s));
     if (tagged) rows.back().push_back(tags_text(s));
+    if (committed) rows.back().push_back(commit);
   }
   if (rows.empty())
     context.out.text(all.empty() ? "no runs"
                                  : "none of " + plural_text(static_cast<std::int64_t>(all.size()), "run"));
   else
-    context.out.text(table_text(head, rows, {1, 2, 3, 4, 5, 10}));
+    context.out.text(table_text(head, rows, {1, 2, 3, 4, 5, 10, 11}));
   const auto shown = [&](std::int64_t id) {
     return std::any_of(found.begin(), found.end(), [id](const RunSummary& s) { return s.id == id; });
   };

@@ -19,6 +19,8 @@ class Trends : public Commands {
     start.model_hash = model_hash;
     start.recipe_json = recipe;
     start.environment["git_id"] = git_id;
+    start.environment["source.commit"] = std::string(40, git_id[0]);
+    start.environment["source.changed"] = "no";
     auto run = store.begin_run(start);
     ASSERT_TRUE(run.ok());
     ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
@@ -51,7 +53,9 @@ TEST_F(Trends, AChangeIsNamedBySettingsMachineAndKernel) {
   const TrendChange& change = trend.changes.front();
   EXPECT_EQ(change.point.at, 10u);
   EXPECT_TRUE(change.slower());
-  EXPECT_EQ(change.settings, std::vector<std::string>{"clip_norm: 1 -> 0"}) << "the seed is no cause";
+  EXPECT_EQ(change.settings, (std::vector<std::string>{"clip_norm: 1 -> 0",
+                                                       "commit of the recipe: aaaaaaaaaaaa -> bbbbbbbbbbbb"}))
+      << "the seed is no cause";
   EXPECT_EQ(change.machine, std::vector<std::string>{"git_id: aaa -> bbb"});
   ASSERT_FALSE(change.kernels.empty());
   EXPECT_NEAR(change.kernels.front().after_ns - change.kernels.front().before_ns, 10'000, 300);

@@ -131,7 +131,7 @@ class Recording:
         self._paths: "weakref.WeakKeyDictionary[Any, Dict[int, str]]" = weakref.WeakKeyDictionary()
         self._parts: List[_Backward] = []  # of the backward that runs
         self._optimizers: Dict[str, None] = {}
-        words = ["--profile", profile, "--name", name, "--command", _command()]
+        words = ["--profile", profile, "--name", name, "--command", _command(), "--source", _script_folder()]
         words += ["--steps", str(steps)] if steps is not None else []
         with _lock:
             if _current is not None:
@@ -471,6 +471,11 @@ def _data_set(loader: Any) -> str:
 def _command() -> str:
     words = [sys.executable or "python", *(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])[1:]]
     return " ".join(shlex.quote(word) for word in words)[:4000]
+
+
+def _script_folder() -> str:
+    script = getattr(sys.modules.get("__main__"), "__file__", None)  # an interactive Python has none
+    return os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
 
 
 _lock = threading.Lock()
