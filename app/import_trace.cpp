@@ -4,8 +4,10 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <set>
 
+#include "app/import_ranks.h"
 #include "app/match_modules.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
@@ -71,9 +73,9 @@ void note_match(const ModuleMatch& match, ImportedTrace& trace) {
   trace.notes.push_back(text + (match.others.size() > 4 ? ", .." : ""));
 }
 
-Status write_steps(ImportedTrace& trace, RunWriter& writer) {
+Status write_steps(ImportedRanks& all, RunWriter& writer) {
   std::int64_t number = 0;
-  for (ImportedStep& step : trace.steps) {
+  for (ImportedStep& step : all.trace.steps) {
     std::stable_sort(step.samples.begin(), step.samples.end(),
                      [](const KernelSample& a, const KernelSample& b) { return a.start_ns < b.start_ns; });
     StepRow row;
@@ -82,12 +84,15 @@ Status write_steps(ImportedTrace& trace, RunWriter& writer) {
     row.step_ns = step.duration_ns;
     row.timed = true;
     writer.add_host_spans(std::move(step.host));
+    if (!all.ranks.empty())
+      writer.add_rank_step(number, std::move(all.steps[static_cast<std::size_t>(number) - 1]));
     TRY(writer.add_step(row, step.samples, step.activities));
-    step = ImportedStep{step.start_ns, step.duration_ns, {}, {}, {}};
+    step = ImportedStep();
   }
   return {};
 }
 
+// Of ranks `file` is their folder.
 RunStart start_of(const ImportRequest& request, const std::string& file, const KnownModel& model,
                   const ImportedTrace& trace) {
   RunStart start;
@@ -131,11 +136,63 @@ ImportedRun told(const std::string& file, const RunStart& start, const ImportedT
   return run;
 }
 
+// Those of one job's ranks together, where all are there.
+std::vector<std::vector<std::string>> grouped(const std::vector<std::string>& files) {
+  std::vector<std::vector<std::string>> groups;
+  // By number of ranks and how often each was met: its file by rank.
+  std::map<std::pair<std::int64_t, std::size_t>, std::map<std::int64_t, std::string>> jobs;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> met;
+  for (const std::string& file : files) {
+    std::map<std::string, std::string> facts;
+    if (!is_sqlite_file(file))
+      if (auto told = read_trace_facts(file)) facts = std::move(told).value();
+    const TraceRankPlace place = rank_of_trace(facts);
+    if (place.ranks == 0)
+      groups.push_back({file});
+    else
+      jobs[{place.ranks, met[{place.ranks, place.rank}]++}][place.rank] = file;
+  }
+  for (const auto& [job, by_rank] : jobs) {
+    const bool whole = static_cast<std::int64_t>(by_rank.size()) == job.first;
+    std::vector<std::string> ranks;
+    for (const auto& [_, file] : by_rank)
+      if (whole)
+        ranks.push_back(file);
+      else
+        groups.push_back({file});
+    if (whole) groups.push_back(std::move(ranks));
+  }
+  std::sort(groups.begin(), groups.end());
+  return groups;
+}
+
+Result<ImportedRanks> read_traces(const std::vector<std::string>& files, const ImportProgress& progress) {
+  std::vector<ImportedTrace> traces;
+  for (const std::string& file : files) {
+    const auto told = [&](double fraction) {
+      const auto n = static_cast<double>(files.size());
+      if (progress) progress((static_cast<double>(traces.size()) + fraction) / n);
+    };
+    traces.push_back(TRY(is_sqlite_file(file) ? read_nsys_export(file, told) : read_json_trace(file, told)));
+  }
+  if (traces.size() == 1) return ImportedRanks{std::move(traces.front()), {}, {}};
+  auto merged = merge_ranks(std::move(traces));
+  if (!merged) return with_context(merged.error(), fs::path(files.front()).parent_path().string());
+  return merged;
+}
+
+void note_missing_ranks(ImportedTrace& trace) {
+  const TraceRankPlace place = rank_of_trace(trace.environment);
+  if (place.ranks > 1)
+    trace.notes.push_back("it is rank " + std::to_string(place.rank) + " of " + std::to_string(place.ranks) +
+                          ": a folder with the traces of all becomes one run with all of them");
+}
+
 }  // namespace
 
-Result<std::vector<std::string>> import_files(const std::string& trace) {
+Result<std::vector<std::vector<std::string>>> import_files(const std::string& trace) {
   std::error_code failed;
-  if (!fs::is_directory(trace, failed)) return std::vector<std::string>{trace};
+  if (!fs::is_directory(trace, failed)) return std::vector<std::vector<std::string>>{{trace}};
   std::vector<std::string> files;
   for (fs::directory_iterator at(trace, failed), end; !failed && at != end; at.increment(failed)) {
     const std::string name = at->path().filename().string();
@@ -147,28 +204,33 @@ Result<std::vector<std::string>> import_files(const std::string& trace) {
   if (files.empty())
     return Error{Errc::bad_input, trace + ": no file in it ends in .json, .json.gz or .sqlite"};
   std::sort(files.begin(), files.end());
-  return files;
+  return grouped(files);
 }
 
-Result<ImportedRun> import_trace(const ImportRequest& request, const std::string& file,
+Result<ImportedRun> import_trace(const ImportRequest& request, const std::vector<std::string>& files,
                                  const ImportProgress& progress) {
   KnownModel model;
   if (!request.model.empty()) model = TRY(read_model(request));
-  ImportedTrace trace =
-      TRY(is_sqlite_file(file) ? read_nsys_export(file, progress) : read_json_trace(file, progress));
+  ImportedRanks all = TRY(read_traces(files, progress));
+  ImportedTrace& trace = all.trace;
+  if (all.ranks.empty()) note_missing_ranks(trace);
   ModuleMatch match;
   if (!request.model.empty()) {
     match = match_modules(trace, model.scopes);
     note_match(match, trace);
   }
+  const std::string file =
+      files.size() == 1 ? files.front() : fs::path(absolute_path(files.front())).parent_path().string();
   const auto store = TRY(Store::open(request.session, StoreMode::write));
   const RunStart start = start_of(request, file, model, trace);
   ImportedRun run = told(file, start, trace);
   run.matched_modules = match.matched;
+  run.ranks = std::max<std::int64_t>(1, std::ssize(all.ranks));
   const auto writer = TRY(store->begin_run(start));
   run.run = writer->id();
   TRY(writer->write_kernels(trace.operators, trace.kernels));
-  TRY(write_steps(trace, *writer));
+  if (!all.ranks.empty()) TRY(writer->write_ranks(all.ranks));
+  TRY(write_steps(all, *writer));
   RunFinish finish;
   finish.measured_peak_bytes = trace.peak_bytes;
   TRY(writer->finish(finish));

@@ -18,6 +18,28 @@ constexpr std::size_t kMostRanks = 65'536;
 // What a rank did in one step.
 struct StepSums {
   double kernels_ns = 0, exposed_ns = 0, exchange_ns = 0, wait_ns = 0, sent_bytes = 0;
+  using Span = std::pair<std::int64_t, std::int64_t>;
+  std::vector<Span> computing{}, exchanging{};  // from .. to, of kernels
+
+  // Kernels that exchange expose what no other kernel of the rank computes beside them.
+  void find_exposed() {
+    std::sort(computing.begin(), computing.end());
+    std::vector<Span> busy;
+    for (const Span& span : computing)
+      if (busy.empty() || span.first > busy.back().second)
+        busy.push_back(span);
+      else
+        busy.back().second = std::max(busy.back().second, span.second);
+    for (const auto& [from, to] : exchanging) {
+      std::int64_t left = to - from;
+      auto at = std::upper_bound(busy.begin(), busy.end(), Span(from, from));
+      if (at != busy.begin()) --at;
+      for (; at != busy.end() && at->first < to; ++at)
+        left -= std::max<std::int64_t>(0, std::min(to, at->second) - std::max(from, at->first));
+      exposed_ns += static_cast<double>(left);
+    }
+    computing = exchanging = {};
+  }
 };
 
 }  // namespace
@@ -121,12 +143,13 @@ Status Store::Impl::read_rank_shares(std::int64_t run, const std::vector<KernelR
     if (s.plan_step < 0 || static_cast<std::size_t>(s.plan_step) >= kernels.size()) return;
     StepSums& to = sums[static_cast<std::size_t>(rank)][step];
     const bool stands_still = exchanges[static_cast<std::size_t>(s.plan_step)];
-    (stands_still ? to.exposed_ns : to.kernels_ns) += static_cast<double>(s.duration_ns);
+    if (!stands_still) to.kernels_ns += static_cast<double>(s.duration_ns);
+    (stands_still ? to.exchanging : to.computing).emplace_back(s.start_ns, s.start_ns + s.duration_ns);
   };
   Statement row =
-      TRY(database.prepare("SELECT step, plan_step, duration_ns FROM kernel_sample WHERE run = ?"));
+      TRY(database.prepare("SELECT step, plan_step, start_ns, duration_ns FROM kernel_sample WHERE run = ?"));
   row.bind(1, run);
-  while (TRY(row.row())) add_kernel(row.integer(0), 0, {row.small(1), 0, 0, row.size(2)});
+  while (TRY(row.row())) add_kernel(row.integer(0), 0, {row.small(1), 0, clock_ns(row, 2), row.size(3)});
   TRY(read_rank_samples(run, ranks.size(), add_kernel));
   TRY(read_exchanges(run, ranks.size(), [&](std::int64_t step, const ExchangeRow& e) {
     StepSums& to = sums[static_cast<std::size_t>(e.rank)][step];
@@ -136,6 +159,7 @@ Status Store::Impl::read_rank_shares(std::int64_t run, const std::vector<KernelR
   }));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     std::map<std::int64_t, StepSums>& steps = sums[rank];
+    for (auto& [_, of_step] : steps) of_step.find_exposed();
     if (!steps.empty() && steps.rbegin()->first > kWarmupSteps)
       steps.erase(steps.begin(), steps.upper_bound(kWarmupSteps));
     const auto middle = [&](double StepSums::*member) {

@@ -326,13 +326,18 @@ Status RunWriter::write_kernels(const std::vector<SourceNode>& operators,
   CHECK(impl.next.plan_step == 0, "a run has a plan or kernels of another profiler");
   TRY(impl.transact([&]() -> Status {
     Statement source = TRY(impl.inserter("source_node", 6)), node = TRY(impl.inserter("graph_node", 9)),
-              join = TRY(impl.inserter("node_source", 3)), step = TRY(impl.inserter("plan_step", 11));
+              join = TRY(impl.inserter("node_source", 3)), step = TRY(impl.inserter("plan_step", 11)),
+              exchange = TRY(impl.inserter("exchange_step", 2));
     std::int64_t number = 0;
     for (const SourceNode& s : operators)
       TRY(impl.insert("source_node", source,
                       {impl.run, number++, std::string_view(s.name), std::string_view(s.op_type),
                        std::string_view(s.domain), std::string_view(s.scope)}));
-    for (const ImportedKernel& kernel : kernels) TRY(impl.insert_kernel(kernel, node, join, step));
+    for (const ImportedKernel& kernel : kernels) {
+      TRY(impl.insert_kernel(kernel, node, join, step));
+      if (kernel.exchange)
+        TRY(impl.insert("exchange_step", exchange, {impl.run, std::int64_t{kernel.info.plan_step}}));
+    }
     return {};
   }));
   impl.next.plan_step = static_cast<std::int64_t>(kernels.size());

@@ -23,7 +23,8 @@
 -- A trace of another profiler (gradloom import, run.data is 'kineto', 'onnxruntime' or 'nsys') is a run, too: its plan steps are its kernels,
 -- each with a graph node of its own, its ONNX nodes are the operators that the program called, and a kernel that ran several times in a step has
 -- several samples of it. It has no plan, buffers and passes, its losses are 'nan', and its environment is what the trace tells
--- (trace.X) and what its import noted (import.X).
+-- (trace.X) and what its import noted (import.X). Traces of all ranks of a job are one run: exchanges are its kernels of NCCL, and micro counts
+-- the executions of such a kernel in a step.
 
 PRAGMA application_id = 0x47724c6d;  -- "GrLm"
 PRAGMA user_version = 12;
@@ -67,6 +68,8 @@ CREATE TABLE run (
 -- again at the end of the run counts as written there.
 -- model.from_session: the model's path from the session's folder, for when both have moved together. It is looked for at run.model (an
 -- absolute path; older runs have it as it was typed), then there, then beside the session; run.model_hash tells whether it is the same.
+-- source.commit, source.branch, source.changed: of the git repository that the recipe lies in (without one the folder that the command was
+-- started in, of a recorded loop its script), and how many of its tracked files differed. A folder without one has no such rows.
 CREATE TABLE environment (
   run INTEGER NOT NULL REFERENCES run(id),
   name TEXT NOT NULL,
@@ -527,6 +530,7 @@ GROUP BY s.run, s.step, s.kind, s.name;
 
 -- What each rank did in each timed step: kernels_ns computing, exposed_ns with its kernels standing still for exchanges, of which
 -- exchange_ns were made in all, wait_ns of that waiting for the last rank. A run of versions 8 to 10 has no exchange_step: operators tell.
+-- Imported kernels of NCCL run beside others: they count whole here, while `show` leaves out what others cover.
 CREATE VIEW v_ranks AS
 WITH kernels AS (
   SELECT k.run, 0 AS rank, k.step, k.plan_step, k.duration_ns FROM kernel_sample k WHERE k.run IN (SELECT run FROM rank)

@@ -165,12 +165,44 @@ class Shapes {
   bool cut_ = false;
 };
 
+// The group of all ranks, which needs no name.
+constexpr std::string_view kWholeGroup = "0";
+
+// Elements as c10 names their types.
+double element_bytes(const std::string& type) {
+  constexpr std::pair<std::string_view, double> kBytes[] = {
+      {"Float", 4}, {"Double", 8}, {"Half", 2}, {"BFloat16", 2}, {"Long", 8},
+      {"Int", 4},   {"Short", 2},  {"Char", 1}, {"Byte", 1},     {"Bool", 1}};
+  for (const auto& [name, bytes] : kBytes)
+    if (name == type) return bytes;
+  return 0;
+}
+
+// What a rank of `ranks` sends that gives so many elements to a collective, by rings as nccl-tests counts them
+// (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md). 0: unknown.
+std::int64_t sent_bytes(const std::string& collective, const std::string& type, std::int64_t elements,
+                        std::int64_t ranks) {
+  const double given = static_cast<double>(std::max<std::int64_t>(elements, 0)) * element_bytes(type);
+  const auto n = static_cast<double>(std::max<std::int64_t>(ranks, 1));
+  std::string name;
+  for (const char c : collective) name += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
+  const double times = is("allreduce") || is("all_reduce")                          ? 2 * (n - 1) / n
+                       : is("allgather") || is("all_gather")                        ? n - 1
+                       : is("reduce_scatter") || is("all_to_all") || is("alltoall") ? (n - 1) / n
+                       : is("recv")                                                 ? 0
+                                                                                    : 1;
+  constexpr double kMost = 1e15;
+  return static_cast<std::int64_t>(std::min(given * times, kMost));
+}
+
 // What the parser meets, as it meets it. False ends the parsing, with the reason in `error`.
 class EventReader : public nlohmann::json_sax<json> {
  public:
   explicit EventReader(ChromeEvents& events) : out_(events) {}
   std::optional<Error> error;
-  bool any_list = false;  // of events
+  bool any_list = false;    // of events
+  bool only_facts = false;  // the parsing ends where events begin, without an error
 
   bool null() override { return true; }
   bool boolean(bool value) override { return take(number_of(static_cast<std::int64_t>(value))); }
@@ -221,6 +253,9 @@ class EventReader : public nlohmann::json_sax<json> {
   ChromeEvent event_;
   std::string name_, category_, phase_, pid_, tid_, operator_;
   std::int64_t device_type_ = 0, allocated_ = 0;
+  // Of an exchange between ranks, as PyTorch tells it beside the kernel.
+  std::string collective_, element_type_, group_;
+  std::int64_t elements_ = 0, group_size_ = 0;
   std::string provider_;  // of the event before
   Shapes shapes_;
   NameMap<std::int32_t> threads_;
@@ -232,7 +267,8 @@ bool EventReader::start_object(std::size_t) {
     event_ = ChromeEvent();
     event_.start_ns = event_.duration_ns = kNoTime;
     for (std::string* text : {&name_, &category_, &phase_, &pid_, &tid_, &operator_}) text->clear();
-    device_type_ = allocated_ = 0;
+    for (std::string* text : {&collective_, &element_type_, &group_}) text->clear();
+    device_type_ = allocated_ = elements_ = group_size_ = 0;
     shapes_.clear();
   } else if (inside() == 2) {
     in_args_ = key_ == "args";
@@ -254,6 +290,7 @@ bool EventReader::start_array(std::size_t) {
   if (events_at_ == 0 && (depth_ == 1 || (depth_ == 2 && root_key_ == "traceEvents"))) {
     events_at_ = depth_;
     any_list = true;
+    if (only_facts) return false;
   } else if (in_args_ && inside() >= 4 && (argument_ == "Input Dims" || argument_ == "input_type_shape")) {
     if (inside() == 4) shapes_.operand();
     shapes_.open();
@@ -299,6 +336,12 @@ bool EventReader::string(string_t& text) {
       operator_ = text;
     else if (argument_ == "provider")
       take_provider(text);
+    else if (argument_ == "Collective name")
+      collective_ = text;
+    else if (argument_ == "dtype")
+      element_type_ = text;
+    else if (argument_ == "Process Group Name")
+      group_ = text.substr(0, kMostThreadName);
   } else if (inside() == 3 && in_args_) {
     if (argument_ == "Input type") shapes_.type(text);
   } else if (events_at_ == 0) {
@@ -349,6 +392,10 @@ void EventReader::take_argument(const Number& number) {
     device_type_ = value;
   else if (argument_ == "Total Allocated")
     allocated_ = value;
+  else if (argument_ == "In msg nelems")
+    elements_ = value;
+  else if (argument_ == "Group size")
+    group_size_ = value;
 }
 
 // What stands beside the events: the machine, as far as PyTorch tells it.
@@ -421,7 +468,9 @@ bool EventReader::finish_event() {
   event_.thread = thread->second;
   event_.name = out_.texts.add(name_);
   event_.inputs = out_.texts.add(shapes_.text());
-  event_.detail = out_.texts.add(operator_);
+  if (event_.kind == Kind::kernel && !collective_.empty())
+    event_.bytes = sent_bytes(collective_, element_type_, elements_, group_size_);
+  event_.detail = out_.texts.add(event_.kind == Kind::kernel && group_ != kWholeGroup ? group_ : operator_);
   if (out_.texts.bytes() > kMostImportNameBytes) return limit("its names take more than 256 MiB");
   out_.events.push_back(event_);
   return true;
@@ -447,6 +496,17 @@ Result<ChromeEvents> read_chrome_events(const std::string& path, const ImportPro
     e.duration_ns = std::min(e.duration_ns, kLongestImport);
   }
   return events;
+}
+
+Result<std::map<std::string, std::string>> read_trace_facts(const std::string& path) {
+  const auto stream = TRY(TextStream::open(path, {}));
+  ChromeEvents events;
+  EventReader reader(events);
+  reader.only_facts = true;
+  std::istream text(stream.get());
+  (void)json::sax_parse(text, &reader);
+  if (!reader.any_list) events.facts.clear();
+  return std::move(events.facts);
 }
 
 }  // namespace gradloom

@@ -43,13 +43,13 @@ struct ChromeEvent {
   };
   Kind kind = Kind::op;
   std::int32_t name = 0, thread = 0, inputs = 0;  // in ChromeEvents
-  std::int32_t detail = 0;                        // text: of a node its operator
+  std::int32_t detail = 0;  // text: of a node its operator; of a kernel that exchanges, its group of ranks
   std::int32_t device = -1, stream = -1;
   std::int64_t start_ns = 0, duration_ns = 0;
   std::int64_t sequence = -1;     // of autograd
   std::int64_t correlation = -1;  // of runtime, kernel, copy and fill
   std::int64_t external = -1;     // of operators and what they launched, in newer traces
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;         // of a copy or fill; of a kernel that exchanges, sent
 };
 
 struct ChromeEvents {

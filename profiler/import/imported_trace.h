@@ -32,8 +32,16 @@ constexpr std::int64_t kLongestImport = std::int64_t{1} << 50;  // ns of an even
 constexpr int kMostImportDepth = 64;                            // of modules inside one another
 
 struct ImportedKernel {
-  KernelInfo info;     // sources: in ImportedTrace::operators
-  std::string inputs;  // types of its operands, "f32[32, 64] f32[64]"; empty: not recorded
+  KernelInfo info;        // sources: in ImportedTrace::operators
+  std::string inputs;     // types of its operands, "f32[32, 64] f32[64]"; empty: not recorded
+  bool exchange = false;  // ranks exchange in it: a kernel of NCCL or RCCL
+};
+
+// An exchange with other ranks, from when this one was ready to its end: the kernel that makes it begins when the rank is ready.
+struct ImportedExchange {
+  std::int32_t plan_step = 0;  // in ImportedTrace::kernels
+  std::int64_t start_ns = 0, duration_ns = 0;
+  std::int64_t sent_bytes = 0;  // by this rank; 0: the trace does not tell
 };
 
 struct ImportedStep {
@@ -41,6 +49,8 @@ struct ImportedStep {
   std::vector<KernelSample> samples;  // plan_step: in ImportedTrace::kernels
   std::vector<Activity> activities;
   std::vector<HostSpan> host;  // as nested_spans gives them; may be empty
+  std::int64_t number = -1;    // as the profiler counts; -1: it does not
+  std::vector<ImportedExchange> exchanges{};
 };
 
 struct ImportedTrace {
@@ -67,6 +77,10 @@ constexpr const char* kImportNote = "import.note_";
 
 // 0..1 of the file.
 using ImportProgress = std::function<void(double fraction)>;
+
+// What such a trace says of the machine before its first event, as rows of an environment: trace.rank and trace.world_size of a rank of
+// several. Errors: Errc::io; a file that is no trace has no facts.
+Result<std::map<std::string, std::string>> read_trace_facts(const std::string& path);
 
 // A Chrome trace of PyTorch's profiler or a profile of ONNX Runtime, plain or gzip, by its contents. Errors name `path`:
 // Errc::bad_input for what is neither, or cut off; Errc::limit; Errc::io.

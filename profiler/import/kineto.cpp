@@ -6,6 +6,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "profiler/import/kernel_rows.h"
 #include "profiler/import/kineto_calls.h"
@@ -53,6 +54,8 @@ class KinetoRun {
   void add_operators();
   void add_device();
   void add_device_event(const ChromeEvent& e, std::int32_t launch);
+  bool exchanges(const ChromeEvent& e) const { return text(e.name).starts_with("nccl"); }  // RCCL's, too
+  std::int32_t kernel_name(const ChromeEvent& e);
   void number_streams();
   std::int32_t stream_of(const ChromeEvent& e) const;
   std::int32_t stream_of_thread(std::int32_t thread);
@@ -105,7 +108,13 @@ void KinetoRun::find_steps() {
     // Marked twice (by a nested profiler, or as a whole and in parts): the first counts.
     const bool again =
         !trace_.steps.empty() && e.start_ns < trace_.steps.back().start_ns + trace_.steps.back().duration_ns;
-    if (!again) trace_.steps.push_back({e.start_ns, e.duration_ns, {}, {}, {}});
+    if (again) continue;
+    ImportedStep& step = trace_.steps.emplace_back();
+    step.start_ns = e.start_ns;
+    step.duration_ns = e.duration_ns;
+    const std::string& name = text(e.name);
+    if (const std::size_t mark = name.rfind('#'); mark != std::string::npos)
+      step.number = parse_number<std::int64_t>(name.substr(mark + 1)).value_or(-1);
   }
   unmarked_ = trace_.steps.empty();
   if (!unmarked_) return;
@@ -115,7 +124,8 @@ void KinetoRun::find_steps() {
     last = std::max(last, e.start_ns + e.duration_ns);
   }
   if (first > last) return;
-  trace_.steps.push_back({first, std::min(last - first, kLongestImport), {}, {}, {}});
+  trace_.steps.emplace_back().start_ns = first;
+  trace_.steps.back().duration_ns = std::min(last - first, kLongestImport);
   trace_.notes.emplace_back("the trace marks no steps (profiler.step()): all of it counts as one");
 }
 
@@ -313,6 +323,12 @@ void KinetoRun::add_device() {
   }
 }
 
+// Exchanges of several groups of ranks are different kernels.
+std::int32_t KinetoRun::kernel_name(const ChromeEvent& e) {
+  if (!exchanges(e) || e.detail == 0) return e.name;
+  return events_.texts.add(text(e.name) + " of group " + text(e.detail));
+}
+
 // `launch`: the call that started it, or the operator that did; -1: neither is known.
 void KinetoRun::add_device_event(const ChromeEvent& e, std::int32_t launch) {
   const bool known = launch >= 0;
@@ -324,9 +340,13 @@ void KinetoRun::add_device_event(const ChromeEvent& e, std::int32_t launch) {
   if (e.kind == Kind::kernel) {
     if (!known) ++unlaunched_;
     KernelPlace place = describe(known ? call(launch).place : CallPlace(), launched_ns);
-    place.kernel = e.name;
+    place.kernel = kernel_name(e);
     place.stream = stream;
     plan_step = rows_.add(step, place, e.start_ns, e.duration_ns);
+    if (exchanges(e)) {
+      trace_.kernels[static_cast<std::size_t>(plan_step)].exchange = true;
+      step.exchanges.push_back({plan_step, e.start_ns, e.duration_ns, e.bytes});
+    }
   } else {
     const auto kind = e.kind == Kind::copy ? Activity::Kind::copy : Activity::Kind::fill;
     step.activities.push_back(

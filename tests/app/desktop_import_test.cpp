@@ -16,7 +16,7 @@ class DesktopImport : public WindowScript {
            R"({"ph":"X","cat":"cpu_op","name":"aten::add_","pid":1,"tid":1,"ts":65,"dur":10}])";
     ImportRequest request;
     request.session = file("s.db");
-    const auto run = import_trace(request, file("t.json"));
+    const auto run = import_trace(request, {file("t.json")});
     ASSERT_TRUE(run.ok()) << run.error().message;
   }
 };
