@@ -66,6 +66,47 @@ class WriteNsys : public SessionTest {
   }
 };
 
+// Where reports of Nsight Systems look names up: each number has its row, by its published schema.
+TEST_F(WriteNsys, WhatReportsLookUpIsThere) {
+  TraceDocument d = gpu_document();
+  d.environment["cpu_model"] = "a processor";
+  written(d);
+  for (const char* table : {"KERNEL", "MEMCPY", "MEMSET", "RUNTIME"})
+    EXPECT_GT(count(std::string("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_") + table), 0) << table;
+  for (const auto& [table, column, other, key] :
+       {std::tuple("CUPTI_ACTIVITY_KIND_KERNEL", "deviceId", "TARGET_INFO_GPU", "id"),
+        std::tuple("CUPTI_ACTIVITY_KIND_KERNEL", "contextId", "TARGET_INFO_CUDA_CONTEXT_INFO", "contextId"),
+        std::tuple("CUPTI_ACTIVITY_KIND_KERNEL", "streamId", "TARGET_INFO_CUDA_STREAM", "streamId"),
+        std::tuple("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", "PROCESSES", "globalPid"),
+        std::tuple("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "StringIds", "id"),
+        std::tuple("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid", "ThreadNames", "globalTid"),
+        std::tuple("CUPTI_ACTIVITY_KIND_RUNTIME", "eventClass", "ENUM_NSYS_EVENT_CLASS", "id"),
+        std::tuple("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "ENUM_CUDA_MEMCPY_OPER", "id"),
+        std::tuple("CUPTI_ACTIVITY_KIND_MEMCPY", "srcKind", "ENUM_CUDA_MEM_KIND", "id"),
+        std::tuple("CUPTI_ACTIVITY_KIND_MEMCPY", "dstKind", "ENUM_CUDA_MEM_KIND", "id"),
+        std::tuple("CUPTI_ACTIVITY_KIND_MEMCPY", "streamId", "TARGET_INFO_CUDA_STREAM", "streamId"),
+        std::tuple("CUPTI_ACTIVITY_KIND_MEMSET", "memKind", "ENUM_CUDA_MEM_KIND", "id"),
+        std::tuple("NVTX_EVENTS", "globalTid", "ThreadNames", "globalTid"),
+        std::tuple("NVTX_EVENTS", "eventType", "ENUM_NSYS_EVENT_TYPE", "id"),
+        std::tuple("ThreadNames", "nameId", "StringIds", "id")})
+    EXPECT_EQ(count(std::string("SELECT count(*) FROM ") + table + " WHERE " + column + " NOT IN (SELECT " +
+                    key + " FROM " + other + ")"),
+              0)
+        << table << "." << column;
+  for (const char* table :
+       {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"})
+    EXPECT_EQ(count(std::string("SELECT count(*) FROM ") + table + " WHERE greenContextId IS NOT NULL"), 0);
+  EXPECT_EQ(
+      count("SELECT count(*) FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'cpu_model' AND value = 'a processor'"),
+      1);
+  EXPECT_EQ(count("SELECT stopTime - startTime - duration FROM ANALYSIS_DETAILS"), 0);
+  EXPECT_EQ(
+      count(
+          "SELECT count(*) FROM ANALYSIS_DETAILS, CUPTI_ACTIVITY_KIND_KERNEL WHERE start < startTime OR end > stopTime"),
+      0);
+  EXPECT_EQ(count("SELECT count(*) FROM ENUM_CUDA_KERNEL_LAUNCH_TYPE, META_DATA_CAPTURE"), 0);
+}
+
 TEST_F(WriteNsys, KernelsOfACpuComeBackWithPhasesAndModules) {
   TraceDocument d = document();
   d.kernels[1].scope = d.kernels[2].scope = "loss";  // a module whose name is that of a phase
