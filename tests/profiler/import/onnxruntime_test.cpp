@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/paths.h"
 #include "tests/profiler/import/trace_text.h"
 
 namespace gradloom::test {
@@ -56,6 +62,39 @@ TEST(OnnxRuntime, WithoutARunThereIsNothing) {
     ASSERT_FALSE(read.ok());
     EXPECT_EQ(read.error().code, Errc::bad_input);
   }
+}
+
+// make_onnxruntime_profile.py has written it with ONNX Runtime 1.19.2; the numbers are sums over its text.
+TEST(OnnxRuntime, AProfileOfTheProgramItself) {
+  const auto read = read_json_trace(GRADLOOM_SOURCE_DIR "/tests/profiler/import/onnxruntime_profile.json.gz");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->origin, "onnxruntime");
+  EXPECT_EQ(read->environment.at("trace.providers"), "CPUExecutionProvider");
+  ASSERT_EQ(read->steps.size(), 3u);
+  std::vector<std::int64_t> durations;
+  std::map<std::string, std::int64_t> by_op;
+  std::int64_t sum = 0;
+  for (const ImportedStep& step : read->steps) {
+    durations.push_back(step.duration_ns);
+    EXPECT_EQ(step.samples.size(), 93u);
+    for (const KernelSample& s : step.samples) {
+      by_op[read->kernels[static_cast<std::size_t>(s.plan_step)].info.op] += s.duration_ns;
+      sum += s.duration_ns;
+    }
+  }
+  EXPECT_EQ(durations, (std::vector<std::int64_t>{1'185'000, 858'000, 4'981'000}));
+  EXPECT_EQ(read->kernels.size(), 93u) << "each node is one row";
+  EXPECT_EQ(sum, 5'956'000);
+  EXPECT_EQ(by_op["Gelu"], 4'149'000);
+  EXPECT_EQ(by_op["MatMul"], 334'000);
+  EXPECT_EQ(by_op["LayerNormalization"], 116'000);
+  const auto key = std::find_if(read->kernels.begin(), read->kernels.end(), [](const ImportedKernel& k) {
+    return k.info.node == "/layers.0/key/MatMul";
+  });
+  ASSERT_NE(key, read->kernels.end());
+  EXPECT_EQ(key->info.scope, "layers.0/key");
+  EXPECT_EQ(key->inputs, "f32[4, 32, 64]");
+  EXPECT_TRUE(read->notes.empty()) << read->notes.front();
 }
 
 }  // namespace
