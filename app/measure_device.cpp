@@ -15,7 +15,7 @@ namespace gradloom {
 namespace {
 
 constexpr std::int64_t kMeasuredNs = 300'000'000;  // for each kernel, once it is warm
-constexpr std::int64_t kTypeNs = 10'000'000;       // for each of those that are measured in several types
+constexpr std::int64_t kTypeNs = 20'000'000;       // for each of those that are measured in several types
 constexpr int kLeastRuns = 4, kMostRuns = 200;
 
 // Of either sign: products are faster with zeros than with what training gives them.

@@ -15,7 +15,7 @@ std::string rank_trace(int rank, int ranks, double late_us, double ahead_us, con
   test::KinetoText text;
   for (int i = 0; i < 2; ++i) {
     const double t = 2000.0 * i + ahead_us;
-    const std::string n = std::to_string(10 * i);
+    const std::string n = std::to_string(i + 1);
     text.mark("ProfilerStep#" + std::to_string(i + 5), t, 1000);
     text.op("aten::mm", t + 5, 20);
     text.event("cuda_runtime", "cudaLaunchKernel", 1, t + 10, 5, R"("correlation":)" + n + "1");
