@@ -61,15 +61,8 @@ Result<LaunchFile> write_slurm(const LaunchJob& job) {
 
 // ---- Kubernetes ----
 
-// The words of the launcher: mpirun's, then ours, in which Kubernetes would expand $.
-Result<std::string> launcher_words(const LaunchJob& job) {
-  const std::string threads = job.threads > 0 ? number(job.threads) : "<THREADS>";
-  std::vector<std::string> words{"mpirun",    "--allow-run-as-root",
-                                 "--bind-to", "none",
-                                 "--map-by",  "ppr:" + number(job.local) + ":node",
-                                 "-np",       number(job.ranks),
-                                 "-x",        "OMP_NUM_THREADS=" + threads,
-                                 "-wdir",     "<FOLDER>"};
+// The words of a launcher, in which Kubernetes expands $(NAME), then ours, in which it must not: one $ of two.
+Result<std::string> container_words(std::vector<std::string> words, const LaunchJob& job) {
   for (const std::string& word : job.words) {
     std::string doubled;
     for (const char c : word) doubled += c == '$' ? "$$" : std::string(1, c);
@@ -80,56 +73,27 @@ Result<std::string> launcher_words(const LaunchJob& job) {
   return text;
 }
 
-Result<LaunchFile> write_mpi_job(const LaunchJob& job) {
-  LaunchFile file;
-  file.placeholders = {{"<IMAGE>", "a container image with gradloom, Open MPI and sshd"},
-                       {"<CLAIM>", "the PersistentVolumeClaim that holds the files"},
-                       {"<FOLDER>", "where it is mounted; the command runs there"}};
+std::string threads_word(const LaunchJob& job) { return job.threads > 0 ? number(job.threads) : "<THREADS>"; }
+
+std::vector<LaunchPlaceholder> kubernetes_placeholders(const LaunchJob& job, const std::string& image) {
+  std::vector<LaunchPlaceholder> placeholders = {
+      {"<IMAGE>", "a container image with " + image},
+      {"<CLAIM>", "the PersistentVolumeClaim that holds the files"},
+      {"<FOLDER>", "where it is mounted; the command runs there"}};
   if (job.threads == 0) {
-    file.placeholders.push_back({"<CPUS>", "processors of each worker"});
-    file.placeholders.push_back(
+    placeholders.push_back({"<CPUS>", "processors of each worker"});
+    placeholders.push_back(
         {"<THREADS>", "threads of each rank: processors of a worker / " + number(job.local)});
   }
+  return placeholders;
+}
+
+// What a container that computes has besides its command, and its pod: processors, GPUs, files.
+std::string worker_resources(const LaunchJob& job) {
   const std::string cpus = job.threads > 0 ? number(job.threads * job.local) : "\"<CPUS>\"";
   const std::string gpus =
       job.gpu.empty() ? "" : "                  " + job.gpu + ": " + number(job.local) + "\n";
-  std::string& text = file.text;
-  text = banner(job, "MPIJob of Kubeflow's MPI operator (kubectl create -f)", ", before Kubernetes takes it",
-                file.placeholders, "from <FOLDER>") +
-         "apiVersion: kubeflow.org/v2beta1\n"
-         "kind: MPIJob\n"
-         "metadata:\n"
-         "  name: " +
-         job.name +
-         "\n"
-         "spec:\n"
-         "  slotsPerWorker: " +
-         number(job.local) +
-         "\n"
-         "  runPolicy:\n"
-         "    cleanPodPolicy: Running\n"
-         "  mpiReplicaSpecs:\n"
-         "    Launcher:\n"
-         "      replicas: 1\n"
-         "      restartPolicy: Never\n"
-         "      template:\n"
-         "        spec:\n"
-         "          containers:\n"
-         "            - name: launcher\n"
-         "              image: \"<IMAGE>\"\n"
-         "              command:\n" +
-         TRY(launcher_words(job)) +
-         "    Worker:\n"
-         "      replicas: " +
-         number(job.machines()) +
-         "\n"
-         "      restartPolicy: Never\n"
-         "      template:\n"
-         "        spec:\n"
-         "          containers:\n"
-         "            - name: worker\n"
-         "              image: \"<IMAGE>\"\n"
-         "              resources:\n"
+  return "              resources:\n"
          "                limits:\n"
          "                  cpu: " +
          cpus + "\n" + gpus +
@@ -140,6 +104,85 @@ Result<LaunchFile> write_mpi_job(const LaunchJob& job) {
          "            - name: files\n"
          "              persistentVolumeClaim:\n"
          "                claimName: \"<CLAIM>\"\n";
+}
+
+// The head of a job, and of a kind of its replicas up to the container's name.
+std::string job_head(const std::string& version, const std::string& kind, const LaunchJob& job) {
+  return "apiVersion: kubeflow.org/" + version + "\nkind: " + kind + "\nmetadata:\n  name: " + job.name +
+         "\nspec:\n";
+}
+
+std::string replicas_head(const std::string& kind, std::int64_t replicas, const std::string& container) {
+  return "    " + kind + ":\n      replicas: " + number(replicas) +
+         "\n"
+         "      restartPolicy: Never\n"
+         "      template:\n"
+         "        spec:\n"
+         "          containers:\n"
+         "            - name: " +
+         container +
+         "\n"
+         "              image: \"<IMAGE>\"\n";
+}
+
+Result<LaunchFile> write_mpi_job(const LaunchJob& job) {
+  LaunchFile file;
+  file.placeholders = kubernetes_placeholders(job, "gradloom, Open MPI and sshd");
+  const std::vector<std::string> mpirun{"mpirun",    "--allow-run-as-root",
+                                        "--bind-to", "none",
+                                        "--map-by",  "ppr:" + number(job.local) + ":node",
+                                        "-np",       number(job.ranks),
+                                        "-x",        "OMP_NUM_THREADS=" + threads_word(job),
+                                        "-wdir",     "<FOLDER>"};
+  file.text = banner(job, "MPIJob of Kubeflow's MPI operator (kubectl create -f)",
+                     ", before Kubernetes takes it", file.placeholders, "from <FOLDER>") +
+              job_head("v2beta1", "MPIJob", job) + "  slotsPerWorker: " + number(job.local) +
+              "\n"
+              "  runPolicy:\n"
+              "    cleanPodPolicy: Running\n"
+              "  mpiReplicaSpecs:\n" +
+              replicas_head("Launcher", 1, "launcher") + "              command:\n" +
+              TRY(container_words(mpirun, job)) + replicas_head("Worker", job.machines(), "worker") +
+              worker_resources(job);
+  return file;
+}
+
+// The operator gives each pod MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE of pods. A pod of one rank is that rank (engine/ranks/place.h),
+// one of several starts them by torchrun.
+Result<LaunchFile> write_pytorch_job(const LaunchJob& job) {
+  LaunchFile file;
+  const bool one = job.local == 1;
+  file.placeholders = kubernetes_placeholders(
+      job, one ? "gradloom" : "gradloom and PyTorch, whose torchrun starts the ranks");
+  std::vector<std::string> torchrun;
+  if (!one)
+    torchrun = {"torchrun",       "--nnodes",   number(job.machines()), "--nproc_per_node", number(job.local),
+                "--node_rank",    "$(RANK)",    "--master_addr",        "$(MASTER_ADDR)",   "--master_port",
+                "$(MASTER_PORT)", "--no_python"};
+  const std::string words = TRY(container_words(torchrun, job));
+  const auto replicas = [&](const std::string& kind, std::int64_t count) {
+    std::string text = replicas_head(kind, count, "pytorch") +
+                       "              workingDir: \"<FOLDER>\"\n"
+                       "              command:\n" +
+                       words +
+                       "              env:\n"
+                       "                - name: OMP_NUM_THREADS\n"
+                       "                  value: \"" +
+                       threads_word(job) + "\"\n";
+    if (one)  // else the ranks of all pods would be of one machine
+      for (const auto& [name, value] : {std::pair("LOCAL_RANK", "0"), {"LOCAL_WORLD_SIZE", "1"}})
+        text +=
+            std::string("                - name: ") + name + "\n                  value: \"" + value + "\"\n";
+    return text + worker_resources(job);
+  };
+  file.text = banner(job, "PyTorchJob of Kubeflow's training operator (kubectl create -f)",
+                     ", before Kubernetes takes it", file.placeholders, "from <FOLDER>") +
+              job_head("v1", "PyTorchJob", job) +
+              "  runPolicy:\n"
+              "    cleanPodPolicy: Running\n"
+              "  pytorchReplicaSpecs:\n" +
+              replicas("Master", 1);
+  if (job.machines() > 1) file.text += replicas("Worker", job.machines() - 1);
   return file;
 }
 
@@ -186,9 +229,10 @@ Result<LaunchFile> write_azure_ml(const LaunchJob& job) {
 
 constexpr LauncherDef kLaunchers[] = {{"slurm", "batch script of Slurm", true, write_slurm},
                                       {"k8s", "MPIJob of Kubernetes", false, write_mpi_job},
+                                      {"k8s-pytorch", "PyTorchJob of Kubernetes", false, write_pytorch_job},
                                       {"azureml", "command job of Azure ML", false, write_azure_ml}};
 
-// Of the model's file: what all three take as a name, and Kubernetes with what its operator adds to it.
+// Of the model's file: what all of them take as a name, and Kubernetes with what its operator adds to it.
 std::string job_name(const std::string& model) {
   std::string name = "gradloom";
   for (const char c : "-" + std::filesystem::path(model).stem().string()) {

@@ -1,5 +1,5 @@
-// Job files for launchers that others have: a batch script of Slurm, an MPIJob of Kubernetes (Kubeflow's MPI operator v2beta1), a
-// command job of Azure ML (CLI v2). Pure: a recipe's numbers and command line in, a text out.
+// Job files for launchers that others have: a batch script of Slurm, an MPIJob (Kubeflow's MPI operator v2beta1) or a PyTorchJob
+// (Kubeflow's training operator v1) of Kubernetes, a command job of Azure ML (CLI v2). Pure: a recipe's numbers and command line in, a text out.
 //
 // What only the user knows stands as <WORD> in the file, is explained in the comment at its top, and is told by `placeholders`.
 // Words of the command line are quoted for who reads them: the shell, YAML 1.2, and what expands $ in between.

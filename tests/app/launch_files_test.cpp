@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "app/recipe_flags.h"
+#include "engine/ranks/place.h"
 #include "tests/app/command_fixture.h"
 
 namespace gradloom {
@@ -91,9 +93,15 @@ TEST_F(LaunchFiles, NumbersAreConsistent) {
           "\n#SBATCH --ntasks-per-node=" + each + "\n", std::string("\n#SBATCH --cpus-per-task=3\n")})
       EXPECT_NE(slurm.find(line), std::string::npos) << line << slurm;
     const std::string azure = written("azureml", recipe, ranks, local).text,
-                      k8s = written("k8s", recipe, ranks, local).text;
+                      k8s = written("k8s", recipe, ranks, local).text,
+                      pytorch = written("k8s-pytorch", recipe, ranks, local).text;
     expect_plain_yaml(azure);
     expect_plain_yaml(k8s);
+    expect_plain_yaml(pytorch);
+    EXPECT_EQ(pytorch.find("\n    Worker:\n") != std::string::npos, ranks / local > 1);
+    EXPECT_EQ(pytorch.find("\"torchrun\"") != std::string::npos, local > 1);
+    EXPECT_NE(pytorch.find("\n                  cpu: " + std::to_string(3 * local) + "\n"),
+              std::string::npos);
     EXPECT_NE(azure.find("\n  instance_count: " + machines + "\n"), std::string::npos);
     EXPECT_NE(azure.find("\n  process_count_per_instance: " + each + "\n"), std::string::npos);
     EXPECT_NE(k8s.find("\n  slotsPerWorker: " + each + "\n"), std::string::npos);
@@ -159,6 +167,83 @@ TEST_F(LaunchFiles, YamlReadersTakeTheVeryWords) {
             8);
 }
 
+using Variables = std::map<std::string, std::string>;
+
+// Of a container's command the words before ours, as Kubernetes expands them.
+std::vector<std::string> launcher_words(const json& container, const Variables& set, const LaunchJob& job) {
+  std::vector<std::string> words;
+  for (std::string word : container["command"].get<std::vector<std::string>>()) {
+    if (word.starts_with("$(")) word = set.at(word.substr(2, word.size() - 3));
+    for (std::size_t at = 0; (at = word.find("$$", at)) != std::string::npos; ++at) word.erase(at, 1);
+    words.push_back(std::move(word));
+  }
+  EXPECT_GE(words.size(), job.words.size());
+  EXPECT_TRUE(std::equal(job.words.rbegin(), job.words.rend(), words.rbegin()));
+  words.resize(words.size() - job.words.size());
+  return words;
+}
+
+void expect_place(const Variables& set, int rank, int ranks, int local) {
+  const auto place = rank_place([&](const char* name) -> const char* {
+    const auto at = set.find(name);
+    return at == set.end() ? nullptr : at->second.c_str();
+  });
+  ASSERT_TRUE(place.ok()) << place.error().message;
+  ASSERT_EQ(place->has_value(), ranks > 1) << "one process is no world";
+  if (ranks == 1) return;
+  EXPECT_EQ((*place)->rank, rank);
+  EXPECT_EQ((*place)->world, ranks);
+  EXPECT_EQ((*place)->local_rank, rank % local);
+  EXPECT_EQ((*place)->local_world, local);
+  ASSERT_TRUE((*place)->meeting);
+  EXPECT_EQ((*place)->meeting->address, "job-master-0");
+  EXPECT_EQ((*place)->meeting->one_machine, local == ranks);
+}
+
+// As the operator and, where a pod has several ranks, torchrun set it: each process is the rank that our reader takes it for.
+TEST_F(LaunchFiles, PodsOfAPyTorchJobAreTheRanks) {
+  if (!has_yaml()) GTEST_SKIP() << "no PyYAML";
+  for (const auto& [ranks, local] : {std::pair{6, 1}, std::pair{8, 4}, std::pair{4, 4}, std::pair{1, 1}}) {
+    SCOPED_TRACE(std::to_string(ranks) + " " + std::to_string(local));
+    const LaunchJob job = *launch_job(odd_recipe(), ranks, local);
+    const json file = parsed(written("k8s-pytorch", odd_recipe(), ranks, local).text);
+    EXPECT_EQ(file["apiVersion"], "kubeflow.org/v1");
+    EXPECT_EQ(file["kind"], "PyTorchJob");
+    std::vector<json> pods;
+    for (const char* kind : {"Master", "Worker"})
+      if (const json& specs = file["spec"]["pytorchReplicaSpecs"]; specs.contains(kind))
+        pods.resize(pods.size() + specs[kind]["replicas"].get<std::size_t>(),
+                    specs[kind]["template"]["spec"]["containers"][0]);
+    ASSERT_EQ(std::ssize(pods), ranks / local);
+    for (int pod = 0; pod < ranks / local; ++pod) {
+      const json& container = pods[static_cast<std::size_t>(pod)];
+      EXPECT_EQ(container["name"], "pytorch") << "the operator sets the environment of this one";
+      const std::string count = std::to_string(pods.size()), number = std::to_string(pod);
+      Variables set{
+          {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}, {"WORLD_SIZE", count}, {"RANK", number}};
+      for (const json& variable : container["env"]) set[variable["name"]] = variable["value"];
+      EXPECT_EQ(set["OMP_NUM_THREADS"], "3");
+      const std::vector<std::string> words = launcher_words(container, set, job);
+      if (local == 1) {
+        EXPECT_TRUE(words.empty());
+        expect_place(set, pod, ranks, local);
+        continue;
+      }
+      EXPECT_EQ(words,
+                (std::vector<std::string>{"torchrun", "--nnodes", count, "--nproc_per_node",
+                                          std::to_string(local), "--node_rank", number, "--master_addr",
+                                          "job-master-0", "--master_port", "23456", "--no_python"}));
+      set["WORLD_SIZE"] = std::to_string(ranks);
+      set["LOCAL_WORLD_SIZE"] = std::to_string(local);
+      for (int i = 0; i < local; ++i) {
+        set["RANK"] = std::to_string(pod * local + i);
+        set["LOCAL_RANK"] = std::to_string(i);
+        expect_place(set, pod * local + i, ranks, local);
+      }
+    }
+  }
+}
+
 TEST_F(LaunchFiles, YamlTextsComeBackByteByByte) {
   if (!has_yaml()) GTEST_SKIP() << "no PyYAML";
   std::string yaml;
@@ -185,7 +270,8 @@ TEST_F(LaunchFiles, WhatAFormatCannotHoldIsRefused) {
   EXPECT_EQ(find_launcher("torque").error().code, Errc::usage);
   // A name of a file ends no comment.
   recipe.model = "a\nkind: Pod\u2028kind: Pod.onnx";
-  for (const char* launcher : {"k8s", "azureml"}) expect_plain_yaml(written(launcher, recipe, 2, 1).text);
+  for (const char* launcher : {"k8s", "k8s-pytorch", "azureml"})
+    expect_plain_yaml(written(launcher, recipe, 2, 1).text);
   if (has_yaml()) {
     EXPECT_EQ(parsed(written("k8s", recipe, 2, 1).text)["kind"], "MPIJob");
   }
