@@ -109,6 +109,7 @@ CostsMachine costs_machine(const Recipe& recipe) {
     const auto rows = TRY(store->environment(TRY(store->find_run(named.run))));
     machine.cores = std::max<std::int64_t>(number(rows, "usable_cores").value_or(0), 0);
     machine.threads = std::max<std::int64_t>(number(rows, "threads").value_or(1), 1);
+    if (const auto at = rows.find("hardware"); at != rows.end()) machine.hardware = at->second;
     return {};
   };
   (void)find();  // a replay has the times, but maybe not the session

@@ -23,6 +23,7 @@ Status read_costs(Recipe& recipe);
 // Of the machine on which the run that `costs` names was made, as its session has it.
 struct CostsMachine {
   std::int64_t cores = 0, threads = 1;  // that it may use, and that its kernels used; 0: it is not known
+  std::string hardware;                 // hardware_text
 };
 CostsMachine costs_machine(const Recipe& recipe);  // of a recipe that was prepared
 

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <map>
 
-#include "app/measured_costs.h"
 #include "app/rank_peaks.h"
-#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ops/collectives/parameter_part.h"
 #include "engine/plan/streams.h"
 #include "engine/ranks/world.h"
+#include "profiler/roofline.h"
+#include "profiler/trace.h"
 
 namespace gradloom {
 namespace {
@@ -19,22 +19,7 @@ constexpr double kMessageNs = 500, kAddedBytesPerNs = 4;
 // Without measured times: what a core's memory gives, in bytes per ns, and its arithmetic.
 constexpr double kMemory = 10, kFlopsPerByte = 5;
 constexpr double kGoodEfficiency = 0.9;
-
-struct NamedUnit {
-  const char* name;
-  double value;
-};
-
-// A number and one of these units behind it.
-std::optional<double> with_unit(std::string_view text, std::initializer_list<NamedUnit> units) {
-  for (const NamedUnit& unit : units) {
-    if (!text.ends_with(unit.name)) continue;
-    const auto number =
-        parse_number<double>(text.substr(0, text.size() - std::string_view(unit.name).size()));
-    if (number && *number > 0 && *number < 1e9) return *number * unit.value;
-  }
-  return std::nullopt;
-}
+constexpr const char* kExchangers[] = {"world", "host", "nccl"};  // as JSON names them
 
 double own_ranks(std::int64_t ranks, const Cluster& cluster) {
   return static_cast<double>(cluster.ranks_per_machine > 0 ? std::min(cluster.ranks_per_machine, ranks)
@@ -99,12 +84,26 @@ double ns_in_tree(double bytes, std::int64_t ranks, const Cluster& cluster) {
   return ns + turn(bytes, firsts, inside) + bytes / added;
 }
 
-// The time of one exchange.
-double exchange_ns(ReduceForm form, double bytes, std::int64_t ranks, const Cluster& cluster) {
-  if (ranks == 1) return 0;
+// From a GPU to its host, and the result back.
+double copies_ns(double bytes, const Cluster& cluster) {
+  return cluster.exchanger == Exchanger::host ? 2 * bytes / cluster.copy_bytes_per_ns : 0;
+}
+
+// The time of one exchange between CPUs.
+double world_ns(ReduceForm form, double bytes, std::int64_t ranks, const Cluster& cluster) {
   if (form == ReduceForm::tree) return ns_in_tree(bytes, ranks, cluster);
   return form == ReduceForm::ring && !goes_whole(bytes) ? ns_in_ring(bytes, ranks, cluster)
                                                         : ns_in_order(bytes, ranks, cluster);
+}
+
+// `one_way`: of gradients to their owners, or of what owners have to all; `bytes` is half of theirs.
+double exchange_ns(ReduceForm form, bool one_way, double bytes, std::int64_t ranks, const Cluster& cluster) {
+  if (ranks == 1) return 0;
+  if (cluster.exchanger != Exchanger::nccl)
+    return world_ns(form, bytes, ranks, cluster) + copies_ns(bytes * (one_way ? 2 : 1), cluster);
+  const std::int64_t own = cluster.ranks_per_machine > 0 ? cluster.ranks_per_machine : ranks;
+  return nccl_ns(one_way ? NcclCall::one_way : NcclCall::all_reduce, one_way ? 2 * bytes : bytes, ranks, own,
+                 cluster.local, cluster.link);
 }
 
 // What a rank sends of it; what is small is counted as if it were not. In a tree the first rank of a pair sends half to the second
@@ -129,7 +128,7 @@ double adasum_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
     ns += bytes * at_once / link.bytes_per_ns + link.latency_ns + kMessageNs +
           bytes / added_bytes_per_ns(ranks, cluster);
   }
-  return ns;
+  return ns > 0 ? ns + copies_ns(bytes, cluster) : 0;
 }
 
 // What a plan does, as far as exchanges are concerned.
@@ -141,6 +140,7 @@ struct Moment {
       0;                  // of ranks that share parameters; 0: of all, or of those that have the same parts
   std::size_t begun = 0;  // wait: the event that it waits for
   ReduceForm form = ReduceForm::order;  // begin, exchange
+  bool one_way = false;                 // the same
 };
 
 double bytes_of(const Graph& graph, const Node& node) {
@@ -149,13 +149,26 @@ double bytes_of(const Graph& graph, const Node& node) {
   return bytes;
 }
 
-std::vector<Moment> events_of(const Prepared& prepared) {
+// Of the plan's steps, one launch each.
+std::vector<double> kernel_times(const Prepared& prepared, const Cluster& cluster) {
   const Compiled& c = prepared.compiled;
-  const Graph& graph = c.train.graph;
   StepSpeeds speeds = step_speeds(prepared.options);
   speeds.memory = kMemory;
   speeds.flops_per_byte = kFlopsPerByte;
-  const std::vector<double> ns = step_times(graph, c.plan, speeds);
+  if (cluster.roofs)
+    speeds.step_ns = [&](const Graph& graph, const Plan& plan) {
+      std::vector<double> ns;
+      for (const KernelInfo& kernel : kernel_infos(graph, plan))
+        ns.push_back(kernel_bound(*cluster.roofs, kernel, prepared.recipe.precision).expected_ns);
+      return ns;
+    };
+  return step_times(c.train.graph, c.plan, speeds);
+}
+
+std::vector<Moment> events_of(const Prepared& prepared, const Cluster& cluster) {
+  const Compiled& c = prepared.compiled;
+  const Graph& graph = c.train.graph;
+  const std::vector<double> ns = kernel_times(prepared, cluster);
   const auto repeats = static_cast<double>(prepared.options.train.accumulate);
   const ReduceForm form = *reduce_form_of(prepared.recipe.reduce);
   std::vector<Moment> events;
@@ -172,7 +185,7 @@ std::vector<Moment> events_of(const Prepared& prepared) {
     } else if (node.op->begins_exchange()) {
       const bool mean = exchange == RankExchange::begin_mean;
       const int ways = mean ? 1 : 2;  // a gradient goes to its owner, and not back
-      event = {Moment::begin, 0, bytes_of(graph, node) / ways, 0, 0, mean ? form : ReduceForm::order};
+      event = {Moment::begin, 0, bytes_of(graph, node) / ways, 0, 0, mean ? form : ReduceForm::order, !mean};
       begun[node.outputs.back()] = events.size();
     } else if (exchange == RankExchange::wait) {
       event = {Moment::wait, 0, 0, 0, begun.at(node.inputs[0])};
@@ -183,7 +196,7 @@ std::vector<Moment> events_of(const Prepared& prepared) {
     } else if (exchange == RankExchange::share) {
       double bytes = 0;
       for (const ValueId out : node.outputs) bytes += static_cast<double>(byte_size(graph.type(out)));
-      event = {Moment::exchange, 0, bytes / 2};  // each goes one way
+      event = {.kind = Moment::exchange, .bytes = bytes / 2, .one_way = true};
     } else {
       event.ns = ns[i];
       if (step.micro) event.ns *= repeats;
@@ -218,10 +231,11 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::in
       now = std::max(now, over[event.begun]);
     } else {
       const bool adasum = event.kind == Moment::adasum;
-      const double ns = adasum ? adasum_ns(event.bytes, ranks, cluster)
-                        : event.sharing > 0
-                            ? exchange_ns(event.form, event.bytes, event.sharing, cluster)
-                            : exchange_ns(event.form, event.bytes, ranks / sharing, among_groups);
+      const double ns =
+          adasum ? adasum_ns(event.bytes, ranks, cluster)
+          : event.sharing > 0
+              ? exchange_ns(event.form, event.one_way, event.bytes, event.sharing, cluster)
+              : exchange_ns(event.form, event.one_way, event.bytes, ranks / sharing, among_groups);
       row.exchange_ns += ns;
       over[i] = link_free = std::max(now, link_free) + ns;
       if (event.kind != Moment::begin) now = link_free;
@@ -247,37 +261,15 @@ std::string bend_text(const std::vector<ScalingRow>& rows) {
 
 }  // namespace
 
-void set_cores(Cluster& cluster, const Recipe& recipe) {
-  const CostsMachine machine = costs_machine(recipe);
-  if (cluster.cores == 0) cluster.cores = static_cast<double>(machine.cores);
-  cluster.threads = recipe.threads > 0 ? recipe.threads : machine.threads;
-}
-
-Result<Link> parse_link(const std::string& text) {
-  const std::size_t comma = text.find(',');
-  Link link;
-  const auto rate = with_unit(std::string_view(text).substr(0, comma),
-                              {{"Gb/s", 0.125}, {"GB/s", 1}, {"Mb/s", 0.125e-3}, {"MB/s", 1e-3}});
-  const auto latency = comma == std::string::npos ? std::optional<double>(link.latency_ns)
-                                                  : with_unit(std::string_view(text).substr(comma + 1),
-                                                              {{"us", 1e3}, {"ns", 1}, {"ms", 1e6}});
-  if (!rate || !latency)
-    return Error{Errc::usage,
-                 "'" + escaped(text) + "' is no link: expected a rate and a latency, as in 400Gb/s,5us"};
-  link.bytes_per_ns = *rate;
-  link.latency_ns = *latency;
-  return link;
-}
-
 double predict_exposed_ns(const Prepared& prepared, const Cluster& cluster) {
-  return row_of(events_of(prepared), prepared.recipe.ranks, tensor_ranks(prepared.compiled.train.graph),
-                cluster)
+  return row_of(events_of(prepared, cluster), prepared.recipe.ranks,
+                tensor_ranks(prepared.compiled.train.graph), cluster)
       .exposed_ns;
 }
 
 RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
   RankScaling scaling;
-  const std::vector<Moment> events = events_of(prepared);
+  const std::vector<Moment> events = events_of(prepared, cluster);
   const std::int64_t sharing = tensor_ranks(prepared.compiled.train.graph);
   for (const Moment& event : events) {
     if (event.kind == Moment::kernel || event.kind == Moment::wait) continue;
@@ -286,7 +278,10 @@ RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
     scaling.sent_bytes += sent_bytes(event.form, event.bytes,
                                      event.sharing > 0 ? event.sharing : prepared.recipe.ranks / sharing);
   }
-  scaling.measured = static_cast<bool>(prepared.options.kernel_ns);
+  scaling.measured = prepared.options.kernel_ns && !cluster.roofs;
+  if (cluster.roofs) scaling.hardware = cluster.roofs->name;
+  scaling.figures = cluster.figures;
+  scaling.exchanger = cluster.exchanger;
   std::vector<std::int64_t> worlds;
   // A plan of one group that shares parameters has no exchanges of gradients, from which more groups would be predicted.
   if (prepared.recipe.ranks > sharing)
@@ -335,7 +330,12 @@ Json scaling_json(const RankScaling& scaling) {
           {"sharing_ranks", scaling.sharing},
           {"exchanged_bytes", scaling.bytes},
           {"sent_bytes", scaling.sent_bytes},
-          {"kernel_times", scaling.measured ? "measured" : "estimated"},
+          {"kernel_times", scaling.measured           ? "measured"
+                           : scaling.hardware.empty() ? "estimated"
+                                                      : "roofline"},
+          {"hardware", scaling.hardware.empty() ? Json() : Json(scaling.hardware)},
+          {"exchanged_by", kExchangers[static_cast<std::size_t>(scaling.exchanger)]},
+          {"figures", scaling.figures},
           {"bend", scaling.bend},
           {"rows", rows}};
 }
@@ -376,8 +376,8 @@ void print_scaling(const Output& out, const RankScaling& scaling, const Prepared
            (recipe.reduce == "order" ? "" : ", added as a " + recipe.reduce));
   out.text("links        " + link_text(cluster.local) + " in a machine" +
            (local > 0 ? "; " + link_text(cluster.link) + " between machines of " + plural_text(local, "rank")
-                      : "") +
-           (scaling.measured ? "" : "; kernel times are estimates (--costs takes measured ones)"));
+                      : ""));
+  out.text("figures      " + scaling.figures);
   const auto time_text = [](double ns) { return ns > 0 ? duration_text(ns) : std::string("-"); };
   const auto with_zero = [&](const RankPeak& peak) {  // not of ranks that share parameters
     return scaling.sharing > 1 ? std::string("-") : bytes_text(static_cast<double>(peak.bytes));

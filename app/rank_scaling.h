@@ -1,7 +1,10 @@
 // What a plan for several ranks is predicted to do on more of them: how long a step takes, how much of the exchanges the backward
 // pass hides, where it stops to pay. From the plan's order, the times of its kernels and what the links carry.
 //
-// An exchange of B bytes on N ranks, L to a machine, is predicted as engine/ranks/world.h makes it: 2 L (N - L) / N B bytes leave a
+// On GPUs by NCCL an exchange takes what nccl_times.h says, and kernels what was measured of them or what is expected under the roofs of a
+// card (cluster.h). What GPUs exchange through their hosts (AdaSum, trees and rings, ranks that share parameters) is copied down and up besides.
+//
+// Else an exchange of B bytes on N ranks, L to a machine, is predicted as engine/ranks/world.h makes it: 2 L (N - L) / N B bytes leave a
 // machine over its link, 2 L (L - 1) / N B move inside, at the same time; then come two latencies, half a microsecond for each of the
 // 2 (N - 1) messages, and the sum of B bytes at 4 GB/s. In a ring (recipe's `reduce`) B / N bytes leave a machine, and L - 1 times as
 // many move inside, in each of 2 (N - 1) turns of a latency and a message; in a tree L times B / 2, B / 4, .. in its turns, the first
@@ -15,30 +18,12 @@
 #include <string>
 #include <vector>
 
+#include "app/cluster.h"
 #include "app/job.h"
 #include "app/output.h"
 #include "app/rank_peaks.h"
 
 namespace gradloom {
-
-struct Link {
-  double bytes_per_ns = 10, latency_ns = 2000;
-};
-// "400Gb/s,5us", "10GB/s"; the latency may be left out. Errc::usage: anything else.
-Result<Link> parse_link(const std::string& text);
-
-inline constexpr const char* kUsualLink = "25Gb/s,20us";      // between machines: Ethernet of a cloud
-inline constexpr const char* kUsualLocalLink = "10GB/s,2us";  // inside one: its memory
-
-struct Cluster {
-  Link link, local;                    // between machines, and inside one
-  std::int64_t ranks_per_machine = 0;  // 0: all are on one
-  double cores = 0;                    // of a machine; 0: enough for all
-  std::int64_t threads = 1;            // of a rank
-};
-
-// Threads of a rank, and the cores of its machine unless they are given: those of the run whose times the recipe has.
-void set_cores(Cluster& cluster, const Recipe& recipe);
 
 struct ScalingRow {
   std::int64_t ranks = 1;
@@ -51,9 +36,12 @@ struct RankScaling {
   std::int64_t exchanges = 0;  // in a step
   std::int64_t sharing =
       1;  // ranks that share parameters (pass tensor-parallel): rows are of multiples of them, against one such group
-  double bytes = 0;              // that are exchanged
-  double sent_bytes = 0;         // by a rank in a step; in a tree by the busiest
-  bool measured = false;         // the kernels' times come from a run
+  double bytes = 0;       // that are exchanged
+  double sent_bytes = 0;  // by a rank in a step; in a tree by the busiest
+  bool measured = false;  // the kernels' times come from a run
+  std::string hardware;   // under whose roofs kernels are expected to take theirs; empty: none
+  std::string figures;    // Cluster::figures
+  Exchanger exchanger = Exchanger::world;
   std::vector<ScalingRow> rows;  // 1, 2, 4, .. 1024, and the plan's own number of ranks
   std::string bend;              // where efficiency falls below 90 %, and why; empty: it does not
 };

@@ -83,8 +83,6 @@ std::string without_ranks(const std::string& changes) {
   return rest;
 }
 
-bool is_gpu(const Hardware& hardware) { return hardware.processors > 0; }
-
 class Answerer {
  public:
   Answerer(Subject& subject, const WhatIf& question, std::stop_token stop)
@@ -100,7 +98,12 @@ class Answerer {
   Status sped_up();
   Status on_hardware();
   Status add_ranks();
-  Result<double> exposed(const Recipe& recipe, const Cluster& cluster) const;
+  // What kernels wait for exchanges, and by whose figures.
+  struct Exposed {
+    double ns = 0;
+    std::string figures;
+  };
+  Result<Exposed> exposed(const Recipe& recipe, const std::optional<Hardware>& on, double link_factor) const;
   void add_parts();
   const Candidate& changed() const { return changed_ != nullptr ? changed_->candidate : subject_.job(); }
 
@@ -108,6 +111,7 @@ class Answerer {
   const WhatIf& question_;
   std::stop_token stop_;
   const ChangedJob* changed_ = nullptr;  // null: the job itself
+  std::string changes_;                  // with the device that the other processor needs, without ranks
   std::vector<double> after_;            // ns of the changed job's launches
   WhatIfAnswer answer_;
 };
@@ -116,9 +120,9 @@ Status Answerer::settle() {
   answer_.times = subject_.times();
   answer_.before_ns = subject_.step_ns();
   answer_.before_peak_bytes = subject_.job().peak_bytes;
-  std::string changes = without_ranks(question_.changes);
+  std::string& changes = changes_ = without_ranks(question_.changes);
   const bool on_gpu = subject_.recipe().device != "cpu";
-  if (question_.on && is_gpu(*question_.on) && !on_gpu)
+  if (question_.on && question_.on->is_gpu() && !on_gpu)
     changes += std::string(changes.empty() ? "" : ";") + "device=cuda:0";
   if (!changes.empty()) {
     changed_ = TRY(subject_.changed(changes));
@@ -166,7 +170,7 @@ Status Answerer::on_hardware() {
   const std::string& precision = answer_.recipe.precision;
   const double launches = static_cast<double>(c.kernels.size());
   double kernels_ns = 0;
-  if (is_gpu(there)) {
+  if (there.is_gpu()) {
     for (std::size_t i = 0; i < after_.size(); ++i)
       kernels_ns += after_[i] = kernel_bound(there, c.kernels[i], precision).expected_ns;
     answer_.after_ns = kernels_ns;
@@ -188,26 +192,35 @@ Status Answerer::on_hardware() {
   return {};
 }
 
-Result<double> Answerer::exposed(const Recipe& of, const Cluster& cluster) const {
-  if (of.ranks <= 1) return 0.0;
+Result<Answerer::Exposed> Answerer::exposed(const Recipe& of, const std::optional<Hardware>& on,
+                                            double link_factor) const {
+  if (of.ranks <= 1) return Exposed();
   Recipe recipe = of;
   if (recipe.kernel_times.empty()) recipe.kernel_times = subject_.predictor().model().times();
-  return predict_exposed_ns(*TRY(prepare(recipe, stop_)), cluster);
+  const auto prepared = TRY(prepare(recipe, stop_));
+  std::string hardware;
+  if (const RunRecord* run = subject_.run())
+    if (const auto row = run->environment.find("hardware"); row != run->environment.end())
+      hardware = row->second;
+  Cluster cluster = cluster_of(question_.cluster, *prepared, on, hardware);
+  for (Link* link : {&cluster.link, &cluster.local}) {
+    link->bytes_per_ns *= link_factor;
+    link->latency_ns /= link_factor;
+  }
+  return Exposed{predict_exposed_ns(*prepared, cluster), cluster.figures};
 }
 
 Status Answerer::add_ranks() {
   Recipe recipe = subject_.recipe();
+  TRY(RecipeFlags::override_with(recipe, changes_));
   TRY(RecipeFlags::override_with(recipe, question_.changes));
   if (recipe.ranks <= 1 && subject_.recipe().ranks <= 1) return {};
-  Cluster faster = question_.cluster;
-  const double factor = factor_of(question_.speed_ups, SpeedUp::Of::link);
-  for (Link* link : {&faster.link, &faster.local}) {
-    link->bytes_per_ns *= factor;
-    link->latency_ns /= factor;
-  }
-  const double before = TRY(exposed(subject_.recipe(), question_.cluster));
-  answer_.exposed_ns = TRY(exposed(recipe, faster));
-  const double more = answer_.exposed_ns - before;
+  const Exposed before = TRY(exposed(subject_.recipe(), std::nullopt, 1)),
+                after = TRY(exposed(recipe, question_.on, factor_of(question_.speed_ups, SpeedUp::Of::link)));
+  answer_.exposed_ns = after.ns;
+  answer_.figures = after.figures;
+  // A measured step has waited for its own; what is told of another processor is kernels alone.
+  const double more = after.ns - (question_.on ? 0 : before.ns);
   answer_.after_ns = std::max(0.0, answer_.after_ns + more);
   answer_.low_ns = std::max(0.0, answer_.low_ns + more - std::abs(more) / 2);
   answer_.high_ns += more + std::abs(more) / 2;
@@ -375,6 +388,7 @@ Json answer_json(const WhatIf& question, const WhatIfAnswer& a) {
       {"ratio", {{"value", a.ratio(a.after_ns)}, {"low", a.ratio(a.high_ns)}, {"high", a.ratio(a.low_ns)}}},
       {"measured", a.known},
       {"exposed_ns", a.exposed_ns},
+      {"figures", a.figures},
       {"plan_peak_bytes", a.before_peak_bytes},
       {"predicted_peak_bytes", a.after_peak_bytes},
       {"plan_hash", a.plan_hash},
@@ -398,7 +412,8 @@ std::string answer_text(const WhatIf& question, const WhatIfAnswer& a) {
     text += "rests on      " + percent_text(a.known) + " of what differs was measured\n";
   else
     text += "rests on      " + a.note + "\n";
-  if (a.exposed_ns > 0) text += "exchanges     kernels wait " + duration_text(a.exposed_ns) + " of a step\n";
+  if (a.exposed_ns > 0)
+    text += "exchanges     kernels wait " + duration_text(a.exposed_ns) + " of a step (" + a.figures + ")\n";
   text += "peak          " + bytes_text(static_cast<double>(a.before_peak_bytes)) + " -> " +
           bytes_text(static_cast<double>(a.after_peak_bytes)) + "\n";
   text += "\n" + parts_table("phase", a.phases, a.phases.size()) + "\n\n" +

@@ -5,7 +5,7 @@
 // Settings: the changed job is compiled, and its kernels are told by app/advice/prediction.h with their range. Kernels that are
 // sped up take their part off what is left (Amdahl, 1967). Another processor of a data sheet is told by profiler/roofline.h
 // alone; one that was measured by what each kernel took here, times how much lower its roof is there. Ranks add what kernels
-// then wait for exchanges (app/rank_scaling.h).
+// then wait for exchanges there (app/rank_scaling.h).
 #pragma once
 
 #include <optional>
@@ -42,7 +42,7 @@ struct WhatIf {
   std::string changes;  // settings as --b of compare takes them; may be empty
   std::vector<SpeedUp> speed_ups;
   std::optional<Hardware> on;
-  Cluster cluster;           // where the change has ranks
+  ClusterQuestion cluster;   // where the change has ranks
   std::string text() const;  // "precision=bf16; op:MatMul 2x; on NVIDIA H200 SXM"
 };
 
@@ -58,6 +58,7 @@ struct WhatIfAnswer {
   double samples = 1;                            // of it, as a multiple of the job's
   double known = 1;                              // the part of what differs that was measured
   double exposed_ns = 0;                         // of the changed step: kernels wait for exchanges
+  std::string figures;                           // of these, whose they are (cluster.h); empty: one rank
   std::vector<WhatIfPart> phases, ops;           // by how much they change
   std::int64_t before_peak_bytes = 0, after_peak_bytes = 0;
   Recipe recipe;          // the changed job

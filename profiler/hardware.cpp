@@ -20,15 +20,17 @@ constexpr std::size_t kMostRows = 64, kMostTypeTimes = 1024;
 // What others measured on H100 and H200: products of 620 to 790 of 989 TFLOP/s by cuBLASLt, attention of 64 wide heads over 1024
 // positions at 230 to 280 by cuDNN, 4.1 of 4.8 TB/s read and written by kernels of elements, and nine tenths of that by the
 // others; convolutions of ResNet-50 near half of the peak. A launch in a recorded graph takes some 2 us with filling and
-// draining the device.
+// draining the device. Of links what NCCL counts with (src/graph/topo.h): 20 of 25 GB/s of a link of V100 and A100, 20.6 of H100,
+// 40.1 of 50 of B200, 12 of 15.8 of PCI Express 3.0.
 constexpr Reach kGpuReach{
-    .memory = 0.77, .vectors = 0.6, .products = 0.70, .convolutions = 0.5, .attention = 0.25};
+    .memory = 0.77, .vectors = 0.6, .products = 0.70, .convolutions = 0.5, .attention = 0.25, .links = 0.8};
 constexpr double kGpuLaunchNs = 2000;
 
 std::vector<Hardware> data_sheets() {
   std::vector<Hardware> all;
-  const auto add = [&](const char* id, const char* name, double gb, double gb_per_s, int processors,
-                       double f8, double bf16, double f16, double f32, double f64, double vectors) {
+  const auto add = [&](const char* id, const char* name, double gb, double gb_per_s, double link,
+                       int processors, double f8, double bf16, double f16, double f32, double f64,
+                       double vectors) {
     Hardware h;
     h.id = id;
     h.name = name;
@@ -40,12 +42,13 @@ std::vector<Hardware> data_sheets() {
       if (rate > 0) h.products[type] = rate * 1e3;
     h.vectors = vectors * 1e3;
     h.launch_ns = kGpuLaunchNs;
+    h.link_bytes_per_ns = link;
     h.processors = processors;
     h.reach = kGpuReach;
     all.push_back(std::move(h));
   };
-#define HARDWARE(id, name, gb, rate, processors, f8, bf16, f16, f32, f64, vectors) \
-  add(#id, name, gb, rate, processors, f8, bf16, f16, f32, f64, vectors);
+#define HARDWARE(id, name, gb, rate, link, processors, f8, bf16, f16, f32, f64, vectors) \
+  add(#id, name, gb, rate, link, processors, f8, bf16, f16, f32, f64, vectors);
 #include "profiler/hardware.def"
 #undef HARDWARE
   return all;
@@ -128,6 +131,17 @@ double Hardware::product_flops_per_ns(std::string_view type) const {
 std::span<const Hardware> known_hardware() {
   static const std::vector<Hardware> all = data_sheets();
   return all;
+}
+
+const Hardware* hardware_of_device(std::string_view name) {
+  std::string letters;  // as ids are written: "rtx4090"
+  for (const char c : name)
+    if (c != ' ') letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const Hardware* found = nullptr;
+  for (const Hardware& h : known_hardware())
+    if (letters.find(h.id) != std::string::npos && (found == nullptr || h.id.size() > found->id.size()))
+      found = &h;
+  return found;
 }
 
 Result<Hardware> parse_hardware(std::string_view text, const std::string& source) {

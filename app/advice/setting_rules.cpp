@@ -174,7 +174,8 @@ Result<ScalingRow> scaling_of(const Subject& subject, const std::string& changes
     for (const KernelInfo& kernel : kernel_infos(graph, plan)) ns.push_back(subject.predictor().ns(kernel));
     return ns;
   };
-  for (const ScalingRow& row : predict_scaling(timed, {}).rows)
+  const Cluster cluster = cluster_of({}, timed, std::nullopt);
+  for (const ScalingRow& row : predict_scaling(timed, cluster).rows)
     if (row.ranks == subject.recipe().ranks) return row;
   return ScalingRow();
 }

@@ -31,16 +31,17 @@ struct PlanArguments {
   std::vector<std::string> inside;  // areas of the roofline
   std::int64_t limit = 30;
   std::string explain, export_graph, part, diff, at;
-  std::string link = kUsualLink, local_link = kUsualLocalLink;
+  std::string link = kUsualLink, local_link;
   std::int64_t ranks_per_machine = 0;
   std::size_t boxes = 60;
   double cores = 0;
   GraphAsked graph;
 };
 
-Result<Cluster> cluster_of(const PlanArguments& options) {
-  return Cluster{TRY(parse_link(options.link)), TRY(parse_link(options.local_link)),
-                 options.ranks_per_machine};
+Result<ClusterQuestion> machines_of(const PlanArguments& options) {
+  ClusterQuestion machines = TRY(parse_cluster(options.link, options.local_link, options.ranks_per_machine));
+  machines.cores = options.cores;
+  return machines;
 }
 
 // On what the saved work of rewrites takes time, where that is known.
@@ -48,12 +49,10 @@ struct SavingsClock {
   std::optional<Hardware> hardware;
   std::string precision;
 
-  // Errors: those of a processor that --on names.
-  static Result<SavingsClock> of(const Prepared& prepared, const PlanArguments& options) {
-    SavingsClock clock{std::nullopt, prepared.recipe.precision};
-    if (!options.on.empty())
-      clock.hardware = TRY(find_hardware(options.on));
-    else if (options.log)
+  static SavingsClock of(const Prepared& prepared, const PlanArguments& options,
+                         const std::optional<Hardware>& on) {
+    SavingsClock clock{on, prepared.recipe.precision};
+    if (!on && options.log)
       if (const auto known = hardware_of_plan(prepared.recipe, ""); known.ok()) clock.hardware = *known;
     return clock;
   }
@@ -472,7 +471,7 @@ void declare_roofline(CLI::App& app, const std::shared_ptr<PlanArguments>& optio
       "reaches; nothing is run");
   app.add_option(
       "--on", options->on,
-      "with --roofline, --log: a processor by its data sheet (h200, a100, ..), or a file that devices --measure --json "
+      "with --roofline, --log, --ranks: a processor by its data sheet (h200, a100, ..), or a file that devices --measure --json "
       "wrote; by default what was measured of the device");
   app.add_option(
          "--by", options->roofline_by,
@@ -499,8 +498,7 @@ void declare_ranks(CLI::App& app, const std::shared_ptr<PlanArguments>& options)
   app.add_option("--link", options->link,
                  "with --ranks: what a machine's link to the others carries, and its latency")
       ->capture_default_str();
-  app.add_option("--local-link", options->local_link, "with --ranks: the same between ranks of one machine")
-      ->capture_default_str();
+  app.add_option("--local-link", options->local_link, std::string("with --ranks: ") + kLocalLinkHelp);
   app.add_option("--local", options->ranks_per_machine, "with --ranks: ranks of a machine; 0: all are on one")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
   app.add_option(
@@ -541,7 +539,7 @@ CommandRun declare_plan(CLI::App& app) {
                  "with --export-graph: step (with the optimizer) | gradients (of the loss) | forward");
   declare_ranks(app, options);
   return [options](CommandContext& context) -> Status {
-    Cluster cluster = TRY(cluster_of(*options));
+    const ClusterQuestion machines = TRY(machines_of(*options));
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));
     if (!options->at.empty()) return print_stage(context, *prepared, *options);
@@ -568,13 +566,15 @@ CommandRun declare_plan(CLI::App& app) {
     if (options->graph.any()) return print_graph(context.out, *prepared, *options);
     if (options->roofline) return print_roofline(context.out, *prepared, *options);
     const std::optional<MeasuredCosts> costs = measured_costs(prepared->recipe, prepared->compiled);
+    std::optional<Hardware> on;
+    if (!options->on.empty()) on = TRY(find_hardware(options->on));
     std::optional<RankScaling> scaling;
+    Cluster cluster;
     if (prepared->recipe.ranks > 1) {
-      cluster.cores = options->cores;
-      set_cores(cluster, prepared->recipe);
+      cluster = cluster_of(machines, *prepared, on);
       scaling = predict_scaling(*prepared, cluster);
     }
-    const SavingsClock clock = TRY(SavingsClock::of(*prepared, *options));
+    const SavingsClock clock = SavingsClock::of(*prepared, *options, on);
     print_json(context.out, *prepared, clock, costs, scaling);
     if (context.out.json()) return {};
     print_text(context.out, *prepared, *options, clock, costs);

@@ -12,7 +12,7 @@ namespace {
 struct WhatIfOptions {
   RecipeFlags recipe;
   std::string subject, run = "last", changes, on, session;
-  std::string link = "25Gb/s,20us", local_link = "10GB/s,2us";
+  std::string link = kUsualLink, local_link;
   std::int64_t ranks_per_machine = 0;
   std::vector<std::string> speed_ups;
   bool scores = false, forget = false;
@@ -23,7 +23,7 @@ Result<WhatIf> question_of(const WhatIfOptions& o) {
   question.changes = o.changes;
   for (const std::string& text : o.speed_ups) question.speed_ups.push_back(TRY(parse_speed_up(text)));
   if (!o.on.empty()) question.on = TRY(find_hardware(o.on));
-  question.cluster = {TRY(parse_link(o.link)), TRY(parse_link(o.local_link)), o.ranks_per_machine};
+  question.cluster = TRY(parse_cluster(o.link, o.local_link, o.ranks_per_machine));
   if (question.text().empty())
     return Error{Errc::usage, "nothing is different: --b SETTINGS, --speed WHAT=FACTOR or --on PROCESSOR"};
   return question;
@@ -63,9 +63,7 @@ CommandRun declare_what_if(CLI::App& app) {
   app.add_option("--link", options->link,
                  "of several ranks: what a machine's link to the others carries, and its latency")
       ->capture_default_str();
-  app.add_option("--local-link", options->local_link,
-                 "of several ranks: the same between ranks of one machine")
-      ->capture_default_str();
+  app.add_option("--local-link", options->local_link, std::string("of several ranks: ") + kLocalLinkHelp);
   app.add_option("--local", options->ranks_per_machine,
                  "of several ranks: ranks of a machine; 0: all are on one")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));

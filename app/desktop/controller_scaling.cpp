@@ -29,9 +29,11 @@ Result<std::unique_ptr<Prepared>> prepare_for_ranks(const Recipe& recipe, const 
 }  // namespace
 
 std::vector<std::string> cluster_words(const ScalingQuestion& question) {
-  return {"--link",       question.link,
-          "--local-link", question.local_link,
-          "--local",      std::to_string(question.ranks_per_machine)};
+  std::vector<std::string> words{"--link", question.link, "--local",
+                                 std::to_string(question.ranks_per_machine)};
+  for (const auto& [flag, value] : {std::pair("--local-link", question.local_link), {"--on", question.on}})
+    if (!value.empty()) words.insert(words.end(), {flag, value});
+  return words;
 }
 
 std::string Controller::scaling_command(const ScalingQuestion& question) const {
@@ -55,17 +57,20 @@ void Controller::find_scaling(const ScalingQuestion& question) {
                    made.scaling.reset();
                    made.problem.clear();
                    const auto predict = [&]() -> Status {
-                     Cluster cluster{TRY(parse_link(asked.question.link)),
-                                     TRY(parse_link(asked.question.local_link)),
-                                     asked.question.ranks_per_machine};
+                     const ClusterQuestion machines = TRY(parse_cluster(
+                         asked.question.link, asked.question.local_link, asked.question.ranks_per_machine));
+                     std::optional<Hardware> on;
+                     if (!asked.question.on.empty()) on = TRY(find_hardware(asked.question.on));
                      std::int64_t times = asked.run;
                      const auto prepared = TRY(prepare_for_ranks(recipe, session, &times, stop));
-                     set_cores(cluster, prepared->recipe);
-                     made.scaling = std::make_shared<const RankScaling>(predict_scaling(*prepared, cluster));
+                     made.scaling = std::make_shared<const RankScaling>(
+                         predict_scaling(*prepared, cluster_of(machines, *prepared, on)));
                      made.ranks = prepared->recipe.ranks;
-                     made.times = !made.scaling->measured ? "estimates: run a few steps to have measured ones"
-                                  : times > 0             ? "measured in run " + std::to_string(times)
-                                                          : "measured: " + prepared->recipe.costs;
+                     made.times =
+                         !made.scaling->hardware.empty() ? "what is expected of " + made.scaling->hardware
+                         : !made.scaling->measured       ? "estimates: run a few steps to have measured ones"
+                         : times > 0                     ? "measured in run " + std::to_string(times)
+                                                         : "measured: " + prepared->recipe.costs;
                      return {};
                    };
                    if (const Status status = predict(); !status) {

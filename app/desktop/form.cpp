@@ -68,8 +68,8 @@ void cluster_fields(Ui& ui, const std::string& prefix, ScalingQuestion& question
   constexpr std::int64_t kMostOfMachine = 1024;
   labelled("Between machines", "what a machine's link to the others carries, and its latency", 130, true,
            [&](float width) { committed_text(ui, prefix + ".link", kUsualLink, &question.link, width); });
-  labelled("Inside one", "the same between ranks of one machine", 130, false, [&](float width) {
-    committed_text(ui, prefix + ".local-link", kUsualLocalLink, &question.local_link, width);
+  labelled("Inside one", kLocalLinkHelp, 130, false, [&](float width) {
+    committed_text(ui, prefix + ".local-link", "the processor's", &question.local_link, width);
   });
   labelled("Ranks of a machine", "0: all are on one", 110, false, [&](float width) {
     std::string local = std::to_string(question.ranks_per_machine);

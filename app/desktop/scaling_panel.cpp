@@ -36,6 +36,8 @@ void draw_summary(const ScalingView& view) {
   wrapped(said, s.bend.empty() ? palette().good : palette().warn);
   register_item("scaling.bend", said, s.bend);
   muted("Times of kernels are " + view.times + ".");
+  tip(s.figures);
+  register_item("scaling.figures", s.figures, s.figures);
   register_item("scaling.times", view.times, view.times);
 }
 
@@ -178,6 +180,9 @@ void draw_scaling_panel(Ui& ui) {
   if (!s.plan)
     return empty_state("Nothing to predict", s.plan_error.empty() ? "Open a model (Ctrl+O)." : s.plan_error);
   cluster_fields(ui, "scaling", ui.scaling.question);
+  labelled("Processor", "whose kernels and links are predicted", 230, false,
+           [&](float) { combo("scaling.on", &ui.scaling.on, processor_names("The job's processor"), 230); });
+  ui.scaling.question.on = processor_id(ui.scaling.on);
   ui.app.find_scaling(ui.scaling.question);
   const ScalingView& view = s.scaling;
   spacer(4);

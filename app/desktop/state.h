@@ -141,8 +141,9 @@ struct BudgetView {
 
 // What more ranks are predicted to do for the step as it stands.
 struct ScalingQuestion {
-  std::string link = kUsualLink, local_link = kUsualLocalLink;  // as --link and --local-link take them
-  std::int64_t ranks_per_machine = 8;                           // 0: all are on one
+  std::string link = kUsualLink, local_link;  // as --link and --local-link take them; empty: the processor's
+  std::int64_t ranks_per_machine = 8;         // 0: all are on one
+  std::string on;                             // as --on takes it; empty: the job's processor
   bool operator==(const ScalingQuestion&) const = default;
 };
 std::vector<std::string> cluster_words(const ScalingQuestion& question);  // flags of plan and what-if

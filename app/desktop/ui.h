@@ -164,6 +164,7 @@ struct TourState {
 // The scaling tab: the cluster, and which curve is shown.
 struct ScalingForm {
   ScalingQuestion question;  // as it is typed
+  int on = 0;                // 0: the job's processor; known_hardware() from 1 on
   int curve = 0;             // efficiency, step, peak
   int stage = 0;             // of zero, whose memory is shown with the peaks
   TableState table, memory_table;

@@ -256,6 +256,16 @@ TEST_F(DesktopWhatIf, MoreRanksArePredictedForTheStepAsItStands) {
                  "key enter\n"
                  "wait idle\n"
                  "expect scaling.bend below*\n"
+                 "expect scaling.figures \"kernels as measured*exchanges of processes*\"\n"
+                 "click scaling.on\n"
+                 "click \"scaling.on/NVIDIA H200 SXM\"\n"
+                 "wait idle\n"
+                 "expect scaling.times \"what is expected of NVIDIA H200 SXM\"\n"
+                 "expect scaling.figures \"kernels as expected of NVIDIA H200 SXM*NCCL*\"\n"
+                 "click scaling.on\n"
+                 "click \"scaling.on/The job's processor\"\n"
+                 "wait idle\n"
+                 "expect scaling.times \"*run 1\"\n"
                  "wait 400\n"
                  "screenshot " +
                      picture("desktop_scaling_test.png") +

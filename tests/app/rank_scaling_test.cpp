@@ -11,20 +11,6 @@
 namespace gradloom {
 namespace {
 
-TEST(RankScaling, ReadsLinks) {
-  const auto fast = parse_link("400Gb/s,5us");
-  ASSERT_TRUE(fast.ok());
-  EXPECT_DOUBLE_EQ(fast->bytes_per_ns, 50);
-  EXPECT_DOUBLE_EQ(fast->latency_ns, 5000);
-  EXPECT_DOUBLE_EQ(parse_link("2.5GB/s")->bytes_per_ns, 2.5);
-  EXPECT_DOUBLE_EQ(parse_link("100Mb/s,1ms")->bytes_per_ns, 0.0125);
-  for (const char* text : {"", "400", "-1GB/s", "400Gb/s,", "400Gb/s,5", "GB/s", "1GB/s,0us", "inf GB/s"}) {
-    const auto link = parse_link(text);
-    ASSERT_FALSE(link.ok()) << text;
-    EXPECT_EQ(link.error().code, Errc::usage);
-  }
-}
-
 std::unique_ptr<Prepared> plan_of(const std::string& model, std::int64_t ranks, const std::string& passes,
                                   double clip_norm = 0, const std::string& reduce = "order",
                                   const std::string& precision = "f32") {

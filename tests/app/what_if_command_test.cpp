@@ -104,6 +104,25 @@ TEST_F(WhatIfCommand, AnotherProcessorIsToldByItsRoofs) {
               1e-3 * sum_of(slow["ops"], "after_ns"));
 }
 
+// Ranks on another processor exchange as it does: on GPUs by NCCL over the links of the data sheet, not as the CPUs here.
+TEST_F(WhatIfCommand, RanksOnAnotherProcessorExchangeAsItDoes) {
+  const std::string session = recorded();
+  const json one = answer(session, {"--on", "h200"}), cpus = answer(session, {"--b", "ranks=8"}),
+             cards = answer(session, {"--b", "ranks=8", "--on", "h200"}),
+             slow = answer(session, {"--b", "ranks=8", "--on", "h200", "--local-link", "0.01GB/s,50us"});
+  EXPECT_EQ(one["figures"], "");
+  EXPECT_NE(cpus["figures"].get<std::string>().find("exchanges of processes"), std::string::npos);
+  for (const json& a : {cards, slow}) {
+    EXPECT_NE(a["figures"].get<std::string>().find("NVIDIA H200 SXM: its data sheet"), std::string::npos)
+        << a;
+    EXPECT_NE(a["figures"].get<std::string>().find("NCCL"), std::string::npos) << a;
+    EXPECT_GT(a["exposed_ns"], 0);
+    EXPECT_NEAR(a["predicted_ns"].get<double>(),
+                one["predicted_ns"].get<double>() + a["exposed_ns"].get<double>(), 1);
+  }
+  EXPECT_LT(cards["exposed_ns"], slow["exposed_ns"]);
+}
+
 TEST_F(WhatIfCommand, PredictionsAreScoredByTheNextRun) {
   const std::string session = recorded();
   const Outcome asked = run({"what-if", session, "--b", "passes=none"});

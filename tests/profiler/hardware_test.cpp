@@ -35,6 +35,24 @@ TEST(Hardware, DataSheetsAreWhole) {
   EXPECT_EQ(find_hardware("h200")->product_flops_per_ns("f8e4m3fn"), 1979e3);
 }
 
+TEST(Hardware, ACardIsFoundByTheNameOfItsDevice) {
+  for (const auto& [name, id] : {std::pair("NVIDIA H100 80GB HBM3", "h100"),
+                                 {"NVIDIA A100-SXM4-80GB", "a100"},
+                                 {"NVIDIA A10G", "a10g"},
+                                 {"Tesla T4", "t4"},
+                                 {"Tesla V100-SXM2-32GB, AMD EPYC 7742, 8 threads", "v100"},
+                                 {"NVIDIA GeForce RTX 4090", "rtx4090"},
+                                 {"AMD Instinct MI300X", "mi300x"},
+                                 {"AMD Instinct MI250X / MI250", "mi250x"}}) {
+    ASSERT_NE(hardware_of_device(name), nullptr) << name;
+    EXPECT_EQ(hardware_of_device(name)->id, id);
+  }
+  for (const Hardware& h : known_hardware()) EXPECT_EQ(hardware_of_device(h.name), &h);
+  for (const char* name :
+       {"", "AMD EPYC 9654, 2 threads, x86-64-v4", "NVIDIA RTX 4000 Ada", "Radeon RX 7900"})
+    EXPECT_EQ(hardware_of_device(name), nullptr) << name;
+}
+
 TEST(Hardware, AMeasuredOneServesSmallKernelsFromItsCaches) {
   const auto h = parse_hardware(kMeasured, "here.json");
   ASSERT_TRUE(h.ok()) << h.error().message;
