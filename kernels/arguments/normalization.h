@@ -56,6 +56,9 @@ struct GroupNormGradArgs {
 // where `unbias` multiplies the batch's variance: n / (n - 1) of n numbers in a channel is PyTorch's.
 // With training = false, y comes from the running statistics; the *_out and saved_* pointers may be null.
 // Channels in blocks: x, y: [n, c / block, spatial, block].
+// On the CPU y may be f(xhat * scale + bias + added) in one pass: added like x, or null; f bounds: relu from 0, clip from low to high.
+// What is added to and bounded is rounded as if it had been written.
+enum class NormActivation : std::uint8_t { none, relu, clip };
 struct BatchNormArgs {
   DType dtype;
   bool training;
@@ -67,7 +70,12 @@ struct BatchNormArgs {
   DType parameters = dtype;
   std::int64_t block = 1;
   double unbias = 1;
+  NormActivation activation = NormActivation::none;
+  double low = 0, high = 0;
+  const void* added = nullptr;
 };
+// With an activation (nothing added) the gradient passes where xhat * scale + bias, which is computed again, is above 0 (relu) or
+// beyond neither bound (clip).
 struct BatchNormGradArgs {
   DType dtype;
   bool training;
@@ -77,6 +85,9 @@ struct BatchNormGradArgs {
   void* workspace = nullptr;
   DType parameters = dtype;
   std::int64_t block = 1;
+  NormActivation activation = NormActivation::none;
+  double low = 0, high = 0;
+  const void* bias = nullptr;  // with an activation
 };
 
 // Local response normalization over channels, x, y: [n, c, inner]; the window of channel i are the `size`

@@ -5,12 +5,83 @@
 // One channel is one part: its sums go over the images in order. Channels in blocks: neighbours of one image
 // are one part, their sums go through the workspace [n, c, 2] and are joined in the order of the images; x, y
 // and their gradients may be bf16, all that belongs to a channel is f32 then.
+// The result may be added to and bounded on its way out, and the gradient stopped where a bound held, as separate loops would do it
+// to the bit.
 // Without y: no more than mean and variance of the batch, as saved_mean and saved_inv_std; scale, bias and running ones are not read.
 #include "kernels/cpu/halves.h"
 #include "kernels/cpu/planes.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
+
+// A number or a register as it comes back out of memory.
+template <class Stored, class V>
+GRADLOOM_INLINE V as_stored(const V& v) {
+  if constexpr (!kWidened<Stored>) {
+    return v;
+  } else {
+    using Words = Pack<unsigned, int(sizeof(V) / sizeof(float))>;
+    return __builtin_bit_cast(V, brain_bits<Words>(v) << 16);
+  }
+}
+
+// What becomes of xhat * scale + bias before it is written; load(added) gives what is added to it.
+template <class Stored, bool adds, bool bounds>
+struct BoundedSum {
+  const Stored* added;
+  Computed<Stored> low, high;
+  template <class V, class Load>
+  GRADLOOM_INLINE V operator()(V v, const Load& load) const {
+    if constexpr (adds) v = as_stored<Stored>(v) + load(added);
+    if constexpr (bounds) v = min(max(v, V{} + low), V{} + high);
+    return v;
+  }
+};
+
+template <class T>
+constexpr T kInfinity = T(__builtin_inf());
+
+// body(ending)
+template <class Stored, class Body>
+GRADLOOM_INLINE void with_ending(const BatchNormArgs& args, const Body& body) {
+  using T = Computed<Stored>;
+  const Stored* const added = static_cast<const Stored*>(args.added);
+  const bool clip = args.activation == NormActivation::clip;
+  const T low = clip ? T(args.low) : T(0), high = clip ? T(args.high) : kInfinity<T>;
+  const bool bounds = args.activation != NormActivation::none;
+  if (added == nullptr && !bounds) return body(BoundedSum<Stored, false, false>{added, low, high});
+  if (added == nullptr) return body(BoundedSum<Stored, false, true>{added, low, high});
+  if (!bounds) return body(BoundedSum<Stored, true, false>{added, low, high});
+  body(BoundedSum<Stored, true, true>{added, low, high});
+}
+
+// The gradient where the activation of result() lets it pass.
+template <class Stored, NormActivation activation>
+struct Gate {
+  Computed<Stored> low, high;
+  template <class V, class Result>
+  GRADLOOM_INLINE V operator()(V dy, const Result& result) const {
+    if constexpr (activation == NormActivation::none) {
+      return dy;
+    } else {
+      const V u = as_stored<Stored>(result());
+      if constexpr (activation == NormActivation::relu) return u > V{} ? dy : V{};
+      return (u < V{} + low) | (u > V{} + high) ? V{} : dy;
+    }
+  }
+};
+
+// body(gate)
+template <class Stored, class Body>
+GRADLOOM_INLINE void with_gate(const BatchNormGradArgs& args, const Body& body) {
+  using T = Computed<Stored>;
+  const T low = T(args.low), high = T(args.high);
+  switch (args.activation) {
+    case NormActivation::none: return body(Gate<Stored, NormActivation::none>{low, high});
+    case NormActivation::relu: return body(Gate<Stored, NormActivation::relu>{low, high});
+    case NormActivation::clip: return body(Gate<Stored, NormActivation::clip>{low, high});
+  }
+}
 
 template <class T>
 void normalize_channels(const BatchNormArgs& args) {
@@ -52,16 +123,20 @@ void normalize_channels(const BatchNormArgs& args) {
     if (args.y == nullptr) return write(args.saved_inv_std, c, var);
     const double inv_std = 1.0 / sqrt(var + args.epsilon);
     write(args.saved_inv_std, c, inv_std);
-    const T center = T(mean), factor = T(inv_std * at(args.scale, c)), shift = T(at(args.bias, c));
-    for_elements<T>(planes, [&](i64 i, const auto& zero) {
-      fetch(x + ahead + i);
-      put(y + i, (get(x + i, zero) - center) * factor + shift);
+    // The factor is that of the gradient, which has the rounded deviation.
+    const T center = T(mean), factor = T(at(args.scale, c)) * T(inv_std), shift = T(at(args.bias, c));
+    with_ending<T>(args, [&](const auto& ending) {
+      for_elements<T>(planes, [&](i64 i, const auto& zero) {
+        fetch(x + ahead + i);
+        put(y + i, ending((get(x + i, zero) - center) * factor + shift,
+                          [&](const T* added) { return get(added + c * args.spatial + i, zero); }));
+      });
     });
   });
 }
 
-template <class T>
-void grad_channels(const BatchNormGradArgs& args) {
+template <class T, class Gates>
+void grad_channels(const BatchNormGradArgs& args, const Gates& gate) {
   const Planes planes{args.n, args.c * args.spatial, args.spatial};
   const i64 per_channel = args.n * args.spatial, ahead = planes.ahead();
   parallel_for(args.c, per_channel * args.c * 4, [&](i64 c) {
@@ -69,26 +144,29 @@ void grad_channels(const BatchNormGradArgs& args) {
     const T* const x = static_cast<const T*>(args.x) + c * args.spatial;
     T* const dx = args.dx != nullptr ? static_cast<T*>(args.dx) + c * args.spatial : nullptr;
     const T mean = static_cast<const T*>(args.saved_mean)[c],
-            inv_std = static_cast<const T*>(args.saved_inv_std)[c];
+            inv_std = static_cast<const T*>(args.saved_inv_std)[c],
+            factor = static_cast<const T*>(args.scale)[c] * inv_std,
+            shift = args.bias != nullptr ? static_cast<const T*>(args.bias)[c] : T(0);
     const auto sums = sums_of<2, T>(planes, [&](i64 i, auto& s) {
       if (dx != nullptr) fetch_to_write(dx + i);
-      const auto g = get(dy + i, s[0]);
+      const auto apart = get(x + i, s[0]) - mean;
+      const auto g = gate(get(dy + i, s[0]), [&] { return apart * factor + shift; });
       s[0] += g;
-      s[1] += g * ((get(x + i, s[0]) - mean) * inv_std);
+      s[1] += g * (apart * inv_std);
     });
     const double sum_dy = sums.total[0], sum_dy_xhat = sums.total[1];
     if (args.dscale != nullptr) static_cast<T*>(args.dscale)[c] = T(sum_dy_xhat);
     if (args.dbias != nullptr) static_cast<T*>(args.dbias)[c] = T(sum_dy);
     if (dx == nullptr) return;
-    const T factor = static_cast<const T*>(args.scale)[c] * inv_std;
     const double count = double(larger(1, per_channel));
     const T mean_dy = args.training ? T(sum_dy / count) : T(0);
     const T mean_dy_xhat = args.training ? T(sum_dy_xhat / count) : T(0);
     for_elements<T>(planes, [&](i64 i, const auto& zero) {
       fetch(dy + ahead + i);
       fetch(x + ahead + i);
-      put(dx + i,
-          factor * (get(dy + i, zero) - mean_dy - (get(x + i, zero) - mean) * inv_std * mean_dy_xhat));
+      const auto apart = get(x + i, zero) - mean;
+      const auto g = gate(get(dy + i, zero), [&] { return apart * factor + shift; });
+      put(dx + i, factor * (g - mean_dy - apart * inv_std * mean_dy_xhat));
     });
   });
 }
@@ -183,7 +261,7 @@ void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* nu
   put(args.running_var_out, running_var);
   put(args.saved_inv_std, inv_std);
   numbers[c] = T(mean);
-  numbers[args.c + c] = T(inv_std * at(args.scale));
+  numbers[args.c + c] = T(at(args.scale)) * T(inv_std);
 }
 
 template <class Stored, int L>
@@ -208,13 +286,19 @@ void normalize_blocks(const BatchNormArgs& args) {
                factor = load_pack<T, L>(numbers + args.c + group * L),
                shift = load_pack<T, L>(bias + group * L);
     Stored* const y = static_cast<Stored*>(args.y);
-    for (i64 at = from; at < from + g.spatial * g.block; at += g.block)
-      store_computed<Stored, L>(y + at, (load_computed<Stored, L>(x + at) - center) * factor + shift);
+    with_ending<Stored>(args, [&](const auto& ending) {
+      for (i64 at = from; at < from + g.spatial * g.block; at += g.block) {
+        const auto normalized = (load_computed<Stored, L>(x + at) - center) * factor + shift;
+        store_computed<Stored, L>(y + at, ending(normalized, [&](const Stored* added) {
+                                    return load_computed<Stored, L>(added + at);
+                                  }));
+      }
+    });
   });
 }
 
-template <class Stored, int L>
-void grad_blocks(const BatchNormGradArgs& args) {
+template <class Stored, int L, class Gates>
+void grad_blocks(const BatchNormGradArgs& args, const Gates& gate) {
   using T = Computed<Stored>;
   const Neighbours g{args.c, args.spatial, args.block, L};
   const i64 parts = args.n * g.groups(), elements = args.n * args.c * args.spatial;
@@ -223,14 +307,20 @@ void grad_blocks(const BatchNormGradArgs& args) {
   const Stored *const dy = static_cast<const Stored*>(args.dy), *const x = static_cast<const Stored*>(args.x);
   const T *const means = static_cast<const T*>(args.saved_mean), *const deviations = static_cast<const T*>(
                                                                      args.saved_inv_std);
+  const T *const scales = static_cast<const T*>(args.scale), *const biases = static_cast<const T*>(args.bias);
+  const auto shift_of = [&](i64 group) {
+    return biases != nullptr ? load_pack<T, L>(biases + group * L) : Pack<T, L>{};
+  };
   parallel_for(parts, elements * 2, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);
+    const auto factor = load_pack<T, L>(scales + group * L) * inv_std, shift = shift_of(group);
     double total[2][L] = {};
     lane_sums<2, T, L>(g, total, [&](i64 at, auto& s) {
-      const auto d = load_computed<Stored, L>(dy + from + at);
+      const auto apart = load_computed<Stored, L>(x + from + at) - mean;
+      const auto d = gate(load_computed<Stored, L>(dy + from + at), [&] { return apart * factor + shift; });
       s[0] += d;
-      s[1] += d * ((load_computed<Stored, L>(x + from + at) - mean) * inv_std);
+      s[1] += d * (apart * inv_std);
     });
     for (int j = 0; j < L; ++j) {
       pairs[2 * (L * part + j)] = total[0][j];
@@ -253,14 +343,14 @@ void grad_blocks(const BatchNormGradArgs& args) {
   parallel_for(parts, elements * 2, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);
-    const auto factor = load_pack<T, L>(static_cast<const T*>(args.scale) + group * L) * inv_std;
+    const auto factor = load_pack<T, L>(scales + group * L) * inv_std, shift = shift_of(group);
     const auto mean_dy = load_pack<T, L>(numbers + group * L),
                mean_dy_xhat = load_pack<T, L>(numbers + args.c + group * L);
     Stored* const dx = static_cast<Stored*>(args.dx);
     for (i64 at = from; at < from + g.spatial * g.block; at += g.block) {
-      const auto xhat = (load_computed<Stored, L>(x + at) - mean) * inv_std;
-      store_computed<Stored, L>(dx + at,
-                                factor * (load_computed<Stored, L>(dy + at) - mean_dy - xhat * mean_dy_xhat));
+      const auto apart = load_computed<Stored, L>(x + at) - mean;
+      const auto d = gate(load_computed<Stored, L>(dy + at), [&] { return apart * factor + shift; });
+      store_computed<Stored, L>(dx + at, factor * (d - mean_dy - apart * inv_std * mean_dy_xhat));
     }
   });
 }
@@ -276,11 +366,14 @@ void normalize(const BatchNormArgs& args) {
 }
 template <class Stored>
 void grad_in_blocks(const BatchNormGradArgs& args) {
-  with_lanes(args.block, [&](auto lanes) { grad_blocks<Stored, decltype(lanes)::value>(args); });
+  with_lanes(args.block, [&](auto lanes) {
+    with_gate<Stored>(args,
+                      [&](const auto& gate) { grad_blocks<Stored, decltype(lanes)::value>(args, gate); });
+  });
 }
 template <class T>
 void grad(const BatchNormGradArgs& args) {
-  if (args.block == 1) return grad_channels<T>(args);
+  if (args.block == 1) return with_gate<T>(args, [&](const auto& gate) { grad_channels<T>(args, gate); });
   grad_in_blocks<T>(args);
 }
 

@@ -198,5 +198,139 @@ TEST(BatchNorm, BlocksOfLargeMeans) {
   }
 }
 
+// What a loop of its own each would make of a plain result, and of the gradient on its way back to it.
+template <class Stored, class P>
+struct Followed {
+  Dims dims;
+  std::int64_t block;
+  NormActivation activation;
+  bool adds;
+  double low = -0.25, high = 0.5;
+  std::vector<Stored> x = values<Stored>(dims.size(), 1, -1, 3), dy = values<Stored>(dims.size(), 2),
+                      added = values<Stored>(dims.size(), 3, -1, 1);
+  std::vector<P> scale = values<P>(dims.channels, 4), bias = values<P>(dims.channels, 5),
+                 zeros = std::vector<P>(std::size_t(dims.channels), P(0)),
+                 statistics = std::vector<P>(std::size_t(4 * dims.channels), P(0));
+
+  std::vector<Stored> forward(const CpuKernels& k, bool followed) {
+    std::vector<Stored> y(x.size());
+    P* const s = statistics.data();
+    BatchNormArgs args{dtype_of<Stored>(),
+                       true,
+                       dims.n,
+                       dims.channels,
+                       dims.spatial,
+                       kEpsilon,
+                       kMomentum,
+                       x.data(),
+                       scale.data(),
+                       bias.data(),
+                       zeros.data(),
+                       zeros.data(),
+                       y.data(),
+                       s,
+                       s + dims.channels,
+                       s + 2 * dims.channels,
+                       s + 3 * dims.channels};
+    args.parameters = dtype_of<P>();
+    args.block = block;
+    if (followed) {
+      args.activation = activation;
+      args.low = low;
+      args.high = high;
+      args.added = adds ? added.data() : nullptr;
+    }
+    std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double) + 1);
+    args.workspace = workspace.data();
+    k.batch_norm(args);
+    if (followed) return y;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      P v = P(y[i]);
+      if (adds) v = P(Stored(v + P(added[i])));
+      if (activation == NormActivation::relu) v = v > P(0) ? v : P(0);
+      if (activation == NormActivation::clip) v = std::min(std::max(v, P(low)), P(high));
+      y[i] = Stored(v);
+    }
+    return y;
+  }
+
+  // dx, and the gradients of scale and bias behind it. `y`: what is not followed.
+  std::vector<P> gradient(const CpuKernels& k, bool followed, const std::vector<Stored>& y) {
+    std::vector<Stored> dx(x.size()), in = dy;
+    std::vector<P> sums(std::size_t(2 * dims.channels));
+    for (std::size_t i = 0; i < in.size() && !followed; ++i) {
+      const P v = P(y[i]);
+      const bool passes = activation == NormActivation::relu   ? v > P(0)
+                          : activation == NormActivation::clip ? v >= P(low) && v <= P(high)
+                                                               : true;
+      if (!passes) in[i] = Stored(0);
+    }
+    BatchNormGradArgs args{dtype_of<Stored>(),
+                           true,
+                           dims.n,
+                           dims.channels,
+                           dims.spatial,
+                           in.data(),
+                           x.data(),
+                           scale.data(),
+                           statistics.data() + 2 * dims.channels,
+                           statistics.data() + 3 * dims.channels,
+                           dx.data(),
+                           sums.data(),
+                           sums.data() + dims.channels};
+    args.parameters = dtype_of<P>();
+    args.block = block;
+    if (followed) {
+      args.activation = activation;
+      args.low = low;
+      args.high = high;
+      args.bias = bias.data();
+    }
+    std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double) + 1);
+    args.workspace = workspace.data();
+    k.batch_norm_grad(args);
+    std::vector<P> all(dx.begin(), dx.end());
+    all.insert(all.end(), sums.begin(), sums.end());
+    return all;
+  }
+};
+
+template <class Stored, class P = Stored>
+void check_followed(Dims dims, std::int64_t block) {
+  for (const NormActivation activation : {NormActivation::none, NormActivation::relu, NormActivation::clip})
+    for (const bool adds : {false, true}) {
+      Followed<Stored, P> one{dims, block, activation, adds};
+      on_every_level([&](const CpuKernels& k) { return one.forward(k, true); },
+                     [&](const std::vector<Stored>& y, const std::string& level) {
+                       for (const CpuKernels* k : levels()) {
+                         if (level != std::string("level ") + k->isa) continue;
+                         EXPECT_TRUE(same_bits(y, one.forward(*k, false))) << level << " block " << block;
+                       }
+                     });
+      if (adds) continue;
+      Followed<Stored, P> plain{dims, block, NormActivation::none, false};
+      for (const CpuKernels* k : levels()) {
+        const std::vector<Stored> y = plain.forward(*k, false);
+        one.statistics = plain.statistics;
+        const std::vector<P> fused = one.gradient(*k, true, y), apart = one.gradient(*k, false, y);
+        for (std::size_t i = 0; i < fused.size(); ++i)
+          EXPECT_EQ(fused[i], apart[i]) << k->isa << " block " << block << " activation " << int(activation)
+                                        << " element " << i << " of " << y.size();
+      }
+    }
+}
+
+TEST(BatchNorm, WhatFollowsItIsToTheBitWhatLoopsOfItsOwnMake) {
+  check_followed<float>({3, 5, 1009}, 1);
+  check_followed<double>({5, 7, 31}, 1);
+  check_followed<float>({8, 64, 49}, 16);
+  check_followed<float>({2, 12, 70}, 4);
+  check_followed<float>({5, 9, 11}, 3);
+  check_followed<double>({5, 32, 31}, 16);
+  check_followed<Bf16, float>({8, 64, 49}, 16);
+  check_followed<Bf16, float>({3, 24, 70}, 8);
+  check_followed<Bf16, float>({5, 9, 11}, 3);
+}
+
 }  // namespace
 }  // namespace gradloom::kernels::test

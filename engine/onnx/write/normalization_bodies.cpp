@@ -134,6 +134,43 @@ Result<Values> batch_norm_grad(Body& body) {
   return Values{body.cast(dx, type), parameter(body.op("Mul", {dy, hat})), parameter(dy)};
 }
 
+// FusedBatchNorm(x, scale, bias, running mean, running variance, added)
+Result<Values> fused_batch_norm(Body& body) {
+  const Attrs& attrs = body.attrs();
+  Values results;
+  if (attrs.integer("training_mode") != 0)
+    results = TRY(batch_normalization(body));
+  else
+    results = {body.op("BatchNormalization", {body.in.begin(), body.in.begin() + 5},
+                       {{"epsilon", attrs.real("epsilon", 1e-5)}})};
+  ValueId& y = results[0];
+  if (body.has(5)) y = body.op("Add", {y, body.in[5]});
+  if (attrs.text("activation", "none") == "relu") y = body.op("Relu", {y});
+  if (attrs.has("low")) y = body.op("Max", {y, body.number_like(y, attrs.real("low"))});
+  if (attrs.has("high")) y = body.op("Min", {y, body.number_like(y, attrs.real("high"))});
+  return results;
+}
+
+// FusedBatchNormGrad(dy, x, scale, mean, inv_std, bias)
+Result<Values> fused_batch_norm_grad(Body& body) {
+  const Attrs& attrs = body.attrs();
+  const DType sums = body.dtype(body.in[3]), type = body.dtype(body.in[1]);
+  const ValueId x = body.cast(body.in[1], sums);
+  const std::size_t rank = body.shape(x).size();
+  const auto of_channels = [&](std::size_t i) { return across(body, body.cast(body.in[i], sums), rank); };
+  const ValueId hat = body.op("Mul", {body.op("Sub", {x, of_channels(3)}), of_channels(4)});
+  const ValueId y = body.cast(body.op("Add", {body.op("Mul", {hat, of_channels(2)}), of_channels(5)}), type);
+  const ValueId zero = body.number(type, 0);
+  ValueId& dy = body.in[0];
+  if (attrs.text("activation", "none") == "relu")
+    dy = body.op("Where", {body.op("Greater", {y, zero}), dy, zero});
+  if (attrs.has("low"))
+    dy = body.op("Where", {body.op("Less", {y, body.number(type, attrs.real("low"))}), zero, dy});
+  if (attrs.has("high"))
+    dy = body.op("Where", {body.op("Greater", {y, body.number(type, attrs.real("high"))}), zero, dy});
+  return batch_norm_grad(body);
+}
+
 }  // namespace
 
 const Bodies& normalization_bodies() {
@@ -144,6 +181,8 @@ const Bodies& normalization_bodies() {
       {"RMSNormalization", rms_normalization},
       {"BatchNormalization", batch_normalization},
       {"BatchNormGrad", batch_norm_grad},
+      {"FusedBatchNorm", fused_batch_norm},
+      {"FusedBatchNormGrad", fused_batch_norm_grad},
   };
   return bodies;
 }

@@ -9,8 +9,15 @@
 // scale, bias and the running statistics may be f32 where x is bf16; the batch statistics are f32 then.
 // Attribute unbiased (ours): the running variance takes n / (n - 1) of the batch's, n numbers in a channel, as PyTorch's.
 // Attribute block (ours), of both rows: x, y and their gradients have their channels in blocks (channel_blocks.h).
+//   FusedBatchNorm(x, scale, bias, running mean, running variance, added or nothing) -> as BatchNormalization-14;
+//       y = activation((x - mean) * inv_std * scale + bias + added), added like x
+//   FusedBatchNormGrad(dy, x, scale, mean, inv_std, bias) -> dx, dscale, dbias, where nothing was added
+// Attribute activation of these: none | relu | clip, which is min(max(.., low), high) with attributes low and high (none: no bound).
+// They are for the CPU, and equal BatchNormalization, Add and the activation to the bit (passes/fuse_batch_norm.cpp makes them).
 // Source: ONNX BatchNormalization-9, -14, -15.
 #include <algorithm>
+#include <limits>
+#include <string_view>
 
 #include "engine/ops/costs.h"
 #include "engine/ops/dims.h"
@@ -25,7 +32,9 @@
 namespace gradloom {
 namespace {
 
-constexpr double kEpsilon = 1e-5, kMomentum = 0.9;
+using kernels::NormActivation;
+
+constexpr double kEpsilon = 1e-5, kMomentum = 0.9, kUnbounded = std::numeric_limits<double>::infinity();
 
 struct Layout {
   std::int64_t n, c, spatial, block;
@@ -67,6 +76,22 @@ Status infer(InferContext& ctx) {
     return infer_error("running statistics are outputs in training mode only");
   const Type running{ctx.dtype(3), {x[1]}}, batch{statistics_type(ctx.dtype(0)), {x[1]}};
   return set_outputs(ctx, {ctx.in(0), running, running, batch, batch});
+}
+
+Result<NormActivation> activation_of(const Attrs& attrs) {
+  const std::string name = attrs.text("activation", "none");
+  if (name == "none") return NormActivation::none;
+  if (name == "relu") return NormActivation::relu;
+  if (name == "clip") return NormActivation::clip;
+  return infer_error("activation is '" + name + "', not none, relu or clip");
+}
+
+Status infer_fused(InferContext& ctx) {
+  TRY(activation_of(ctx.attrs));
+  TRY(infer<false>(ctx));
+  if (ctx.has(5) && ctx.in(5) != ctx.in(0))
+    return infer_error("what is added " + to_string(ctx.shape(5)) + " is not like the input");
+  return {};
 }
 
 // The gradient that reaches x through the statistics of the batch, and that of the running ones. Statistics
@@ -141,20 +166,32 @@ Cost cost_grad(const NodeTypes& types) {
   return cost_of(types, 14.0 * static_cast<double>(element_count(types.inputs[0].shape)));
 }
 
+// What bounds results and what is added to them is for the CPU.
+template <class Args>
+Status set_activation(const NodeTypes& types, Args& args) {
+  if (types.target != kernels::Target::cpu)
+    return no_kernel("no kernel for batch normalization with an activation");
+  args.activation = TRY(activation_of(types.attrs));
+  args.low = types.attrs.real("low", -kUnbounded);
+  args.high = types.attrs.real("high", kUnbounded);
+  return {};
+}
+
 // The CPU takes bf16 in blocks, where all that belongs to a channel (inputs from `channels` on) is f32.
 Status require_type(const NodeTypes& types, std::int64_t block, std::ptrdiff_t channels) {
-  const bool wide = std::all_of(types.inputs.begin() + channels, types.inputs.end(),
+  const bool wide = std::all_of(types.inputs.begin() + channels, types.inputs.begin() + 5,
                                 [](const Type& type) { return type.dtype == DType::f32; });
   return require_kernel_type(types.target, types.inputs[0].dtype, block > 1 && wide);
 }
 
-template <bool by_outputs>
+template <bool by_outputs, bool fused = false>
 Result<Kernel> prepare(const NodeTypes& types) {
   const Type& x = types.inputs[0];
   const Layout l = layout_of(types.attrs, x.shape);
   TRY(require_type(types, l.block, 1));
   TRY(require_layout(types.target, l.block));
   kernels::BatchNormArgs layout{};
+  if constexpr (fused) TRY(set_activation(types, layout));
   layout.block = l.block;
   layout.dtype = x.dtype;
   layout.training = training<by_outputs>(types.attrs, static_cast<int>(types.outputs.size()));
@@ -171,16 +208,18 @@ Result<Kernel> prepare(const NodeTypes& types) {
   std::vector<bool> wanted;
   for (std::size_t i = 0; i < 5; ++i) wanted.push_back(types.wants(i));
   const std::size_t spare_bytes = layout.training ? 4 * bytes : 0;
+  const bool adds = types.has(5);
   return Kernel{
       layout.training ? "batch_norm training" : "batch_norm",
       spare_bytes + kernels::workspace_bytes(types.target, layout),
-      [layout, bytes, spare_bytes, wanted](const LaunchArgs& args) {
+      [layout, bytes, spare_bytes, wanted, adds](const LaunchArgs& args) {
         kernels::BatchNormArgs a = layout;
         a.x = args.inputs[0];
         a.scale = args.inputs[1];
         a.bias = args.inputs[2];
         a.running_mean = args.inputs[3];
         a.running_var = args.inputs[4];
+        if (adds) a.added = args.inputs[5];
         a.y = args.outputs[0];
         auto* spare = static_cast<std::byte*>(args.workspace);
         a.workspace = spare + spare_bytes;
@@ -197,6 +236,10 @@ Status infer_grad(InferContext& ctx) {
   TRY(require_inputs(ctx, 5));
   TRY(require_float(ctx, 1, "x"));
   TRY(require_parameter(ctx, 2, "scale", 2));
+  if (ctx.has(5)) {
+    TRY(activation_of(ctx.attrs));
+    TRY(require_parameter(ctx, 5, "bias", 2));
+  }
   for (std::size_t i : {3u, 4u}) TRY(require_statistic(ctx, i, "mean and inv_std"));
   if (ctx.shape(0).size() < 2)
     return infer_error("dy " + to_string(ctx.shape(0)) + " must have 2 or more dims");
@@ -204,12 +247,14 @@ Status infer_grad(InferContext& ctx) {
   return set_outputs(ctx, {ctx.in(0), ctx.in(2), ctx.in(2)});
 }
 
+template <bool fused>
 Result<Kernel> prepare_grad(const NodeTypes& types) {
   const Type& x = types.inputs[1];
   const Layout l = layout_of(types.attrs, x.shape);
   TRY(require_type(types, l.block, 2));
   TRY(require_layout(types.target, l.block));
   kernels::BatchNormGradArgs layout{};
+  if constexpr (fused) TRY(set_activation(types, layout));
   layout.block = l.block;
   layout.dtype = x.dtype;
   layout.training = types.attrs.integer("training", 1) != 0;
@@ -230,6 +275,7 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
                   a.scale = args.inputs[2];
                   a.saved_mean = args.inputs[3];
                   a.saved_inv_std = args.inputs[4];
+                  if constexpr (fused) a.bias = args.inputs[5];
                   a.dx = args.outputs[0];
                   a.dscale = scale ? args.outputs[1] : spare;
                   a.dbias = bias ? args.outputs[2] : spare + (scale ? 0 : bytes);
@@ -323,6 +369,58 @@ std::vector<Sample> samples_grad() {
   };
 }
 
+// BatchNormalization's and its gradient's, with what the fused rows take behind the other inputs.
+std::vector<Sample> fused_samples() {
+  const std::int64_t train = 1;
+  const auto with = [](std::vector<SampleInput> inputs, SampleInput last) {
+    inputs.push_back(std::move(last));
+    return inputs;
+  };
+  const Shape plain{3, 2, 3, 5}, blocks{3, 2, 2, 5, 4};
+  const Attrs relu{{"activation", std::string("relu")}, {"training_mode", train}};
+  Attrs relu_blocks = relu;
+  relu_blocks.set("block", std::int64_t{4});
+  Attrs wide = relu;
+  wide.set("block", std::int64_t{16});
+  return {
+      {.name = "relu", .attrs = relu, .inputs = inputs(plain), .output_count = 5},
+      {.name = "clip",
+       .attrs = {{"activation", std::string("clip")},
+                 {"low", 0.0},
+                 {"high", 0.5},
+                 {"training_mode", train},
+                 {"momentum", 0.7}},
+       .inputs = inputs(plain),
+       .output_count = 3},
+      {.name = "relu of a sum",
+       .attrs = relu,
+       .inputs = with(inputs(plain), floats(plain)),
+       .output_count = 5},
+      {.name = "sum, inference", .inputs = with(inputs({4, 3}), floats({4, 3}))},
+      {.name = "blocks", .attrs = relu_blocks, .inputs = blocked_inputs(blocks, 4), .output_count = 5},
+      {.name = "blocks of a sum",
+       .attrs = relu_blocks,
+       .inputs = with(blocked_inputs(blocks, 4), floats(blocks)),
+       .output_count = 5},
+      {.name = "resnet-blocks",
+       .attrs = wide,
+       .inputs = blocked_inputs({8, 4, 56, 56, 16}, 16),
+       .output_count = 5,
+       .bench = true},
+  };
+}
+
+std::vector<Sample> fused_samples_grad() {
+  std::vector<Sample> samples = samples_grad();
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const bool clip = i % 2 == 1;
+    samples[i].attrs.set("activation", std::string(clip ? "clip" : "relu"));
+    if (clip) samples[i].attrs.set("high", 0.5);
+    samples[i].inputs.push_back(floats(samples[i].inputs[2].type.shape));
+  }
+  return samples;
+}
+
 template <bool by_outputs>
 constexpr OpDef row(int since, int until) {
   OpDef r{.name = "BatchNormalization"};
@@ -357,9 +455,39 @@ const OpDef batch_norm_grad_op = {
     .max_outputs = 3,
     .infer = infer_grad,
     .cost = cost_grad,
-    .cpu = prepare_grad,
-    .gpu = prepare_grad,
+    .cpu = prepare_grad<false>,
+    .gpu = prepare_grad<false>,
     .samples = samples_grad,
+    .inplace_input = 0,
+};
+
+const OpDef fused_batch_norm_op = {
+    .name = "FusedBatchNorm",
+    .domain = "gradloom",
+    .summary = "BatchNormalization, plus another tensor, then Relu or Clip, in one pass over memory.",
+    .min_inputs = 5,
+    .max_inputs = 6,
+    .max_outputs = 5,
+    .infer = infer_fused,
+    .cost = cost,
+    .cpu = prepare<false, true>,
+    .gpu = prepare<false, true>,
+    .samples = fused_samples,
+    .inplace_input = 0,
+    .aliases = aliases,
+};
+const OpDef fused_batch_norm_grad_op = {
+    .name = "FusedBatchNormGrad",
+    .domain = "gradloom",
+    .summary = "Gradient of BatchNormalization with an activation, from the gradient of what that gives.",
+    .min_inputs = 6,
+    .max_inputs = 6,
+    .max_outputs = 3,
+    .infer = infer_grad,
+    .cost = cost_grad,
+    .cpu = prepare_grad<true>,
+    .gpu = prepare_grad<true>,
+    .samples = fused_samples_grad,
     .inplace_input = 0,
 };
 
