@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "engine/ir/op.h"
@@ -13,6 +14,7 @@
 #include "passes/node_patterns.h"
 #include "passes/phases.h"
 #include "passes/planners.h"
+#include "passes/recompute_bound.h"
 #include "passes/repeatable.h"
 
 namespace gradloom {
@@ -46,7 +48,9 @@ class Search {
     const Plan plan = TRY(plan_of(graph_));
     find_costs(plan);
     find_segments();
+    TRY(find_bound());
     choices_.push_back({{}, plan.peak_bytes(), 0});
+    if (is_small()) return try_all();
     for (const RecomputeChoice& other : others)
       if (tried_.insert(other.nodes).second && !other.nodes.empty())
         choices_.push_back({other.nodes, other.peak_bytes, cost_of(other.nodes)});
@@ -57,6 +61,10 @@ class Search {
     }
     plans_left_ = std::max<std::size_t>(kLeastPlans, kPlannedNodes / std::max<std::size_t>(order_.size(), 1));
     for (int round = 0; round < kRounds; ++round) TRY(fill_gaps());
+    for (std::size_t before = 0; before != choices_.size();) {  // until they lead to no others
+      before = choices_.size();
+      TRY(try_neighbours());
+    }
     return {};
   }
   const std::vector<RecomputeChoice>& choices() const { return choices_; }  // all that were tried
@@ -69,8 +77,11 @@ class Search {
     });
     for (RecomputeChoice& choice : sorted)
       if (best.empty() || choice.peak_bytes < best.back().peak_bytes) best.push_back(std::move(choice));
-    if (options_.kernel_ns)
-      for (RecomputeChoice& choice : best) choice.step_ns = total_ * (1 + choice.cost);
+    for (RecomputeChoice& choice : best) {
+      if (options_.kernel_ns) choice.step_ns = total_ * (1 + choice.cost);
+      choice.least_cost = std::min(choice.cost, bound_->least_cost(choice.peak_bytes));
+      choice.least_peak_bytes = bound_->least_peak_bytes();
+    }
     return best;
   }
 
@@ -91,6 +102,15 @@ class Search {
       cost_[step.node] = once * (step.micro ? static_cast<double>(options_.micro_batches) : 1);
       total_ += cost_[step.node];
     }
+  }
+
+  Status find_bound() {
+    std::vector<double> parts;
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) parts.push_back(cost_of(id));
+    PlanOptions options = options_.plan;
+    options.in_place = false;
+    bound_.emplace(graph_, TRY(plan_of(graph_, options)), repeatable_, parts);
+    return {};
   }
 
   // As a part of the step's.
@@ -239,9 +259,9 @@ class Search {
     return nodes;
   }
 
-  Result<Plan> plan_of(const Graph& graph) const {
+  Result<Plan> plan_of(const Graph& graph) const { return plan_of(graph, options_.plan); }
+  Result<Plan> plan_of(const Graph& graph, PlanOptions options) const {
     if (options_.stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
-    PlanOptions options = options_.plan;
     options.planner = plan_nothing;
     options.pieces = false;  // with them the arena is no larger, but a plan takes three times as long
     return make_plan(graph, options);
@@ -296,6 +316,55 @@ class Search {
     const std::int64_t peak = TRY(peak_with(nodes));
     const double cost = cost_of(nodes);
     choices_.push_back({std::move(nodes), peak, cost});
+    return {};
+  }
+
+  // The nodes that may run again and have a kernel.
+  std::vector<NodeId> candidates() const {
+    std::vector<NodeId> nodes;
+    for (const NodeId id : order_)
+      if (repeatable_[id] && !graph_.nodes[id].op->has(kView)) nodes.push_back(id);
+    return nodes;
+  }
+
+  // All choices together are no more nodes to plan than the search plans.
+  bool is_small() const {
+    const std::size_t count = candidates().size();
+    return count < 32 && (std::size_t{1} << count) * order_.size() <= kPlannedNodes;
+  }
+
+  // Views run again with what they are of.
+  Status try_all() {
+    const std::vector<NodeId> nodes = candidates();
+    for (std::size_t set = 1; set < std::size_t{1} << nodes.size(); ++set) {
+      std::vector<bool> chosen(graph_.nodes.size(), false);
+      for (const NodeId id : order_) chosen[id] = repeatable_[id] && graph_.nodes[id].op->has(kView);
+      for (std::size_t i = 0; i < nodes.size(); ++i) chosen[nodes[i]] = (set >> i & 1) != 0;
+      TRY(try_nodes(chosen));
+    }
+    return {};
+  }
+
+  // Each point of the curve with one node more or less, the last one with two, where that is no more plans than are left.
+  Status try_neighbours() {
+    const std::vector<NodeId> nodes = candidates();
+    const std::vector<RecomputeChoice> points = front();
+    if (points.size() * nodes.size() > plans_left_) return {};
+    for (const RecomputeChoice& point : points) {
+      std::vector<bool> chosen(graph_.nodes.size(), false);
+      for (const NodeId id : point.nodes) chosen[id] = true;
+      const bool pairs = &point == &points.back() && nodes.size() * nodes.size() <= plans_left_;
+      for (std::size_t i = 0; i < nodes.size(); ++i) {
+        chosen[nodes[i]] = !chosen[nodes[i]];
+        TRY(try_nodes(chosen));
+        for (std::size_t j = i + 1; pairs && j < nodes.size(); ++j) {
+          chosen[nodes[j]] = !chosen[nodes[j]];
+          TRY(try_nodes(chosen));
+          chosen[nodes[j]] = !chosen[nodes[j]];
+        }
+        chosen[nodes[i]] = !chosen[nodes[i]];
+      }
+    }
     return {};
   }
 
@@ -370,6 +439,7 @@ class Search {
   std::set<std::vector<NodeId>> tried_;
   std::size_t plans_left_ = std::numeric_limits<std::size_t>::max();
   std::vector<RecomputeChoice> choices_;
+  std::optional<RecomputeBound> bound_;
 };
 
 // Whether the clone of a node must give this result: where it may leave it out, only to a reader.

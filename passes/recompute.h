@@ -5,8 +5,9 @@
 // Which ones: the forward graph is cut into segments where little crosses (behind the blocks of a network), and
 // what crosses is kept. Inside, for a price of memory (seconds per byte), a minimum cut finds exactly what is
 // best kept and what computed again, with whatever that needs in turn. The search goes over prices, lengths of
-// segments and how many of them, from the input on, recompute at all, then over mixtures of neighbours; each choice
-// is judged by the peak of its plan, and the cheapest that fits is taken.
+// segments and how many of them, from the input on, recompute at all, then over mixtures of neighbours, then over single nodes more
+// or less where there are few; each choice is judged by the peak of its plan, and the cheapest that fits is taken. Of a graph so small
+// that it takes no longer, all choices are tried.
 //
 // Users may name what runs again instead (recompute_named), or beside it: then the search begins from there.
 //
@@ -33,6 +34,9 @@ struct RecomputeChoice {
   std::int64_t peak_bytes = 0;  // of the plan; at least, when the planner needs more than its lower bound
   double cost = 0;              // of running them, as a part of the whole step's cost
   double step_ns = 0;           // of a step's kernels, these included; 0: no times are known
+  // What no choice can beat (recompute_bound.h): in cost, of those with such a peak; in peak, of all.
+  double least_cost = 0;
+  std::int64_t least_peak_bytes = 0;
 };
 
 struct RecomputeOptions {

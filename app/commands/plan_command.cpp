@@ -277,17 +277,21 @@ Status print_memory(const Output& out, const Prepared& prepared) {
   return {};
 }
 
-// Peak memory against time: what recompute can do for this job. The text leaves out points that are close to one above.
+// Peak memory against time: what recompute can do for this job, beside what no choice can beat. The text leaves out points that are
+// close to one above.
 Status print_memory_curve(const CommandContext& context, const Prepared& prepared) {
   constexpr double kLeastStep = 0.03;  // of the whole peak
   std::vector<std::vector<std::string>> rows;
   const std::optional<MeasuredCosts> costs = measured_costs(prepared.recipe, prepared.compiled);
   const std::vector<RecomputeChoice> curve =
       TRY(memory_curve(prepared.compiled, prepared.options, context.stop));
-  double shown = 0;
+  double shown = 0, gap = 0;
   for (const RecomputeChoice& choice : curve) {
+    gap = std::max(gap, choice.cost - choice.least_cost);
     Json row = {{"peak_bytes", choice.peak_bytes},
                 {"extra_time", choice.cost},
+                {"least_extra_time", choice.least_cost},
+                {"least_peak_bytes", choice.least_peak_bytes},
                 {"recomputed_nodes", choice.nodes.size()}};
     if (costs) row["kernels_ns"] = choice.step_ns;
     context.out.object(row);
@@ -307,6 +311,9 @@ Status print_memory_curve(const CommandContext& context, const Prepared& prepare
     context.out.object({{"costs", costs->json()}});
     context.out.text("times: " + costs->text());
   }
+  context.out.text("at most " + percent_text(gap) +
+                   " of a step above what such peaks cost at least; no choice needs less than " +
+                   bytes_text(static_cast<double>(curve.front().least_peak_bytes)));
   context.out.text("--memory-budget takes the cheapest that fits");
   return {};
 }

@@ -134,6 +134,11 @@ TEST_F(Commands, MemoryBudgetIsASettingOfEveryJob) {
   EXPECT_NE(curve.out.find("\n" + peak(points.back())), std::string::npos) << curve.out;
   EXPECT_NE(curve.out.find(" of " + std::to_string(points.size()) + " points"), std::string::npos)
       << curve.out;
+  EXPECT_NE(curve.out.find("no choice needs less than "), std::string::npos) << curve.out;
+  for (const json& point : points) {
+    EXPECT_LE(point["least_extra_time"], point["extra_time"]);
+    EXPECT_LE(point["least_peak_bytes"], points.back()["peak_bytes"]);
+  }
   const Outcome fitted = run(with({"--memory-budget", "12MiB"}));
   EXPECT_EQ(fitted.code, 0) << fitted.err;
   EXPECT_NE(fitted.out.find("recompute"), std::string::npos) << fitted.out;
