@@ -1,44 +1,42 @@
-// simplify-transposes: transposes that move no data become views, and those around elementwise operators meet.
+// simplify-transposes: transposes that move no data become views, those around operators that take dims in any order meet, and
+// what is reduced is not transposed before.
 //   Transpose of dims of size 1 -> Reshape
-//   Transpose(f(Transpose(x), Transpose(y), scalar)) -> one Transpose of f(x, y, scalar), or none
+//   Transpose(f(Transpose(x), Transpose(y), c)) -> one Transpose of f'(x, y, c'), or none; f and f': transposed.h
+//   Reduce(Transpose(x)) -> Transpose(Reduce(x)), or a view, or nothing: what is left is smaller
 #include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "engine/ir/op.h"
 #include "passes/pass.h"
 #include "passes/pattern.h"
 #include "passes/product.h"
+#include "passes/transposed.h"
 
 namespace gradloom {
 namespace {
 
 constexpr const char* kUnit = "unit-transpose";
-constexpr const char* kSink = "transpose-elementwise";
-
-// The dims of more than one element keep their order: the bytes stay where they are.
-bool moves_nothing(const Shape& shape, const Perm& perm) {
-  std::int64_t last = -1;
-  for (const std::int64_t axis : perm) {
-    if (shape[static_cast<std::size_t>(axis)] == 1) continue;
-    if (axis < last) return false;
-    last = axis;
-  }
-  return true;
-}
+constexpr const char *kSink = "transpose-elementwise", *kReduced = "transpose-reduction";
 
 class SimplifyTransposes final : public Pass {
  public:
+  // One that is gone lets others meet.
   Status run(Rewriter& rw) const override {
-    for (const NodeId id : TRY(topological_order(rw.graph()))) {
-      if (!is_op(rw.graph().nodes[id], "Transpose") ||
-          !is_static(rw.graph().type(rw.graph().nodes[id].inputs[0]).shape))
-        continue;
-      if (!to_view(rw, id)) Sinking(rw, id).run();
+    for (int round = 0, before = -1; round < kRounds && rw.matched_count() != before; ++round) {
+      before = rw.matched_count();
+      for (const NodeId id : TRY(topological_order(rw.graph())))
+        if (is_op(rw.graph().nodes[id], "Transpose") &&
+            is_static(rw.graph().type(rw.graph().nodes[id].inputs[0]).shape) && !to_view(rw, id) &&
+            !behind_reduction(rw, id))
+          Sinking(rw, id).run();
     }
     return {};
   }
 
  private:
+  static constexpr int kRounds = 4;
+
   static bool to_view(Rewriter& rw, NodeId id) {
     const Graph& graph = rw.graph();
     const Node& node = graph.nodes[id];
@@ -54,7 +52,40 @@ class SimplifyTransposes final : public Pass {
     return true;
   }
 
-  // The elementwise nodes between the last transpose and those that it meets.
+  // Behind the one reduction that reads it, where less is left to move.
+  static bool behind_reduction(Rewriter& rw, NodeId id) {
+    const Graph& graph = rw.graph();
+    const ValueId turned = graph.nodes[id].outputs[0];
+    if (rw.uses(turned).empty()) return false;
+    const NodeId reader = rw.uses(turned)[0].node;
+    const Node node = graph.nodes[reader];
+    if (node.outputs.size() != 1 || node.inputs[0] != turned) return false;
+    const Perm perm = perm_of_transpose(graph, graph.nodes[id]);
+    StraightNode straight;
+    std::string why = straighten_reduction(graph, node, perm, straight);
+    if (!why.empty() && std::string_view(node.op->name).substr(0, 6) != "Reduce") return false;
+    if (why.empty()) why = used_elsewhere(rw, turned, {reader});
+    if (!why.empty()) {
+      rw.reject(kReduced, reader, why);
+      return false;
+    }
+    if (!rw.allowed(kReduced, reader, {reader, id})) return false;
+    const ValueId y = node.outputs[0], x = graph.nodes[id].inputs[0];
+    const Perm rest = perm_of_rest(node, perm, straight);
+    const Shape shape = graph.type(y).shape;
+    GraphBuilder& b = rw.begin(kReduced, reader, {reader, id});
+    ValueId reduced = build_straight(b, node, straight, {{0, x}});
+    const bool moves = !moves_nothing(b.shape(reduced), rest);
+    if (moves)
+      reduced = b.op("Transpose", {reduced}, {{"perm", rest}});
+    else if (b.shape(reduced) != shape)
+      reduced = b.op("Reshape", {reduced, b.i64s(shape)});
+    rw.replace(y, reduced);
+    rw.commit(moves ? "what is left is transposed" : "nothing is transposed");
+    return true;
+  }
+
+  // The nodes between the last transpose and those that it meets.
   class Sinking {
    public:
     Sinking(Rewriter& rw, NodeId last) : rw_(rw), last_(last) {}
@@ -105,20 +136,16 @@ class SimplifyTransposes final : public Pass {
       }
       if (std::find(inside_.begin(), inside_.end(), id) != inside_.end()) return true;
       const Node& node = graph.nodes[id];
-      if (!node.op->has(kElementwise)) return refuse("node " + node.name + " is not elementwise");
+      const std::vector<std::size_t> operands = turned_operands(graph, node);
+      if (operands.empty())
+        return refuse("node " + node.name +
+                      (node.op->has(kElementwise) ? " reads no tensor" : " knows its dims by their place"));
       if (inside_.size() == kMostNodes) return refuse("there are more than 64 nodes between");
       inside_.push_back(id);
-      const Shape& shape = graph.type(value).shape;
-      bool any = false;
-      for (const ValueId in : node.inputs) {
-        if (is_one(in)) continue;
-        if (graph.type(in).shape != shape)
-          return refuse("node " + node.name + " broadcasts " + graph.values[in].name);
-        any = true;
-        if (!collect(in)) return false;
-      }
-      if (!any) return refuse("node " + node.name + " reads no tensor");
-      return true;
+      for (const std::size_t i : operands)
+        if (!collect(node.inputs[i])) return false;
+      const std::string why = straighten(graph, node, inner_, straight_[id]);
+      return why.empty() || refuse(why);
     }
 
     bool read_elsewhere() {
@@ -136,25 +163,22 @@ class SimplifyTransposes final : public Pass {
       return false;
     }
 
-    // One element, of no more dims than its reader has: the same in every order of them.
-    bool is_one(ValueId v) const {
-      const Shape& shape = rw_.graph().type(v).shape;
-      return std::all_of(shape.begin(), shape.end(), [](std::int64_t d) { return d == 1; });
-    }
-
     ValueId rebuild(GraphBuilder& b, ValueId value, std::map<ValueId, ValueId>& straight) {
       if (const auto done = straight.find(value); done != straight.end()) return done->second;
-      const Node node = rw_.graph().nodes[rw_.graph().values[value].producer];
+      const NodeId id = rw_.graph().values[value].producer;
+      const Node node = rw_.graph().nodes[id];
       if (is_op(node, "Transpose")) return straight[value] = node.inputs[0];
-      std::vector<ValueId> inputs;
-      for (const ValueId in : node.inputs) inputs.push_back(is_one(in) ? in : rebuild(b, in, straight));
-      return straight[value] = b.op(*node.op, std::move(inputs), node.attrs);
+      std::map<std::size_t, ValueId> operands;
+      for (const std::size_t i : turned_operands(rw_.graph(), node))
+        operands[i] = rebuild(b, node.inputs[i], straight);
+      return straight[value] = build_straight(b, node, straight_[id], operands);
     }
 
     Rewriter& rw_;
     const NodeId last_;
     Perm inner_;
     std::vector<NodeId> inside_, transposes_;
+    std::map<NodeId, StraightNode> straight_;  // of those inside
     std::string why_;
   };
 };
@@ -178,13 +202,16 @@ Result<PassExample> example() {
 extern const PassDef simplify_transposes_pass;
 const PassDef simplify_transposes_pass = {
     .name = "simplify-transposes",
-    .summary = "make transposes around elementwise operators meet, and views of those that move nothing",
+    .summary =
+        "make transposes around operators that take dims in any order meet, and views of those that move nothing",
     .doc =
-        "A transpose that moves only dims of size 1 is a view and costs nothing. One behind elementwise operators "
-        "whose operands are transposed alike, or have one element, is put together with theirs: the operators work on "
-        "what was not transposed yet, one transpose is left, or none. Values between them that something else reads keep "
-        "theirs.",
+        "A transpose that moves only dims of size 1 is a view and costs nothing. One behind elementwise operators, "
+        "Softmax, Concat, Pad and reductions whose operands are transposed alike is put together with theirs: the operators work on "
+        "what was not transposed yet, one transpose is left, or none. Operands that are broadcast come along where renaming their dims "
+        "moves nothing; a Softmax over the last dim stays there. Values between them that something else reads keep "
+        "theirs. What a reduction alone reads is transposed behind it, if at all. Sums may be added up in another order.",
     .phase = PassPhase::post_gradient,
+    .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new SimplifyTransposes); },
     .example = example,
 };
