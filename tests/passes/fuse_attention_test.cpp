@@ -176,7 +176,31 @@ TEST(FuseAttention, SaysWhyNot) {
   Graph few = attention({});
   const PassReport report = run_pass(few, "fuse-attention");
   EXPECT_EQ(report.matched, 0);
-  EXPECT_NE(why_nots(report).find("6 keys"), std::string::npos) << why_nots(report);
+  EXPECT_NE(why_nots(report).find("6 keys: keeping their probabilities costs little (min_keys)"),
+            std::string::npos)
+      << why_nots(report);
+}
+
+// Scores of q k, and what their softmax is multiplied with.
+TEST(FuseAttention, SaysWhichOperandsDoNotFit) {
+  const auto expect_left = [](const Shape& q, const Shape& k, const Shape& v, const std::string& why) {
+    Graph graph;
+    GraphBuilder b(graph);
+    const auto input = [&](const char* name, const Shape& shape) {
+      return b.input(name, {DType::f32, shape});
+    };
+    const ValueId scores = b.op("MatMul", {input("q", q), input("k", k)});
+    const ValueId p = b.op("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
+    graph.outputs = {v.empty() ? b.op("Exp", {p}) : b.op("MatMul", {p, input("v", v)})};
+    const PassReport report = run_pass(graph, kAlways);
+    EXPECT_EQ(report.matched, 0);
+    EXPECT_NE(why_nots(report).find(why), std::string::npos) << why_nots(report);
+  };
+  expect_left({2, 3, 6, 4}, {1, 3, 4, 6}, {2, 3, 6, 4}, "batch dims of the operands differ");
+  expect_left({2, 3, 6, 4}, {2, 3, 4, 6}, {2, 1, 6, 4}, "batch dims of the operands differ");
+  expect_left({2, 3, 6, 4}, {4, 6}, {2, 3, 6, 4}, "the operands have different numbers of dims");
+  expect_left({2, 3, 6, 4}, {2, 3, 4, 6}, {},
+              "the probabilities are read by Exp, not multiplied with values");
 }
 
 // Six keys: on the CPU probabilities of so few are kept, and of a GPU's none; a number that is named holds for both.

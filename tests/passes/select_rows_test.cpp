@@ -201,6 +201,9 @@ TEST_F(SelectQueries, MasksOfQueriesAreSelected) {
 TEST_F(SelectQueries, WhatADropsStays) {
   expect_queries(attention({{"dropout", 0.4}, {"key", std::int64_t{9}}}), 5);
 }
+TEST_F(SelectQueries, TextsAreNoQueries) {
+  expect_whole(rows(attention({{"scale", 0.5}}), 0, 1, 0), "is asked for other rows than those of queries");
+}
 TEST_F(SelectQueries, RowsThatAreNoPartKeepTheNumbersOfAll) {
   expect_whole(rows(attention({{"dropout", 0.4}, {"key", std::int64_t{9}}}), 1, 3),
                "FusedAttention draws random numbers by position");
@@ -289,6 +292,29 @@ TEST_F(SelectRows, SoAreColumnsOfAProduct) {
 TEST_F(SelectRows, SoAreMatricesOfTheirOwn) {
   const ValueId each = b.input("each", {DType::f64, {kTexts, kColumns, kColumns}});
   expect_whole(rows(b.op("MatMul", {mixed(x), each}), 0, 1, 0), "each part of the batch with its own matrix");
+}
+TEST_F(SelectRows, SoAreMatricesThatMeetTheSameRows) {
+  const ValueId each = b.input("each", {DType::f64, {kTexts, kColumns, kColumns}});
+  const ValueId left = mixed(b.input("left", {DType::f64, {kWords, kColumns}}), 0);
+  expect_whole(first(b.op("MatMul", {left, each})), "broadcasts its left operand");
+}
+struct SelectOfTwoAxes : SelectRows {
+  void expect_border(ValueId of, const std::string& why) {
+    expect_whole(b.op("GatherND", {of, b.constant(Tensor::from_f64(DType::i64, {2, 2}, {0, 1, 1, 0}))}), why);
+  }
+};
+TEST_F(SelectOfTwoAxes, ATransposeIsTheBorder) {
+  expect_border(b.op("Transpose", {mixed(x)}, {{"perm", std::vector<std::int64_t>{1, 0, 2}}}),
+                "moves axes that rows are counted over");
+}
+TEST_F(SelectOfTwoAxes, SoIsAViewThatNamesAxes) {
+  const ValueId wide = mixed(b.input("wide", {DType::f64, {kTexts, kWords, 1, kColumns}}));
+  expect_border(b.op("Squeeze", {wide, b.i64s({2})}), "joins axes that rows are counted over");
+}
+TEST_F(SelectOfTwoAxes, SoIsAnOperandOfOneOfThem) {
+  const ValueId words = b.input("words", {DType::f64, {kWords, 1}});
+  expect_border(b.op("Mul", {mixed(x), words}),
+                "broadcasts an operand to some of the axes that rows are counted over");
 }
 TEST_F(SelectRows, SoAreOtherSelectionsOfTheSameAxis) {
   expect_whole(rows(rows(mixed(x), 1, 5), 0, 1), "takes some of the rows itself");

@@ -191,7 +191,7 @@ TEST(TensorParallel, WhatIsEmptyOrLeftOutLeavesLayersWhole) {
 }
 
 TEST(TensorParallel, NumbersThatDoNotDivideLeaveLayersWhole) {
-  EXPECT_NE(why_whole(pair(relu), "tensor-parallel{size=3}", 3).find("is no multiple of 3"),
+  EXPECT_NE(why_whole(pair(relu), "tensor-parallel{size=3}", 3).find(", is no multiple of 3"),
             std::string::npos);
 }
 
