@@ -17,10 +17,10 @@ using test::run_pass;
 using test::why_nots;
 using Ints = std::vector<std::int64_t>;
 
-constexpr const char* kPass = "fuse-batch-norm";
+constexpr const char* kNormPass = "fuse-batch-norm";
 
 // Convolutions of 16 channels with normalizations between them: Relu, Clip, a residual sum with Relu, one without.
-Graph network(DType type, bool clip_has_low = true) {
+Graph norm_network(DType type, bool clip_has_low = true) {
   Graph graph;
   GraphBuilder b(graph);
   graph.opset = 17;
@@ -54,7 +54,7 @@ Graph network(DType type, bool clip_has_low = true) {
   return graph;
 }
 
-Graph step_of(const Graph& model, const std::string& passes) {
+Graph norm_step_of(const Graph& model, const std::string& passes) {
   CompileOptions options;
   options.train.loss = "loss";
   options.train.optimizer = *parse_optimizer("sgd{lr=0.1}");
@@ -71,9 +71,9 @@ TEST(FuseBatchNorm, StepsKeepTheirBits) {
       if (mixed && type == DType::f64) continue;
       for (const bool low : {true, false}) {
         SCOPED_TRACE(std::string(passes) + " " + dtype_name(type));
-        const Graph before = step_of(network(type, low), passes);
+        const Graph before = norm_step_of(norm_network(type, low), passes);
         Graph after = before;
-        const PassReport report = run_pass(after, kPass);
+        const PassReport report = run_pass(after, kNormPass);
         EXPECT_EQ(report.matched, 6) << why_nots(report);  // four results, two gradients
         Counts counts = op_counts(after);
         EXPECT_EQ(counts["FusedBatchNorm"], 4);
@@ -100,22 +100,22 @@ TEST(FuseBatchNorm, KeepsLessForTheBackwardPass) {
     options.train.loss = "loss";
     options.train.optimizer = *parse_optimizer("sgd{lr=0.1}");
     options.pipeline = *parse_pipeline(passes);
-    const auto compiled = compile(network(DType::f32), options);
+    const auto compiled = compile(norm_network(DType::f32), options);
     EXPECT_TRUE(compiled.ok());
     return compiled.ok() ? compiled->plan.arena_bytes : 0;
   };
-  EXPECT_LE(arena(kPass), arena("none") - 2 * 16 * 6 * 5 * 4);
+  EXPECT_LE(arena(kNormPass), arena("none") - 2 * 16 * 6 * 5 * 4);
 }
 
 // One normalization with what follows it and its gradient, as a graph has them.
-struct Step {
+struct NormStep {
   const char* activation = "Relu";
   Shape added{};  // none: nothing
   bool trains = true, computed_bound = false, adds_own_mean = false, own_gradient = true, known = true;
   DType type = DType::f32;
   const char* also_output = "";  // "norm", "stopped": a value between them
 };
-Graph step(const Step& s) {
+Graph norm_step(const NormStep& s) {
   Graph graph;
   GraphBuilder b(graph);
   graph.opset = 17;
@@ -147,9 +147,9 @@ Graph step(const Step& s) {
 }
 
 TEST(FuseBatchNorm, BothSidesAndEitherAlone) {
-  const auto expect = [](const Step& s, int matched, int results, int gradients) {
-    Graph graph = step(s);
-    const PassReport report = test::run_and_compare(graph, kPass, 1e-300);
+  const auto expect = [](const NormStep& s, int matched, int results, int gradients) {
+    Graph graph = norm_step(s);
+    const PassReport report = test::run_and_compare(graph, kNormPass, 1e-300);
     EXPECT_EQ(report.matched, matched) << why_nots(report);
     EXPECT_EQ(op_counts(graph)["FusedBatchNorm"], results);
     EXPECT_EQ(op_counts(graph)["FusedBatchNormGrad"], gradients);
@@ -162,10 +162,10 @@ TEST(FuseBatchNorm, BothSidesAndEitherAlone) {
 }
 
 TEST(FuseBatchNorm, SaysWhatItLeavesAlone) {
-  const auto expect_left = [](const Step& s, const std::string& why,
+  const auto expect_left = [](const NormStep& s, const std::string& why,
                               kernels::Target target = kernels::Target::cpu) {
-    Graph graph = step(s);
-    const PassReport report = run_pass(graph, kPass, target);
+    Graph graph = norm_step(s);
+    const PassReport report = run_pass(graph, kNormPass, target);
     EXPECT_NE(why_nots(report).find(why), std::string::npos) << why << "\n" << why_nots(report);
   };
   expect_left({.also_output = "norm"}, "activation at");
@@ -182,8 +182,8 @@ TEST(FuseBatchNorm, SaysWhatItLeavesAlone) {
   expect_left({.added = {2, 4, 3}}, "a sum lies between it and the activation");
   expect_left({.own_gradient = false}, "its gradient is not that of Relu alone");
   expect_left({}, "for the CPU", kernels::Target::gpu);
-  Graph other = step({.activation = "Sigmoid"});
-  EXPECT_EQ(run_pass(other, kPass).matched, 0);
+  Graph other = norm_step({.activation = "Sigmoid"});
+  EXPECT_EQ(run_pass(other, kNormPass).matched, 0);
 }
 
 }  // namespace

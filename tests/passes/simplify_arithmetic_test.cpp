@@ -9,13 +9,13 @@ using test::run_and_compare;
 using test::run_pass;
 using test::why_nots;
 
-constexpr const char* kPass = "simplify-arithmetic";
+constexpr const char* kArithmeticPass = "simplify-arithmetic";
 
 struct SimplifyArithmetic : test::TwoInputs {
   ValueId condition = b.input("condition", {DType::boolean, {3, 4}});
   void expect_left(const std::string& why) {
     const Counts before = op_counts(graph);
-    const PassReport report = run_pass(graph, kPass);
+    const PassReport report = run_pass(graph, kArithmeticPass);
     EXPECT_EQ(report.matched, 0);
     EXPECT_NE(why_nots(report).find(why), std::string::npos) << why_nots(report);
     EXPECT_EQ(op_counts(graph), before);
@@ -27,7 +27,8 @@ TEST_F(SimplifyArithmetic, ProductsWithReciprocalsAreQuotients) {
   graph.outputs = {b.op("Mul", {x, b.op("Reciprocal", {y})}),
                    b.op("Mul", {b.op("Div", {b.scalar(DType::f32, 1), y}), x}),
                    b.op("Mul", {row, b.op("Reciprocal", {y})})};
-  EXPECT_EQ(run_and_compare(graph, kPass, 1e-3).matched, 3);  // some y are near 0: quotients are large
+  EXPECT_EQ(run_and_compare(graph, kArithmeticPass, 1e-3).matched,
+            3);  // some y are near 0: quotients are large
   EXPECT_EQ(op_counts(graph), (Counts{{"Div", 3}}));
 }
 
@@ -45,12 +46,12 @@ TEST_F(SimplifyArithmetic, IntegersAndOtherNumeratorsStay) {
   graph.outputs = {
       b.op("Mul", {b.input("i", ints), b.op("Div", {b.scalar(DType::i64, 1), b.input("j", ints)})}),
       b.op("Mul", {x, b.op("Div", {b.scalar(DType::f32, 2), y})})};
-  EXPECT_EQ(run_pass(graph, kPass).matched, 0);
+  EXPECT_EQ(run_pass(graph, kArithmeticPass).matched, 0);
 }
 
 TEST_F(SimplifyArithmetic, NegatedConditionsChooseTheOtherWayRound) {
   graph.outputs = {b.op("Where", {b.op("Not", {condition}), x, y})};
-  EXPECT_EQ(run_and_compare(graph, kPass, 0).matched, 1);
+  EXPECT_EQ(run_and_compare(graph, kArithmeticPass, 0).matched, 1);
   EXPECT_EQ(op_counts(graph), (Counts{{"Where", 1}}));
 }
 
