@@ -5,6 +5,7 @@
    one of the next step; the optimizer's state_dict, made from optimizer.safetensors, goes on with a step of
    torch.optim to the same parameters.
 2. A state_dict that PyTorch changed and wrote is what --load-params begins with.
+Dropout draws the masks of the file's nodes and of the step on both sides.
 Exits with 77 (skipped) where there is no PyTorch.
 """
 
@@ -14,15 +15,18 @@ import subprocess
 import sys
 import tempfile
 
+gradloom, models = sys.argv[1:]
+sys.path.insert(0, models)
+sys.dont_write_bytecode = True
 try:
+    import export
     import numpy as np
+    import onnx
     import torch
 except ImportError as error:
     print("skipped:", error)
     sys.exit(77)
 
-gradloom, models = sys.argv[1:]
-sys.path.insert(0, models)
 import modules  # noqa: E402
 from safetensors_files import load_file, save_file  # noqa: E402
 
@@ -39,6 +43,16 @@ def run(*args):
 
 def close(a, b, what, tolerance=2e-5):
     assert abs(a - b) <= tolerance * abs(b), f"{what}: {a} and {b}"
+
+
+def loss_in_step(module, arrays, names, masks, step):
+    """Of the step of that number, the first being 1, with its batch and its masks."""
+    inputs = [torch.from_numpy(arrays[key][(step - 1) % len(arrays[key])]) for key in names]
+    masks.begin(step)
+    with export.semantics_of_file(masks):
+        loss, _ = module(*inputs)
+    masks.end()
+    return loss
 
 
 def resumed_optimizer(module, folder):
@@ -66,8 +80,8 @@ def check_model(name, make, names, work):
     module.train()
     optimizer = resumed_optimizer(module, saved)
     after = run("--resume", work, "--steps", "4", "--save-params", work + "/after.safetensors")
-    inputs = [torch.from_numpy(arrays[key][3 % len(arrays[key])]) for key in names]
-    loss, _ = module(*inputs)
+    masks = export.DropoutMasks(onnx.load(folder + "/model.onnx").graph, seed=0)
+    loss = loss_in_step(module, arrays, names, masks, 4)
     close(loss.item(), after[4], f"{name}: loss of the step after the checkpoint")
     loss.backward()
     optimizer.step()
@@ -82,7 +96,7 @@ def check_model(name, make, names, work):
     state = {key: value.clone() for key, value in other.state_dict().items()}
     save_file(state, work + "/torch.safetensors")
     first = run(*job, "--steps", "1", "--load-params", work + "/torch.safetensors")
-    loss, _ = other(*[torch.from_numpy(arrays[key][0]) for key in names])
+    loss = loss_in_step(other, arrays, names, masks, 1)
     close(loss.item(), first[1], f"{name}: loss with parameters of PyTorch")
     print("ok", name)
 
@@ -91,3 +105,4 @@ with tempfile.TemporaryDirectory() as work:
     check_model("mlp", modules.Mlp, ("x", "labels"), work)
     check_model("cnn-digits", modules.CnnDigits, ("image", "labels"), work)
     check_model("gpt-char", modules.GptChar, ("tokens", "labels"), work)
+    check_model("bert-tiny", modules.BertTiny, ("tokens", "labels"), work)
