@@ -19,8 +19,8 @@ class RecomputeBound {
   RecomputeBound(const Graph& graph, const Plan& plan, const std::vector<bool>& repeatable,
                  const std::vector<double>& cost);
   std::int64_t least_peak_bytes() const;  // of any choice
-  double least_cost(
-      std::int64_t peak_bytes) const;  // of any choice with such a peak; infinite: there is none
+  // Of any choice with such a peak; infinite: there is none.
+  double least_cost(std::int64_t peak_bytes) const;
 
  private:
   struct Removable {
