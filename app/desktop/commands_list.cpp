@@ -85,6 +85,19 @@ void add_layouts(Ui& ui, std::vector<Command>& list) {
     list.push_back({kIds[i], nullptr, nullptr, false, nullptr, [&ui, i] { ui.use_layout(i); }});
 }
 
+void add_pane_room(Ui& ui, std::vector<Command>& list) {
+  list.push_back({"pane.maximize", "Maximize the pane", "View", true, nullptr,
+                  [&ui] {
+                    const bool is = ui.panes.maximized() != nullptr;
+                    ui.panes.maximize(is ? std::string() : ui.pane_with_keys());
+                  },
+                  [&ui] { return ui.panes.maximized() != nullptr; }});
+  list.push_back({"pane.fold", "Fold the pane away", "View", false, nullptr,
+                  [&ui] { ui.panes.fold_away(ui.pane_with_keys()); }});
+  list.push_back({"pane.unfold", "Panes that were folded away", "View", false,
+                  [&ui] { return ui.panes.any_away(); }, [&ui] { ui.panes.fold_none_away(); }});
+}
+
 void add_view(Ui& ui, std::vector<Command>& list) {
   const auto scale = [&ui](float to) {
     ui.host.set_scale(to);
@@ -135,6 +148,7 @@ void add_view(Ui& ui, std::vector<Command>& list) {
   for (const auto& [id, label, pane, by] : kSteps)
     list.push_back({id, label, nullptr, false, nullptr,
                     [&ui, pane = pane, by = by] { pane ? ui.step_pane(by) : ui.step_tab(by); }});
+  add_pane_room(ui, list);
   list.push_back({"view.reset", "Reset layout", "View", true, nullptr, [&ui] { ui.reset_layout(); }});
   list.push_back({"app.layouts", "Layouts\u2026", "View", false, nullptr,
                   [&ui] { ui.preferences.show(Preferences::Dialog::layouts); }});

@@ -84,6 +84,13 @@ void follow_focus(Ui& ui) {
 
 }  // namespace
 
+std::string Ui::pane_with_keys() const {
+  const auto& front = pane_focus.order;
+  if (std::find(front.begin(), front.end(), pane_focus.has) != front.end()) return pane_focus.has;
+  const std::vector<std::string> tabs = panes.tabs_in_front();
+  return tabs.empty() ? std::string() : tabs.back();
+}
+
 void Ui::step_pane(int by) {
   pane_step(pane_focus, by);
   follow_focus(*this);

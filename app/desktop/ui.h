@@ -325,6 +325,7 @@ struct Ui {
   void follow_roofline();  // its model and with it the chosen kernels, also while another tab is shown
   bool filters() const { return timeline.filter || roofline.view.selection; }
   void reset_layout();
+  std::string pane_with_keys() const;  // by its tab in front
   void step_pane(int by);
   void step_tab(int by);
   void use_layout(std::size_t index);  // of all_layouts()

@@ -167,7 +167,7 @@ ViewState view_of(Ui& ui) {
 
 void show_view(Ui& ui, const ViewState& view) {
   for (const std::string& tab : view.tabs)
-    if (find_panel(tab) != nullptr) ui.panes.show(tab);
+    if (find_panel(tab) != nullptr) ui.panes.bring_to_front(tab);
   for (const Choice& choice : kChoices) {
     const auto kept = view.choices.find(choice.name);
     if (kept != view.choices.end() && kept->second < choice.count) choice.set(ui, kept->second);

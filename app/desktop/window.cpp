@@ -84,6 +84,7 @@ void Ui::select_row(const ComparedRow& row, bool show) {
 }
 
 void Ui::show_node_panel() {
+  if (!panes.in_sight("Node")) return;
   const Pane* const pane = panes.find("Node");
   for (const std::vector<std::string>& tabs : pane_focus.strips) {
     const bool has = std::find(tabs.begin(), tabs.end(), "Node") != tabs.end();

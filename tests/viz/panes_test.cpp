@@ -124,5 +124,52 @@ TEST(Panes, AFoldedPaneHasAllTabsAndShowsWhatWasShownLast) {
   EXPECT_FALSE(PaneTree::parse("h0.250<>(A,B)").ok());
 }
 
+TEST(Panes, ASideFoldsAwayAndComesBack) {
+  PaneTree tree = std::move(PaneTree::parse(kSides).value());
+  EXPECT_TRUE(tree.fold_away("Node"));
+  EXPECT_TRUE(tree.fold_away("Passes"));
+  EXPECT_EQ(tree.to_text(), "h0.250(v0.500](Model*,Passes*),v0.600(h0.700](Main*|Table,Node*),Run*|Curve))");
+  EXPECT_FALSE(tree.in_sight("Node"));
+  EXPECT_TRUE(tree.in_sight("Main"));
+  EXPECT_TRUE(tree.fold_away("Model")) << "alone in its split: that goes";
+  EXPECT_EQ(tree.to_text(), "h0.250[(v0.500](Model*,Passes*),v0.600(h0.700](Main*|Table,Node*),Run*|Curve))");
+  const auto again = PaneTree::parse(tree.to_text());
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->to_text(), tree.to_text()) << "and is so after a start";
+  EXPECT_TRUE(again->any_away());
+  EXPECT_FLOAT_EQ(cut_of(again->root(), {1010, 500}, 10, least_of).first, 0);
+  EXPECT_FLOAT_EQ(cut_of(*again->root().second->first, {1010, 500}, 10, least_of).first, 1000);
+  // What is there needs no room for what is not.
+  EXPECT_FALSE(cut_of(*again->root().second, {205, 220}, 10, least_of).folds);
+  tree.bring_to_front("Passes");
+  EXPECT_FALSE(tree.in_sight("Passes")) << "in front of what is out of sight";
+  tree.show("Passes");
+  EXPECT_TRUE(tree.in_sight("Passes"));
+  EXPECT_FALSE(tree.in_sight("Node"));
+  tree.fold_none_away();
+  EXPECT_FALSE(tree.any_away());
+  EXPECT_TRUE(tree.in_sight("Node"));
+  PaneTree one = std::move(PaneTree::parse("A*|B").value());
+  EXPECT_FALSE(one.fold_away("A"));
+}
+
+TEST(Panes, OnePaneHasAllTheRoomUntilAnotherIsAskedFor) {
+  PaneTree tree = std::move(PaneTree::parse(kSides).value());
+  const std::string before = tree.to_text();
+  tree.maximize("Table");
+  EXPECT_EQ(tree.maximized(), tree.find("Main"));
+  EXPECT_TRUE(tree.in_sight("Main"));
+  EXPECT_FALSE(tree.in_sight("Node"));
+  EXPECT_EQ(tree.to_text(), before) << "it is not saved";
+  tree.show("Table");
+  EXPECT_NE(tree.maximized(), nullptr) << "a tab of the pane";
+  tree.show("Node");
+  EXPECT_EQ(tree.maximized(), nullptr);
+  EXPECT_TRUE(tree.in_sight("Main"));
+  tree.maximize("Gone");
+  EXPECT_EQ(tree.maximized(), nullptr);
+  EXPECT_TRUE(tree.in_sight("Main"));
+}
+
 }  // namespace
 }  // namespace gradloom

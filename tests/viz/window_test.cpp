@@ -175,6 +175,21 @@ TEST_F(Window, PanesWithoutRoomFoldIntoOne) {
       run("drag split.0 300 0\nwait 2\nclick tab.Table\ndrag split.0 -700 0\nwait 2\nclick tab.Left\n"));
 }
 
+TEST_F(Window, PanesFoldAwayByTheSignOnTheirBar) {
+  EXPECT_OK(
+      run("expect pane.Left\nexpect split.0.fold open\nclick split.0.fold\nwait 2\nexpect split.0.fold away\n"
+          "expect pane.Left\nabsent pane.Right\nclick split.0.fold\nwait 2\nexpect pane.Right\n"));
+  EXPECT_EQ(state_.panes.to_text(), "h0.500(Left*,Right*|Table)");
+}
+
+TEST_F(Window, ADoubleClickOnATabGivesItsPaneTheWindow) {
+  EXPECT_OK(
+      run("doubleclick tab.Table\nwait 2\nexpect pane.Table\nabsent pane.Left\nexpect maximize.Table on\n"
+          "click maximize.Table\nwait 2\nexpect pane.Left\nexpect pane.Table\n"
+          "click maximize.Left\nwait 2\nexpect pane.Left\nabsent pane.Table\n"
+          "doubleclick tab.Left\nwait 2\nexpect pane.Table\n"));
+}
+
 TEST_F(Window, TableIsVirtualizedAndSortable) {
   EXPECT_OK(
       run("click tab.Table\nwait 2\nclick rows.3\ndoubleclick rows.5\nclick \"rows.column.Time\"\n"

@@ -22,11 +22,12 @@ constexpr std::pair<std::string_view, int> kNamed[] = {
     {"pageup", GLFW_KEY_PAGE_UP}, {"pagedown", GLFW_KEY_PAGE_DOWN},
     {"left", GLFW_KEY_LEFT},      {"right", GLFW_KEY_RIGHT},
     {"up", GLFW_KEY_UP},          {"down", GLFW_KEY_DOWN},
-    {"space", GLFW_KEY_SPACE},    {"plus", GLFW_KEY_EQUAL},
-    {"minus", GLFW_KEY_MINUS},    {".", GLFW_KEY_PERIOD},
-    {",", GLFW_KEY_COMMA},        {"/", GLFW_KEY_SLASH},
-    {"=", GLFW_KEY_EQUAL},        {"-", GLFW_KEY_MINUS},
-    {"[", GLFW_KEY_LEFT_BRACKET}, {"]", GLFW_KEY_RIGHT_BRACKET}};
+    {"menu", GLFW_KEY_MENU},      {"space", GLFW_KEY_SPACE},
+    {"plus", GLFW_KEY_EQUAL},     {"minus", GLFW_KEY_MINUS},
+    {".", GLFW_KEY_PERIOD},       {",", GLFW_KEY_COMMA},
+    {"/", GLFW_KEY_SLASH},        {"=", GLFW_KEY_EQUAL},
+    {"-", GLFW_KEY_MINUS},        {"[", GLFW_KEY_LEFT_BRACKET},
+    {"]", GLFW_KEY_RIGHT_BRACKET}};
 
 // The name by which scripts and settings know a key; empty: none can be bound to it.
 std::string key_name(int code) {
@@ -116,6 +117,12 @@ constexpr KeyBinding kKeyMap[] = {
     {"pane.next_tab", "ctrl+pagedown", "Ctrl+PageDown, PageUp", "Everywhere",
      "Next tab of the pane, the one before"},
     {"pane.previous_tab", "ctrl+pageup", nullptr, "Everywhere", "The tab before"},
+    {"pane.maximize", "ctrl+m", "Ctrl+M, double click on a tab", "Everywhere",
+     "The pane that has the keys alone, and all panes again"},
+    {"pane.fold", "ctrl+b", nullptr, "Everywhere", "Fold away the pane that has the keys"},
+    {"pane.unfold", "ctrl+shift+b", nullptr, "Everywhere", "Bring back all panes that were folded away"},
+    {"app.menu", "shift+f10", "Shift+F10, Menu", "Everywhere", "Context menu of what has the keys"},
+    {"app.menu", "menu", nullptr, "Everywhere", nullptr},
     {"focus.step", "", "Tab, Shift+Tab", "Everywhere", "To the next button, field or choice, the one before"},
     {"focus.press", "", "Enter, Space", "Everywhere", "Press it"},
     {"table.move", "", "Arrows, PageUp, PageDown, Enter", "Everywhere",

@@ -30,6 +30,7 @@ struct Painter {
   PaneTree& tree;
   const std::function<void(std::string_view)>& draw_tab;
   const LeastRoom& least;  // pixels, with the line of tabs
+  ImVec2 window;           // all panes share it
   int splits = 0;
   std::optional<Drop> drop;
   PaneFocus* focus = nullptr;
@@ -38,7 +39,7 @@ struct Painter {
     if (p.kind == Pane::Kind::kTabs) return leaf(p, r, false);
     const int id = splits++;
     const bool horizontal = p.kind == Pane::Kind::kLeftRight;
-    const float gap = std::round(px(6));
+    const float gap = std::round(px(p.away == Pane::Away::kNeither ? 6.f : 12.f));
     const PaneCut shared = cut_of(p, {r.width(), r.height()}, gap, least);
     if (shared.folds) {
       Pane all = folded(p);
@@ -54,17 +55,58 @@ struct Painter {
       b.min.y = bar.max.y = r.min.y + cut + gap;
     }
     split_bar(p, id, horizontal, bar, r, span);
-    pane(*p.first, a);
-    pane(*p.second, b);
+    const Pane::Away away = p.away;
+    if (away != Pane::Away::kFirst) pane(*p.first, a);
+    if (away != Pane::Away::kSecond) pane(*p.second, b);
+  }
+
+  // The sign in the middle of a bar: a press folds the smaller side away, or brings it back. True: it is dragged, as the bar is.
+  static bool fold_sign(Pane& p, int id, bool horizontal, Rect bar) {
+    const Palette& colors = palette();
+    const bool away = p.away != Pane::Away::kNeither;
+    const float half = std::min(px(18), (horizontal ? bar.height() : bar.width()) / 2);
+    const ImVec2 middle{(bar.min.x + bar.max.x) / 2, (bar.min.y + bar.max.y) / 2};
+    Rect r = bar;
+    if (horizontal)
+      r.min.y = middle.y - half, r.max.y = middle.y + half;
+    else
+      r.min.x = middle.x - half, r.max.x = middle.x + half;
+    ImGui::SetCursorScreenPos(r.min);
+    const bool pressed =
+        ImGui::InvisibleButton("fold", {std::max(1.f, r.width()), std::max(1.f, r.height())});
+    const std::string name = "split." + std::to_string(id) + ".fold";
+    focus_stop(name);
+    register_rect(name, r.min, r.max, "fold", away ? "away" : "open");
+    const bool moved = ImGui::IsItemActive() && ImGui::IsMouseDragPastThreshold(0, px(4));
+    tip(away ? "Bring the panes back" : "Fold these panes away");
+    // It points to where the bar would go.
+    const bool first = away ? p.away == Pane::Away::kSecond : p.ratio < 0.5f;
+    const float to = first ? -1.f : 1.f, along = px(4), across = px(1.5f);
+    const ImU32 color = ImGui::IsItemHovered() ? colors.accent : colors.text_faint;
+    if (horizontal)
+      ImGui::GetWindowDrawList()->AddTriangleFilled({middle.x - to * across, middle.y - along},
+                                                    {middle.x - to * across, middle.y + along},
+                                                    {middle.x + to * across, middle.y}, color);
+    else
+      ImGui::GetWindowDrawList()->AddTriangleFilled({middle.x - along, middle.y - to * across},
+                                                    {middle.x + along, middle.y - to * across},
+                                                    {middle.x, middle.y + to * across}, color);
+    if (pressed && !ImGui::IsMouseDragPastThreshold(0, px(4)))
+      p.away = away ? Pane::Away::kNeither : p.ratio < 0.5f ? Pane::Away::kFirst : Pane::Away::kSecond;
+    return moved && !away;
   }
 
   void split_bar(Pane& p, int id, bool horizontal, Rect bar, Rect whole, float span) {
     ImGui::PushID(id);
+    const bool by_sign = fold_sign(p, id, horizontal, bar);
     ImGui::SetCursorScreenPos(bar.min);
-    ImGui::InvisibleButton("split", {std::max(1.f, bar.width()), std::max(1.f, bar.height())});
-    const bool active = ImGui::IsItemActive(), hovered = ImGui::IsItemHovered();
+    const bool away = p.away != Pane::Away::kNeither;
+    const bool pressed =
+        ImGui::InvisibleButton("split", {std::max(1.f, bar.width()), std::max(1.f, bar.height())});
+    const bool active = (ImGui::IsItemActive() || by_sign) && !away, hovered = ImGui::IsItemHovered();
+    if (away && pressed) p.away = Pane::Away::kNeither;
     if (active || hovered) {
-      ImGui::SetMouseCursor(horizontal ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
+      if (!away) ImGui::SetMouseCursor(horizontal ? ImGuiMouseCursor_ResizeEW : ImGuiMouseCursor_ResizeNS);
       const float inset = px(2);
       const ImVec2 min =
           horizontal ? ImVec2{bar.min.x + inset, bar.min.y} : ImVec2{bar.min.x, bar.min.y + inset};
@@ -78,7 +120,7 @@ struct Painter {
       const float at = horizontal ? mouse.x - whole.min.x : mouse.y - whole.min.y;
       p.ratio = std::clamp(at / span, 0.05f, 0.95f);
     }
-    if (hovered && ImGui::IsMouseDoubleClicked(0)) p.ratio = 0.5f;
+    if (hovered && !away && ImGui::IsMouseDoubleClicked(0)) p.ratio = 0.5f;
     register_rect("split." + std::to_string(id), bar.min, bar.max, "split", std::to_string(p.ratio));
     ImGui::PopID();
   }
@@ -95,7 +137,12 @@ struct Painter {
     const bool has_keys = focus != nullptr && !shown.empty() && focus->has == shown;
     if (has_keys && focus->by_keys) list->AddRect(r.min, r.max, colors.accent, rounding, 0, px(1.5f));
     register_rect("pane." + shown, r.min, r.max, "pane", has_keys ? "keys" : "");
-    tab_strip(p, r, strip);
+    Rect tabs = r;
+    if (is_whole(r) ? tree.maximized() != nullptr : r.width() > px(220)) {
+      tabs.max.x -= px(26);
+      maximize_sign(shown, {{tabs.max.x, r.min.y}, {r.max.x, r.min.y + strip}});
+    }
+    tab_strip(p, tabs, strip);
     list->AddLine({r.min.x + 1, r.min.y + strip}, {r.max.x - 1, r.min.y + strip}, colors.border);
     if (p.tabs.empty()) return;
     p.active = std::clamp(p.active, 0, static_cast<int>(p.tabs.size()) - 1);
@@ -124,6 +171,40 @@ struct Painter {
       ImGui::PopID();
     }
     drop_target(p, r, strip, is_folded);
+  }
+
+  bool is_whole(const Rect& r) const { return r.width() >= window.x && r.height() >= window.y; }
+
+  void toggle_maximized(const std::string& tab) {
+    const bool is = tree.maximized() != nullptr;
+    tree.maximize(is ? std::string() : tab);
+  }
+
+  // At the right of a pane's tabs: it gets all the room, and gives it back.
+  void maximize_sign(const std::string& tab, Rect r) {
+    const Palette& colors = palette();
+    const bool is = tree.maximized() != nullptr;
+    ImGui::PushID(tab.c_str());
+    ImGui::SetCursorScreenPos(r.min);
+    if (ImGui::InvisibleButton("maximize", {std::max(1.f, r.width()), std::max(1.f, r.height())}))
+      toggle_maximized(tab);
+    focus_stop("maximize." + tab);
+    register_rect("maximize." + tab, r.min, r.max, "maximize", is ? "on" : "off");
+    tip(is ? "All panes again" : "This pane alone, in the whole window");
+    const ImU32 color = ImGui::IsItemHovered() ? colors.text : colors.text_faint;
+    const ImVec2 at{std::round((r.min.x + r.max.x) / 2 - px(2)), std::round((r.min.y + r.max.y) / 2)};
+    const float half = px(5), corner = px(4);
+    ImDrawList* const list = ImGui::GetWindowDrawList();
+    for (const float x : {-1.f, 1.f})
+      for (const float y : {-1.f, 1.f}) {
+        // Corners of a frame: outward where it may grow, inward where it may shrink.
+        const ImVec2 tip_at = is ? ImVec2{at.x + x * (half - corner), at.y + y * (half - corner)}
+                                 : ImVec2{at.x + x * half, at.y + y * half};
+        const float back = is ? 1.f : -1.f;
+        list->AddLine(tip_at, {tip_at.x + back * x * corner, tip_at.y}, color, px(1.2f));
+        list->AddLine(tip_at, {tip_at.x, tip_at.y + back * y * corner}, color, px(1.2f));
+      }
+    ImGui::PopID();
   }
 
   void bring_to_front(Pane& p, int index) {
@@ -172,7 +253,11 @@ struct Painter {
     ImGui::PushID(name.c_str());
     ImGui::SetCursorScreenPos(r.min);
     const bool pressed = ImGui::InvisibleButton("tab", {r.width(), r.height()});
-    if (pressed || ImGui::IsItemClicked(0)) bring_to_front(p, index);
+    if (pressed || ImGui::IsItemClicked(0)) {
+      bring_to_front(p, index);
+      if (focus != nullptr) focus->has = focus->wanted = name;  // its pane has the keys
+    }
+    if (ImGui::IsItemHovered() && ImGui::IsMouseDoubleClicked(0)) toggle_maximized(name);
     // One stop for Tab in each strip: the keys of pane.next_tab go on from it, and the menu has them all.
     if (index == p.active) focus_stop("tab." + name);
     const bool hovered = ImGui::IsItemHovered(), active = index == p.active;
@@ -286,8 +371,9 @@ void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
     const ImVec2 room = least(tab);
     return PaneRoom{px(room.x), px(room.y) + pane_strip()};
   };
-  Painter painter{tree, draw_tab, least_of_pane, 0, std::nullopt, focus};
-  painter.pane(tree.root(), {min, max});
+  Painter painter{tree, draw_tab, least_of_pane, {max.x - min.x, max.y - min.y}, 0, std::nullopt, focus};
+  Pane* const whole = tree.maximized();
+  painter.pane(whole != nullptr ? *whole : tree.root(), {min, max});
   if (painter.drop) tree.move(painter.drop->tab, *painter.drop->target, painter.drop->edge);
 }
 

@@ -27,8 +27,10 @@ void tab_step(PaneTree& tree, PaneFocus& focus, int by);
 // What a pane with this tab needs, without the line of tabs; points.
 using TabRoom = std::function<ImVec2(std::string_view tab)>;
 
-// Calls `draw_tab` inside a child window for every visible tab. Panes report as "pane.NAME" of the tab in front, with
-// "keys" while they have them, bars as "split.N", tabs as "tab.NAME". Splits whose sides have less than `least` fold.
+// Calls `draw_tab` inside a child window for every visible tab. A double click on a tab gives its pane all the room, and back.
+// The sign on a bar folds the smaller side away. Panes report as "pane.NAME" of the tab in front, with
+// "keys" while they have them, bars as "split.N", tabs as "tab.NAME", the signs as "maximize.NAME" and
+// "split.N.fold". Splits whose sides have less than `least` fold.
 void draw_panes(PaneTree& tree, ImVec2 min, ImVec2 max,
                 const std::function<void(std::string_view tab)>& draw_tab, const TabRoom& least,
                 PaneFocus* focus = nullptr);

@@ -36,7 +36,11 @@ struct Parser {
     const char* const end = rest.data() + open;
     const auto [at, error] = std::from_chars(rest.data() + 1, end, ratio);
     if (error != std::errc() || !(ratio >= 0.02f && ratio <= 0.98f)) return nullptr;
-    const std::string_view front(at, static_cast<size_t>(end - at));
+    std::string_view front(at, static_cast<size_t>(end - at));
+    if (!front.empty() && (front.back() == '[' || front.back() == ']')) {
+      out->away = front.back() == '[' ? Pane::Away::kFirst : Pane::Away::kSecond;
+      front.remove_suffix(1);
+    }
     if (front == "<")
       out->front = Pane::Front::kFirst;
     else if (front == ">")
@@ -80,7 +84,11 @@ void write(const Pane& pane, std::string& out) {
   const char* const front = pane.front == Pane::Front::kLarger  ? ""
                             : pane.front == Pane::Front::kFirst ? "<"
                                                                 : ">";
-  out += fmt::format("{}{:.3f}{}(", pane.kind == Pane::Kind::kLeftRight ? 'h' : 'v', pane.ratio, front);
+  const char* const away = pane.away == Pane::Away::kNeither ? ""
+                           : pane.away == Pane::Away::kFirst ? "["
+                                                             : "]";
+  out +=
+      fmt::format("{}{:.3f}{}{}(", pane.kind == Pane::Kind::kLeftRight ? 'h' : 'v', pane.ratio, front, away);
   write(*pane.first, out);
   out += ',';
   write(*pane.second, out);
@@ -100,6 +108,8 @@ bool first_in_front(const Pane& split) {
 
 const Pane& leaf_in_front(const Pane& pane) {
   if (pane.kind == Pane::Kind::kTabs) return pane;
+  if (pane.away != Pane::Away::kNeither)
+    return leaf_in_front(pane.away == Pane::Away::kFirst ? *pane.second : *pane.first);
   return leaf_in_front(first_in_front(pane) ? *pane.first : *pane.second);
 }
 
@@ -123,25 +133,52 @@ PaneRoom least_folded(const Pane& pane, const LeastRoom& least) {
 // All panes of `pane` side by side.
 PaneRoom least_apart(const Pane& pane, float gap, const LeastRoom& least) {
   if (pane.kind == Pane::Kind::kTabs) return least_folded(pane, least);
+  const bool across = pane.kind == Pane::Kind::kLeftRight;
+  if (pane.away != Pane::Away::kNeither) {
+    PaneRoom room = least_apart(pane.away == Pane::Away::kFirst ? *pane.second : *pane.first, gap, least);
+    (across ? room.width : room.height) += gap;
+    return room;
+  }
   const PaneRoom a = least_apart(*pane.first, gap, least), b = least_apart(*pane.second, gap, least);
-  if (pane.kind == Pane::Kind::kLeftRight) return {a.width + gap + b.width, std::max(a.height, b.height)};
+  if (across) return {a.width + gap + b.width, std::max(a.height, b.height)};
   return {std::max(a.width, b.width), a.height + gap + b.height};
 }
 
 // Brings the tab to the front of its leaf, and its side to the front of each split above.
-bool bring_to_front(Pane& pane, std::string_view tab) {
+bool tab_to_front(Pane& pane, std::string_view tab) {
   if (pane.kind == Pane::Kind::kTabs) {
     const auto at = std::find(pane.tabs.begin(), pane.tabs.end(), tab);
     if (at == pane.tabs.end()) return false;
     pane.active = static_cast<int>(at - pane.tabs.begin());
     return true;
   }
-  const bool first = bring_to_front(*pane.first, tab);
-  if (!first && !bring_to_front(*pane.second, tab)) return false;
+  const bool first = tab_to_front(*pane.first, tab);
+  if (!first && !tab_to_front(*pane.second, tab)) return false;
   const bool larger = first == (pane.ratio >= 0.5f);
   pane.front = larger ? Pane::Front::kLarger : first ? Pane::Front::kFirst : Pane::Front::kSecond;
   return true;
 }
+
+// Calls `visit(split, of_first)` for the splits above a tab, the lowest first. False: the tab is not below the pane.
+template <class P>
+bool each_above(P& pane, std::string_view tab, const std::function<void(P& split, bool of_first)>& visit) {
+  if (pane.kind == Pane::Kind::kTabs)
+    return std::find(pane.tabs.begin(), pane.tabs.end(), tab) != pane.tabs.end();
+  const bool first = each_above<P>(*pane.first, tab, visit);
+  if (!first && !each_above<P>(*pane.second, tab, visit)) return false;
+  visit(pane, first);
+  return true;
+}
+
+template <class P>
+void each_split(P& pane, const std::function<void(P& split)>& visit) {
+  if (pane.kind == Pane::Kind::kTabs) return;
+  visit(pane);
+  each_split<P>(*pane.first, visit);
+  each_split<P>(*pane.second, visit);
+}
+
+Pane::Away side(bool first) { return first ? Pane::Away::kFirst : Pane::Away::kSecond; }
 
 }  // namespace
 
@@ -149,6 +186,7 @@ PaneCut cut_of(const Pane& split, PaneRoom room, float gap, const LeastRoom& lea
   const bool across = split.kind == Pane::Kind::kLeftRight;
   const auto extent_of = [across](PaneRoom r) { return across ? r.width : r.height; };
   const float span = std::max(0.f, extent_of(room) - gap);
+  if (split.away != Pane::Away::kNeither) return {false, split.away == Pane::Away::kFirst ? 0 : span};
   float a = extent_of(least_apart(*split.first, gap, least)),
         b = extent_of(least_apart(*split.second, gap, least));
   if (a + b > span) {
@@ -219,7 +257,49 @@ void PaneTree::show(std::string_view tab) {
     each_leaf<Pane>(*root_, [&](Pane& l) { leaf = leaf ? leaf : &l; });
     leaf->tabs.emplace_back(tab);
   }
-  bring_to_front(*root_, tab);
+  each_above<Pane>(*root_, tab, [](Pane& split, bool of_first) {
+    if (split.away == side(of_first)) split.away = Pane::Away::kNeither;
+  });
+  if (Pane* const whole = maximized(); whole != nullptr && whole != find(tab)) maximized_.clear();
+  bring_to_front(tab);
+}
+
+void PaneTree::bring_to_front(std::string_view tab) { tab_to_front(*root_, tab); }
+
+bool PaneTree::in_sight(std::string_view tab) const {
+  const Pane *own = nullptr, *whole = nullptr;
+  each_leaf<const Pane>(*root_, [&](const Pane& leaf) {
+    for (const std::string& name : leaf.tabs) {
+      if (name == tab) own = &leaf;
+      if (name == maximized_) whole = &leaf;
+    }
+  });
+  if (own == nullptr || whole != nullptr) return own != nullptr && own == whole;
+  bool shown = true;
+  each_above<const Pane>(
+      *root_, tab, [&](const Pane& split, bool of_first) { shown = shown && split.away != side(of_first); });
+  return shown;
+}
+
+bool PaneTree::fold_away(std::string_view tab) {
+  bool done = false;
+  each_above<Pane>(*root_, tab, [&](Pane& split, bool of_first) {
+    if (done || split.away != Pane::Away::kNeither) return;
+    split.away = side(of_first);
+    done = true;
+  });
+  if (done) maximized_.clear();
+  return done;
+}
+
+bool PaneTree::any_away() const {
+  bool any = false;
+  each_split<const Pane>(*root_, [&](const Pane& split) { any = any || split.away != Pane::Away::kNeither; });
+  return any;
+}
+
+void PaneTree::fold_none_away() {
+  each_split<Pane>(*root_, [](Pane& split) { split.away = Pane::Away::kNeither; });
 }
 
 void PaneTree::close(std::string_view tab) {

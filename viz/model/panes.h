@@ -2,6 +2,9 @@
 // operations; the drawing is viz/draw/panes.h. Saved as text:
 // "h0.30(v0.60(Graph*,Kernels|Memory*),Passes*|Run)".
 //
+// A side of a split may be folded away: [ behind the ratio for the first, ] for the second. One pane may have all the room for a
+// while (maximize); that is not saved.
+//
 // Where a window is too small for all panes a split folds: its panes become one, with the tabs of both. Nothing of that is in the
 // tree but which side is in front then; a larger window has its panes again.
 #pragma once
@@ -22,6 +25,8 @@ struct Pane {
   std::unique_ptr<Pane> first, second;  // of a split
   // The side of a split whose tab is in front while it is folded; < or > behind the ratio where it is not the larger one.
   enum class Front : unsigned char { kLarger, kFirst, kSecond } front = Front::kLarger;
+  // The side of a split that is folded away.
+  enum class Away : unsigned char { kNeither, kFirst, kSecond } away = Away::kNeither;
   std::vector<std::string> tabs;  // of a leaf
   int active = 0;
 };
@@ -38,7 +43,7 @@ struct PaneRoom {
 using LeastRoom = std::function<PaneRoom(std::string_view tab)>;
 
 // How a split shares its room. Each side gets what its panes need side by side; where there is too little for that, what the side
-// needs folded; where there is too little for that too, the split folds.
+// needs folded; where there is too little for that too, the split folds. A side that is folded away gets nothing.
 struct PaneCut {
   bool folds = false;
   float first = 0;  // of the first side, without the gap
@@ -62,8 +67,21 @@ class PaneTree {
   // Those in front of their panes, in order, but last the one that is in front when all are folded.
   std::vector<std::string> tabs_in_front() const;
 
-  // Makes the tab visible, also where panes are folded; adds it to the first leaf when it is nowhere.
+  // Makes the tab visible, also where panes are folded or folded away; adds it to the first leaf when it is nowhere. Ends
+  // maximize() of another pane.
   void show(std::string_view tab);
+  // Of its pane, and of splits that fold; what is out of sight stays so.
+  void bring_to_front(std::string_view tab);
+  // Its pane is neither folded away nor behind one that has all the room.
+  bool in_sight(std::string_view tab) const;
+
+  // The pane with this tab gets all the room; empty: none has any more.
+  void maximize(std::string_view tab) { maximized_ = tab; }
+  Pane* maximized() { return maximized_.empty() ? nullptr : find(maximized_); }  // null: none is
+  // Folds away the nearest side of a split that has the tab, so that what is beside it has the room. False: it has no split.
+  bool fold_away(std::string_view tab);
+  bool any_away() const;
+  void fold_none_away();
   void close(std::string_view tab);
   // The same layout with exactly these tabs: others are closed, missing ones are added,
   // hidden behind what is shown.
@@ -75,6 +93,7 @@ class PaneTree {
   void remove(std::string_view tab);
   void prune(std::unique_ptr<Pane>& pane);
   std::unique_ptr<Pane> root_;
+  std::string maximized_;  // a tab of the pane
 };
 
 }  // namespace gradloom
