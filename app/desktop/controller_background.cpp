@@ -16,7 +16,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::int64_t kLookNs = 2'000'000'000;
+constexpr std::int64_t kBackgroundLookNs = 2'000'000'000;
 
 // Nothing: the window shows none of this kind.
 std::optional<RunKind> kind_of(const std::vector<std::string>& words) {
@@ -44,7 +44,7 @@ std::string shown_command(const BackgroundCommand& command) {
 // Those that nobody follows, every two seconds. One of the session that is shown is followed, the oldest first.
 void Controller::look_for_background() {
   if (background_folder_.empty() || monotonic_ns() < background_next_ns_) return;
-  background_next_ns_ = monotonic_ns() + kLookNs;
+  background_next_ns_ = monotonic_ns() + kBackgroundLookNs;
   state_.background.clear();
   if (reader_->busy_with("start")) return;
   const BackgroundCommand* const followed = child_ ? child_->background() : nullptr;

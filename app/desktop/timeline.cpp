@@ -177,6 +177,7 @@ void add_ranks(TimelineModel& model, const Shown& shown) {
     kernels[rank].rank = static_cast<std::int32_t>(rank);
     kernels[rank].number = 0;
     exchanges[rank].name = "exchanges";
+    exchanges[rank].rank = static_cast<std::int32_t>(rank);
     if (other) model.lanes.push_back(std::move(kernels[rank]));
     model.lanes.push_back(std::move(exchanges[rank]));
   }

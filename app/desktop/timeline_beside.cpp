@@ -11,16 +11,20 @@ namespace gradloom {
 namespace {
 
 constexpr std::size_t kMostChanges = 4;
+constexpr float kLowPane = 440;  // points
 
 std::string change_text(double ns) { return format_change(ns, Unit::kNs); }
 
 // REQUIRES shown_beside.
-void follow(Ui& ui) {
+void make_lanes(Ui& ui) {
   BesideState& state = ui.beside;
   const RunBeside& beside = *ui.state().beside;
   if (state.source == ui.state().beside && state.made == ui.timeline.made && state.aligned == state.align)
     return;
-  if (state.source != ui.state().beside) state.lit = -1;
+  if (state.source != ui.state().beside) {
+    state.lit = state.kept = -1;
+    ui.timeline.view = {};  // both whole: the longer one has the width
+  }
   state.source = ui.state().beside;
   state.made = ui.timeline.made;
   const auto [first, last] = steps_beside(ui.timeline.model, beside.run->trace);
@@ -29,6 +33,21 @@ void follow(Ui& ui) {
   state.align = std::clamp(state.align, 0, static_cast<int>(state.alignments.size()) - 1);
   state.aligned = state.align;
   align(state.model, ui.timeline.model, state.alignments[static_cast<std::size_t>(state.align)]);
+  ++state.models;
+}
+
+// REQUIRES shown_beside.
+void follow(Ui& ui) {
+  make_lanes(ui);
+  follow_idle(ui.beside.idle, ui.state().beside->run, ui.beside.model, ui.beside.models,
+              ui.timeline.show_path);
+}
+
+// The timeline is of one run again.
+void leave_beside(Ui& ui) {
+  if (ui.beside.source == nullptr) return;
+  ui.beside = {};
+  ui.timeline.view = {};
 }
 
 void go_to_pair(Ui& ui, const TimelinePair& pair, std::int32_t index) {
@@ -43,14 +62,18 @@ void go_to_pair(Ui& ui, const TimelinePair& pair, std::int32_t index) {
   ui.beside.lit = ui.beside.kept = index;
 }
 
-// The largest differences; a click shows where they are.
+// The largest differences; a click shows where they are. In a low pane only those for which the line has room.
 void draw_changes(Ui& ui, const RunBeside& beside) {
+  const bool low = ImGui::GetWindowHeight() < px(kLowPane);
   const std::vector<KernelPair>& pairs = beside.pair.pairs;
   for (std::size_t i = 0; i < std::min(kMostChanges, pairs.size()); ++i) {
     const KernelPair& pair = pairs[i];
     if (pair.change_ns() == 0) break;
     const std::string label = fit_name(theme().ui, theme().ui->FontSize, escaped(pair.name), px(170)) + " " +
                               change_text(pair.change_ns());
+    const float line =
+        ImGui::GetCursorStartPos().x + ImGui::GetWindowPos().x + ImGui::GetWindowContentRegionWidth();
+    if (low && ImGui::GetItemRectMax().x + px(6) + button_width(label) > line) break;
     flow(button_width(label), px(6));
     if (button(
             fmt::format("timeline.change.{}", i), label, ButtonKind::kGhost,
@@ -68,12 +91,17 @@ const RunBeside* shown_beside(const AppState& s) {
   return of_shown ? s.beside.get() : nullptr;
 }
 
+const RunBeside* drawn_beside(const Ui& ui) {
+  return ui.beside.source == ui.state().beside ? shown_beside(ui.state()) : nullptr;
+}
+
 void draw_beside_line(Ui& ui) {
   const AppState& s = ui.state();
+  const RunBeside* beside = shown_beside(s);
+  if (!beside) leave_beside(ui);
   if (!s.session) return;
   std::vector<std::string> names{"no other run"};
   std::vector<std::int64_t> ids{0};
-  const RunBeside* beside = shown_beside(s);
   int chosen = 0;
   for (const RunSummary& run : s.session->runs) {
     if (run.id == s.run->record.summary.id || run.kernels_per_step == 0) continue;
@@ -103,36 +131,22 @@ void draw_beside_line(Ui& ui) {
   draw_changes(ui, *beside);
 }
 
-BesideLanes draw_beside(Ui& ui, const TimelineView& view, float y, bool hovered) {
-  BesideLanes out{y, nullptr, {}};
-  const RunBeside* beside = shown_beside(ui.state());
-  if (!beside) return out;
-  follow(ui);
+void draw_beside_head(Ui& ui, const TimelineView& view, float y) {
+  const RunBeside& beside = *ui.state().beside;
   BesideState& state = ui.beside;
-  const Palette& p = palette();
   ImDrawList* list = ImGui::GetWindowDrawList();
   ImFont* font = theme().small;
-  const std::string label = fmt::format(
-      "{}, {}: {} in the step{} ({})", run_label(beside->run->record.summary), shown_steps_text(state.model),
-      duration_text(state.model.step_ns), state.model.steps.size() > 1 ? "s" : "",
-      change_text(state.model.step_ns - ui.timeline.model.step_ns));
-  out.y += px(3);
-  list->AddLine({view.min.x, out.y}, {view.max.x, out.y}, p.border, px(1));
-  list->AddText(font, font->FontSize, {view.min.x + px(4), out.y + px(3)}, p.text_dim, label.c_str());
-  register_rect("timeline.beside.head", {view.min.x, out.y}, {view.max.x, out.y + font->FontSize}, "beside",
-                label);
-  out.y += font->FontSize + px(8);
-  for (const TimelineLane& lane : state.model.lanes) {
-    if (lane.repeats() || lane.name.rfind("Scope", 0) == 0 || lane.bars.empty()) continue;
-    const float tall = px(lane.stream ? 40.f : 24.f);
-    if (out.y + tall > view.max.y) break;
-    const LaneMarks marks{&beside->pair.of_b, state.lit, "beside."};
-    if (const TimelineBar* bar = draw_lane(ui, view, beside->run->trace, lane, {out.y, tall}, hovered, marks))
-      out.under = bar;
-    out.names.emplace_back(out.y + (tall - font->FontSize) / 2, lane.name);
-    out.y += tall + px(5);
-  }
-  return out;
+  std::string label = fmt::format("{}, {}: {} in the step{} ({})", run_label(beside.run->record.summary),
+                                  shown_steps_text(state.model), duration_text(state.model.step_ns),
+                                  state.model.steps.size() > 1 ? "s" : "",
+                                  change_text(state.model.step_ns - ui.timeline.model.step_ns));
+  if (const std::string idle = idle_words(state.idle, state.model, ui.timeline.filter); !idle.empty())
+    label += "; " + idle;
+  y += px(3);
+  list->AddLine({view.min.x, y}, {view.max.x, y}, palette().border, px(1));
+  const std::string shown = fit_text(font, font->FontSize, label, view.max.x - view.min.x - px(8));
+  list->AddText(font, font->FontSize, {view.min.x + px(4), y + px(3)}, palette().text_dim, shown.c_str());
+  register_rect("timeline.beside.head", {view.min.x, y}, {view.max.x, y + font->FontSize}, "beside", label);
 }
 
 std::string pair_text(const Ui& ui, bool of_b, const TimelineBar& bar) {

@@ -50,23 +50,6 @@ void make_paths(TimelineIdle& idle, const TimelineModel& model, const TraceDocum
                    [](const auto& a, const auto& b) { return a.second > b.second; });
 }
 
-void follow_timeline(Ui& ui) {
-  TimelineIdle& idle = ui.idle;
-  const RunSnapshot& run = *ui.state().run;
-  if (idle.source != ui.state().run) {
-    idle.source = ui.state().run;
-    idle.reader = std::make_unique<IdleReader>(run.record, run.trace);
-    idle.made = -1;
-  }
-  if (idle.made != ui.timeline.made) {
-    idle.made = ui.timeline.made;
-    idle.steps.clear();
-    idle.paths.clear();
-    for (const TimelineStep& step : ui.timeline.model.steps)
-      idle.steps.push_back(idle.reader->step(step.step));
-  }
-}
-
 // Of a lane in all shown steps, or in a part of their time.
 IdleSums sums_of(const TimelineIdle& idle, const TimelineModel& model, const RangeFilter* filter,
                  std::size_t lane) {
@@ -84,16 +67,18 @@ IdleSums sums_of(const TimelineIdle& idle, const TimelineModel& model, const Ran
   return all;
 }
 
-// After follow_timeline, where there is a lane at all.
-void follow_sums(Ui& ui) {
-  TimelineIdle& idle = ui.idle;
-  if (idle.sums_made == idle.made && idle.sums_of == ui.timeline.filter && !idle.sums.empty()) return;
+// After follow_idle. False: it has no lane.
+bool follow_sums(TimelineIdle& idle, const TimelineModel& model,
+                 const std::shared_ptr<const RangeFilter>& filter) {
+  if (idle.steps.empty() || idle.steps.front().lanes.empty()) return false;
+  if (idle.sums_made == idle.made && idle.sums_of == filter && !idle.sums.empty()) return true;
   idle.sums_made = idle.made;
-  idle.sums_of = ui.timeline.filter;
+  idle.sums_of = filter;
   idle.sums.clear();
   const std::size_t lanes = std::min(kMostBars, idle.steps.front().lanes.size());
   for (std::size_t lane = 0; lane < lanes; ++lane)
-    idle.sums.push_back(sums_of(idle, ui.timeline.model, idle.sums_of.get(), lane));
+    idle.sums.push_back(sums_of(idle, model, filter.get(), lane));
+  return true;
 }
 
 struct Part {
@@ -180,15 +165,36 @@ const IdleLane* lane_of(const StepIdle& step, const TimelineLane& lane) {
 
 }  // namespace
 
+void follow_idle(TimelineIdle& idle, const std::shared_ptr<const RunSnapshot>& run,
+                 const TimelineModel& model, std::int64_t made, bool paths) {
+  if (idle.source != run) {
+    idle.source = run;
+    idle.reader = std::make_unique<IdleReader>(run->record, run->trace);
+    idle.made = -1;
+  }
+  if (idle.made != made) {
+    idle.made = made;
+    idle.steps.clear();
+    idle.paths.clear();
+    for (const TimelineStep& step : model.steps) idle.steps.push_back(idle.reader->step(step.step));
+  }
+  if (paths) make_paths(idle, model, run->trace);
+}
+
+std::string idle_words(TimelineIdle& idle, const TimelineModel& model,
+                       const std::shared_ptr<const RangeFilter>& filter) {
+  return follow_sums(idle, model, filter) ? idle_text(idle.sums.front()) : std::string();
+}
+
 void draw_idle_legend(Ui& ui) {
-  follow_timeline(ui);
-  if (ui.idle.steps.empty() || ui.idle.steps.front().lanes.empty()) return;
-  follow_sums(ui);
+  const TimelineModel& model = ui.timeline.model;
+  follow_idle(ui.idle, ui.state().run, model, ui.timeline.made, ui.timeline.show_path);
+  if (!follow_sums(ui.idle, model, ui.timeline.filter)) return;
   draw_legend(ui.idle.sums.front());
   flow(px(130), px(14));
   checkbox("timeline.path", "Critical path", &ui.timeline.show_path);
   tip("The chain of kernels, exchanges and pauses that the step's end waited for");
-  if (ui.timeline.show_path) make_paths(ui.idle, ui.timeline.model, ui.state().run->trace);
+  follow_idle(ui.idle, ui.state().run, model, ui.timeline.made, ui.timeline.show_path);
 }
 
 void draw_idle_bars(const Ui& ui) {
@@ -204,12 +210,12 @@ void draw_idle_bars(const Ui& ui) {
   ImGui::Dummy({width, static_cast<float>(sums.size()) * (tall + px(3))});
 }
 
-void draw_gaps(const Ui& ui, const TimelineView& view, const TimelineLane& lane, LanePlace place,
+void draw_gaps(const DrawnRun& run, const TimelineView& view, const TimelineLane& lane, LanePlace place,
                bool over_bars) {
-  const TimelineModel& model = ui.timeline.model;
+  const TimelineModel& model = run.model;
   ImDrawList* list = ImGui::GetWindowDrawList();
-  for (std::size_t s = 0; s < ui.idle.steps.size() && s < model.steps.size(); ++s) {
-    const IdleLane* idle = lane_of(ui.idle.steps[s], lane);
+  for (std::size_t s = 0; s < run.idle.steps.size() && s < model.steps.size(); ++s) {
+    const IdleLane* idle = lane_of(run.idle.steps[s], lane);
     if (idle == nullptr) continue;
     const double offset_ns = model.steps[s].start_ns;
     const auto after = [&](double time_ns, std::size_t from) {
@@ -234,18 +240,18 @@ void draw_gaps(const Ui& ui, const TimelineView& view, const TimelineLane& lane,
                           idle->kernels[static_cast<std::size_t>(piece.before)].start_ns <= piece.start_ns;
       if (inside != over_bars || x1 - x0 < 0.5f) continue;
       const ImU32 color = cause_color(piece.cause);
-      const float top = inside ? place.y + place.height - px(7) : place.y;
+      const float top = inside ? place.y + place.height - std::min(px(7), place.height / 2) : place.y;
       list->AddRectFilled({x0, top}, {x1, place.y + place.height}, with_alpha(color, inside ? 0.95f : 0.4f));
     }
   }
 }
 
-void draw_path(const Ui& ui, const TimelineView& view, const std::vector<LanePlace>& lanes) {
-  const TimelineModel& model = ui.timeline.model;
+void draw_path(const DrawnRun& run, const TimelineView& view, const std::vector<LanePlace>& lanes) {
+  const TimelineModel& model = run.model;
   const ImU32 color = palette().text;
   ImDrawList* list = ImGui::GetWindowDrawList();
-  for (std::size_t s = 0; s < ui.idle.paths.size() && s < model.steps.size(); ++s) {
-    const CriticalPath& path = ui.idle.paths[s];
+  for (std::size_t s = 0; s < run.idle.paths.size() && s < model.steps.size(); ++s) {
+    const CriticalPath& path = run.idle.paths[s];
     if (path.alone) continue;
     float last_x = -1, last_y = -1, drawn_to = view.min.x - 1;
     // Pieces follow each other in time: from the one before the first in sight, where an arrow may come from.
@@ -255,7 +261,7 @@ void draw_path(const Ui& ui, const TimelineView& view, const std::vector<LanePla
     if (first != path.pieces.begin()) --first;
     for (; first != path.pieces.end(); ++first) {
       const PathPiece& piece = *first;
-      const std::int32_t lane = ui.idle.path_lanes[s][static_cast<std::size_t>(piece.lane)];
+      const std::int32_t lane = run.idle.path_lanes[s][static_cast<std::size_t>(piece.lane)];
       if (lane < 0) continue;
       if (last_x > view.max.x) break;
       const float y = lanes[static_cast<std::size_t>(lane)].y - px(1.5f);

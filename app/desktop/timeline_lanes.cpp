@@ -90,8 +90,8 @@ void draw_ticks(const TimelineView& view, ImVec2 top) {
   }
 }
 
-void draw_step_bounds(const TimelineModel& model, const TimelineView& view, float top, float bottom) {
-  if (model.steps.size() < 2) return;
+void draw_step_bounds(const TimelineModel& model, const TimelineView& view, float top, float bottom,
+                      bool named) {
   const Palette& p = palette();
   ImDrawList* list = ImGui::GetWindowDrawList();
   ImFont* font = theme().small;
@@ -111,9 +111,13 @@ void draw_step_bounds(const TimelineModel& model, const TimelineView& view, floa
                       label.c_str());
     }
     if (x1 < view.min.x || x0 > view.max.x) continue;
-    if (x0 >= view.min.x) list->AddLine({x0, top}, {x0, bottom}, with_alpha(p.text_dim, 0.5f), px(1));
-    register_rect(fmt::format("timeline.shown.{}", step.step), {std::max(x0, view.min.x), top},
-                  {std::min(x1, view.max.x), bottom}, "step", duration_text(step.end_ns - step.start_ns));
+    const ImU32 color = with_alpha(p.text_dim, 0.5f);
+    if (x0 >= view.min.x) list->AddLine({x0, top}, {x0, bottom}, color, px(1));
+    if (!named && x1 <= view.max.x) list->AddLine({x1, top}, {x1, bottom}, color, px(1));
+    register_rect(fmt::format("{}.shown.{}", named ? "timeline" : "beside", step.step),
+                  {std::max(x0, view.min.x), top}, {std::min(x1, view.max.x), bottom}, "step",
+                  duration_text(step.end_ns - step.start_ns));
+    if (!named) continue;
     const float at = std::max(x0, view.min.x) + px(4), room = std::min(x1, view.max.x) - at - px(2);
     for (const std::string& label :
          {fmt::format("step {}, {}", step.step, duration_text(step.end_ns - step.start_ns)),
@@ -172,13 +176,13 @@ const TimelineBar* draw_lane(Ui& ui, const TimelineView& view, const TraceDocume
       list->AddRect({x0 - 1, y - 1}, {right + 1, y + height + 1}, p.warn, rounding, 0, px(2));
     const bool noted = kernel && notes && notes->noted.count(name) != 0;
     if (noted) {
-      const float sign = std::min(px(9), std::max(px(4), right - x0));
+      const float sign = std::min({px(9), std::max(px(4), right - x0), height});
       list->AddTriangleFilled({right - sign, y}, {right, y}, {right, y + sign}, p.warn);
     }
     if ((told || bar.activity >= 0) && x1 - x0 >= px(3) && ++registered <= kMostRegistered)
       register_rect(std::string(marks.prefix) + "bar." + name, {x0, y}, {right, y + height}, name,
                     noted ? "noted" : "");
-    if (x1 - x0 < px(36)) continue;
+    if (x1 - x0 < px(36) || height < font->FontSize) continue;
     const std::string label = fit_text(font, font->FontSize, short_name(trace, bar), x1 - x0 - px(10));
     list->AddText(font, font->FontSize, {x0 + px(5), y + (height - font->FontSize) / 2},
                   told ? ink_on(fill) : p.text_dim, label.c_str());

@@ -10,6 +10,7 @@
 
 #include "app/desktop/timeline_lanes.h"
 #include "engine/base/text.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 
 namespace gradloom {
@@ -44,8 +45,10 @@ void move_view(Ui& ui, const TimelineView& view) {
   TimelineState& state = ui.timeline;
   const ImGuiIO& io = ImGui::GetIO();
   const double mouse_ns = view.ns(io.MousePos.x);
-  if (io.MouseWheel != 0)
-    zoom(state, mouse_ns, std::pow(io.KeyShift ? 0.5 : io.KeyCtrl ? 0.95 : 0.8, io.MouseWheel));
+  if (io.MouseWheel != 0 && io.KeyShift)
+    ImGui::SetScrollY(ImGui::GetScrollY() - io.MouseWheel * px(2 * kLaneHeight));
+  else if (io.MouseWheel != 0)
+    zoom(state, mouse_ns, std::pow(io.KeyCtrl ? 0.95 : 0.8, io.MouseWheel));
   if (io.WantTextInput || io.KeyCtrl || io.KeyShift || io.KeyAlt) return;
   const double step = std::min(io.DeltaTime, 0.1f) * 1.6;  // a frame after a pause is not a leap
   const double span = state.view.span();
@@ -87,21 +90,60 @@ void handle_keys(Ui& ui) {
   if (key_pressed("timeline.focus"))
     if (const TimeRange to = kernel(); !to.empty()) state.view = widened(to, 4);
   if (key_pressed("timeline.zoom_to")) {
-    const TimeRange to = !state.ruler.empty() ? state.ruler : !marked.empty() ? marked : kernel();
+    const TimelineBar* const bar = cursor_bar(ui);
+    const TimeRange at = bar != nullptr ? TimeRange{bar->start_ns, bar->end_ns} : kernel();
+    const TimeRange to = !state.ruler.empty() ? state.ruler : !marked.empty() ? marked : at;
     if (!to.empty()) state.view = widened(to, 0.05);
   }
   if (key_pressed("timeline.all")) state.view = {};
   const double middle_ns = (state.view.from_ns + state.view.to_ns) / 2;
   if (key_pressed("timeline.zoom_in")) zoom(state, middle_ns, 0.8);
   if (key_pressed("timeline.zoom_out")) zoom(state, middle_ns, 1.25);
-  const ImGuiIO& io = ImGui::GetIO();
-  if (!io.KeyCtrl && !io.KeyAlt && !io.WantTextInput && !table_has_arrows())
-    for (const auto& [key, by] : {std::pair{GLFW_KEY_LEFT, -0.1}, {GLFW_KEY_RIGHT, 0.1}})
-      if (ImGui::IsKeyPressed(key)) pan(state, by * state.view.span());
+  if (!table_has_arrows()) {
+    cursor_keys(ui);
+    const float page = ImGui::GetWindowHeight() * 0.8f;
+    if (key_pressed("timeline.lanes_down")) ImGui::SetScrollY(ImGui::GetScrollY() + page);
+    if (key_pressed("timeline.lanes_up")) ImGui::SetScrollY(ImGui::GetScrollY() - page);
+  }
   if (key_pressed("timeline.clear")) {
     state.ruler = {};
     set_range(state, trace, {});
   }
+}
+
+// What the bar stands for, as --speed of what-if names it; empty: it has no word for it.
+std::string speed_selector(const TraceDocument& trace, const TimelineBar& bar) {
+  if (bar.kernel >= 0) return "node:" + bar_name(trace, bar);
+  if (bar.exchange >= 0) return "link";
+  if (bar.activity >= 0 || bar.host >= 0 || bar.label.empty()) return {};
+  return (bar.label == bar.phase ? "phase:" : "scope:") + bar.label;
+}
+
+void open_menu(TimelineState& state, const std::string& node, const TimelineBar* bar,
+               const TraceDocument& trace) {
+  state.menu_node = node;
+  state.menu_speed = bar != nullptr ? speed_selector(trace, *bar) : std::string();
+  state.menu_range = bar != nullptr ? TimeRange{bar->start_ns, bar->end_ns} : TimeRange();
+}
+
+// Of the bar that the keys are at, else of the selected kernel.
+void menu_by_key(Ui& ui, ImVec2 beside) {
+  TimelineState& state = ui.timeline;
+  const TraceDocument& trace = ui.state().run->trace;
+  const TimelineRows::Cursor& cursor = ui.lanes.cursor;
+  const TimelineBar* const bar = cursor_bar(ui);
+  if (bar != nullptr && cursor.lane.rfind("beside.", 0) == 0) {  // of the run below only its time
+    open_menu(state, "", nullptr, trace);
+    state.menu_range = {bar->start_ns, bar->end_ns};
+  } else if (bar != nullptr) {
+    open_menu(state, bar->kernel >= 0 ? bar_name(trace, *bar) : std::string(), bar, trace);
+  } else {
+    open_menu(state, ui.selected(), nullptr, trace);
+    state.menu_range = launch_of(state.model, trace, ui.selected());
+    if (state.menu_range.empty()) state.menu_node.clear();
+  }
+  ImGui::OpenPopup("timeline-menu");
+  menu_by_keys(bar != nullptr ? ImVec2{cursor.min.x, cursor.max.y} : beside);
 }
 
 bool moved_far(int button) { return ImGui::IsMouseDragPastThreshold(button, px(4)); }
@@ -125,14 +167,6 @@ void handle_drags(Ui& ui, const TimelineView& view, bool hovered, bool active) {
   }
   if (state.drag == Drag::ruler && moved_far(0))
     state.ruler = range_between(state.drag_ns, view.ns(io.MousePos.x));
-}
-
-// What the bar stands for, as --speed of what-if names it; empty: it has no word for it.
-std::string speed_selector(const TraceDocument& trace, const TimelineBar& bar) {
-  if (bar.kernel >= 0) return "node:" + bar_name(trace, bar);
-  if (bar.exchange >= 0) return "link";
-  if (bar.activity >= 0 || bar.host >= 0 || bar.label.empty()) return {};
-  return (bar.label == bar.phase ? "phase:" : "scope:") + bar.label;
 }
 
 int button_of(TimelineState::Drag drag) {
@@ -170,9 +204,7 @@ void finish_drag(Ui& ui, const TimelineView& view, const TimelineBar* under) {
     state.ruler = {};
     if (kernel) ui.go_to(node);
   } else if (drag == Drag::pan && !moved_far(1)) {
-    state.menu_node = node;
-    state.menu_speed = under ? speed_selector(trace, *under) : std::string();
-    state.menu_range = under ? TimeRange{under->start_ns, under->end_ns} : TimeRange();
+    open_menu(state, node, under, trace);
     ImGui::OpenPopup("timeline-menu");
   }
 }
@@ -246,109 +278,94 @@ void draw_toolbar(Ui& ui, const std::vector<std::int64_t>& steps) {
   draw_idle_bars(ui);
 }
 
-// Of a note on a time of a shown step where it begins; null: it is on something else.
-const TimelineStep* step_of(const Note& note, const AppState& s, const TimelineModel& model) {
-  if (!note.node.empty() || note.session != s.session_path || note.run != s.run->record.summary.id)
-    return nullptr;
-  for (const TimelineStep& step : model.steps)
-    if (step.step == note.step) return &step;
-  return nullptr;
-}
+constexpr ImGuiButtonFlags kAllButtons =
+    ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight | ImGuiButtonFlags_MouseButtonMiddle;
 
-// Notes on times of this step, as brackets in a strip of their own; true when one is under the mouse.
-bool draw_notes(Ui& ui, const TimelineView& view, float top, float height, bool hovered) {
-  const Palette& p = palette();
-  const AppState& s = ui.state();
-  const ImVec2 mouse = ImGui::GetIO().MousePos;
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  ImFont* font = theme().small;
-  bool over_any = false;
-  for (const Note& note : s.marks->notes) {
-    const TimelineStep* step = step_of(note, s, ui.timeline.model);
-    if (step == nullptr) continue;
-    const float x0 = view.x(step->start_ns + note.from_ns),
-                x1 = std::max(view.x(step->start_ns + note.to_ns), x0 + px(6));
-    if (x1 < view.min.x || x0 > view.max.x) continue;
-    const bool over =
-        hovered && mouse.x >= x0 - px(2) && mouse.x <= x1 + px(2) && mouse.y >= top && mouse.y < top + height;
-    list->AddRectFilled({x0, top}, {x1, top + height}, mix(p.panel, p.warn, over ? 0.5f : 0.28f), px(3));
-    list->AddRectFilled({x0, top}, {x0 + px(3), top + height}, p.warn, px(2));
-    const std::string label =
-        fit_text(font, font->FontSize, escaped(note.text), x1 - std::max(x0, view.min.x) - px(12));
-    list->AddText(font, font->FontSize,
-                  {std::max(x0, view.min.x) + px(7), top + (height - font->FontSize) / 2}, p.text,
-                  label.c_str());
-    register_rect("timeline.note." + std::to_string(note.id), {std::max(x0, view.min.x), top},
-                  {std::min(x1, view.max.x), top + height}, "note", note.text);
-    if (!over) continue;
-    over_any = true;
-    ImGui::SetTooltip("%s\n%s", escaped(note.text).c_str(), note_subject(note).c_str());
-    if (ImGui::IsMouseReleased(0) && !moved_far(0)) ui.edit_note(note);
-  }
-  return over_any;
-}
-
-struct UnderPointer {
-  const TimelineBar *bar = nullptr, *beside = nullptr;
-  bool over_note = false;
+// A part of the canvas that hears drags and the wheel.
+struct Pointed {
+  bool hovered = false, active = false;
 };
+Pointed mouse_area(const char* id, ImVec2 at, ImVec2 size) {
+  ImGui::SetCursorScreenPos(at);
+  ImGui::InvisibleButton(id, {std::max(1.f, size.x), std::max(1.f, size.y)}, kAllButtons);
+  if (ImGui::IsItemHovered()) ImGui::SetItemUsingMouseWheel();
+  return {ImGui::IsItemHovered(), ImGui::IsItemActive()};
+}
 
-// Ticks, notes, lanes and the arena's bytes, with what is marked over them. `at`: where the names
-// of the lanes begin.
-UnderPointer draw_rows(Ui& ui, const TimelineView& view, ImVec2 at, const TimeRange& drag, bool hovered) {
+// What is under the mouse, in words.
+void tell_pointed(Ui& ui, const UnderPointer& pointer) {
   const AppState& s = ui.state();
   TimelineState& state = ui.timeline;
-  const Palette& p = palette();
-  ImDrawList* list = ImGui::GetWindowDrawList();
-  list->PushClipRect(view.min, view.max, true);
+  const ImGuiIO& io = ImGui::GetIO();
+  if (io.MouseDelta.x != 0 || io.MouseDelta.y != 0 || ImGui::IsAnyMouseDown()) ui.lanes.cursor.told = false;
+  if (ui.lanes.cursor.told) return tell_cursor(ui);
+  if (pointer.bar != nullptr) {
+    bar_tooltip(s.run->trace, state.model, *pointer.bar, pair_text(ui, false, *pointer.bar));
+    if (pointer.bar->kernel >= 0) ui.asks.hover_node = bar_name(s.run->trace, *pointer.bar);
+    if (ImGui::IsMouseDoubleClicked(0))
+      state.view = widened({pointer.bar->start_ns, pointer.bar->end_ns}, 0.05);
+  } else if (pointer.beside != nullptr) {
+    const TimelineBar& bar = *pointer.beside;
+    bar_tooltip(s.beside->run->trace, ui.beside.model, bar, pair_text(ui, true, bar));
+    if (bar.kernel >= 0) ui.asks.hover_node = bar_name(s.beside->run->trace, bar);
+  }
+}
+
+// The lanes with all that the mouse does there; `view`: what of them is in sight.
+void draw_lanes(Ui& ui, TimelineView& view, CanvasRows& on, float left, Pointed axis) {
+  TimelineState& state = ui.timeline;
+  ui.lanes.rows = on.rows;
+  const ImVec2 origin = ImGui::GetCursorScreenPos();  // moves as the lanes are scrolled
+  const Pointed lanes = mouse_area("canvas", {view.min.x, origin.y},
+                                   {view.max.x - view.min.x, std::max(on.height, view.max.y - view.min.y)});
+  const bool hovered = lanes.hovered || axis.hovered;
+  ui.drawn(Canvas::timeline, hovered);
+  if (hovered) move_view(ui, view);
+  handle_drags(ui, view, hovered, lanes.active || axis.active);
+  if (ui.takes_keys(Canvas::timeline)) handle_keys(ui);
+  if (ui.takes_keys(Canvas::timeline) && !table_has_arrows() && key_pressed("app.menu"))
+    menu_by_key(ui, view.min);
+  if (state.view.empty()) return;  // shown whole in the next frame
+  keep_inside(state);
+  view.shown = state.view;
+  move_rows(on, origin.y);
+  const TimeRange drag = dragged(state, view);
+  draw_lane_names(ui, on, left);
+  const UnderPointer pointer = draw_canvas_rows(ui, view, on, drag, lanes.hovered);
+  const bool dragging =
+      !drag.empty() || (state.drag != TimelineState::Drag::none && moved_far(button_of(state.drag)));
+  if (!pointer.over_note) finish_drag(ui, view, pointer.bar);
+  if (!ImGui::IsAnyMouseDown()) state.drag = TimelineState::Drag::none;
+  context_menu(ui);
+  if (!pointer.over_note && !dragging) tell_pointed(ui, pointer);
+}
+
+// The axis stays in sight, the lanes below it scroll. Left of them their names, with a gutter for the sign that they fold.
+void draw_canvas(Ui& ui) {
+  TimelineState& state = ui.timeline;
+  const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
+  const float label = px(kLaneNames), gutter = px(8), axis_tall = theme().small->FontSize + px(8);
+  const ImVec2 size{region.x, std::max(px(80), region.y)};
+  const float lanes_tall = size.y - axis_tall;
+  CanvasRows on = canvas_rows(ui, lanes_tall);
+  const bool scrolls = on.height > lanes_tall + 0.5f;
+  const float right = at.x + size.x - (scrolls ? ImGui::GetStyle().ScrollbarSize : 0);
+  register_rect("timeline.canvas", at, {at.x + size.x, at.y + size.y}, "timeline",
+                shown_numbers_text(state.model));
+  const Pointed axis = mouse_area("axis", {at.x + label, at.y}, {right - at.x - label, axis_tall});
+  TimelineView view{{at.x + label, at.y}, {right, at.y + size.y}, state.view};
   draw_ticks(view, at);
-  UnderPointer pointer;
-  std::vector<std::pair<float, std::string>> names;  // of the lanes, left of them
-  float y = at.y + theme().small->FontSize + px(6) + px(4);
-  const float height = px(24);
-  const bool notes = std::any_of(s.marks->notes.begin(), s.marks->notes.end(),
-                                 [&](const Note& n) { return step_of(n, s, state.model) != nullptr; });
-  if (notes) {
-    pointer.over_note = draw_notes(ui, view, y, px(19), hovered);
-    names.emplace_back(y + (px(19) - theme().small->FontSize) / 2, "Notes");
-    y += px(24);
+  view.min.y = at.y + axis_tall;
+  ImGui::SetCursorScreenPos({at.x - gutter, view.min.y});
+  if (ImGui::BeginChild("lanes", {size.x + gutter, lanes_tall}, false, ImGuiWindowFlags_NoScrollWithMouse)) {
+    register_rect("timeline.lanes", {at.x - gutter, view.min.y}, view.max, "lanes",
+                  !scrolls                                            ? "all"
+                  : ImGui::GetScrollY() <= 0                          ? "top"
+                  : ImGui::GetScrollY() + 1 >= ImGui::GetScrollMaxY() ? "bottom"
+                                                                      : "scrolled");
+    draw_lanes(ui, view, on, at.x - gutter, axis);
   }
-  if (state.model.steps.size() > 1) y += theme().small->FontSize + px(2);
-  const float bars_top = y;
-  std::vector<LanePlace> places;
-  const RunBeside* beside = shown_beside(s);
-  const LaneMarks marks{beside ? &beside->pair.of_a : nullptr, ui.beside.lit, ""};
-  for (const TimelineLane& lane : state.model.lanes) {
-    const float tall = lane.stream && !lane.bars.empty() ? px(40) : height;
-    places.push_back({y, tall});
-    draw_gaps(ui, view, lane, places.back(), false);
-    if (const TimelineBar* bar = draw_lane(ui, view, s.run->trace, lane, places.back(), hovered, marks))
-      pointer.bar = bar;
-    draw_gaps(ui, view, lane, places.back(), true);
-    names.emplace_back(y + (tall - theme().small->FontSize) / 2, lane.name);
-    y += tall + px(5);
-  }
-  draw_step_bounds(state.model, view, bars_top, y);
-  if (state.show_path) draw_path(ui, view, places);
-  draw_flows(ui, view, places);
-  BesideLanes other = draw_beside(ui, view, y, hovered);
-  y = other.y;
-  pointer.beside = other.under;
-  names.insert(names.end(), other.names.begin(), other.names.end());
-  y = draw_prediction(ui, view, y, names);
-  light_pair(ui, pointer.bar, pointer.beside);
-  const float live_top = y + px(10), live_bottom = std::min(view.max.y - px(2), live_top + px(200));
-  draw_live(state.model, view, live_top, live_bottom);
-  if (!state.model.live_ns.empty() && live_bottom - live_top >= px(40))
-    names.emplace_back((live_top + live_bottom) / 2, "Arena");
-  if (state.filter) draw_range(view, state.filter->range, bars_top);
-  const bool zooming = state.drag == TimelineState::Drag::zoom;
-  if (!drag.empty()) draw_measure(view, drag, live_top - px(2), zooming ? p.text_dim : p.accent);
-  if (!state.ruler.empty()) draw_measure(view, state.ruler, live_top - px(2), p.warn);
-  list->PopClipRect();
-  for (const auto& [top, name] : names)
-    list->AddText(theme().small, theme().small->FontSize, {at.x, top}, p.text_faint, name.c_str());
-  return pointer;
+  ImGui::EndChild();
 }
 
 }  // namespace
@@ -366,47 +383,12 @@ void draw_timeline_panel(Ui& ui) {
   if (s.run->record.loop) draw_loop_card(*s.run->record.loop);
   draw_toolbar(ui, timed_steps(trace));
   state.whole = {0, std::max(1000.0, state.model.duration_ns)};
-  if (shown_beside(s) != nullptr && !ui.beside.model.steps.empty())
+  if (drawn_beside(ui) != nullptr && !ui.beside.model.steps.empty())
     state.whole = {std::min(0.0, ui.beside.model.steps.front().start_ns),
                    std::max(state.whole.to_ns, ui.beside.model.duration_ns)};
   state.whole.to_ns = std::max(state.whole.to_ns, prediction_end_ns(ui));
   if (state.view.empty()) state.view = widened(state.whole, 0.01);
-  const ImVec2 at = ImGui::GetCursorScreenPos(), region = ImGui::GetContentRegionAvail();
-  const float label = px(kLaneNames);
-  const ImVec2 size{region.x, std::max(px(60), region.y)};
-  ImGui::InvisibleButton("timeline", size,
-                         ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight |
-                             ImGuiButtonFlags_MouseButtonMiddle);
-  const bool hovered = ImGui::IsItemHovered(), active = ImGui::IsItemActive();
-  register_rect("timeline.canvas", at, {at.x + size.x, at.y + size.y}, "timeline",
-                shown_numbers_text(state.model));
-  if (hovered) ImGui::SetItemUsingMouseWheel();
-  ui.drawn(Canvas::timeline, hovered);
-  TimelineView view{{at.x + label, at.y}, {at.x + size.x, at.y + size.y}, state.view};
-  if (hovered) move_view(ui, view);
-  handle_drags(ui, view, hovered, active);
-  if (ui.takes_keys(Canvas::timeline)) handle_keys(ui);
-  if (state.view.empty()) return;  // shown whole in the next frame
-  keep_inside(state);
-  view.shown = state.view;
-  const TimeRange drag = dragged(state, view);
-  const UnderPointer pointer = draw_rows(ui, view, at, drag, hovered);
-  const TimelineBar* under = pointer.bar;
-  const bool dragging =
-      !drag.empty() || (state.drag != TimelineState::Drag::none && moved_far(button_of(state.drag)));
-  if (!pointer.over_note) finish_drag(ui, view, under);
-  if (!ImGui::IsAnyMouseDown()) state.drag = TimelineState::Drag::none;
-  context_menu(ui);
-  if (pointer.over_note || dragging) return;
-  if (under == nullptr && pointer.beside != nullptr) {
-    const TimelineBar& bar = *pointer.beside;
-    bar_tooltip(s.beside->run->trace, ui.beside.model, bar, pair_text(ui, true, bar));
-    if (bar.kernel >= 0) ui.asks.hover_node = bar_name(s.beside->run->trace, bar);
-  }
-  if (under == nullptr) return;
-  bar_tooltip(trace, state.model, *under, pair_text(ui, false, *under));
-  if (under->kernel >= 0) ui.asks.hover_node = bar_name(trace, *under);
-  if (ImGui::IsMouseDoubleClicked(0)) state.view = widened({under->start_ns, under->end_ns}, 0.05);
+  draw_canvas(ui);
 }
 
 }  // namespace gradloom

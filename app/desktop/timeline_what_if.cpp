@@ -26,11 +26,11 @@ double prediction_end_ns(const Ui& ui) {
   return w == nullptr ? 0 : ui.timeline.model.steps.front().start_ns + std::max(w->after_ns, w->high_ns);
 }
 
-float draw_prediction(const Ui& ui, const TimelineView& view, float y,
-                      std::vector<std::pair<float, std::string>>& names) {
+void draw_prediction(const Ui& ui, const TimelineView& view, float y,
+                     std::vector<std::pair<float, std::string>>& names) {
   const WhatIfView* const w = shown_prediction(ui);
-  if (w == nullptr) return y;
-  const float height = px(24);
+  if (w == nullptr) return;
+  const float height = px(kLaneHeight);
   const double scale = (view.max.x - view.min.x) / view.shown.span();
   const float x = view.x(ui.timeline.model.steps.front().start_ns);
   y += px(4);
@@ -57,7 +57,6 @@ float draw_prediction(const Ui& ui, const TimelineView& view, float y,
   register_rect("timeline.prediction", {std::max(x, view.min.x), y}, {std::min(end, view.max.x), y + height},
                 said, duration_text(w->after_ns));
   names.emplace_back(middle, "What if");
-  return y + height + px(5);
 }
 
 }  // namespace gradloom

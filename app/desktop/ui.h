@@ -14,6 +14,7 @@
 #include "app/desktop/controller.h"
 #include "app/desktop/preferences.h"
 #include "app/desktop/timeline.h"
+#include "app/desktop/timeline_rows.h"
 #include "viz/draw/budget_view.h"
 #include "viz/draw/curve_view.h"
 #include "viz/draw/file_dialog.h"
@@ -118,7 +119,24 @@ struct BesideState {
   int align = 0, aligned = -1;              // index in `alignments`
   std::vector<std::string> alignments;
   TimelineModel model;
+  std::int64_t models = 0;  // counts those that were made
+  TimelineIdle idle;
   std::int32_t lit = -1, kept = -1;  // pair that is outlined: under the mouse, else the one last gone to
+};
+
+// The rows of the timeline as they were drawn last, and where its keys are.
+struct TimelineRows {
+  LaneFolds folds;
+  std::vector<LaneRow> rows;
+  struct Cursor {
+    std::string lane;        // lane_key; empty: the keys are at no bar
+    std::size_t bar = 0;     // of the lane
+    std::int64_t made = -1;  // number of the model that the bar is of
+    TimeRange anchor;        // where measuring with Shift began
+    bool moved = false;      // just now: it comes into sight
+    bool told = false;       // by the keys: what it is, is shown
+    ImVec2 min, max;         // as it was drawn
+  } cursor;
 };
 
 // What the what-if tab asks, as it is typed.
@@ -266,6 +284,7 @@ struct Ui {
   StepStripState strip;
   TimelineIdle idle;
   BesideState beside;
+  TimelineRows lanes;
   IcicleState icicle;
   StepSamples icicle_samples;           // of the run that its tree is of
   const void* icicle_source = nullptr;  // snapshot they came from

@@ -92,6 +92,7 @@ std::string view_json(const ViewState& view) {
   for (const auto& [table, order] : view.orders)
     orders[table] = {{"column", order.column}, {"descending", order.descending}};
   root["orders"] = orders;
+  root["lanes"] = view.lanes;
   if (view.graph) kept::put_place(root["graph"] = Json::object(), *view.graph);
   return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -113,6 +114,9 @@ ViewState parse_view(const std::string& json) {
   each("texts", [&](const std::string& name, const Json& value) {
     if (value.is_string() && value.get_ref<const std::string&>().size() <= kMostTextBytes)
       view.texts[name] = value.get<std::string>();
+  });
+  each("lanes", [&](const std::string& name, const Json& value) {
+    if (value.is_boolean() && name.size() <= kMostTextBytes) view.lanes[name] = value.get<bool>();
   });
   each("orders", [&](const std::string& name, const Json& value) {
     if (!value.is_object()) return;
@@ -158,6 +162,7 @@ ViewState view_of(Ui& ui) {
   view.texts = {{"graph", ui.query_after.empty() ? ui.graph.query_text : ui.query_after},
                 {"kernels", ui.kernel_table.query_text},
                 {"runs", ui.runs_filter}};
+  view.lanes = ui.lanes.folds;
   for (const Ordered& of : kOrdered) {
     const TableState& table = of.table(ui);
     view.orders[of.name] = {table.sort_column, table.descending};
@@ -179,6 +184,7 @@ void show_view(Ui& ui, const ViewState& view) {
   ui.query_after = text("graph");
   kernel_table_set_query(ui.kernels, ui.kernel_table, text("kernels"));
   ui.runs_filter = text("runs");
+  ui.lanes.folds = view.lanes;
   for (const Ordered& of : kOrdered) {
     const auto kept = view.orders.find(of.name);
     if (kept != view.orders.end()) show_order(ui, of, kept->second);

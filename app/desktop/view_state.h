@@ -28,6 +28,7 @@ struct ViewState {
   std::map<std::string, int> choices;        // "graph.stage", "kernels.group", ..
   std::map<std::string, std::string> texts;  // what is searched for: "graph", "kernels", "runs"
   std::map<std::string, KeptOrder> orders;   // by table
+  std::map<std::string, bool> lanes;         // of the timeline, that were folded or opened
   bool operator==(const ViewState&) const = default;
 };
 

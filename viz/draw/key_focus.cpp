@@ -170,6 +170,14 @@ bool focus_keys() {
   return false;
 }
 
+void menu_by_keys(ImVec2 at) {
+  if (GImGui->OpenPopupStack.empty()) return;
+  GImGui->OpenPopupStack.back().OpenPopupPos = at;
+  KeyFocus& focus = key_focus();
+  focus.pressed = std::exchange(focus.item, 0);
+  focus.shown = true;
+}
+
 void focus_from(ImVec2 min, ImVec2 max) {
   key_focus().from = ImRect(min, max);
   key_focus().shown = false;

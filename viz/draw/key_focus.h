@@ -21,4 +21,7 @@ bool focus_keys();
 // From this rectangle of the screen on: Tab goes to the first item in it.
 void focus_from(ImVec2 min, ImVec2 max);
 
+// The popup that was just opened stands at a place of the screen, and the arrows and Tab go through it from its first item on.
+void menu_by_keys(ImVec2 at);
+
 }  // namespace gradloom

@@ -36,7 +36,7 @@ constexpr std::array<Grammar, 19> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, 
                                             {"rightclick", ScriptVerb::kRightClick, 1, 1, -1},
                                             {"hover", ScriptVerb::kHover, 1, 1, -1},
                                             {"drag", ScriptVerb::kDrag, 3, 8, 1},
-                                            {"wheel", ScriptVerb::kWheel, 2, 2, 1},
+                                            {"wheel", ScriptVerb::kWheel, 2, 4, 1},
                                             {"type", ScriptVerb::kType, 1, 1, -1},
                                             {"key", ScriptVerb::kKey, 1, 8, -1},
                                             {"wait", ScriptVerb::kWaitFrames, 1, 3, -1},
@@ -338,7 +338,7 @@ Status ScriptRunner::pointer(const ScriptCommand& command, InputQueue& input) {
 void ScriptRunner::gesture(const ScriptCommand& command, InputQueue& input) {
   int button = command.verb == ScriptVerb::kRightClick ? 1 : 0;
   const bool words = command.verb == ScriptVerb::kClick || command.verb == ScriptVerb::kDoubleClick ||
-                     command.verb == ScriptVerb::kDrag;
+                     command.verb == ScriptVerb::kDrag || command.verb == ScriptVerb::kWheel;
   const auto hold = [&](bool down) {
     for (size_t i = 1; words && i < command.args.size(); ++i)
       if (const Held* held = find_held(command.args[i]); held != nullptr && held->key != 0)
@@ -352,7 +352,8 @@ void ScriptRunner::gesture(const ScriptCommand& command, InputQueue& input) {
     if (pressed_ == 4) pressed_ = -1;
   } else if (command.verb == ScriptVerb::kWheel) {
     if (pressed_ == 3) input.wheel(0, static_cast<float>(command.x));
-    if (pressed_ == 5) pressed_ = -1;
+    if (pressed_ == 5) hold(false);
+    if (pressed_ == 6) pressed_ = -1;
   } else if (command.verb == ScriptVerb::kDrag) {
     constexpr int kSteps = 8;
     if (pressed_ == 3) input.button(button, true);

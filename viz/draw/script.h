@@ -5,7 +5,7 @@
 //                              the centre of an item (items.h); waits until it exists. The item `mouse` is
 //                              where the pointer is: what lies under it now is clicked
 //   drag ID DX DY [HOW...]     from the item's centre, in points
-//   wheel ID N                 N notches over the item; positive is up
+//   wheel ID N [HOW...]        N notches over the item; positive is up
 //   type TEXT                  into what has the focus
 //   key CHORD...               "ctrl+shift+p", "f5", "escape"; all pressed and released within one frame
 //   wait FRAMES | wait until ID [VALUE] | wait idle [SECONDS]
