@@ -180,6 +180,15 @@ void add_run_edits(Ui& ui, std::vector<Command>& list) {
   for (const auto& [id, label, what] : kEdits)
     list.push_back({id, label, "Run", std::exchange(first, false), [shown] { return shown() != nullptr; },
                     [&ui, shown, what = what] { ui.edit_run(what, shown()->id); }});
+  static constexpr std::tuple<const char*, const char*, void (*)(Ui&, std::int64_t)> kMarks[] = {
+      {"runs.as_a", "Compare: the shown run as A", [](Ui& u, std::int64_t run) { u.choose_side(run, true); }},
+      {"runs.as_b", "Compare: the shown run as B",
+       [](Ui& u, std::int64_t run) { u.choose_side(run, false); }},
+      {"runs.curve", "Keep the curve of the shown run", [](Ui& u, std::int64_t run) { u.toggle_curve(run); }},
+      {"runs.pin", "Pin the shown run", [](Ui& u, std::int64_t run) { u.toggle_pin(run); }}};
+  for (const auto& [id, label, mark] : kMarks)
+    list.push_back({id, label, "Run", false, [shown] { return shown() != nullptr; },
+                    [&ui, shown, mark = mark] { mark(ui, shown()->id); }});
 }
 
 void add_run(Ui& ui, std::vector<Command>& list) {

@@ -88,6 +88,24 @@ void Ui::edit_run(RunEditor::What what, std::int64_t run) {
   if (what == What::name) panes.show("Runs");
 }
 
+void Ui::choose_side(std::int64_t run, bool a) {
+  const AppState& s = state();
+  if (s.progress.running && s.progress.kind == RunKind::compare)
+    return;  // what is compared stays chosen until it is
+  const std::int64_t chosen = (a ? s.run_a : s.run_b) == run ? 0 : run;
+  app.choose_sides(a ? chosen : s.run_a, a ? s.run_b : chosen);
+}
+
+void Ui::toggle_curve(std::int64_t run) {
+  const CurveRun curve{state().session_path, run};
+  app.overlay_curve(curve, !state().curves.has(curve));
+}
+
+void Ui::toggle_pin(std::int64_t run) {
+  if (const RunSummary* const r = find_run(state(), run))
+    app.change_runs({r->pinned ? "--unpin" : "--pin", std::to_string(run)});
+}
+
 void draw_run_menu(Ui& ui) {
   if (!ImGui::BeginPopup("runs-menu")) return;
   const RunSummary* r = find_run(ui.state(), ui.menu_run);
@@ -95,17 +113,19 @@ void draw_run_menu(Ui& ui) {
     ImGui::CloseCurrentPopup();
     return ImGui::EndPopup();
   }
-  const std::string id = std::to_string(r->id);
   muted(run_label(*r));
   if (selectable_row("runs.menu.rename", "Rename", false)) ui.edit_run(What::name, r->id);
   if (selectable_row("runs.menu.tags", "Tags\u2026", false)) ui.edit_run(What::tags, r->id);
   if (selectable_row("runs.menu.note", "Note\u2026", false)) ui.edit_run(What::note, r->id);
-  if (selectable_row("runs.menu.pin", r->pinned ? "Unpin" : "Pin", false))
-    ui.app.change_runs({r->pinned ? "--unpin" : "--pin", id});
-  const CurveRun curve{ui.state().session_path, r->id};
-  const bool overlaid = ui.state().curves.has(curve);
+  if (selectable_row("runs.menu.pin", r->pinned ? "Unpin" : "Pin", false)) ui.toggle_pin(r->id);
+  const AppState& s = ui.state();
+  const bool overlaid = s.curves.has({s.session_path, r->id});
   if (selectable_row("runs.menu.curve", overlaid ? "Without its curve" : "Add its curve", false))
-    ui.app.overlay_curve(curve, !overlaid);
+    ui.toggle_curve(r->id);
+  if (selectable_row("runs.menu.a", s.run_a == r->id ? "Not as A" : "Compare as A", false))
+    ui.choose_side(r->id, true);
+  if (selectable_row("runs.menu.b", s.run_b == r->id ? "Not as B" : "Compare as B", false))
+    ui.choose_side(r->id, false);
   ImGui::BeginDisabled(r->pinned || r->status == "running");
   if (selectable_row("runs.menu.delete", "Delete\u2026", false)) ui.edit_run(What::end, r->id);
   ImGui::EndDisabled();

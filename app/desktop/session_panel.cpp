@@ -7,6 +7,7 @@
 
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
+#include "viz/draw/key_focus.h"
 #include "viz/model/run_search.h"
 
 namespace gradloom {
@@ -30,14 +31,10 @@ void side_cell(Ui& ui, const RunSummary& r, bool a) {
   ImGui::PushID(id.c_str());
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float d = ImGui::GetTextLineHeight();
-  // What is being compared stays chosen until it is.
-  const bool free = !s.progress.running || s.progress.kind != RunKind::compare;
-  if (ImGui::InvisibleButton("side", {d + px(6), d}) && free) {
-    const std::int64_t run = on ? 0 : r.id;
-    ui.app.choose_sides(a ? run : s.run_a, a ? s.run_b : run);
-  }
+  if (ImGui::InvisibleButton("side", {d + px(6), d})) ui.choose_side(r.id, a);
   const bool hovered = ImGui::IsItemHovered();
   register_item(id, a ? "A" : "B", on ? "on" : "off");
+  reached_by(a ? "runs.as_a" : "runs.as_b");
   ImDrawList* list = ImGui::GetWindowDrawList();
   const ImVec2 centre{at.x + (d + px(6)) / 2, at.y + d / 2};
   const ImU32 color = category_color(a ? 2 : 0);  // as in the comparison
@@ -68,6 +65,7 @@ void curve_cell(Ui& ui, const RunSummary& r) {
   if (ImGui::InvisibleButton("curve", {d, d}) && !own) ui.app.overlay_curve(of, place < 0);
   const bool hovered = ImGui::IsItemHovered();
   register_item(id, "curve", place >= 0 ? "on" : "off");
+  reached_by("runs.curve");
   register_item(fmt::format("runs.colour.{}", r.id), "colour", std::to_string(place));
   tip(own ? "Its curve is drawn: the run is shown" : place >= 0 ? "Without its curve" : "Add its curve");
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -231,9 +229,13 @@ void draw_session_panel(Ui& ui) {
   for (int row = 0; row < rows.count; ++row)
     if (s.run && s.run->record.summary.id == run_at(row).id) ui.runs_table.selected = row;
   const TableEvents events = draw_table("runs", columns, rows, ui.runs_table);
-  if (events.hovered >= 0 && ImGui::IsMouseClicked(1)) {
-    ui.menu_run = run_at(events.hovered).id;
+  if (const int of = events.menu >= 0           ? events.menu
+                     : ImGui::IsMouseClicked(1) ? events.hovered
+                                                : -1;
+      of >= 0) {
+    ui.menu_run = run_at(of).id;
     ImGui::OpenPopup("runs-menu");
+    if (events.menu >= 0) menu_by_keys(events.menu_at);
   }
   draw_run_menu(ui);
   if (events.clicked >= 0) {

@@ -40,7 +40,7 @@ int fold_rank(const TimelineLane& lane, bool main) {
   if (main) return kNeverFolds;
   if (lane.bars.empty()) return 0;
   if (begins_with(lane.name, "Host")) return 1;
-  if (lane.name == "Launches") return 2;
+  if (lane.name == "Launches" || lane.thread) return 2;
   if (begins_with(lane.name, "Scope")) return 3;
   if (lane.other_rank) return lane.stream ? 6 : 4;
   if (lane.stream) return 7;

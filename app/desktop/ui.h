@@ -333,6 +333,10 @@ struct Ui {
   void go_to_bookmark(int slot);
   void edit_note(const Note& note);
   void edit_run(RunEditor::What what, std::int64_t run);
+  void choose_side(std::int64_t run,
+                   bool a);             // of the comparison; one that is chosen already is none any more
+  void toggle_curve(std::int64_t run);  // among those that are drawn
+  void toggle_pin(std::int64_t run);
   void note_on_node(const std::string& node);
   void note_on_time();
   void note_here();

@@ -10,6 +10,7 @@
 #include "app/desktop/ui.h"
 #include "engine/base/text.h"
 #include "sessions/find_model.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 
 namespace gradloom {
@@ -29,6 +30,7 @@ bool offer(const std::string& id, const std::string& title, const std::string& l
   ImGui::SetItemAllowOverlap();
   ImGui::PopID();
   register_item(id, title, line);
+  focus_stop(id);
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->AddRectFilled(min, {min.x + size.x, min.y + size.y}, hovered ? p.hover : p.panel, px(6));
   list->AddRect(min, {min.x + size.x, min.y + size.y}, p.border, px(6));

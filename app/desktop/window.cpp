@@ -345,6 +345,8 @@ void Window::draw_status() {
                         s.remote->problem.empty() ? p.accent : p.bad});
   if (!s.background.empty())
     segments.push_back({"status.background", fmt::format("{} in the background", s.background.size()), 0, 2});
+  if (!ui_.asks.selection_sum.empty())
+    segments.push_back({"status.selection", ui_.asks.selection_sum, p.text});
   const RunProgress& r = s.progress;
   StatusSegment last{"status.busy", "Ready", p.text_faint};
   if (r.running)

@@ -17,6 +17,7 @@
 #include "viz/draw/drawn_text.h"
 #include "viz/draw/frame_faults.h"
 #include "viz/draw/items.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/palette.h"
 #include "viz/draw/panes.h"
@@ -35,6 +36,7 @@ struct State {
   std::string name;
   // Drawn on purpose: 1 beyond its pane, 2 at no place, 3 a text that is cut, 5 one over another, 6 a text cut between words.
   int fault = 0;
+  int unreached = 0;   // a button that the keys do not reach
   ImVec2 least{0, 0};  // that a pane needs
   PaletteState palette;
   TableState table;
@@ -57,6 +59,13 @@ void draw_fault(int fault) {
   if (fault == 5) list->AddText({at.x + 30, at.y + 3}, palette().text, "1.25 ms");
 }
 
+// 1: nothing is said of the keys; 2: they are to have an action that there is not; 3: one that there is.
+void draw_unreached(int fault) {
+  ImGui::InvisibleButton("lonely", {20, 20});
+  register_item("lonely", "Lonely");
+  if (fault > 1) reached_by(fault == 2 ? "no.action" : "graph.fit");
+}
+
 void draw(State& s) {
   ImGui::SetNextWindowPos({0, 0});
   ImGui::SetNextWindowSize(ImGui::GetIO().DisplaySize);
@@ -69,6 +78,7 @@ void draw(State& s) {
       [&](std::string_view tab) {
         if (tab == "Left") {
           if (s.fault > 0) draw_fault(s.fault);
+          if (s.unreached > 0) draw_unreached(s.unreached);
           if (button("go", "Go", ButtonKind::kPrimary)) ++s.clicks;
           toggle("pass", &s.pass);
           checkbox("box", "Box", &s.box);
@@ -80,6 +90,7 @@ void draw(State& s) {
         } else if (tab == "Table") {
           TableRows rows;
           rows.count = 100000;
+          rows.several = true;
           rows.cell = [](int row, int) { number_cell(std::to_string(row)); };
           const TableEvents events = draw_table("rows", {{"Name"}, {"Time", 80, true}}, rows, s.table);
           if (events.opened >= 0) s.opened = events.opened;
@@ -198,6 +209,26 @@ TEST_F(Window, TableIsVirtualizedAndSortable) {
   EXPECT_LT(items().all().size(), 100u) << "rows outside the view must not be drawn";
 }
 
+TEST_F(Window, SeveralRowsOfAListAreChosenByMouseAndKeys) {
+  EXPECT_OK(run("click tab.Table\nwait 2\nclick rows.3\nclick rows.5 shift\nwait 2\n"));
+  EXPECT_EQ(state_.table.chosen, (std::set<std::string>{"3", "4", "5"}));
+  EXPECT_EQ(state_.table.selected, 3);
+  EXPECT_OK(run("key shift+down\nkey shift+down\nwait 2\n"));
+  EXPECT_EQ(state_.table.chosen.size(), 5u);
+  EXPECT_OK(run("key shift+up\nkey shift+up\nkey shift+up\nwait 2\n"));
+  EXPECT_EQ(state_.table.chosen, (std::set<std::string>{"3", "4"}));
+  EXPECT_OK(run("click rows.8 ctrl\nclick rows.3 ctrl\nwait 2\n"));
+  EXPECT_EQ(state_.table.chosen, (std::set<std::string>{"4", "8"}));
+  TableRows rows;
+  rows.count = 20;
+  EXPECT_EQ(chosen_rows(state_.table, rows), (std::vector<int>{4, 8}));
+  EXPECT_OK(run("key down\nwait 2\n"));
+  EXPECT_TRUE(state_.table.chosen.empty());
+  EXPECT_EQ(state_.table.selected, 4) << "from the row that was selected";
+  EXPECT_OK(run("click rows.6\nclick rows.7 ctrl\nclick rows.7 ctrl\nwait 2\n"));
+  EXPECT_TRUE(chosen_rows(state_.table, rows).empty()) << "one is no sum";
+}
+
 TEST_F(Window, ArrowsMoveThroughTheRowsOfAListThatHasTheKeys) {
   EXPECT_OK(run("click tab.Table\nwait 2\nclick rows.3\nkey down\nwait 2\n"));
   EXPECT_EQ(state_.table.selected, 4);
@@ -210,6 +241,18 @@ TEST_F(Window, ArrowsMoveThroughTheRowsOfAListThatHasTheKeys) {
   arrows_to_canvas();
   EXPECT_OK(run("key down\nwait 2\n"));
   EXPECT_FALSE(table_has_arrows());
+}
+
+TEST_F(Window, WhatTheKeysDoNotReachIsTold) {
+  EXPECT_OK(run("reachable\nclick tab.Table\nwait 2\nreachable\n"));
+  state_.unreached = 1;
+  EXPECT_NE(run("reachable\n").error().message.find("no key reaches lonely"), std::string::npos);
+  state_.unreached = 2;
+  EXPECT_NE(
+      run("reachable\n").error().message.find("there is no action 'no.action', which is to reach lonely"),
+      std::string::npos);
+  state_.unreached = 3;
+  EXPECT_OK(run("reachable\n"));
 }
 
 TEST_F(Window, MessagesStandInTheMenuBarAndGoOneByOne) {

@@ -35,6 +35,7 @@ struct Actions {
   bool no_path = false;       // between two nodes of the graph, as was asked
   std::string show_operator;  // open the page of this operator
   bool show_node_panel = false;
+  std::string selection_sum;  // of several rows that are selected in a table, for the line of state
 };
 
 }  // namespace gradloom

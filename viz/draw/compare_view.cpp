@@ -11,6 +11,7 @@
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 #include "viz/model/compare_table.h"
+#include "viz/model/selection_sums.h"
 
 namespace gradloom {
 namespace {
@@ -97,6 +98,14 @@ void verdict(const Comparison& c) {
   register_item("compare.loss", "loss", loss);
 }
 
+// Of several rows of the table, by their places in its order.
+void tell_sum(const std::vector<ComparedRow>& rows, const std::vector<int32_t>& order,
+              const std::vector<int>& chosen, Actions& actions) {
+  std::vector<const ComparedRow*> selected;
+  for (const int row : chosen) selected.push_back(&rows[order[row]]);
+  if (!selected.empty()) actions.selection_sum = compared_sum_text(selected);
+}
+
 }  // namespace
 
 void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummary* b, CompareViewState& state,
@@ -110,7 +119,10 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
   tables.emplace_back("How sure");
   const int last = static_cast<int>(tables.size()) - 1;
   state.table = std::min(state.table, last);
-  if (segmented("compare.table", &state.table, tables)) state.rows.selected = -1;
+  if (segmented("compare.table", &state.table, tables)) {
+    state.rows.selected = -1;
+    state.rows.chosen.clear();
+  }
   if (state.table == last) return draw_comparison_noise(c, state.noise);
   const std::vector<ComparedRow>& rows = state.table == 0   ? c.kernels
                                          : state.table == 1 ? c.phases
@@ -127,6 +139,8 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
   table.count = static_cast<int>(rows.size());
   table.id = [&](int r) { return rows[order[r]].name; };
   table.value = [&](int r) { return fmt::format("{:.0f}", rows[order[r]].b_ns - rows[order[r]].a_ns); };
+  table.key = [&](int r) { return rows[order[r]].name + "\n" + rows[order[r]].phase; };
+  table.several = true;
   table.cell = [&](int r, int column) {
     const ComparedRow& row = rows[order[r]];
     const double change = row.b_ns - row.a_ns;
@@ -157,6 +171,7 @@ void draw_compare_view(const Comparison& c, const RunSummary* a, const RunSummar
                   {"Kernels", 90, true, false, "Launched in a step of A \u2192 of B", 4},
                   {"p", 70, true, false, "Holm-adjusted; pale rows are not significant", 2}},
                  table, state.rows);
+  tell_sum(rows, order, chosen_rows(state.rows, table), actions);
   if (events.sort_changed) state.rows.selected = -1;  // the selection is a place in the order
   const int chosen = events.opened >= 0 ? events.opened : events.clicked;
   if (chosen < 0 || state.table > 2) return;  // streams stand for no nodes

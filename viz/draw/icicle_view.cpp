@@ -9,6 +9,7 @@
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/plots.h"
 #include "viz/draw/widgets.h"
@@ -313,8 +314,6 @@ void draw_box(const IcicleState& state, const IcicleBox& box, const BoxView& vie
                ink_on(look.fill));
 }
 
-// ---- Card ----
-
 // A tooltip is as wide as its longest line: none is longer than this.
 constexpr float kCardWidth = 440;
 
@@ -442,6 +441,13 @@ void draw_boxes(const std::vector<KernelRow>& kernels, const IcicleMarks& marks,
                          ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight);
   const bool hovered = ImGui::IsItemHovered();
   register_item("icicle.canvas", state.tree.path(state.root), std::to_string(state.boxes.size()));
+  reached_by("icicle.move");
+  if (std::exchange(state.menu_wanted, false)) {
+    state.menu_node = state.focus();
+    ImGui::OpenPopup("icicle-menu");
+    for (const IcicleBox& b : state.boxes)
+      if (b.node == state.menu_node) menu_by_keys({view.box_min(b).x, view.box_max(b).y});
+  }
   const IcicleBox* under = hovered ? box_under(state, view, ImGui::GetIO().MousePos) : nullptr;
   size_t registered = 0;
   for (const IcicleBox& b : state.boxes) {
@@ -592,6 +598,7 @@ bool icicle_keys(IcicleState& state) {
   if (key_pressed("icicle.up")) zoom_out(state);
   if (key_pressed("icicle.all")) zoom_to(state, 0);
   if (key_pressed("icicle.zoom")) zoom_to(state, state.focus());
+  if (key_pressed("app.menu") && !table_has_arrows()) state.menu_wanted = true;
   if (state.boxes.empty()) return false;  // of another node in the next frame
   const ImGuiIO& io = ImGui::GetIO();
   if (io.WantTextInput || io.KeyCtrl || io.KeyAlt || table_has_arrows()) return false;

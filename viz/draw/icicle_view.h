@@ -26,9 +26,10 @@ struct IcicleState {
   TableState table;
   std::vector<IcicleBox> boxes;  // of `root` in `boxes_width` pixels; empty: to be made
   float boxes_width = 0;
-  int32_t menu_node = -1;   // of the open context menu
-  int32_t hovered = -1;     // in the last frame, in icicle or table
-  std::vector<bool> faint;  // by node of the tree, as `faint_of` has it; empty: none is, or it is to be made
+  int32_t menu_node = -1;    // of the open context menu
+  bool menu_wanted = false;  // by the key, of what is selected
+  int32_t hovered = -1;      // in the last frame, in icicle or table
+  std::vector<bool> faint;   // by node of the tree, as `faint_of` has it; empty: none is, or it is to be made
   std::shared_ptr<const std::unordered_set<std::string>> faint_of;
   int32_t focus() const { return selection.empty() ? root : selection.back(); }
 };

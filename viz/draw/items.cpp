@@ -1,5 +1,7 @@
 #include "viz/draw/items.h"
 
+#include <imgui_internal.h>
+
 #include <algorithm>
 
 namespace gradloom {
@@ -12,11 +14,6 @@ ItemRegistry& items() {
 void ItemRegistry::begin_frame() {
   std::swap(filling_, shown_);
   filling_.clear();
-}
-
-void ItemRegistry::add(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label,
-                       std::string_view value) {
-  filling_[std::string(id)] = Item{min, max, std::string(label), std::string(value)};
 }
 
 const Item* ItemRegistry::find(std::string_view id) const {
@@ -32,12 +29,14 @@ void register_item(std::string_view id, std::string_view label, std::string_view
     const float y = (min.y + max.y) / 2;  // a click goes to the centre: that must show, not just an edge
     if (!ImGui::IsItemVisible() || y < lo.y || y >= hi.y) ImGui::SetScrollHereY(0.5f);
   }
-  items().add(id, min, max, label, value);
+  const ImGuiLastItemData& last = GImGui->LastItemData;
+  const bool disabled = (last.InFlags & ImGuiItemFlags_Disabled) != 0;
+  items().add(id, {min, max, std::string(label), std::string(value), disabled ? 0 : last.ID});
 }
 
 void register_rect(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label,
                    std::string_view value) {
-  items().add(id, min, max, label, value);
+  items().add(id, {min, max, std::string(label), std::string(value)});
 }
 
 }  // namespace gradloom

@@ -8,12 +8,14 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace gradloom {
 
 struct Item {
   ImVec2 min, max;
   std::string label, value;
+  ImGuiID widget = 0;  // ImGui's item that is clicked there; 0: nothing can be, or a rectangle drawn by hand
   ImVec2 centre() const { return {(min.x + max.x) / 2, (min.y + max.y) / 2}; }
 };
 
@@ -21,7 +23,7 @@ class ItemRegistry {
  public:
   // Widgets of frame n fill the registry; readers see frame n - 1 complete.
   void begin_frame();
-  void add(std::string_view id, ImVec2 min, ImVec2 max, std::string_view label, std::string_view value);
+  void add(std::string_view id, Item item) { filling_[std::string(id)] = std::move(item); }
   const Item* find(std::string_view id) const;
   const std::unordered_map<std::string, Item>& all() const { return shown_; }
 

@@ -7,10 +7,12 @@
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_canvas.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 #include "viz/model/axis.h"
+#include "viz/model/selection_sums.h"
 
 namespace gradloom {
 namespace {
@@ -89,6 +91,7 @@ void toolbar(KernelTableModel& model, KernelTableState& state, Actions& actions)
   if (narrow ? combo("kernels.group", &group, groups, 112) : segmented("kernels.group", &group, groups)) {
     model.set_group(static_cast<KernelGroup>(group));
     state.table.selected = -1;
+    state.table.chosen.clear();
   }
   ImGui::SameLine(0, px(14));
   ImGui::AlignTextToFramePadding();
@@ -118,12 +121,15 @@ std::string speed_selector(const KernelTableModel& model, const KernelLine& line
   return key.empty() || line.name.empty() ? std::string() : key + line.name;
 }
 
-void context_menu(const KernelTableModel& model, int under, KernelTableState& state, Actions& actions) {
-  if (under >= 0 && ImGui::IsMouseReleased(1)) {
-    const KernelLine& line = model.lines()[static_cast<size_t>(under)];
+void context_menu(const KernelTableModel& model, const TableEvents& events, KernelTableState& state,
+                  Actions& actions) {
+  const int of = events.menu >= 0 ? events.menu : ImGui::IsMouseReleased(1) ? events.hovered : -1;
+  if (of >= 0) {
+    const KernelLine& line = model.lines()[static_cast<size_t>(of)];
     state.menu_name = line.name;
     state.menu_selector = speed_selector(model, line);
     ImGui::OpenPopup("kernels-menu");
+    if (events.menu >= 0) menu_by_keys(events.menu_at);
   }
   if (!ImGui::BeginPopup("kernels-menu")) return;
   const bool node = state.menu_selector == "node:" + state.menu_name;
@@ -181,6 +187,7 @@ void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions
   rows.value = [&](int row) { return format_value(model.lines()[row].time_ns, Unit::kNs); };
   const bool threads = std::any_of(model.rows().begin(), model.rows().end(),
                                    [](const KernelRow& row) { return row.threads_busy >= 0; });
+  rows.several = true;
   const TableEvents events =
       draw_table(grouped ? "kernel-groups" : "kernels", columns(grouped, threads), rows, state.table);
   if (events.sort_changed && state.table.sort_column >= 0) {
@@ -188,7 +195,11 @@ void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions
   }
   if (events.hovered >= 0 && model.lines()[events.hovered].row >= 0)
     actions.hover_node = model.lines()[events.hovered].name;
-  context_menu(model, events.hovered, state, actions);
+  std::vector<const KernelLine*> chosen;
+  for (const int row : chosen_rows(state.table, rows))
+    chosen.push_back(&model.lines()[static_cast<size_t>(row)]);
+  if (!chosen.empty()) actions.selection_sum = kernels_sum_text(chosen);
+  context_menu(model, events, state, actions);
   if (events.clicked < 0) return;
   const KernelLine line = model.lines()[events.clicked];
   if (line.row >= 0) {

@@ -4,12 +4,15 @@
 #include <imgui_internal.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "viz/draw/items.h"
+#include "viz/draw/keys.h"
 #include "viz/draw/table.h"
 #include "viz/draw/theme.h"
 
@@ -25,12 +28,13 @@ struct KeyStop {
 
 // One per process, as ImGui's context is.
 struct KeyFocus {
-  std::vector<KeyStop> filling, drawn;  // of this frame, and of the last one as a whole
-  int frame = -1;                       // that is being filled
-  ImGuiID item = 0;                     // has the focus
-  ImGuiID pressed = 0;                  // has it again when what its press opened is closed
-  bool shown = false;                   // with its frame: keys brought it there
-  bool moved = false;                   // just now: it comes into view when it is drawn
+  std::vector<KeyStop> filling, drawn;                      // of this frame, and of the last one as a whole
+  std::map<ImGuiID, std::string> filling_actions, actions;  // of items that are no stops, the same
+  int frame = -1;                                           // that is being filled
+  ImGuiID item = 0;                                         // has the focus
+  ImGuiID pressed = 0;  // has it again when what its press opened is closed
+  bool shown = false;   // with its frame: keys brought it there
+  bool moved = false;   // just now: it comes into view when it is drawn
   std::optional<ImRect> from;
 };
 
@@ -58,6 +62,7 @@ void begin_frame() {
   if (focus.frame == ImGui::GetFrameCount()) return;
   focus.frame = ImGui::GetFrameCount();
   focus.drawn = std::exchange(focus.filling, {});
+  focus.actions = std::exchange(focus.filling_actions, {});
 }
 
 void add_stop(std::string_view id, bool field) {
@@ -131,6 +136,29 @@ bool step(int by) {
 
 void focus_stop(std::string_view id) { add_stop(id, false); }
 void focus_field(std::string_view id) { add_stop(id, true); }
+
+void reached_by(std::string_view action) {
+  begin_frame();
+  if (GImGui->LastItemData.ID != 0) key_focus().filling_actions[GImGui->LastItemData.ID] = action;
+}
+
+std::vector<std::string> out_of_reach() {
+  const KeyFocus& focus = key_focus();
+  std::set<ImGuiID> stops;
+  for (const KeyStop& stop : focus.drawn) stops.insert(stop.item);
+  std::vector<std::string> faults;
+  for (const auto& [name, item] : items().all()) {
+    if (item.widget == 0 || stops.count(item.widget) != 0) continue;
+    const auto action = focus.actions.find(item.widget);
+    const auto known = [&](const KeyBinding& binding) { return action->second == binding.action; };
+    if (action == focus.actions.end())
+      faults.push_back("no key reaches " + name);
+    else if (std::none_of(key_map().begin(), key_map().end(), known))
+      faults.push_back("there is no action '" + action->second + "', which is to reach " + name);
+  }
+  std::sort(faults.begin(), faults.end());
+  return faults;
+}
 
 bool focus_keys() {
   begin_frame();

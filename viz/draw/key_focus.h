@@ -6,7 +6,9 @@
 
 #include <imgui.h>
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradloom {
 
@@ -14,6 +16,10 @@ namespace gradloom {
 void focus_stop(std::string_view id);
 // A text field, which takes what is typed; while it does it is in the registry as "typing".
 void focus_field(std::string_view id);
+// The last ImGui item is no stop: an action of the key map does for the keys what a click on it does.
+void reached_by(std::string_view action);
+// Items of the last frame that can be clicked and that the keys do not reach, "what is wrong with NAME"; sorted.
+std::vector<std::string> out_of_reach();
 
 // Takes the keys of this frame; call it before anything is drawn. True: an item was gone to or pressed, and nothing else hears
 // of the key.

@@ -10,6 +10,7 @@
 #include "viz/draw/key_focus.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
+#include "viz/model/selection_sums.h"
 
 namespace gradloom {
 namespace {
@@ -196,6 +197,7 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
     if (c == 3) cell_bar(bytes / largest, palette().accent, percent_text(bytes / all));
     if (c == 4) number_cell(fmt::format("{} \u2013 {}", block.first_step, block.last_step));
   };
+  rows.several = true;
   const TableEvents events = draw_table("memory.live",
                                         {{"Value"},
                                          {"Made in", 100, false, false, "", 3},
@@ -203,6 +205,9 @@ void live_table(const MemoryModel& m, MemoryViewState& state, Actions& actions) 
                                          {"Share", 120, true, false, "", 1},
                                          {"Steps", 110, true, false, "", 2}},
                                         rows, state.table);
+  std::vector<const MemoryBlock*> chosen;
+  for (const int row : chosen_rows(state.table, rows)) chosen.push_back(&m.blocks[live[row]]);
+  if (!chosen.empty()) actions.selection_sum = buffers_sum_text(chosen, all);
   if (events.hovered >= 0) actions.hover_node = m.blocks[live[events.hovered]].node;
   if (events.clicked >= 0) {
     state.selected = live[events.clicked];
@@ -252,6 +257,7 @@ void findings_table(const MemoryModel& m, MemoryViewState& state, Actions& actio
     if (c == 4) number_cell(fmt::format("{} \u2013 {}", f.last_use, f.read_step));
     if (c == 5 && f.can_run_again && again_link(f)) state.again = f.node;
   };
+  rows.several = true;
   const TableEvents events =
       draw_table("memory.findings",
                  {{"Could leave the peak"},
@@ -261,6 +267,12 @@ void findings_table(const MemoryModel& m, MemoryViewState& state, Actions& actio
                   {"Unused", 84, true, false, "Steps in which nobody uses it", 3},
                   {"Again", 76, true, false, "What making it again for its reader takes, of a step", 1}},
                  rows, state.findings);
+  std::vector<const MemoryBlock*> chosen;
+  for (const int row : chosen_rows(state.findings, rows))
+    if (const int block = m.find(m.findings[static_cast<size_t>(row)].value); block >= 0)
+      chosen.push_back(&m.blocks[block]);
+  if (!chosen.empty())
+    actions.selection_sum = buffers_sum_text(chosen, static_cast<double>(m.live[m.peak_step]));
   const int at = events.hovered >= 0 ? events.hovered : events.clicked;
   if (at < 0) return;
   const MemoryFinding& f = m.findings[static_cast<size_t>(at)];

@@ -7,6 +7,7 @@
 #include "engine/base/fields.h"
 #include "engine/base/text.h"
 #include "viz/draw/graph_view.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/widgets.h"
 #include "viz/model/axis.h"
@@ -31,6 +32,7 @@ void node_link(GraphCanvasState& state, std::string_view id, int32_t box) {
   const float height = theme().small->FontSize + px(5);
   if (ImGui::InvisibleButton("link", {std::max(width, px(20)), height})) graph_go_to(state, b.name);
   register_item(fmt::format("{}.{}", id, b.name), b.name);
+  focus_stop(fmt::format("{}.{}", id, b.name));
   const bool hovered = ImGui::IsItemHovered();
   ImDrawList* list = ImGui::GetWindowDrawList();
   if (hovered) {
@@ -164,6 +166,7 @@ bool title_link(std::string_view id, const std::string& title) {
   const bool clicked = ImGui::InvisibleButton("link", {std::max(size.x, 1.f), size.y});
   ImGui::PopID();
   register_item(id, title, title);
+  focus_stop(id);
   const bool hovered = ImGui::IsItemHovered();
   ImDrawList* list = ImGui::GetWindowDrawList();
   list->AddText(font, font->FontSize, at, hovered ? palette().accent : palette().text, title.c_str());

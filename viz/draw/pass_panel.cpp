@@ -4,6 +4,7 @@
 
 #include "engine/base/text.h"
 #include "passes/precision.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 
@@ -109,6 +110,7 @@ void fingerprint_link(const PassView& pass, std::int64_t run, const std::string&
                 known == pass.recorded.end() ? ""
                 : known->second              ? "matched"
                                              : "off");
+  focus_stop(fmt::format("fingerprint.{}.{}", pass.def->name, fingerprint));
   tip(fmt::format("Copy {}: this instance, whatever other passes do to its name{}", choice,
                   recorded_text(pass, run, fingerprint)));
 }
@@ -287,6 +289,7 @@ void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipe
   const bool clicked = ImGui::InvisibleButton("row", {std::max(width, px(20)), height});
   const bool hovered = ImGui::IsItemHovered();
   register_item("pass-row." + name, name, count_text_of(pass));
+  focus_stop("pass-row." + name);
   if (state.scroll_to == name) {
     ImGui::SetScrollHereY(0.1f);
     state.scroll_to.clear();

@@ -61,7 +61,7 @@ Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_vi
   plot.max = {std::round(at.x + size.x - px(8)), at.y + size.y - px(22)};
   ImGui::InvisibleButton(name.c_str(), size,
                          ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight);
-  register_item(id, x_title);
+  register_rect(id, ImGui::GetItemRectMin(), ImGui::GetItemRectMax(), x_title);
   plot.hovered = ImGui::IsItemHovered() && ImGui::IsMouseHoveringRect(plot.min, plot.max);
   if (view && (plot.hovered || ImGui::IsItemActive())) {
     zoom_view(*view, x, plot.min, plot.max);

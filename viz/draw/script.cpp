@@ -13,6 +13,7 @@
 #include "engine/base/text.h"
 #include "viz/draw/drawn_text.h"
 #include "viz/draw/items.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/random_user.h"
 #include "viz/draw/theme.h"
@@ -31,7 +32,7 @@ struct Grammar {
   int first_number;  // index of the first numeric argument, -1 when none
 };
 
-constexpr std::array<Grammar, 19> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, -1},
+constexpr std::array<Grammar, 20> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, -1},
                                             {"doubleclick", ScriptVerb::kDoubleClick, 1, 6, -1},
                                             {"rightclick", ScriptVerb::kRightClick, 1, 1, -1},
                                             {"hover", ScriptVerb::kHover, 1, 1, -1},
@@ -49,6 +50,7 @@ constexpr std::array<Grammar, 19> kGrammar{{{"click", ScriptVerb::kClick, 1, 6, 
                                             {"drop", ScriptVerb::kDrop, 1, 1, -1},
                                             {"move", ScriptVerb::kMove, 2, 2, 0},
                                             {"uncut", ScriptVerb::kUncut, 0, 0, -1},
+                                            {"reachable", ScriptVerb::kReachable, 0, 0, -1},
                                             {"random", ScriptVerb::kRandom, 2, 12, 0}}};
 
 std::optional<double> number(const std::string& text) {
@@ -301,6 +303,13 @@ Status ScriptRunner::step(const ScriptCommand& command, ScriptTarget& target) {
       };
       add("cut off: ", cut_texts());
       add("overlapping: ", overlapping_texts());
+      return all.empty() ? Status() : Status(fail(command, all));
+    }
+    case ScriptVerb::kReachable: {
+      if (frame_ < 2) return {};
+      pressed_ = -1;
+      std::string all;
+      for (const std::string& fault : out_of_reach()) all += (all.empty() ? "" : "; ") + fault;
       return all.empty() ? Status() : Status(fail(command, all));
     }
     case ScriptVerb::kRandom: return random(command, target);

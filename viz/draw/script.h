@@ -13,6 +13,7 @@
 //   screenshot FILE [ID]       the window, or an item of it such as pane.Roofline, as .png or .svg
 //   size W H | theme dark|light|contrast | scale X | drop FILE
 //   uncut                      no text is cut off at its left or right, or lies over another (drawn_text.h)
+//   reachable                  all that can be clicked now is a stop of Tab or done by an action's key (key_focus.h)
 //   move X Y                   the pointer to a place of the window
 //   random SEED ACTIONS [TRAIL [FILE..]]   anything, ACTIONS times (random_user.h); each action is written to the
 //                              file TRAIL before it is done, FILEs are dropped on the window at times. No frame may have
@@ -56,6 +57,7 @@ enum class ScriptVerb : uint8_t {
   kDrop,
   kMove,
   kUncut,
+  kReachable,
   kRandom
 };
 

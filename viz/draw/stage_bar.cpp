@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "viz/draw/items.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/widgets.h"
 
@@ -67,6 +68,7 @@ bool draw_slider(const StageModel& stages, int32_t* step, float width) {
   const bool changed = active && pointed != *step;
   if (changed) *step = pointed;
   register_item("graph.stage.slider", "passes", fmt::format("{} / {}", *step, stages.last()));
+  reached_by("graph.stage.next");
   draw_track(stages, *step, {from, min.y}, {max.x - inset, max.y}, hovered || active);
   if (hovered && !active) ImGui::SetTooltip("%s", stages.label(pointed).c_str());
   return changed;

@@ -1,5 +1,6 @@
 #include "viz/draw/table.h"
 
+#include <GLFW/glfw3.h>
 #include <imgui_internal.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "engine/base/text.h"
 #include "viz/draw/items.h"
 #include "viz/draw/key_focus.h"
+#include "viz/draw/keys.h"
 #include "viz/draw/widgets.h"
 
 namespace gradloom {
@@ -114,20 +116,56 @@ void set_up_columns(const std::vector<TableColumn>& columns, const TableState& s
   }
 }
 
+std::string row_key(const TableRows& rows, int row) {
+  return rows.key ? rows.key(row) : rows.id ? rows.id(row) : std::to_string(row);
+}
+
+void choose_one(TableState& state, int row) {
+  state.chosen.clear();
+  state.anchor = state.end = row;
+}
+
+// From where Shift began to a row; the first time from the one that is selected.
+void choose_to(TableState& state, const TableRows& rows, int row) {
+  if (state.anchor < 0 || state.anchor >= rows.count)
+    state.anchor = std::max(0, std::min(state.selected, rows.count - 1));
+  state.end = row;
+  state.chosen.clear();
+  for (int r = std::min(state.anchor, row); r <= std::max(state.anchor, row); ++r)
+    state.chosen.insert(row_key(rows, r));
+}
+
+void choose_too(TableState& state, const TableRows& rows, int row) {
+  if (state.chosen.empty() && state.selected >= 0 && state.selected < rows.count)
+    state.chosen.insert(row_key(rows, state.selected));
+  if (const std::string key = row_key(rows, row); state.chosen.erase(key) == 0) state.chosen.insert(key);
+  state.anchor = state.end = row;
+}
+
 // Frames in which a table had the arrow keys, and in which they were given to tables and to canvases last.
 int g_arrows_frame = -2, g_to_table = 0, g_to_canvas = -1;
 
-// Up, Down and a page of them move the selection while the table, or the pane that it is in, has the keys.
+// Up, Down and a page of them move the selection while the table, or the pane that it is in, has the keys; with Shift they choose
+// all rows on the way.
 void take_arrows(TableState& state, const TableRows& table, float row_height, TableEvents& events) {
   const int rows = table.count;
   const ImGuiWindow *const window = ImGui::GetCurrentWindow(), *const focused = GImGui->NavWindow;
   const ImGuiIO& io = ImGui::GetIO();
   if (rows == 0 || focused == nullptr || g_to_table < g_to_canvas ||
       (focused != window && !(table.arrows_of_pane && focused == window->ParentWindow)) || io.WantTextInput ||
-      io.KeyCtrl || io.KeyAlt ||
-      ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel))
+      io.KeyAlt || ImGui::IsPopupOpen(nullptr, ImGuiPopupFlags_AnyPopupId | ImGuiPopupFlags_AnyPopupLevel))
     return;
   g_arrows_frame = ImGui::GetFrameCount();
+  if (table.several && io.KeyCtrl && !io.KeyShift && ImGui::IsKeyPressed(GLFW_KEY_A, false)) {
+    state.anchor = 0;
+    choose_to(state, table, rows - 1);
+  }
+  if (io.KeyCtrl) return;
+  if (state.selected >= 0 && state.selected < rows && key_pressed("app.menu")) {
+    events.menu = state.selected;
+    events.menu_at = {window->Pos.x + px(40),
+                      window->Pos.y - window->Scroll.y + static_cast<float>(state.selected + 2) * row_height};
+  }
   const float view = ImGui::GetWindowHeight() - 2 * row_height;  // without the header
   const int page = std::max(1, static_cast<int>(view / row_height));
   int move = 0;
@@ -137,17 +175,41 @@ void take_arrows(TableState& state, const TableRows& table, float row_height, Ta
                                      {ImGuiKey_PageUp, -page}})
     if (ImGui::IsKeyPressed(ImGui::GetKeyIndex(key))) move += rows_on;
   if (move == 0) return;
-  const int before = std::min(state.selected, rows - 1);
-  state.selected = before < 0 ? 0 : std::clamp(before + move, 0, rows - 1);
-  events.clicked = state.selected;
-  const float top = static_cast<float>(state.selected) * row_height, scroll = ImGui::GetScrollY();
+  const bool more = table.several && io.KeyShift;
+  const int before = std::min(more && !state.chosen.empty() ? state.end : state.selected, rows - 1);
+  const int to = before < 0 ? 0 : std::clamp(before + move, 0, rows - 1);
+  if (more) {
+    choose_to(state, table, to);
+  } else {
+    choose_one(state, to);
+    events.clicked = state.selected = to;
+  }
+  const float top = static_cast<float>(to) * row_height, scroll = ImGui::GetScrollY();
   if (top < scroll)
     ImGui::SetScrollY(top);
   else if (top > scroll + view)
     ImGui::SetScrollY(top - view);
 }
 
+void press_row(TableState& state, const TableRows& rows, int row, TableEvents& events) {
+  const ImGuiIO& io = ImGui::GetIO();
+  g_to_table = ImGui::GetFrameCount();
+  if (rows.several && io.KeyShift) return choose_to(state, rows, row);
+  if (rows.several && io.KeyCtrl) return choose_too(state, rows, row);
+  choose_one(state, row);
+  state.selected = events.clicked = row;
+  if (ImGui::IsMouseDoubleClicked(0)) events.opened = row;
+}
+
 }  // namespace
+
+std::vector<int> chosen_rows(const TableState& state, const TableRows& rows) {
+  std::vector<int> chosen;
+  if (state.chosen.size() < 2) return chosen;
+  for (int row = 0; row < rows.count; ++row)
+    if (state.chosen.count(row_key(rows, row)) != 0) chosen.push_back(row);
+  return chosen;
+}
 
 void arrows_to_table() { g_to_table = ImGui::GetFrameCount(); }
 void arrows_to_canvas() { g_to_canvas = ImGui::GetFrameCount(); }
@@ -173,6 +235,7 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
   set_up_columns(columns, state, room);
   ImGui::TableSetupScrollFreeze(0, 1);
   events.sort_changed = read_sort(state);
+  if (events.sort_changed) state.anchor = -1;
   header(id, columns, state);
   if (const int row = wanted_row(name, rows); row >= 0) state.scroll_to = row;
   if (state.scroll_to >= 0) {
@@ -191,18 +254,18 @@ TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& colu
         const bool visible = ImGui::TableSetColumnIndex(c);
         if (c == 0) {
           const ImVec2 at = ImGui::GetCursorPos();
-          if (ImGui::Selectable("##row", row == state.selected,
+          const bool chosen =
+              state.chosen.empty() ? row == state.selected : state.chosen.count(row_key(rows, row)) != 0;
+          if (ImGui::Selectable("##row", chosen,
                                 ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowItemOverlap |
                                     ImGuiSelectableFlags_AllowDoubleClick)) {
-            state.selected = row;
-            events.clicked = row;
-            arrows_to_table();
-            if (ImGui::IsMouseDoubleClicked(0)) events.opened = row;
+            press_row(state, rows, row, events);
           }
           if (ImGui::IsItemHovered()) events.hovered = row;
           const std::string row_id = rows.id ? rows.id(row) : std::to_string(row);
           register_item(name + "." + row_id, row_id, rows.value ? rows.value(row) : std::string());
           register_item(name + ".row." + std::to_string(row), row_id, row_id);
+          reached_by("table.move");
           ImGui::SameLine();
           ImGui::SetCursorPos(at);
         }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,10 @@ inline constexpr float kMinNameWidth = 140;  // points
 struct TableState {
   int sort_column = -1;
   bool descending = true;
-  int selected = -1;        // row, in the shown order
+  int selected = -1;  // row, in the shown order
+  // Several rows by their keys, where the table takes that; empty: `selected` alone. Shift goes from `anchor` to `end`.
+  std::set<std::string> chosen;
+  int anchor = -1, end = -1;
   int scroll_to = -1;       // row to bring into view, then reset
   bool sort_given = false;  // the order was set from outside: the header takes it, then reset
 };
@@ -34,23 +38,30 @@ struct TableState {
 struct TableEvents {
   bool sort_changed = false;
   int clicked = -1, opened = -1, hovered = -1;  // opened: double click or Enter
+  int menu = -1;                                // whose menu the key asks for
+  ImVec2 menu_at;                               // below that row
 };
 
 struct TableRows {
   int count = 0;
   bool sortable = true;
   bool arrows_of_pane = true;  // also while the pane around it has the keys, not only the table
+  bool several = false;        // Ctrl, Shift, Shift with arrows and Ctrl+A choose several of them
   bool has_own_order = false;  // a third click on a header goes back to the order in which the rows come
   std::function<void(int row, int column)> cell;  // draws into the cell
   std::function<std::string(int row)> id;         // names the row in the registry: "TABLE.ID", and by place
                                                   // "TABLE.row.N"
   std::function<std::string(int row)> value;      // its registry value; may be empty
+  std::function<std::string(int row)> key;  // what a chosen row is known by where ids are not of one alone
 };
 
 // `height`: pixels; 0: what is left of the pane, which scrolls where that is less than the header and this many rows.
 inline constexpr int kFewestRowsInSight = 4;
 TableEvents draw_table(std::string_view id, const std::vector<TableColumn>& columns, const TableRows& rows,
                        TableState& state, float height = 0);
+
+// The rows that are chosen, where they are several; empty: one is, or none.
+std::vector<int> chosen_rows(const TableState& state, const TableRows& rows);
 
 // The arrow keys are those of what was used last: a table whose row was clicked or that the keys went to, or a canvas.
 void arrows_to_table();

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/base/text.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/views.h"
 #include "viz/draw/widgets.h"
 
@@ -186,6 +187,7 @@ void pin_cell(const TuneTableRow& row, TuneViewState& state, int place) {
   const bool hovered = ImGui::IsItemHovered();
   ImGui::PopID();
   register_item(id, "pin", on ? "on" : "off");
+  focus_stop(id);
   tip(on ? "Pinned: it stays at the top. A click takes the pin away" : "Keep it at the top of the list");
   const char* const star = on ? "\u2605" : "\u2606";
   ImGui::GetWindowDrawList()->AddText({at.x + px(2), at.y}, on || hovered ? palette().warn : palette().border,
@@ -329,6 +331,7 @@ void waterfall_row(const WaterfallBar& bar, const Waterfall& all, WaterfallViewS
   const bool hovered = ImGui::IsItemHovered();
   ImGui::PopID();
   register_item(id, look.name, look.amount);
+  focus_stop(id);
   tip(bar_tip(bar, state.alone));
   ImDrawList* list = ImGui::GetWindowDrawList();
   if (hovered)

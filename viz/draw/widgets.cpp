@@ -311,8 +311,7 @@ bool chip(std::string_view id, std::string_view label, ImU32 color, std::string_
   const float line = std::max(height, ImGui::GetFrameHeight());
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const ImVec2 min{at.x, std::round(at.y + (line - height) / 2)}, max{min.x + width, min.y + height};
-  ImGui::InvisibleButton("c", {width, line});
-  ImGui::SetItemAllowOverlap();
+  ImGui::Dummy({width, line});
   register_item(id, label, label);
   if (!tooltip.empty()) tip(tooltip);
   const ImVec2 after = ImGui::GetCursorScreenPos();
@@ -350,8 +349,7 @@ bool offer_chip(std::string_view id, std::string_view label, std::string_view ac
   const float width = std::ceil(width_of(shown) + 2 * pad + action_width);
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const ImVec2 min{at.x, std::round(at.y + (line - height) / 2)}, max{min.x + width, min.y + height};
-  ImGui::InvisibleButton("c", {width, line});
-  ImGui::SetItemAllowOverlap();
+  ImGui::Dummy({width, line});
   register_item(id, label, label);
   const std::string whole = std::string(shown == label ? "" : label) +
                             (shown == label || tooltip.empty() ? "" : "\n") + std::string(tooltip);
