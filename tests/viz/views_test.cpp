@@ -258,7 +258,9 @@ TEST_F(Views, NothingLiesOverTheNodes) {
   for (const std::string& name : wanted) {
     const Item* node = items().find("node." + name);
     ASSERT_TRUE(node != nullptr) << name;
-    EXPECT_TRUE(node->max.x <= map->min.x || node->max.y <= map->min.y) << name;
+    EXPECT_TRUE(node->max.x <= map->min.x || node->max.y <= map->min.y || node->min.x >= map->max.x ||
+                node->min.y >= map->max.y)
+        << name;
   }
 }
 

@@ -6,16 +6,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "engine/base/text.h"
 #include "viz/draw/graph_painter.h"
 #include "viz/draw/graph_view.h"
 #include "viz/draw/items.h"
+#include "viz/draw/key_focus.h"
 #include "viz/draw/keys.h"
 #include "viz/draw/widgets.h"
 #include "viz/model/axis.h"
 #include "viz/model/graph_paths.h"
+#include "viz/model/minimap_place.h"
 
 namespace gradloom {
 namespace {
@@ -129,6 +132,14 @@ void tooltip(const GraphCanvasState& state) {
   ImGui::EndTooltip();
 }
 
+// The first shape that stands for a scope; -1: there is none in sight.
+int32_t shape_of_scope(const GraphCanvasState& state, int32_t scope) {
+  const std::vector<LayoutGroup>& groups = state.scene->layout.groups;
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (groups[g].scope == scope) return static_cast<int32_t>(state.scene->model->boxes.size() + g);
+  return -1;
+}
+
 // What can be done with layers that are alike.
 void fold_menu(GraphCanvasState& state, const ScopeInfo& scope) {
   const int32_t fold = std::max(scope.box_of, scope.layer_of);
@@ -143,6 +154,24 @@ void fold_menu(GraphCanvasState& state, const ScopeInfo& scope) {
     graph_show_layer(state, fold, kFolded);
 }
 
+// Of what is selected, below it.
+void menu_by_key(GraphCanvasState& state) {
+  if (!std::exchange(state.menu_wanted, false) || state.model != state.scene->model) return;
+  const auto boxes = static_cast<int32_t>(state.scene->model->boxes.size());
+  const int32_t selected = state.selected() >= 0 || state.selected_scope < 0
+                               ? state.selected()
+                               : shape_of_scope(state, state.selected_scope);
+  if (selected < 0) return;
+  const LayoutBox& shape = selected < boxes ? state.scene->layout.node_boxes[selected]
+                                            : state.scene->layout.groups[selected - boxes].box;
+  const ImVec2 at = Projection(state).screen(shape.x, shape.bottom());
+  state.menu_node = selected < boxes ? state.scene->model->boxes[selected].name : std::string();
+  state.menu_scope = selected < boxes ? -1 : state.selected_scope;
+  ImGui::OpenPopup("graph-menu");
+  menu_by_keys({std::clamp(at.x, state.canvas_min.x, state.canvas_max.x),
+                std::clamp(at.y, state.canvas_min.y, state.canvas_max.y)});
+}
+
 void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
   const auto boxes = static_cast<int32_t>(state.scene->model->boxes.size());
   if (hovered && ImGui::IsMouseReleased(1) && !ImGui::IsMouseDragPastThreshold(1, px(4)) &&
@@ -151,6 +180,7 @@ void context_menu(GraphCanvasState& state, Actions& actions, bool hovered) {
     state.menu_scope = state.hovered < boxes ? -1 : state.scene->layout.groups[state.hovered - boxes].scope;
     ImGui::OpenPopup("graph-menu");
   }
+  menu_by_key(state);
   if (!ImGui::BeginPopup("graph-menu")) return;
   const int32_t box = state.model ? state.model->find(state.menu_node) : -1;
   if (box >= 0) {
@@ -269,22 +299,72 @@ void graph_show_place(GraphCanvasState& state, const GraphPlace& place) {
   graph_request_scene(state);
 }
 
-LayoutBox minimap_rect(const GraphCanvasState& state) {
-  if (!state.minimap || !state.scene || state.scene->layout.height <= 0) return {};
+namespace {
+
+constexpr float kColumnTitles = 24;  // points, at the top of the canvas
+
+// Of the map, in pixels; nothing: the graph is whole in sight, or the canvas too small.
+std::optional<ImVec2> minimap_size(const GraphCanvasState& state) {
+  if (!state.minimap || !state.scene || state.scene->layout.height <= 0) return std::nullopt;
   const Projection p(state);
   const ImVec2 first = p.screen(0, 0), last = p.screen(state.scene->layout.width, state.scene->layout.height);
   const bool all_visible = first.x >= state.canvas_min.x && first.y >= state.canvas_min.y &&
                            last.x <= state.canvas_max.x && last.y <= state.canvas_max.y;
-  if (all_visible) return {};
+  if (all_visible) return std::nullopt;
   const float width = state.canvas_max.x - state.canvas_min.x,
               height = state.canvas_max.y - state.canvas_min.y;
-  if (width < px(360) || height < px(240)) return {};
+  if (width < px(360) || height < px(240)) return std::nullopt;
   const float most_w = std::min(px(150), width * 0.2f), most_h = std::min(px(230), height * 0.45f);
   const float k = std::min(most_w / std::max(1.f, state.scene->layout.width),
                            most_h / std::max(1.f, state.scene->layout.height));
-  const float w = std::max(state.scene->layout.width * k, px(46)),
-              h = std::max(state.scene->layout.height * k, px(30));
-  return {state.canvas_max.x - w - px(16), state.canvas_max.y - h - px(16), w, h};
+  return ImVec2{std::max(state.scene->layout.width * k, px(46)),
+                std::max(state.scene->layout.height * k, px(30))};
+}
+
+MinimapCorners corners_of(const GraphCanvasState& state, ImVec2 size) {
+  return minimap_corners(state.canvas_min.x, state.canvas_min.y, state.canvas_max.x, state.canvas_max.y,
+                         px(kColumnTitles), px(16), size.x, size.y);
+}
+
+// What is in sight of nodes and closed scopes, on the screen.
+void shapes_in_sight(const GraphCanvasState& state, std::vector<LayoutBox>& shapes,
+                     std::vector<LayoutBox>& selected) {
+  const Projection p(state);
+  const LayoutResult& layout = state.scene->layout;
+  const auto boxes = static_cast<int32_t>(state.scene->model->boxes.size());
+  const LayoutBox canvas{state.canvas_min.x, state.canvas_min.y, state.canvas_max.x - state.canvas_min.x,
+                         state.canvas_max.y - state.canvas_min.y};
+  const auto add = [&](int32_t shape, const LayoutBox& world, bool chosen) {
+    if (state.shown(shape) == StageShown::kHidden) return;
+    const ImVec2 min = p.screen(world.x, world.y), max = p.screen(world.right(), world.bottom());
+    const LayoutBox at{min.x, min.y, max.x - min.x, max.y - min.y};
+    if (at.overlaps(canvas)) (chosen ? selected : shapes).push_back(at);
+  };
+  std::vector<bool> chosen(static_cast<size_t>(boxes));
+  for (const int32_t b : state.selection)
+    if (b >= 0 && b < boxes) chosen[static_cast<size_t>(b)] = true;
+  for (int32_t b = 0; b < boxes; ++b)
+    if (const auto at = static_cast<size_t>(b); layout.hidden_in[at] < 0)
+      add(b, layout.node_boxes[at], chosen[at]);
+  for (size_t g = 0; g < layout.groups.size(); ++g)
+    if (layout.groups[g].collapsed)
+      add(boxes + static_cast<int32_t>(g), layout.groups[g].box,
+          layout.groups[g].scope == state.selected_scope);
+}
+
+}  // namespace
+
+LayoutBox minimap_rect(const GraphCanvasState& state) {
+  const auto size = minimap_size(state);
+  return size ? corners_of(state, *size)[static_cast<size_t>(state.minimap_corner)] : LayoutBox();
+}
+
+void place_minimap(GraphCanvasState& state) {
+  const auto size = minimap_size(state);
+  if (!size) return;
+  std::vector<LayoutBox> shapes, selected;
+  shapes_in_sight(state, shapes, selected);
+  state.minimap_corner = minimap_place(corners_of(state, *size), shapes, selected, state.minimap_corner);
 }
 
 void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanvasState& state,
@@ -302,12 +382,14 @@ void draw_graph_canvas(const std::shared_ptr<const GraphModel>& model, GraphCanv
                          ImGuiButtonFlags_MouseButtonLeft | ImGuiButtonFlags_MouseButtonRight |
                              ImGuiButtonFlags_MouseButtonMiddle);
   register_item("graph", "graph canvas", state.scene ? std::to_string(state.scene->model->boxes.size()) : "");
+  reached_by("graph.next");
   const bool hovered = ImGui::IsItemHovered(), active = ImGui::IsItemActive();
   if (!state.scene) return;
   if (hovered) ImGui::SetItemUsingMouseWheel();
   update_marks(state);
   update_travel(state);
   graph_handle_mouse(state, actions, hovered, active);
+  if (!ImGui::IsAnyMouseDown()) place_minimap(state);  // not while the view is dragged
   list->PushClipRect(state.canvas_min, state.canvas_max, true);
   state.fold_arrows.clear();
   GraphPainter painter(state, list);

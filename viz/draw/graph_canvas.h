@@ -56,6 +56,7 @@ struct GraphCanvasState {
   std::vector<std::string> pending_go;  // nodes to bring into view once their scene is there
   std::string menu_node;                // of the open context menu
   int32_t menu_scope = -1;
+  bool menu_wanted = false;  // by the key, of what is selected
 
   ColorBy color_by = ColorBy::kPhase;
   // Runs that times can be compared with, and the one they are (0: none); the application's, for this frame.
@@ -74,6 +75,7 @@ struct GraphCanvasState {
   std::vector<int32_t> hits;
   int hit = -1;
   bool minimap = true, focus_search = false;
+  int minimap_corner = 0;  // as minimap_place has it
 
   // The shape that stays where it is on the screen while the scene changes.
   struct Anchor {

@@ -196,7 +196,8 @@ void GraphPainter::minimap() {
               y1 = std::clamp(map.y + visible.bottom() * ky, map.y, map.bottom() + px(3));
   list->AddRectFilled({x0, y0}, {x1, y1}, with_alpha(c.accent, 0.12f), px(2));
   list->AddRect({x0, y0}, {x1, y1}, c.accent, px(2), 0, px(1.2f));
-  register_rect("graph.minimap", min, max, "minimap");
+  static constexpr const char* kCorners[] = {"bottom right", "bottom left", "top right", "top left"};
+  register_rect("graph.minimap", min, max, "minimap", kCorners[state.minimap_corner]);
 }
 
 bool GraphPainter::strip(ImVec2 min, ImVec2 max) {

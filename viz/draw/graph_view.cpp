@@ -275,11 +275,13 @@ void graph_fit(GraphCanvasState& state, const LayoutBox& box, float max_zoom) {
     state.view.x += map / 2 / state.view.zoom;
   };
   fit(0);
+  place_minimap(state);
   const LayoutBox map = minimap_rect(state);
   const Projection p(state);
   const ImVec2 min = p.screen(box.x, box.y), max = p.screen(box.right(), box.bottom());
-  if (map.width > 0 && map.overlaps({min.x, min.y, max.x - min.x, max.y - min.y}))
-    fit((state.canvas_max.x - map.x) / theme().scale - margin / 2);
+  if (map.width <= 0 || !map.overlaps({min.x, min.y, max.x - min.x, max.y - min.y})) return;
+  state.minimap_corner = 0;
+  fit((state.canvas_max.x - minimap_rect(state).x) / theme().scale - margin / 2);
 }
 
 namespace {
@@ -298,6 +300,7 @@ void place_first_view(GraphCanvasState& state) {
   state.view.x =
       std::clamp(first.centre_x(), half_width - margin, std::max(half_width, l.width - half_width) + margin);
   // Where what is first stands right of the canvas' edge, it moves there: less of the rest is under the minimap.
+  state.minimap_corner = 0;
   const float map = (state.canvas_max.x - minimap_rect(state).x) / theme().scale;
   if (minimap_rect(state).width > 0)
     state.view.x =
@@ -510,6 +513,7 @@ void graph_keys(GraphCanvasState& state, Actions& actions, bool listen) {
     state.space_tap = false;
     return;
   }
+  if (key_pressed("app.menu") && !table_has_arrows()) state.menu_wanted = true;
   if (key_pressed("graph.fit") || space_tapped(state)) {
     graph_remember(state);
     graph_fit(state, {0, 0, scene.layout.width, scene.layout.height}, 1.f);

@@ -30,5 +30,7 @@ void graph_remember(GraphCanvasState& state);  // pushes the current view on the
 void graph_request_scene(GraphCanvasState& state);
 void graph_handle_mouse(GraphCanvasState& state, Actions& actions, bool hovered, bool active);
 LayoutBox minimap_rect(const GraphCanvasState& state);  // on the screen; zero size when hidden
+// Where it covers fewest shapes, and none that is selected, as the view is now.
+void place_minimap(GraphCanvasState& state);
 
 }  // namespace gradloom
