@@ -223,11 +223,24 @@ void draw_live(const TimelineModel& model, const TimelineView& view, float top, 
                 label.c_str());
 }
 
+void thread_tooltip(const TraceDocument& trace, const TimelineModel& model, const TimelineBar& bar) {
+  const TraceThread& t = trace.threads[static_cast<std::size_t>(bar.thread)];
+  const KernelInfo& k = trace.kernels[static_cast<std::size_t>(bar.kernel)];
+  const std::int64_t idle_ns = t.duration_ns - t.busy_ns;
+  const std::string waits = idle_ns <= 0    ? ""
+                            : t.thread == 0 ? ", then waits " + duration_text(idle_ns) + " for other threads"
+                                            : ", without one for " + duration_text(idle_ns);
+  ImGui::SetTooltip("%s\n%s\nthread %d: parts of it for %s at %s%s", k.node.c_str(), k.op.c_str(),
+                    t.thread + 1, duration_text(t.busy_ns).c_str(), place_text(model, bar.start_ns).c_str(),
+                    waits.c_str());
+}
+
 void bar_tooltip(const TraceDocument& trace, const TimelineModel& model, const TimelineBar& bar,
                  const std::string& more) {
   if (bar.exchange >= 0) return exchange_tooltip(trace, model, bar);
   if (bar.host >= 0) return host_tooltip(trace, model, bar);
   if (bar.activity >= 0) return activity_tooltip(trace, model, bar);
+  if (bar.thread >= 0) return thread_tooltip(trace, model, bar);
   if (bar.kernel < 0) {
     ImGui::SetTooltip("%s %s\n%s", bar.phase.c_str(), bar.label == bar.phase ? "" : bar.label.c_str(),
                       duration_text(bar.end_ns - bar.start_ns).c_str());

@@ -277,10 +277,22 @@ TEST_F(Window, NamesKeepTheirEnd) {
   };
   const std::string name = "/blocks.2/proj/MatMul/grad";
   EXPECT_EQ(fit(name, width_of(name)), name);
-  EXPECT_EQ(fit(name, width_of(name) - 1), "\u2026/proj/MatMul/grad");
+  EXPECT_EQ(fit(name, width_of(name) - 1), "/blocks.2/\u2026/MatMul/grad")
+      << "the layer tells it from others";
+  EXPECT_EQ(fit(name, width_of("\u2026/proj/MatMul/grad")), "\u2026/proj/MatMul/grad");
   EXPECT_EQ(fit(name, width_of("\u2026/proj/MatMul/grad") - 1), "\u2026/MatMul/grad");
   EXPECT_EQ(fit(name, width_of("\u2026rad")), "\u2026rad");
   EXPECT_EQ(fit(name, 2), "");
+  const std::string gradient = "/layers.0/intermediate/MatMul/grad/FusedMatMul_1";
+  EXPECT_EQ(fit(gradient, width_of("/layers.0/intermediate/MatMul/grad/\u2026")),
+            "/layers.0/intermediate/MatMul/grad/\u2026");
+  EXPECT_EQ(fit(gradient, width_of("\u2026/MatMul/grad/\u2026")), "\u2026/MatMul/grad/\u2026");
+  const std::string deep = "/bert/encoder/layer.11/attention/self/query/MatMul";
+  EXPECT_EQ(fit(deep, width_of("\u2026/layer.11/\u2026/self/query/MatMul")),
+            "\u2026/layer.11/\u2026/self/query/MatMul");
+  EXPECT_EQ(fit(deep, width_of("\u2026/layer.11/\u2026/query/MatMul")),
+            "\u2026/layer.11/\u2026/query/MatMul");
+  EXPECT_EQ(fit(deep, width_of("\u2026/layer.11/\u2026/query/MatMul") - 1), "\u2026/self/query/MatMul");
   EXPECT_EQ(fit("/a/\u03b1\u03b2\u03b3", width_of("\u2026\u03b2\u03b3")), "\u2026\u03b2\u03b3");
   EXPECT_EQ(fit("/gelu/Mul + /gelu/Mul_1 + /gelu/Tanh", width_of("/gelu/Mul +2")), "/gelu/Mul +2");
   EXPECT_EQ(fit("/gelu/Mul + /gelu/Mul_1 + /gelu/Tanh", width_of("\u2026/Mul +2")), "\u2026/Mul +2");

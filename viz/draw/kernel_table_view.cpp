@@ -21,7 +21,7 @@ namespace {
 std::vector<TableColumn> columns(bool grouped, bool threads) {
   std::vector<TableColumn> all{
       {grouped ? "Group" : "Kernel", 0, false, false, grouped ? "" : "The node that the kernel computes"},
-      {"Operator", 164, false, grouped, "", 4},
+      {"Operator", 116, false, grouped, "", 4},
       {"Phase", 88, false, grouped, "", 3},
       {"Scope", 116, false, grouped, "", 6},
       {"Kernel type", 150, false, true, "", 7},

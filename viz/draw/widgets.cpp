@@ -510,6 +510,25 @@ std::string fit_hint(std::string_view lead, std::string_view example, float widt
   return std::string(lead);
 }
 
+namespace {
+
+// "/layer.3" of "/bert/encoder/layer.3/attention": the last part that is a number or ends with ".NUMBER"; empty: there is none.
+std::string_view last_numbered_part(std::string_view path) {
+  while (!path.empty()) {
+    const std::size_t slash = path.rfind('/');
+    const std::string_view part = path.substr(slash == path.npos ? 0 : slash);
+    const std::size_t digits = part.find_last_not_of("0123456789") + 1;
+    const bool ends_so =
+        digits < part.size() && digits > 0 && (part[digits - 1] == '.' || part[digits - 1] == '/');
+    if (ends_so) return part;
+    if (slash == path.npos) return {};
+    path = path.substr(0, slash);
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string fit_name(ImFont* font, float size, std::string_view name, float width) {
   auto width_of = [&](std::string_view s) {
     return font->CalcTextSizeA(size, FLT_MAX, 0, s.data(), s.data() + s.size()).x;
@@ -526,6 +545,13 @@ std::string fit_name(ImFont* font, float size, std::string_view name, float widt
   const std::string_view first = name.substr(0, end);
   const float left = width - width_of(tail);
   if (width_of(first) <= left) return std::string(first) + tail;
+  // What made a gradient tells more than which of its kernels it is.
+  constexpr std::string_view kGrad = "/grad/";
+  if (const std::size_t grad = first.find(kGrad); grad != first.npos && grad > 0) {
+    const std::string grads = std::string(kGrad) + std::string(kDots);
+    const std::string of = fit_name(font, size, first.substr(0, grad), left - width_of(grads));
+    if (of.find('/') != of.npos) return of + grads + tail;
+  }
   const float rest = left - width_of(kDots);
   std::size_t from = first.find('/', 1);
   while (from != first.npos && width_of(first.substr(from)) > rest) from = first.find('/', from + 1);
@@ -536,7 +562,21 @@ std::string fit_name(ImFont* font, float size, std::string_view name, float widt
     };
     while (from < first.size() && (inside(from) || width_of(first.substr(from)) > rest)) ++from;
   }
-  return from == first.size() ? std::string() : std::string(kDots).append(first.substr(from)) + tail;
+  if (from == first.size()) return {};
+  const std::string_view rest_of_name = first.substr(from);
+  // The layer that was cut away is what tells it from names that end alike.
+  const std::string_view layer = last_numbered_part(first.substr(0, from));
+  if (!layer.empty() && rest_of_name.front() == '/') {
+    const std::string_view before = layer.data() == first.data() ? std::string_view() : kDots;
+    const std::size_t last = first.rfind('/');
+    for (std::size_t at = from; at < last; at = first.find('/', at + 1)) {  // two parts of the end stay, too
+      const bool whole = layer.data() + layer.size() == first.data() + at;
+      const std::string shown =
+          fmt::format("{}{}{}{}", before, layer, whole ? "" : "/\u2026", first.substr(at));
+      if (width_of(shown) <= left) return shown + tail;
+    }
+  }
+  return std::string(kDots).append(rest_of_name) + tail;
 }
 
 }  // namespace gradloom

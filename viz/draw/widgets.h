@@ -97,7 +97,7 @@ std::string fit_text(ImFont* font, float size, std::string_view s, float width);
 std::string fit_hint(std::string_view lead, std::string_view example, float width);
 
 // A node's name cut from the front, at a slash where one is left, as names of one model begin alike and end
-// apart. Of "a + b + c", nodes that one kernel computes, a stays and "+2".
+// apart; the last layer of what is cut stays where it has room: "…/layer.3/…/dense/MatMul". Of "a + b + c", nodes that one kernel computes, a stays and "+2".
 std::string fit_name(ImFont* font, float size, std::string_view name, float width);
 
 }  // namespace gradloom
