@@ -5,12 +5,13 @@
 // All that are found run again or none: two plans tell whether the peak falls by as much as asked, FLOPs and bytes what it costs.
 // Chains that begin at kept values are for --recompute and --memory-budget (recompute.h).
 #include <algorithm>
-#include <cmath>
+#include <memory>
 #include <set>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ir/views.h"
+#include "engine/plan/known_kernels.h"
 #include "passes/pass.h"
 #include "passes/phases.h"
 #include "passes/planners.h"
@@ -60,6 +61,7 @@ class RecomputeActivations final : public Pass {
     }
     PlanOptions options{plan_nothing, "", true, target};
     options.pieces = false;
+    options.known_kernels = std::make_shared<KnownKernels>();
     const auto before = make_plan(rw.graph(), options);
     if (!before) return {};  // what cannot be planned is told when it is
     const double cost = cost_of(*before, {nodes.begin(), nodes.end()}, target);
