@@ -34,7 +34,7 @@ GpuStatus HostCall::queue_by_library(const GpuPlugin& api, GpuContext* context, 
                       piece.has_output
                           ? static_cast<std::byte*>(operands.outputs[piece.output]) + piece.output_begin
                           : nullptr,
-                      piece.count, piece.owner});
+                      piece.count, piece.owner, piece.together});
   const GpuExchange wanted{exchange.kind == DeviceExchange::Kind::mean     ? GPU_EXCHANGE_MEAN
                            : exchange.kind == DeviceExchange::Kind::reduce ? GPU_EXCHANGE_REDUCE
                                                                            : GPU_EXCHANGE_SHARE,

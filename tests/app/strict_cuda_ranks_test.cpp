@@ -80,7 +80,9 @@ TEST_F(StrictCudaRanks, ALibraryThatFailsEndsAllRanksOrIsNotUsed) {
         Failing{"ncclCommInitRank", Then::the_host_exchanges}, Failing{"ncclGroupStart", Then::all_end},
         Failing{"ncclGroupEnd", Then::all_end}, Failing{"ncclAllReduce", Then::all_end},
         Failing{"ncclReduce", Then::all_end, "default,zero{stage=2}"},
+        Failing{"ncclReduceScatter", Then::all_end, "default,zero{stage=2}"},
         Failing{"ncclBroadcast", Then::all_end, "default,zero"},
+        Failing{"ncclAllGather", Then::all_end, "default,zero"},
         Failing{"ncclCommGetAsyncError", Then::all_end}, Failing{"ncclCommAbort", Then::nothing}}) {
     SCOPED_TRACE(call);
     const EnvironmentVariable fails("GRADLOOM_FAKE_NCCL_FAIL", call);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/ops/collectives/host_work.h"
 #include "engine/ops/collectives/reduce_gradients.h"
 #include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/training/optimizer_inputs.h"
@@ -99,6 +100,50 @@ TEST(Zero, WholeParametersAreSharedOutAsEvenlyAsTheyAllow) {
   EXPECT_EQ(owners({3, 9, 3, 3}, 2), (std::vector<std::int64_t>{1, 0, 1, 1}));
   EXPECT_EQ(owners({5}, 3), (std::vector<std::int64_t>{0}));
   EXPECT_TRUE(owners({}, 3).empty());
+}
+
+// What a library of the device is called for (engine/device/gpu/runtime/nccl.cpp): one call for a tensor of which every rank has as much, else
+// one for each part. Of GPT-2 124M where its 48 large weights and positions divide, which are 72, 216, 288 and 96 units.
+TEST(Zero, EqualPartsAreOneCallOfTheLibrary) {
+  std::vector<std::int64_t> sizes{50257 * 768, 1024 * 768};
+  for (int layer = 0; layer < 12; ++layer)
+    sizes.insert(sizes.end(),
+                 {768, 768, 768 * 2304, 2304, 768 * 768, 768, 768, 768, 768 * 3072, 3072, 3072 * 768, 768});
+  sizes.insert(sizes.end(), {768, 768});
+  ASSERT_EQ(sizes.size(), 148u);
+  std::vector<ZeroItem> items;
+  std::vector<Type> types;
+  for (const std::int64_t size : sizes) {
+    items.push_back({size, 8 * size, true});
+    types.push_back({DType::f32, {size}});
+  }
+  struct Calls {
+    std::int64_t ranks, before, after;
+  };
+  for (const auto& [ranks, before, after] : {Calls{1, 148, 148}, Calls{2, 198, 149}, Calls{8, 498, 155},
+                                             Calls{16, 898, 523}, Calls{64, 3298, 3298}}) {
+    SCOPED_TRACE(ranks);
+    const std::vector<OwnedPart> parts = zero_shares(items, ranks);
+    for (const auto kind : {DeviceExchange::Kind::reduce, DeviceExchange::Kind::share}) {
+      const DeviceExchange exchange = exchange_of_parts(kind, parts, types, ranks, ranks - 1);
+      EXPECT_EQ(std::ssize(exchange.pieces), before);
+      EXPECT_EQ(exchange.calls(), after);
+      // Each piece is in one call, and what a call joins is a whole tensor in the order of the ranks.
+      for (std::size_t i = 0; i < exchange.pieces.size();) {
+        const auto count = static_cast<std::size_t>(exchange.pieces[i].together);
+        ASSERT_TRUE(count == 1 || count == static_cast<std::size_t>(ranks));
+        for (std::size_t r = 0; r < count && count > 1; ++r) {
+          const DeviceExchange::Piece& piece = exchange.pieces[i + r];
+          EXPECT_EQ(piece.owner, static_cast<int>(r));
+          EXPECT_EQ(piece.input, exchange.pieces[i].input);
+          EXPECT_EQ(piece.count, exchange.pieces[i].count);
+          EXPECT_EQ(piece.input_begin, static_cast<std::int64_t>(r) * sizes[piece.input] * 4 / ranks);
+          EXPECT_EQ(piece.together, r == 0 ? static_cast<std::int32_t>(count) : 0);
+        }
+        i += count;
+      }
+    }
+  }
 }
 
 // Elements of any number, on any number of ranks: all are owned once, in units, and no rank has two units more than another.

@@ -101,7 +101,9 @@ typedef struct GpuImplementation {
 } GpuImplementation;
 
 // What the devices of several ranks exchange by a library of theirs (NCCL). Pieces are of one type, DType of kernels/types.h. MEAN: of
-// all ranks, for all; REDUCE: the same, for `root` alone, where `to` is read; SHARE: root's, for all.
+// all ranks, for all; REDUCE: the same, for `root` alone, where `to` is read; SHARE: root's, for all. `together` > 1: this piece and those
+// behind it, as many as there are ranks, are those of roots 0, 1, .. with as many elements each, side by side in memory (`from` of
+// REDUCE, `to` of SHARE): one call may make them; the others have 0.
 enum { GPU_RANKS_ID_BYTES = 128 };
 typedef enum GpuExchangeKind {
   GPU_EXCHANGE_MEAN = 0,
@@ -113,6 +115,7 @@ typedef struct GpuExchangePiece {
   void* to;
   int64_t count;  // elements
   int32_t root;
+  int32_t together;
 } GpuExchangePiece;
 typedef struct GpuExchange {
   int32_t kind, dtype, piece_count;  // kind: GpuExchangeKind

@@ -40,30 +40,32 @@ Status run_kernel(const HostLayout& layout, std::byte* memory) {
   return {};
 }
 
-// What is reduced keeps its type, what is shared is bytes.
-Result<DeviceExchange> exchange_of_parts(DeviceExchange::Kind kind, const NodeTypes& types) {
-  DeviceExchange exchange{kind, kind == DeviceExchange::Kind::share ? DType::u8 : types.inputs[0].dtype, {}};
-  const std::int64_t own = types.attrs.integer("rank", 0);
-  std::size_t results = 0;
-  for (const OwnedPart& part : TRY(owned_parts(types.attrs, types.inputs))) {
-    const auto width = static_cast<std::int64_t>(dtype_bytes(types.inputs[part.tensor].dtype));
-    DeviceExchange::Piece piece{part.tensor,        part.tensor, part.begin * width,
-                                part.begin * width, part.count,  part.owner};
-    if (kind == DeviceExchange::Kind::share) piece.count *= width;
-    if (kind == DeviceExchange::Kind::reduce) {
-      piece.has_output = part.owner == own;
-      piece.output = piece.has_output ? results++ : 0;
-      piece.output_begin = 0;
+Result<DeviceExchange> exchange_of_node(DeviceExchange::Kind kind, const NodeTypes& types) {
+  return exchange_of_parts(kind, TRY(owned_parts(types.attrs, types.inputs)), types.inputs,
+                           types.attrs.integer("ranks"), types.attrs.integer("rank", 0));
+}
+
+// A tensor that is cut into as many elements for every rank. Every rank decides so: parts are the same on all.
+void join_equal_parts(std::vector<DeviceExchange::Piece>& pieces, std::int64_t ranks) {
+  const auto all = static_cast<std::size_t>(ranks);
+  for (std::size_t first = 0; ranks > 1 && first + all <= pieces.size();) {
+    std::size_t count = 0;  // in the order of ranks each once, so that there is none between them
+    while (count < all && pieces[first + count].input == pieces[first].input &&
+           pieces[first + count].count == pieces[first].count)
+      ++count;
+    if (count == all && pieces[first].count > 0) {
+      pieces[first].together = static_cast<std::int32_t>(all);
+      for (std::size_t i = 1; i < all; ++i) pieces[first + i].together = 0;
+      first += all;
+    } else {
+      ++first;
     }
-    exchange.pieces.push_back(piece);
   }
-  return exchange;
 }
 
 Result<DeviceExchange> device_exchange(const OpDef& op, const NodeTypes& types) {
-  if (op.exchange == RankExchange::begin_reduce)
-    return exchange_of_parts(DeviceExchange::Kind::reduce, types);
-  if (op.exchange == RankExchange::share) return exchange_of_parts(DeviceExchange::Kind::share, types);
+  if (op.exchange == RankExchange::begin_reduce) return exchange_of_node(DeviceExchange::Kind::reduce, types);
+  if (op.exchange == RankExchange::share) return exchange_of_node(DeviceExchange::Kind::share, types);
   DeviceExchange exchange;
   const bool of_all = !types.attrs.has("world"),  // the library's ranks are all of them
       mean = op.exchange == RankExchange::mean || op.exchange == RankExchange::begin_mean;
@@ -76,6 +78,32 @@ Result<DeviceExchange> device_exchange(const OpDef& op, const NodeTypes& types) 
 }
 
 }  // namespace
+
+std::int64_t DeviceExchange::calls() const {
+  return std::count_if(pieces.begin(), pieces.end(),
+                       [](const Piece& piece) { return piece.together > 0 && piece.count > 0; });
+}
+
+DeviceExchange exchange_of_parts(DeviceExchange::Kind kind, std::span<const OwnedPart> parts,
+                                 std::span<const Type> tensors, std::int64_t ranks, std::int64_t rank) {
+  const bool share = kind == DeviceExchange::Kind::share;
+  DeviceExchange exchange{kind, share ? DType::u8 : tensors[0].dtype, {}};
+  std::size_t results = 0;
+  for (const OwnedPart& part : parts) {
+    const auto width = static_cast<std::int64_t>(dtype_bytes(tensors[part.tensor].dtype));
+    DeviceExchange::Piece piece{part.tensor,        part.tensor, part.begin * width,
+                                part.begin * width, part.count,  part.owner};
+    if (share) piece.count *= width;
+    if (kind == DeviceExchange::Kind::reduce) {
+      piece.has_output = part.owner == rank;
+      piece.output = piece.has_output ? results++ : 0;
+      piece.output_begin = 0;
+    }
+    exchange.pieces.push_back(piece);
+  }
+  join_equal_parts(exchange.pieces, ranks);
+  return exchange;
+}
 
 bool may_run_on_host(const OpDef& op) { return op.exchanges() || &op == &norm_of_squares_op(); }
 

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/owned_parts.h"
 
 namespace gradloom {
 
@@ -22,11 +24,19 @@ struct DeviceExchange {
     std::int64_t count = 0;                          // elements
     int owner = 0;                                   // of reduce and share
     bool has_output = true;                          // the mean of reduce goes to the owner alone
+    // Pieces from this one on that one call makes: of one tensor, of all ranks in their order, as many elements each, side by
+    // side. 0: a piece before it has it.
+    std::int32_t together = 1;
   };
   Kind kind = Kind::none;
   DType type = DType::f32;  // u8: bytes
   std::vector<Piece> pieces;
+  std::int64_t calls() const;  // of the library
 };
+// `parts`: as owned_parts gives them for these tensors, of which this rank is `rank`. Reduced parts keep their type, of which all tensors
+// are; shared ones are bytes.
+DeviceExchange exchange_of_parts(DeviceExchange::Kind kind, std::span<const OwnedPart> parts,
+                                 std::span<const Type> tensors, std::int64_t ranks, std::int64_t rank);
 
 // Whether a GPU's host may have to do the operator's work.
 bool may_run_on_host(const OpDef& op);

@@ -35,19 +35,22 @@ struct NcclLibrary {
   NcclAllReduce* all_reduce = nullptr;
   NcclReduce* reduce = nullptr;
   NcclBroadcast* broadcast = nullptr;
+  NcclReduceScatter* reduce_scatter = nullptr;
+  NcclAllGather* all_gather = nullptr;
   NcclGroup *start = nullptr, *end = nullptr;
   NcclGetErrorString* error_text = nullptr;
   NcclGetLastError* last_error = nullptr;  // since 2.13; may be missing
   int version = 0;                         // 22809; 0: it is not ready
 
   NcclLibrary() {
-    const bool ready = library && library.bind(get_version, "ncclGetVersion") &&
-                       library.bind(get_id, "ncclGetUniqueId") &&
-                       library.bind(init_rank, "ncclCommInitRank") && library.bind(abort, "ncclCommAbort") &&
-                       library.bind(async_error, "ncclCommGetAsyncError") &&
-                       library.bind(all_reduce, "ncclAllReduce") && library.bind(reduce, "ncclReduce") &&
-                       library.bind(broadcast, "ncclBroadcast") && library.bind(start, "ncclGroupStart") &&
-                       library.bind(end, "ncclGroupEnd") && library.bind(error_text, "ncclGetErrorString");
+    const bool ready =
+        library && library.bind(get_version, "ncclGetVersion") && library.bind(get_id, "ncclGetUniqueId") &&
+        library.bind(init_rank, "ncclCommInitRank") && library.bind(abort, "ncclCommAbort") &&
+        library.bind(async_error, "ncclCommGetAsyncError") && library.bind(all_reduce, "ncclAllReduce") &&
+        library.bind(reduce, "ncclReduce") && library.bind(broadcast, "ncclBroadcast") &&
+        library.bind(reduce_scatter, "ncclReduceScatter") && library.bind(all_gather, "ncclAllGather") &&
+        library.bind(start, "ncclGroupStart") && library.bind(end, "ncclGroupEnd") &&
+        library.bind(error_text, "ncclGetErrorString");
     if (!ready || get_version(&version) != ncclSuccess || version < kOldest) version = 0;
     if (ready) last_error = reinterpret_cast<NcclGetLastError*>(library.symbol("ncclGetLastError"));
   }
@@ -89,6 +92,15 @@ ncclResult_t queue_piece(ncclComm_t comm, const GpuExchange& exchange, const Gpu
   }
 }
 
+// Of a tensor of which every rank owns as much; `rank`: this one.
+ncclResult_t queue_pieces_together(ncclComm_t comm, int rank, const GpuExchange& exchange,
+                                   const GpuExchangePiece* pieces, ncclDataType_t type, void* stream) {
+  const auto each = std::size_t(pieces[0].count);
+  if (exchange.kind == GPU_EXCHANGE_REDUCE)
+    return nccl().reduce_scatter(pieces[0].from, pieces[rank].to, each, type, ncclAvg, comm, stream);
+  return nccl().all_gather(pieces[rank].from, pieces[0].to, each, type, comm, stream);
+}
+
 // Shared with the thread that joins: it may stay when nobody waits for it any more.
 struct Joining {
   std::mutex mutex;
@@ -115,7 +127,7 @@ void join_in_thread(const std::shared_ptr<Joining>& joining, const ncclUniqueId&
 
 class RanksLibrary {
  public:
-  explicit RanksLibrary(ncclComm_t comm) : comm_(comm) {}
+  RanksLibrary(ncclComm_t comm, int rank) : comm_(comm), rank_(rank) {}
   RanksLibrary(const RanksLibrary&) = delete;
   RanksLibrary& operator=(const RanksLibrary&) = delete;
   ~RanksLibrary() { (void)nccl().abort(comm_); }
@@ -125,14 +137,20 @@ class RanksLibrary {
     if (!nccl_type(exchange.dtype, &type)) return failed("numbers that the library does not exchange");
     ncclResult_t result = nccl().start();
     if (result != ncclSuccess) return nccl_failed("ncclGroupStart", result, comm_);
-    for (std::int32_t i = 0; i < exchange.piece_count && result == ncclSuccess; ++i)
-      if (exchange.pieces[i].count > 0)
-        result = queue_piece(comm_, exchange, exchange.pieces[i], type, stream);
+    bool together = false;
+    for (std::int32_t i = 0; i < exchange.piece_count && result == ncclSuccess; ++i) {
+      const GpuExchangePiece* const piece = exchange.pieces + i;
+      if (piece->count == 0 || piece->together == 0) continue;
+      together = together || piece->together > 1;
+      result = piece->together > 1 ? queue_pieces_together(comm_, rank_, exchange, piece, type, stream)
+                                   : queue_piece(comm_, exchange, *piece, type, stream);
+    }
     const ncclResult_t ended = nccl().end();
     if (result != ncclSuccess) return nccl_failed("exchange", result, comm_);
     if (ended != ncclSuccess) return nccl_failed("ncclGroupEnd", ended, comm_);
     return taken_by(exchange.kind == GPU_EXCHANGE_MEAN     ? "all-reduce"
-                    : exchange.kind == GPU_EXCHANGE_REDUCE ? "reduce to owners"
+                    : exchange.kind == GPU_EXCHANGE_REDUCE ? together ? "reduce-scatter" : "reduce to owners"
+                    : together                             ? "all-gather"
                                                            : "broadcast by owners");
   }
 
@@ -145,6 +163,7 @@ class RanksLibrary {
 
  private:
   const ncclComm_t comm_;
+  const int rank_;
 };
 
 void CloseRanksLibrary::operator()(RanksLibrary* library) const { delete library; }
@@ -182,7 +201,7 @@ RanksLibraryPtr open_ranks(const std::uint8_t* id, int device, int rank, int siz
   if (joining->done && joining->result != ncclSuccess)
     *why = nccl_failed("ncclCommInitRank", joining->result, nullptr);
   const bool joined = joining->done && joining->result == ncclSuccess;
-  return RanksLibraryPtr(joined ? new RanksLibrary(joining->comm) : nullptr);
+  return RanksLibraryPtr(joined ? new RanksLibrary(joining->comm, rank) : nullptr);
 }
 
 Answer run_exchange(RanksLibrary& library, const GpuExchange& exchange, void* stream) {

@@ -29,6 +29,10 @@ using NcclReduce = ncclResult_t(const void* from, void* to, std::size_t count, n
                                 ncclRedOp_t op, int root, ncclComm_t comm, void* stream);
 using NcclBroadcast = ncclResult_t(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                    int root, ncclComm_t comm, void* stream);
+using NcclReduceScatter = ncclResult_t(const void* from, void* to, std::size_t count_of_each,
+                                       ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, void* stream);
+using NcclAllGather = ncclResult_t(const void* from, void* to, std::size_t count_of_each, ncclDataType_t type,
+                                   ncclComm_t comm, void* stream);
 using NcclGroup = ncclResult_t();  // start and end
 using NcclGetErrorString = const char*(ncclResult_t result);
 using NcclGetLastError = const char*(ncclComm_t comm);

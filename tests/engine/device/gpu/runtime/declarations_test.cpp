@@ -115,6 +115,8 @@ SAME(NcclCommGetAsyncError, ::ncclCommGetAsyncError);
 SAME(NcclAllReduce, ::ncclAllReduce);
 SAME(NcclReduce, ::ncclReduce);
 SAME(NcclBroadcast, ::ncclBroadcast);
+SAME(NcclReduceScatter, ::ncclReduceScatter);
+SAME(NcclAllGather, ::ncclAllGather);
 SAME(NcclGroup, ::ncclGroupStart);
 SAME(NcclGroup, ::ncclGroupEnd);
 SAME(NcclGetErrorString, ::ncclGetErrorString);

@@ -175,7 +175,26 @@ struct Call {
 thread_local std::vector<Call> group;
 thread_local int depth = 0;
 
+// Each rank's part of what all have is averaged there; each rank's part goes to all.
+void run_of_parts(const Call& call, bool scatter) {
+  NcclComm& comm = *call.comm;
+  const std::size_t width = width_of(call.what.type), most = kSlotBytes / width, all = call.what.count;
+  const auto* const from = static_cast<const unsigned char*>(call.from);
+  auto* const to = static_cast<unsigned char*>(call.to);
+  for (int part = 0; part < (scatter ? comm.size : 1); ++part)
+    for (std::size_t begin = 0; begin < all && comm.error == 0; begin += most) {
+      const std::size_t count = std::min(most, all - begin), at = begin + std::size_t(part) * all;
+      if (!comm.meet(call.what, from + at * width, count * width)) return;
+      if (scatter && part == comm.rank) comm.average(call.what.type, to + begin * width, count);
+      for (int r = 0; !scatter && r < comm.size; ++r)
+        std::memcpy(to + (std::size_t(r) * all + begin) * width, comm.shared->ranks[r].bytes, count * width);
+      if (!comm.part()) return;
+    }
+}
+
 void run(const Call& call) {
+  const bool scatter = std::strcmp(call.what.kind, "reduce-scatter") == 0;
+  if (scatter || std::strcmp(call.what.kind, "all-gather") == 0) return run_of_parts(call, scatter);
   const std::size_t width = width_of(call.what.type), most = kSlotBytes / width;
   const bool gives = call.what.root < 0 || std::strcmp(call.what.kind, "broadcast") != 0 ||
                      call.what.root == call.comm->rank;
@@ -323,6 +342,14 @@ EXPORTED ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, 
 EXPORTED ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                     int root, ncclComm_t comm, void* stream) {
   return add("ncclBroadcast", "broadcast", from, to, count, type, 0, root, comm, stream);
+}
+EXPORTED ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                                        ncclRedOp_t op, ncclComm_t comm, void* stream) {
+  return add("ncclReduceScatter", "reduce-scatter", from, to, count, type, op, -1, comm, stream);
+}
+EXPORTED ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                                    ncclComm_t comm, void* stream) {
+  return add("ncclAllGather", "all-gather", from, to, count, type, 0, -1, comm, stream);
 }
 
 EXPORTED const char* ncclGetErrorString(ncclResult_t status) {
