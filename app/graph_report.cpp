@@ -177,7 +177,8 @@ Result<GraphAnswer> ask_graph(const GraphModel& model, const GraphAsked& asked) 
   if (int{!asked.find.empty()} + int{!asked.path.empty()} + int{!asked.neighbours.empty()} > 1)
     return Error{Errc::usage, "--find, --path and --neighbours are asked one at a time"};
   if (model.links.empty() && (!asked.path.empty() || !asked.neighbours.empty()))
-    return Error{Errc::usage, "of another program's run kernels alone are known, and no links between them"};
+    return Error{Errc::usage,
+                 "no links between these nodes are known: of another program's run kernels alone are"};
   if (!asked.path.empty()) return way(model, asked.path);
   if (!asked.neighbours.empty()) return around(model, asked.neighbours);
   const auto query = Query::parse(asked.find);

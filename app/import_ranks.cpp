@@ -58,8 +58,12 @@ class RankMerger {
  private:
   // Steps that a rank lacks go from all.
   Status keep_common_steps() {
+    // Each step once and in the order of its number, as the ranks are put together.
     const auto numbered = [](const ImportedTrace& t) {
-      return std::all_of(t.steps.begin(), t.steps.end(), [](const ImportedStep& s) { return s.number >= 0; });
+      const auto falls = [](const ImportedStep& a, const ImportedStep& b) { return b.number <= a.number; };
+      return std::all_of(t.steps.begin(), t.steps.end(),
+                         [](const ImportedStep& s) { return s.number >= 0; }) &&
+             std::adjacent_find(t.steps.begin(), t.steps.end(), falls) == t.steps.end();
     };
     bool by_number = numbered(all_);
     for (std::size_t rank = 1; rank < traces_.size(); ++rank) by_number &= numbered(traces_[rank]);

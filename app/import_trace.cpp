@@ -152,8 +152,14 @@ std::vector<std::vector<std::string>> grouped(const std::vector<std::string>& fi
     else
       jobs[{place.ranks, met[{place.ranks, place.rank}]++}][place.rank] = file;
   }
+  // Ranks that recorded unequally often: nobody knows which of their files belong together.
+  const auto equally_often = [&](std::int64_t ranks) {
+    for (std::int64_t rank = 1; rank < ranks; ++rank)
+      if (met[{ranks, rank}] != met[{ranks, 0}]) return false;
+    return true;
+  };
   for (const auto& [job, by_rank] : jobs) {
-    const bool whole = static_cast<std::int64_t>(by_rank.size()) == job.first;
+    const bool whole = static_cast<std::int64_t>(by_rank.size()) == job.first && equally_often(job.first);
     std::vector<std::string> ranks;
     for (const auto& [_, file] : by_rank)
       if (whole)

@@ -143,8 +143,9 @@ Status Answerer::settle() {
   answer_.plan_hash = c.plan_hash;
   if (c.recipe.precision != subject_.recipe().precision && !subject_.predictor().types_measured())
     answer_.note = percent_text(answer_.known) +
-                   " of what differs was measured; what another type makes of kernels is told as of other "
-                   "processors (gradloom devices --measure finds it for this one)";
+                   " of what differs was measured; what another type makes of kernels is told " +
+                   (subject_.recipe().device == "cpu" ? "as of other processors" : "by its width alone") +
+                   " (gradloom devices --measure finds it for this one)";
   for (const KernelInfo& kernel : c.kernels) after_.push_back(subject_.predictor().ns(kernel));
   return {};
 }
@@ -219,8 +220,9 @@ Status Answerer::add_ranks() {
                 after = TRY(exposed(recipe, question_.on, factor_of(question_.speed_ups, SpeedUp::Of::link)));
   answer_.exposed_ns = after.ns;
   answer_.figures = after.figures;
-  // A measured step has waited for its own; what is told of another processor is kernels alone.
-  const double more = after.ns - (question_.on ? 0 : before.ns);
+  // A measured step has waited for its own, also as it is scaled to another CPU; what is told of a GPU is kernels alone.
+  const bool kernels_alone = question_.on && question_.on->is_gpu();
+  const double more = after.ns - (kernels_alone ? 0 : before.ns);
   answer_.after_ns = std::max(0.0, answer_.after_ns + more);
   answer_.low_ns = std::max(0.0, answer_.low_ns + more - std::abs(more) / 2);
   answer_.high_ns += more + std::abs(more) / 2;

@@ -270,6 +270,8 @@ void forget_threads() {
   asleep.store(0);
   occupied.store(false);
   moving.store(false);
+  watched.store(false);
+  watches = false;
   computes_parts = false;
   own_number = 0;
   own_id = 0;

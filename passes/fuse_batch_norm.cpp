@@ -115,8 +115,10 @@ class FuseBatchNorm final : public Pass {
   static std::string type_problem(const Graph& graph, NodeId id, std::size_t input) {
     const Type& type = graph.type(graph.nodes[id].inputs[input]);
     if (!is_static(type.shape)) return "its sizes are not known";
-    return is_half(type.dtype) && !graph.nodes[id].attrs.has("block")
-               ? "16 bits that are not in blocks are computed in f32, without rounding in between"
+    const DType scale = graph.type(graph.nodes[id].inputs[input + 1]).dtype;
+    const bool own = type.dtype == DType::bf16 && scale == DType::f32 && graph.nodes[id].attrs.has("block");
+    return is_half(type.dtype) && !own
+               ? "16 bits that are not bf16 in blocks with parameters in f32 are computed in f32, without rounding in between"
                : "";
   }
 

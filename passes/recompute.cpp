@@ -80,7 +80,7 @@ class Search {
     for (RecomputeChoice& choice : best) {
       if (options_.kernel_ns) choice.step_ns = total_ * (1 + choice.cost);
       choice.least_cost = std::min(choice.cost, bound_->least_cost(choice.peak_bytes));
-      choice.least_peak_bytes = bound_->least_peak_bytes();
+      choice.least_peak_bytes = std::min(bound_->least_peak_bytes(), best.back().peak_bytes);
     }
     return best;
   }

@@ -29,6 +29,7 @@ class SimplifyArithmetic final : public Pass {
     Match match;
     if (!pattern.match(graph, id, match)) return;
     const ValueId x = match.value("x"), y = match.value("y"), z = match.value("z");
+    if (x == match.value("r")) return;  // its square: the reciprocal stays
     std::string why;
     if (!is_float(graph.type(z).dtype)) return;  // of integers it is another number
     if (graph.type(y).shape != graph.type(z).shape)

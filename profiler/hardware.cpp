@@ -134,13 +134,21 @@ std::span<const Hardware> known_hardware() {
 }
 
 const Hardware* hardware_of_device(std::string_view name) {
-  std::string letters;  // as ids are written: "rtx4090"
-  for (const char c : name)
-    if (c != ' ') letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  std::string letters;        // as ids are written: "rtx4090"
+  std::vector<bool> goes_on;  // by letter: a digit stands right behind it
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    if (c == ' ') continue;
+    letters += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    goes_on.push_back(i + 1 < name.size() && is_digit(name[i + 1]));
+  }
   const Hardware* found = nullptr;
-  for (const Hardware& h : known_hardware())
-    if (letters.find(h.id) != std::string::npos && (found == nullptr || h.id.size() > found->id.size()))
-      found = &h;
+  for (const Hardware& h : known_hardware()) {
+    const std::size_t at = letters.find(h.id);
+    if (at == std::string::npos || goes_on[at + h.id.size() - 1]) continue;  // an A1000 is no A100
+    if (found == nullptr || h.id.size() > found->id.size()) found = &h;
+  }
   return found;
 }
 

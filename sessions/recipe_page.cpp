@@ -164,7 +164,7 @@ std::string recipe_page() {
       schedule_section() +
       "## Precision\n\n`bf16{full=Softmax,/head/*; low=Sqrt; list=autocast}`: `list` says what is computed in 16 bits "
       "and what in f32 instead of the operators' own wish (`gradloom ops`); `full` and `low` name operator types and, by globs, nodes "
-      "that are an exception from it; `within` says likewise where 16 bits may be at all, and what is elsewhere stays in f32. A node that passes made of several answers to the names of all. What both name "
+      "that are an exception from it; `within` says likewise where 16 bits may be at all, and what is elsewhere stays in f32. A node that passes made of several answers to the names of all, and is within where all are. What both name "
       "stays in f32, and so do losses; operators in no list follow what they read.\n\n" +
       precision_section() +
       "## Loss scaling\n\nWith precision f16 the loss is multiplied before the backward pass, the gradients "

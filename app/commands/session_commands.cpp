@@ -456,6 +456,8 @@ CommandRun declare_show(CLI::App& app) {
       "with the graph: another run of the session, number, name or last, that times are held against");
   return [options](CommandContext& context) -> Status {
     const SessionOptions named = TRY(with_named_run(*options));
+    if (!named.against.empty() && !named.graph.any())
+      return Error{Errc::usage, "--against goes with --graph, --find, --path or --neighbours"};
     const auto store = TRY(open_session(named));
     const std::int64_t id = TRY(store->find_run(named.run));
     const RunRecord run = TRY(store->load_run(id));
@@ -464,8 +466,6 @@ CommandRun declare_show(CLI::App& app) {
     if (!named.curves.of.empty()) return show_curves(context.out, run, *store, named.curves);
     if (named.timeline.any()) return show_timeline(context.out, run, *store, named.timeline, named.limit);
     if (named.graph.any()) return show_graph(context, *store, run, named);
-    if (!named.against.empty())
-      return Error{Errc::usage, "--against goes with --graph, --find, --path or --neighbours"};
     if (named.roofline) return show_roofline(context.out, run, named);
     if (named.memory) return show_memory(context.out, run, named);
     if (named.group == "roof") return Error{Errc::usage, "--group roof goes with --roofline"};

@@ -231,7 +231,28 @@ void add_kernels(TimelineModel& model, const Shown& shown, int depth, std::size_
   }
 }
 
+double kernel_ns(const TimelineLane& lane) {
+  double ns = 0;
+  for (const TimelineBar& bar : lane.bars)
+    if (bar.kernel >= 0) ns += bar.end_ns - bar.start_ns;
+  return ns;
+}
+
 }  // namespace
+
+int find_main_lane(const TimelineModel& model) {
+  int best = -1;
+  double most = -1;
+  for (std::size_t l = 0; l < model.lanes.size(); ++l) {
+    const TimelineLane& lane = model.lanes[l];
+    if (!lane.stream || lane.other_rank || lane.bars.empty()) continue;
+    if (const double ns = kernel_ns(lane); ns > most) {
+      most = ns;
+      best = static_cast<int>(l);
+    }
+  }
+  return best;
+}
 
 std::vector<std::int64_t> timed_steps(const TraceDocument& trace) {
   std::vector<std::int64_t> steps;
@@ -293,6 +314,7 @@ TimelineModel build_timeline(const TraceDocument& trace, std::int64_t first_step
   // Streams of other profilers are not numbered one by one.
   if (streams > 3)
     std::erase_if(model.lanes, [](const TimelineLane& lane) { return lane.stream && lane.bars.empty(); });
+  model.main_lane = find_main_lane(model);
   return model;
 }
 

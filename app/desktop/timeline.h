@@ -49,6 +49,7 @@ struct TimelineModel {
   double duration_ns = 0;           // to the end of the last
   double step_ns = 0;               // of all steps together
   std::vector<TimelineLane> lanes;
+  int main_lane = -1;                       // find_main_lane
   std::vector<double> live_ns, live_bytes;  // arena in use from live_ns[i] on; empty when not recorded
   std::vector<double> live_most;            // of kLiveBlock of these each, the largest
   // Of the bytes in use from `from_ns` to `to_ns` the most.
@@ -56,6 +57,7 @@ struct TimelineModel {
   const TimelineStep* step_at(double time_ns) const;  // or the last before it; null: there is none
 };
 constexpr std::size_t kLiveBlock = 64;
+int find_main_lane(const TimelineModel& model);  // the stream on which most is computed; -1: there is none
 std::string shown_steps_text(const TimelineModel& model);    // "step 4", "steps 4 to 9"
 std::string shown_numbers_text(const TimelineModel& model);  // "4", "4 to 9"
 

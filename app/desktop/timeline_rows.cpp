@@ -11,28 +11,6 @@ namespace {
 constexpr float kGap = 5, kStripGap = 2, kNameHeight = 14;  // points; the least that a name needs
 constexpr int kNeverFolds = 100;
 
-double kernel_ns(const TimelineLane& lane) {
-  double ns = 0;
-  for (const TimelineBar& bar : lane.bars)
-    if (bar.kernel >= 0) ns += bar.end_ns - bar.start_ns;
-  return ns;
-}
-
-// The stream on which most is computed; -1: the run has none.
-int main_lane(const TimelineModel& model) {
-  int best = -1;
-  double most = -1;
-  for (std::size_t l = 0; l < model.lanes.size(); ++l) {
-    const TimelineLane& lane = model.lanes[l];
-    if (!lane.stream || lane.other_rank || lane.bars.empty()) continue;
-    if (const double ns = kernel_ns(lane); ns > most) {
-      most = ns;
-      best = static_cast<int>(l);
-    }
-  }
-  return best;
-}
-
 bool begins_with(const std::string& text, const char* word) { return text.rfind(word, 0) == 0; }
 
 // Lanes of the lowest rank fold first.
@@ -91,7 +69,7 @@ float all_rows(const std::vector<LaneRow>& rows) {
 
 void add_rows(std::vector<LaneRow>& rows, std::vector<Foldable>& foldable, const TimelineModel& model,
               bool of_b, const LaneFolds& folds) {
-  const int main = main_lane(model);
+  const int main = model.main_lane;
   for (std::size_t l = 0; l < model.lanes.size(); ++l) {
     const TimelineLane& lane = model.lanes[l];
     if (of_b && lane.bars.empty()) continue;

@@ -198,7 +198,7 @@ typedef struct gradloom_call {
   /* With --device cuda:N, hip:N: the caller's cudaStream_t or hipStream_t; null: the default stream. The call's work begins when that
    * stream has done what it has, and what the stream gets afterwards waits for it. Since minor version 5. The caller may record the
    * stream (cudaStreamBeginCapture) once the module has made the same calls without: their memory is read and written at each replay then, and
-   * each replay of a forward draws other numbers, as calls with step + 1, step + 2, .. would. Since minor
+   * each replay of a forward draws other numbers, as calls with step + 1, step + 2, .. of the first one recorded would. Since minor
    * version 7. */
   void* stream;
 } gradloom_call;

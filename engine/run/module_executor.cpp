@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
@@ -90,6 +91,10 @@ Result<const kernels::RandomState*> ModuleExecutor::record_random(const Part& pa
                                   std::to_string(kRecordings) + " times: open another one"};
   kernels::RandomState* const kept = sent_ + kUnderWay + recordings_++;
   *kept = memory.random;
+  if (part.forward) {
+    if (!std::exchange(counts_, true)) recorded_step_ = memory.random.step;
+    kept->step = recorded_step_;
+  }
   TRY(device_.copy(Queue::compute, memory.drawn, kept, sizeof *kept));
   if (part.forward) {
     TRY(add(&replays_->count, &replays_->one));

@@ -2,7 +2,8 @@
 // forward to backward lies in the call's arena, so several forwards may wait for their backwards, each in an arena of its
 // own. Of its own it has constants and the objects of the kernels. One call is made at a time. On a device that queues, calls return when
 // their work is queued; it is ordered with a stream of the caller, and becomes a part of what the caller records there (CUDA graph). Where a
-// plan draws random numbers, each replay of a recorded forward draws others: step is that of the call plus how many replays there were.
+// plan draws random numbers, each replay of a recorded forward draws others: step is that of the first recorded one plus how many forwards
+// were replayed, this one included.
 #pragma once
 
 #include <cstddef>
@@ -94,6 +95,9 @@ class ModuleExecutor {
   kernels::RandomState *random_ = nullptr, *sent_ = nullptr;
   std::vector<Fence> fences_;
   std::size_t calls_ = 0, recordings_ = 0;
+  bool counts_ = false;  // a forward was recorded
+  std::uint64_t recorded_step_ =
+      0;  // of the first forward that was recorded: all count on from it, so that no two draw the same
   struct Replays {
     std::int64_t count, one;
   };

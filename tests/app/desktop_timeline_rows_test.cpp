@@ -22,11 +22,13 @@ TimelineLane lane(const char* name, bool stream = false, double ns = 10) {
 TimelineModel ours() {
   TimelineModel m;
   m.lanes = {lane("Phase"), lane("Scope 1"), lane("Scope 2"), lane("Scope 3"), lane("Kernels", true)};
+  m.main_lane = find_main_lane(m);
   return m;
 }
 TimelineModel theirs() {
   TimelineModel m = ours();
   m.lanes.insert(m.lanes.begin(), {lane("Host"), lane("Host 2"), lane("Host 3"), lane("Host 4")});
+  m.main_lane = find_main_lane(m);
   return m;
 }
 
@@ -87,6 +89,7 @@ TEST(TimelineRows, WhatTheUserChoseHolds) {
 TEST(TimelineRows, TheStreamThatComputesMostStaysOpen) {
   TimelineModel m;
   m.lanes = {lane("Phase"), lane("Stream 0", true, 5), lane("Stream 1", true, 50), lane("Stream 2", true, 0)};
+  m.main_lane = find_main_lane(m);
   EXPECT_EQ(folded(lane_rows(m, nullptr, {}, 0), m, nullptr), "Phase Stream 0 Stream 2");
   EXPECT_EQ(lane_rows(m, &m, {}, 1000).size(), 7u) << "of the run below empty lanes are left out";
 }

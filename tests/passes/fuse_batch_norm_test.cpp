@@ -177,7 +177,7 @@ TEST(FuseBatchNorm, SaysWhatItLeavesAlone) {
   expect_left({.computed_bound = true}, "activation at BatchNormalization: a bound of Clip is computed");
   expect_left({.computed_bound = true}, "gradient at BatchNormGrad: a bound of Clip is computed");
   expect_left({.known = false}, "its sizes are not known");
-  expect_left({.type = DType::bf16}, "16 bits that are not in blocks are computed in f32");
+  expect_left({.type = DType::bf16}, "16 bits that are not bf16 in blocks with parameters in f32");
   expect_left({.trains = false}, "its statistics are not those of a batch that the graph normalizes");
   expect_left({.added = {2, 4, 3}}, "a sum lies between it and the activation");
   expect_left({.own_gradient = false}, "its gradient is not that of Relu alone");

@@ -173,6 +173,7 @@ void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions
   if (!model.timed()) muted("Times appear after a run (" + key_label("run.start") + ").");
   if (!state.wanted.empty()) {
     state.selected = state.wanted;
+    state.table.chosen.clear();
     state.table.scroll_to = model.find_line(state.wanted);
     state.wanted.clear();
   }

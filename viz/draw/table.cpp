@@ -136,8 +136,9 @@ void choose_to(TableState& state, const TableRows& rows, int row) {
 }
 
 void choose_too(TableState& state, const TableRows& rows, int row) {
-  if (state.chosen.empty() && state.selected >= 0 && state.selected < rows.count)
-    state.chosen.insert(row_key(rows, state.selected));
+  const int first =
+      state.selected >= 0 ? state.selected : state.anchor;  // rows of groups are none of a selection
+  if (state.chosen.empty() && first >= 0 && first < rows.count) state.chosen.insert(row_key(rows, first));
   if (const std::string key = row_key(rows, row); state.chosen.erase(key) == 0) state.chosen.insert(key);
   state.anchor = state.end = row;
 }

@@ -349,7 +349,7 @@ StepIdle IdleReader::step(std::int64_t step) const {
   for (std::size_t i = 0; i < out.lanes.size(); ++i) set_bounds(*at, out.lanes[i], i == 0);
   for (std::size_t i = 0; i < out.lanes.size(); ++i)
     LaneReader(out.lanes, i, out.lanes[i].rank == trace_.rank, around, trace_.kernels).read();
-  out.threads = threads_of(step, out.lanes.front());
+  if (!out.lanes.empty()) out.threads = threads_of(step, out.lanes.front());
   return out;
 }
 

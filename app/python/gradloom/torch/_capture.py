@@ -15,7 +15,8 @@ from .._library import UsageError, library
 from ..commands import words_of
 from ..session import Session
 from . import _structure
-from ._export import batch_names
+from ._devices import AUTOCAST
+from ._export import batch_names, distinct
 from ._job import Source, arguments_of, clipped, make_job, write_job
 from ._optimizer import Options, States, states_of, write_states
 from ._outside import warn
@@ -51,7 +52,7 @@ def _of_one_size(source: Source, batches: Sequence[Any], pad: Optional[Mapping[s
     for index, (batch, column) in enumerate(zip(batches, columns)):
         if _structure.flatten(arguments_of(batch), []) != structure or [t.dtype for t in column] != [t.dtype for t in columns[0]]:
             raise UsageError(f"batch {index} has another structure or other types than the first")
-    names, sizes = batch_names(source.objective, structure), [tuple([t.shape for t in column]) for column in columns]
+    names, sizes = distinct(batch_names(source.objective, structure), set()), [tuple([t.shape for t in column]) for column in columns]
     unknown = sorted(set(pad or {}) - set(names))
     if unknown:
         raise UsageError(f"pad names '{unknown[0]}', which is none of the batch's tensors: {', '.join(names)}")
@@ -87,7 +88,8 @@ def _padded(source: Source, batches: Sequence[Any], columns: Dict[str, Sequence[
         made.append(kwargs or args)
     index = min(range(len(batches)), key=lambda i: sum(tensors[i].numel() for tensors in columns.values()))
     plain, full = _loss_at_rest(source, batches[index]), _loss_at_rest(source, made[index])
-    if not abs(full - plain) <= (2e-2 if source.autocast() else 1e-3) * abs(plain) + 1e-6:
+    rounds = source.autocast() is not None or any(p.dtype in AUTOCAST for p in source.objective.parameters())
+    if not abs(full - plain) <= (2e-2 if rounds else 1e-3) * abs(plain) + 1e-6:
         raise UsageError(f"batch {index} has the loss {plain:.6g}, and {full:.6g} filled up as pad says: the loss does not ignore the fill (a mask does, and "
                          "-100 in labels)")  # fmt: skip
     return made

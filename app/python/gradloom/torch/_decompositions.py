@@ -169,6 +169,9 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Tensor.unflatten: an axis as several."""
     axis = dim % input.dim()
+    known = math.prod(size for size in sizes if size != -1)
+    if known != 0:  # reshape asks all axes what -1 is, and where another is empty none tells
+        sizes = [input.shape[axis] // known if size == -1 else size for size in sizes]
     return input.reshape(*input.shape[:axis], *sizes, *input.shape[axis + 1 :])
 
 

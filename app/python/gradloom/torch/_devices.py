@@ -25,14 +25,18 @@ class Place(NamedTuple):
         return torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
 
     def recorded(self) -> bool:
-        """Whether torch.cuda.graph records what is called now."""
-        return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        return recorded(self.device.type)
 
     def check_not_recorded(self) -> None:
         """Raises UnsupportedError inside of torch.cuda.graph, for what compiles and allocates."""
         if self.recorded():
             raise UnsupportedError("torch.cuda.graph records calls whose sizes, modes and gradients the module had before, and this is the first of "
                                    "its kind: call it forward and backward before, as PyTorch's warm-up does")  # fmt: skip
+
+
+def recorded(kind: str) -> bool:
+    """Whether torch.cuda.graph records what is called now on devices of this kind."""
+    return kind == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def place_of(tensors: Iterable[torch.Tensor]) -> Place:

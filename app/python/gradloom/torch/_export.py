@@ -398,7 +398,7 @@ def argument_names(module: torch.nn.Module, description: Any) -> List[str]:
     return names + _structure.paths(named)
 
 
-def _distinct(names: Sequence[str], taken: Set[str]) -> List[str]:
+def distinct(names: Sequence[str], taken: Set[str]) -> List[str]:
     result = []
     for name in names:
         free, number = name, 1
@@ -421,7 +421,7 @@ def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.
     inputs_of = [i for i, tensor in enumerate(buffers.tensors) if id(tensor) in changing or any(not norm.training for norm in buffers.norms_of(i))]
     while True:
         taken = set(parameters.names) | set(buffers.names)
-        names = _distinct(argument_names(module, description), taken) + parameters.names + [buffers.names[i] for i in inputs_of]
+        names = distinct(argument_names(module, description), taken) + parameters.names + [buffers.names[i] for i in inputs_of]
         flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of, outside, cast, types=types)
         given = [*arguments, *parameters.tensors, *[buffers.tensors[i] for i in inputs_of]]
         model = _run_exporter(flat, given, names)
@@ -457,7 +457,7 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     parameters, buffers = members(objective, "_parameters"), members(objective, "_buffers")
     own = [outside.title(name) for name in parameters.names + buffers.names]
     taken = set(own) | {"loss"}
-    inputs = _distinct(batch_names(objective, description), taken)
+    inputs = distinct(batch_names(objective, description), taken)
     flat = _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), outside, cast, states=True)
     given = [*arguments, *parameters.tensors, *[tensor.detach().clone() for tensor in buffers.tensors]]
     model = _onnx_file.with_unbiased(_run_job_exporter(flat, given, inputs + own, functions, fallback))

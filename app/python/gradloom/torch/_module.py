@@ -14,7 +14,7 @@ import torch
 from .._library import Error, UnsupportedError
 from . import _structure
 from ._cut import Cut
-from ._devices import Place, autocast, place_of, without_autocast
+from ._devices import Place, autocast, place_of, recorded, without_autocast
 from ._export import Exported, export, result_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
@@ -70,10 +70,14 @@ class _Constant:
         if state == self.state and not self.small:
             return True
         now = self.tensor
-        if now.shape != self.contents.shape or now.dtype != self.contents.dtype or not torch.equal(now, self.contents):
+        if now.shape != self.contents.shape or now.dtype != self.contents.dtype or not _equal(now, self.contents):
             return False
         self.state = state
         return True
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
 
 
 class _Entry:
@@ -307,13 +311,15 @@ class _Engine:
         if members is None or not members.hold():
             members = self._members = _Members(self.module)
             self._forget()
+        kind = tensors[0].device.type if tensors else members.kind
         key = (description, tuple([(t.shape, t.dtype, t.requires_grad, t.device) for t in tensors]), members.modes(), gradients,
-               gradients and tuple([p.requires_grad for p in members.parameters]), autocast(tensors[0].device.type if tensors else members.kind))  # fmt: skip
+               gradients and tuple([p.requires_grad for p in members.parameters]), autocast(kind))  # fmt: skip
         known = self._entries.get(key)
         if known is not None and not known.fits():
             self._forget()
         elif known is not None:
-            lost = [c.tensor for c in known.constants if not c.holds()]
+            # A replay reads a buffer that changes meanwhile: none is a constant of a recorded call's file.
+            lost = [c.tensor for c in known.constants if recorded(kind) or not c.holds()]
             if not lost:
                 if known is not self._latest:
                     self._entries.move_to_end(key)

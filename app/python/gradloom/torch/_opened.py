@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
+from .._library import UnsupportedError
 from ._devices import Place
 from ._export import Exported, Moved
 from ._plan import Arenas, Plan
@@ -58,6 +59,7 @@ class Opened:
         self.takes = tuple(first.takes)  # all results with gradients
         self.silent = [index for index in range(self.results) if index not in self.takes]
         self.follows = bool(exported.counters or exported.written or exported.moved) or exported.failed is not None  # something, after a call
+        self.read_back = exported.failed is not None or any(row.counter is not None for row in exported.moved)  # by the host, after a call
         self.expected = self.takes
         self._plans[self.takes] = first
         self.lock = threading.Lock()
@@ -92,6 +94,9 @@ class _Run:
         self.arena: Optional[torch.Tensor] = None  # of a forward that waits for its backward
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+        if self.opened.read_back and self.plan.recorded():
+            raise UnsupportedError("torch.cuda.graph cannot record a call after which the host reads what it computed: a check of the forward, or a "
+                                   "BatchNorm with momentum=None")  # fmt: skip
         outputs, self.arena = self.plan.forward([t.data_ptr() for t in tensors], self.seed)
         if self.opened.follows:
             follow(self.opened.exported, outputs)

@@ -105,6 +105,9 @@ class Plan:
             size, alignment = self._library.arena(self._handle, flags)
         self.bytes, self._alignment = size + alignment, alignment
 
+    def recorded(self) -> bool:
+        return self._place.recorded()
+
     def _values(self, kind: int) -> List[Any]:
         return self._library.values("module", self._handle, kind)
 

@@ -238,7 +238,8 @@ class TrainStep:
 
     def _cast(self) -> _Cast:
         """The type of a running torch.autocast, which says what a step is computed in where nothing else does."""
-        return None if "precision" in self._settings or self._all_f64 else self._source.autocast()
+        said = "precision" in self._settings or self._all_f64
+        return None if said and not self._asks_autocast else self._source.autocast()
 
     def _cast_of_traces(self) -> _Cast:
         return self._source.autocast() if self._asks_autocast else None
@@ -262,7 +263,8 @@ class TrainStep:
             return known
         if _kind_of(signature) != self._kind:
             raise UsageError("the batch has another structure or other types than the first one")
-        self._plans[key] = number = self._follow(signature) or self._trace(signature, batch)
+        number = self._follow(signature) or self._trace(signature, batch)
+        self._plans[self._cast(), signature] = number  # a trace tells whether the forward asks for autocast
         others = [other for other, plan in self._plans.items() if plan != 0]
         for other in others[: max(0, len(others) - self._most)]:
             library().call("job_forget_sizes", self._begun(), self._plans.pop(other))
