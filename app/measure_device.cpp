@@ -91,11 +91,11 @@ constexpr std::int64_t kRow = 64;
 ValueId rows(GraphBuilder& b, const char* name, DType type, std::int64_t count) {
   return b.input(name, {type, {count / kRow, kRow}});
 }
-struct Probe {
+struct TypeProbe {
   const char* op;
   ValueId (*make)(GraphBuilder& b, DType type, std::int64_t count);
 };
-constexpr Probe kProbes[] = {
+constexpr TypeProbe kProbes[] = {
     {"MatMul",
      [](GraphBuilder& b, DType type, std::int64_t count) {
        const auto n = static_cast<std::int64_t>(std::sqrt(count));
@@ -139,7 +139,7 @@ constexpr Probe kProbes[] = {
 Result<std::vector<TypeTime>> measure_types(Device& device, kernels::Target target,
                                             const std::vector<DType>& types, std::stop_token stop) {
   std::vector<TypeTime> times;
-  for (const Probe& probe : kProbes)
+  for (const TypeProbe& probe : kProbes)
     for (const DType type : types)
       for (const std::int64_t count : {1 << 13, 1 << 16, 1 << 20}) {
         Graph graph;

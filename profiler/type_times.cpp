@@ -64,7 +64,7 @@ TypeTimes TypeTimes::usual_of_cpu(bool bf16_products) {
   return usual;
 }
 
-const TypeTimes::Curve* TypeTimes::curve(const std::string& op, const std::string& type) const {
+const TypeTimes::NsBySize* TypeTimes::curve(const std::string& op, const std::string& type) const {
   const auto at = times_.find({op, type});
   return at == times_.end() ? nullptr : &at->second;
 }
@@ -87,7 +87,7 @@ std::optional<double> TypeTimes::ratio(const KernelInfo& kernel, const std::stri
   const std::string from = first_type(kernel.types);
   if (from == to) return 1.0;
   const std::string op = measured_like(kernel);
-  const Curve *before = curve(op, from), *after = curve(op, to);
+  const NsBySize *before = curve(op, from), *after = curve(op, to);
   if (before == nullptr || after == nullptr) return std::nullopt;
   const double size = type_size(kernel);
   return time_at(*after, size) / time_at(*before, size);

@@ -46,11 +46,11 @@ class TypeTimes {
   std::optional<double> ratio(const KernelInfo& kernel, const std::string& to) const;
 
  private:
-  using Curve = std::map<double, double>;  // ns by size
-  const Curve* curve(const std::string& op, const std::string& type) const;
+  using NsBySize = std::map<double, double>;
+  const NsBySize* curve(const std::string& op, const std::string& type) const;
   std::string measured_like(const KernelInfo& kernel) const;
 
-  std::map<std::pair<std::string, std::string>, Curve> times_;  // by operator and type
+  std::map<std::pair<std::string, std::string>, NsBySize> times_;  // by operator and type
 };
 
 }  // namespace gradloom
