@@ -316,12 +316,11 @@ void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipe
   float right = at.x + width - px(20);
   const char* arrow = state.open == name ? "\u25be" : "\u25b8";
   list->AddText({right + px(4), y}, p.text_faint, arrow);
-  const float count_width = small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, count.c_str()).x;
   const ImU32 ink = !pass.enabled      ? p.text_faint
                     : planning         ? p.text_faint
                     : pass.matched > 0 ? p.accent
                                        : p.text_dim;
-  right -= count_width + px(4);
+  right -= small_width(count) + px(4);
   list->AddText(small, small->FontSize, {right, small_y}, ink, count.c_str());
   const float name_end = at.x + ImGui::CalcTextSize(shown.c_str()).x + px(8);
   const auto proof = pass.enabled ? state.proofs.find(name) : state.proofs.end();
@@ -338,7 +337,7 @@ void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipe
     state.open = state.open == name ? std::string() : name;
   if (pass.enabled && pass.rejected > 0) {
     const std::string rejected = fmt::format("{} skipped", pass.rejected);
-    right -= small->CalcTextSizeA(small->FontSize, FLT_MAX, 0, rejected.c_str()).x + px(12);
+    right -= small_width(rejected) + px(12);
     if (right > name_end) {
       list->AddText(small, small->FontSize, {right, small_y}, planning ? p.text_faint : p.warn,
                     rejected.c_str());
