@@ -89,7 +89,7 @@ class DesktopBeside : public WindowScript {
     ImportRequest request;
     request.session = file("s.db");
     request.name = "pytorch";
-    ASSERT_TRUE(import_trace(request, file("t.json")).ok());
+    ASSERT_TRUE(import_trace(request, {file("t.json")}).ok());
     train(bert() + "--steps 8 --profile all", file("s.db"));
   }
 };
