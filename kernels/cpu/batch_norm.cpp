@@ -145,8 +145,9 @@ void grad_channels(const BatchNormGradArgs& args, const Gates& gate) {
     T* const dx = args.dx != nullptr ? static_cast<T*>(args.dx) + c * args.spatial : nullptr;
     const T mean = static_cast<const T*>(args.saved_mean)[c],
             inv_std = static_cast<const T*>(args.saved_inv_std)[c],
-            factor = static_cast<const T*>(args.scale)[c] * inv_std,
-            shift = args.bias != nullptr ? static_cast<const T*>(args.bias)[c] : T(0);
+            factor = args.scale != nullptr ? static_cast<const T*>(args.scale)[c] * inv_std
+                                           : T(0),  // null: sums alone
+        shift = args.bias != nullptr ? static_cast<const T*>(args.bias)[c] : T(0);
     const auto sums = sums_of<2, T>(planes, [&](i64 i, auto& s) {
       if (dx != nullptr) fetch_to_write(dx + i);
       const auto apart = get(x + i, s[0]) - mean;
@@ -311,10 +312,13 @@ void grad_blocks(const BatchNormGradArgs& args, const Gates& gate) {
   const auto shift_of = [&](i64 group) {
     return biases != nullptr ? load_pack<T, L>(biases + group * L) : Pack<T, L>{};
   };
+  const auto scale_of = [&](i64 group) {  // null: sums alone
+    return scales != nullptr ? load_pack<T, L>(scales + group * L) : Pack<T, L>{};
+  };
   parallel_for(parts, elements * 2, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);
-    const auto factor = load_pack<T, L>(scales + group * L) * inv_std, shift = shift_of(group);
+    const auto factor = scale_of(group) * inv_std, shift = shift_of(group);
     double total[2][L] = {};
     lane_sums<2, T, L>(g, total, [&](i64 at, auto& s) {
       const auto apart = load_computed<Stored, L>(x + from + at) - mean;
@@ -343,7 +347,7 @@ void grad_blocks(const BatchNormGradArgs& args, const Gates& gate) {
   parallel_for(parts, elements * 2, [&](i64 part) {
     const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
     const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);
-    const auto factor = load_pack<T, L>(scales + group * L) * inv_std, shift = shift_of(group);
+    const auto factor = scale_of(group) * inv_std, shift = shift_of(group);
     const auto mean_dy = load_pack<T, L>(numbers + group * L),
                mean_dy_xhat = load_pack<T, L>(numbers + args.c + group * L);
     Stored* const dx = static_cast<Stored*>(args.dx);
