@@ -32,8 +32,8 @@ void declare_graph(CLI::App& app, GraphAsked& asked);
 // Boxes in the order in which they are told: of the schedule, of a way along it, by distance from a node.
 struct GraphAnswer {
   std::string title;
-  std::vector<std::pair<std::int32_t, std::int32_t>>
-      boxes;  // and links from where it begins; 0 of all and of a search
+  // And links from where it begins; 0 of all and of a search.
+  std::vector<std::pair<std::int32_t, std::int32_t>> boxes;
 };
 // A node is named, or is the only one that a query finds. Errors: Errc::usage: no node is meant or several are, the query is none.
 Result<GraphAnswer> ask_graph(const GraphModel& model, const GraphAsked& asked);

@@ -12,8 +12,8 @@
 namespace gradloom {
 
 struct ImportRequest {
-  std::string
-      trace;  // a file, or a folder: all traces in it, those of one job's ranks as one run, else a run each
+  // A file, or a folder: all traces in it, those of one job's ranks as one run, else a run each.
+  std::string trace;
   std::string session, name, model;
   std::vector<std::string> import_limits;  // of the model's file, NAME=N
 };

@@ -98,8 +98,7 @@ struct TraceDocument {
   std::int64_t steps_left_out = 0;        // later ones, for which the document has no room
   std::vector<TraceRow> rows;             // of the only rank, or of `rank`
   std::vector<TraceActivity> activities;  // GPUs only
-  std::vector<TraceThread>
-      threads;  // CPU: of `rows` that more than one thread computed; the first steps may have theirs alone
+  std::vector<TraceThread> threads;       // CPU: of `rows` that several computed; later steps may lack theirs
   std::int32_t rank = 0;
   std::vector<TraceRank> ranks;          // of several, else none
   std::vector<TraceRow> other_ranks;     // rows of the others

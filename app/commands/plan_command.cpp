@@ -515,6 +515,15 @@ void declare_ranks(CLI::App& app, const std::shared_ptr<PlanArguments>& options)
       ->check(CLI::Range(0.0, 65536.0));
 }
 
+Status print_explained(const CommandContext& context, const Prepared& prepared, const std::string& name) {
+  bool first = true;
+  for (const Explained& e : TRY(explain(prepared.compiled, name))) {
+    context.out.object({{"explain", explained_json(prepared.compiled, e)}});
+    context.out.text((std::exchange(first, false) ? "" : "\n") + explained_text(prepared.compiled, e));
+  }
+  return {};
+}
+
 }  // namespace
 
 CommandRun declare_plan(CLI::App& app) {
@@ -554,15 +563,7 @@ CommandRun declare_plan(CLI::App& app) {
       print_dump(context.out, prepared->compiled.train.graph);
       return {};
     }
-    if (!options->explain.empty()) {
-      bool first = true;
-      for (const Explained& e : TRY(explain(prepared->compiled, options->explain))) {
-        context.out.object({{"explain", explained_json(prepared->compiled, e)}});
-        context.out.text((first ? "" : "\n") + explained_text(prepared->compiled, e));
-        first = false;
-      }
-      return {};
-    }
+    if (!options->explain.empty()) return print_explained(context, *prepared, options->explain);
     if (!options->diff.empty()) return print_difference(context, *prepared, options->diff);
     if (is_viewers_graph(options->export_graph)) return write_for_viewers(context, *prepared, *options);
     if (!options->export_graph.empty())

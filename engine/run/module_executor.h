@@ -42,8 +42,7 @@ class ModuleExecutor {
   ModuleExecutor(const ModuleExecutor&) = delete;
   ModuleExecutor& operator=(const ModuleExecutor&) = delete;
 
-  Result<bool> forward(
-      const ModuleMemory& memory);  // true: the caller has recorded it, nothing of it has run
+  Result<bool> forward(const ModuleMemory& memory);  // true: the caller recorded it, nothing has run
   Status backward(const ModuleMemory& memory);
   bool reads(std::size_t source) const;  // some kernel or result needs the memory of this source
 

@@ -42,8 +42,8 @@ struct KernelLine {
   double share = 0;               // of all kernels' time
   double median_ns = std::nan("");
   double bytes = 0, flops = 0;
-  double told_ns = 0,
-         busy_ns = 0;  // of time_ns where the run tells how busy the CPU's threads were, and times that
+  // Of time_ns where the run tells how busy the CPU's threads were, and times that.
+  double told_ns = 0, busy_ns = 0;
   double threads_busy() const { return told_ns > 0 ? busy_ns / told_ns : std::nan(""); }
   double bandwidth() const { return time_ns > 0 ? bytes / time_ns : std::nan(""); }  // GB/s
   double rate() const { return time_ns > 0 ? flops / time_ns : std::nan(""); }       // GFLOP/s
