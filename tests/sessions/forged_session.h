@@ -18,7 +18,7 @@ struct ForgedColumn {
 class ForgedSession {
  public:
   // A session with rows in every table: a run as of the CPU (1), one as of a GPU (2), and one (3) with loss scales, a loop's
-  // spans, two ranks and an evaluation; a comparison, tuning, a prediction, trials, tags and a note.
+  // spans, two ranks, a kernel of two threads and an evaluation; a comparison, tuning, a prediction, trials, tags and a note.
   static void make(const std::string& path) {
     auto store = Store::open(path, StoreMode::write);
     ASSERT_TRUE(store.ok()) << error_of(store);
@@ -38,7 +38,8 @@ class ForgedSession {
     (*run)->add_rank_step(1,
                           {{{1, {0, 0, 100, 50}}}, {{0, 0, 0, 120, 40, 10, 64}, {1, 0, 0, 130, 30, 0, 64}}});
     (*run)->add_evaluation({1, 0.25, 3, 777});
-    ASSERT_TRUE((*run)->add_step({1, 2, 1000, 0.1, -1, false, 65536, 0}).ok());
+    const KernelSample shared{0, 0, 100, 60, {{0, 100, 160, 50}, {1, 110, 150, 40}}};
+    ASSERT_TRUE((*run)->add_step({1, 2, 1000, 0.1, -1, true, 65536, 0}, {shared}).ok());
     RunFinish end;
     end.implementations = {{{"gemm", "cublasLt 13.1.0", "algorithm 66", false}}};
     ASSERT_TRUE((*run)->finish(end).ok());

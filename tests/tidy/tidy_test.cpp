@@ -147,8 +147,8 @@ TEST(Tidy, IncludesOfTestsFollowTheirFolders) {
   allowed["tests/sessions"] =
       plus(below, {"passes", "profiler", "sessions", "tests/profiler", "tests/sessions"});
   allowed["tests/viz"] = plus(map.at("viz/draw"), {"viz/report", "tests", "tests/viz"});
-  allowed["tests/app"] =
-      plus(map.at("app"), {"tests", "tests/engine", "tests/passes", "tests/sessions", "tests/app"});
+  allowed["tests/app"] = plus(map.at("app"), {"tests", "tests/engine", "tests/passes", "tests/profiler",
+                                              "tests/sessions", "tests/app"});
   allowed["tests/hostile"] = plus(map.at("app"), {"tests", "tests/hostile"});
   allowed["tests/fuzz"] = plus(map.at("app"), {"tests", "tests/engine", "tests/hostile", "tests/fuzz"});
   allowed["tests/tidy"] = {"tests/tidy"};
