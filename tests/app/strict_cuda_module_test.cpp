@@ -143,6 +143,7 @@ TEST_F(StrictCudaStreams, ReplaysDrawOtherNumbers) {
     stream.replay(alone);
     ASSERT_TRUE(loop.get_results().ok());
     expect_same(loop.loop, want[0], "backward alone");
+    ASSERT_TRUE(loop.queue_forward().ok()) << "which it has used up";
   }
 }
 
