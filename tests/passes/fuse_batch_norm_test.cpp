@@ -5,11 +5,13 @@
 #include <cmath>
 
 #include "passes/compile.h"
+#include "tests/passes/compiled_step.h"
 #include "tests/passes/support.h"
 
 namespace gradloom {
 namespace {
 
+using test::compiled_step;
 using test::Counts;
 using test::expect_same_results;
 using test::op_counts;
@@ -54,16 +56,6 @@ Graph norm_network(DType type, bool clip_has_low = true) {
   return graph;
 }
 
-Graph norm_step_of(const Graph& model, const std::string& passes) {
-  CompileOptions options;
-  options.train.loss = "loss";
-  options.train.optimizer = *parse_optimizer("sgd{lr=0.1}");
-  options.pipeline = *parse_pipeline(passes);
-  const auto compiled = compile(model, options);
-  EXPECT_TRUE(compiled.ok()) << (compiled.ok() ? "" : compiled.error().message);
-  return compiled.ok() ? compiled->train.graph : Graph{};
-}
-
 TEST(FuseBatchNorm, StepsKeepTheirBits) {
   for (const char* const passes : {"none", "block-channels", "block-channels,mixed-precision"}) {
     for (const DType type : {DType::f32, DType::f64}) {
@@ -71,7 +63,7 @@ TEST(FuseBatchNorm, StepsKeepTheirBits) {
       if (mixed && type == DType::f64) continue;
       for (const bool low : {true, false}) {
         SCOPED_TRACE(std::string(passes) + " " + dtype_name(type));
-        const Graph before = norm_step_of(norm_network(type, low), passes);
+        const Graph before = compiled_step(norm_network(type, low), passes);
         Graph after = before;
         const PassReport report = run_pass(after, kNormPass);
         EXPECT_EQ(report.matched, 6) << why_nots(report);  // four results, two gradients

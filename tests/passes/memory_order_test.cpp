@@ -89,26 +89,31 @@ TEST(MemoryOrder, UpdatesWaitForTheReadersOfWhatTheyWriteOver) {
   EXPECT_LT(arena_of(graph), before);
 }
 
+// `outputs`: so many of the last values.
+Graph random_graph(std::mt19937& random, int nodes, std::size_t outputs) {
+  Graph graph;
+  GraphBuilder b(graph);
+  std::vector<ValueId> values{b.input("x", {DType::f32, {16, 16}})};
+  for (int i = 0; i < nodes; ++i) {
+    const ValueId from = values[random() % values.size()], other = values[random() % values.size()];
+    switch (random() % 4) {
+      case 0: values.push_back(b.op("Tanh", {from})); break;
+      case 1: values.push_back(b.op("Concat", {from, other}, {{"axis", std::int64_t{0}}})); break;
+      case 2: values.push_back(b.op("MatMul", {from, values[0]})); break;
+      default: values.push_back(b.op("ReduceSum", {from, b.i64s({0})}, {{"keepdims", std::int64_t{1}}}));
+    }
+  }
+  graph.outputs.assign(values.rbegin(), values.rbegin() + static_cast<std::ptrdiff_t>(outputs));
+  return graph;
+}
+
 // Chains that split and join at random.
 TEST(MemoryOrder, NoRandomGraphNeedsMoreThanBefore) {
   int lower = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
-    Graph graph;
-    GraphBuilder b(graph);
-    std::vector<ValueId> values{b.input("x", {DType::f32, {16, 16}})};
-    for (int i = 0; i < 30; ++i) {
-      const ValueId from = values[random() % values.size()], other = values[random() % values.size()];
-      switch (random() % 4) {
-        case 0: values.push_back(b.op("Tanh", {from})); break;
-        case 1: values.push_back(b.op("Concat", {from, other}, {{"axis", std::int64_t{0}}})); break;
-        case 2: values.push_back(b.op("MatMul", {from, values[0]})); break;
-        default: values.push_back(b.op("ReduceSum", {from, b.i64s({0})}, {{"keepdims", std::int64_t{1}}}));
-      }
-    }
-    graph.outputs = {values.back()};
-    for (std::size_t i = 0; i < 5; ++i) graph.outputs.push_back(values[values.size() - 2 - i]);
+    Graph graph = random_graph(random, 30, 6);
     run_pass(graph, "dead-code");
     const Graph before = graph;
     const PassReport report = run_pass(graph, "memory-order");
@@ -164,23 +169,6 @@ std::int64_t live_at_most(const Graph& graph) {
   return plan.ok() ? plan->lower_bound_bytes : 0;
 }
 
-Graph small_graph(std::mt19937& random) {
-  Graph graph;
-  GraphBuilder b(graph);
-  std::vector<ValueId> values{b.input("x", {DType::f32, {16, 16}})};
-  for (int i = 0; i < 9; ++i) {
-    const ValueId from = values[random() % values.size()], other = values[random() % values.size()];
-    switch (random() % 4) {
-      case 0: values.push_back(b.op("Tanh", {from})); break;
-      case 1: values.push_back(b.op("Concat", {from, other}, {{"axis", std::int64_t{0}}})); break;
-      case 2: values.push_back(b.op("MatMul", {from, values[0]})); break;
-      default: values.push_back(b.op("ReduceSum", {from, b.i64s({0})}, {{"keepdims", std::int64_t{1}}}));
-    }
-  }
-  graph.outputs = {values.back(), values[values.size() - 2]};
-  return graph;
-}
-
 // Against every order of small graphs: what is found is the best, but for min_percent, in four of five of them.
 TEST(MemoryOrder, IsNearTheBestOfAllOrders) {
   int graphs = 0, best_found = 0, bettered = 0;
@@ -188,7 +176,7 @@ TEST(MemoryOrder, IsNearTheBestOfAllOrders) {
   for (unsigned seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
-    Graph graph = small_graph(random);
+    Graph graph = random_graph(random, 9, 2);
     run_pass(graph, "dead-code");
     std::int64_t best = live_at_most(graph);
     const std::int64_t before = best;

@@ -3,26 +3,19 @@
 
 #include "passes/compile.h"
 #include "passes/planners.h"
+#include "tests/passes/compiled_step.h"
 #include "tests/passes/support.h"
 
 namespace gradloom {
 namespace {
 
+using test::compiled_step;
 using test::op_counts;
 using test::run_pass;
 using test::why_nots;
 
 const std::string kAgainAlways = "recompute-activations{min_mib=0,max_percent=100}";
 
-Graph layers_step(const Graph& model, const std::string& passes) {
-  CompileOptions options;
-  options.train.loss = "loss";
-  options.train.optimizer = *parse_optimizer("sgd{lr=0.1}");
-  options.pipeline = *parse_pipeline(passes);
-  const auto compiled = compile(model, options);
-  EXPECT_TRUE(compiled.ok()) << (compiled.ok() ? "" : compiled.error().message);
-  return compiled.ok() ? compiled->train.graph : Graph{};
-}
 std::int64_t best_fit_arena(const Graph& graph) {
   const auto plan = make_plan(graph, {find_planner("best-fit")->plan, "best-fit"});
   EXPECT_TRUE(plan.ok());
@@ -35,7 +28,7 @@ TEST(RecomputeActivations, OfATransformersLayersRunAgain) {
   const Graph model =
       test::layered_network(6, [](GraphBuilder& b, ValueId product, int) { return b.op("Gelu", {product}); });
   for (const char* const passes : {"none", "default"}) {
-    const Graph before = layers_step(model, passes);
+    const Graph before = compiled_step(model, passes);
     Graph after = before;
     const PassReport report = run_pass(after, kAgainAlways);
     EXPECT_GE(report.matched, 5) << why_nots(report);
@@ -50,7 +43,7 @@ TEST(RecomputeActivations, RegionsRunAgainAsAWhole) {
   const Graph model = test::layered_network(4, [](GraphBuilder& b, ValueId product, int) {
     return b.op("Mul", {b.op("Gelu", {product}), b.op("Sin", {product})});
   });
-  const Graph before = layers_step(model, "fuse-elementwise");
+  const Graph before = compiled_step(model, "fuse-elementwise");
   Graph after = before;
   EXPECT_GE(run_pass(after, kAgainAlways).matched, 3);
   EXPECT_GT(op_counts(after)["FusedElementwise"], op_counts(before)["FusedElementwise"]);
