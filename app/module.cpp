@@ -278,16 +278,14 @@ Result<ModelModule::Variant*> ModelModule::variant(bool no_grad) {
 
 Result<std::int64_t> ModelModule::arena_bytes(bool no_grad) {
   const std::lock_guard lock(mutex_);
-  return TRY(variant(no_grad))->compiled.plan.arena_bytes + head_bytes();
+  return TRY(variant(no_grad))->compiled.plan.arena_bytes + arena_alignment();
 }
 
+// Of the arena's head, too. The host cannot write into the memory of a GPU: there the device has a list of what else is in it, and it has a
+// recorded call's random state alone.
 std::int64_t ModelModule::arena_alignment() const {
   return device_->queued() ? static_cast<std::int64_t>(kernels::kLibraryBoundaryBytes) : kAlignmentBytes;
 }
-
-// The host cannot write into the memory of a GPU: there the device has a list of what else is at the arena's begin, which has a recorded
-// call's random state alone.
-std::int64_t ModelModule::head_bytes() const { return arena_alignment(); }
 
 // A forward begins in the arena (waits: nothing), or has ended and its backward is to come. REQUIRES the lock.
 void ModelModule::note_forward(const ModuleCall& call, std::optional<Forward> waits) {
@@ -323,7 +321,7 @@ Result<ModuleMemory> ModelModule::memory(const Variant& v, const ModuleCall& cal
     return Error{Errc::usage, call.arena == nullptr ? std::string("no address for the arena")
                                                     : "the arena's address is not a multiple of " +
                                                           std::to_string(alignment) + " bytes"};
-  memory.arena = static_cast<std::byte*>(call.arena) + head_bytes();
+  memory.arena = static_cast<std::byte*>(call.arena) + alignment;
   if (device_->queued()) memory.drawn = static_cast<kernels::RandomState*>(call.arena);
   memory.random = {call.seed, call.step};
   memory.stream = call.stream;

@@ -104,7 +104,6 @@ class ModelModule {
   Result<Variant*> variant(bool no_grad);
   Result<ModuleMemory> memory(const Variant& v, const ModuleCall& call, bool backward) const;
   Result<bool> run(Variant& v, ModuleMemory with, const ModuleCall& call, bool backward);
-  std::int64_t head_bytes() const;
   // A forward that was made: seed and step, and whether the caller recorded it.
   struct Forward {
     kernels::RandomState random;

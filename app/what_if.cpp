@@ -216,13 +216,13 @@ Status Answerer::add_ranks() {
   TRY(RecipeFlags::override_with(recipe, changes_));
   TRY(RecipeFlags::override_with(recipe, question_.changes));
   if (recipe.ranks <= 1 && subject_.recipe().ranks <= 1) return {};
-  const Exposed before = TRY(exposed(subject_.recipe(), std::nullopt, 1)),
+  // A measured step has waited for its own, also as it is scaled to another CPU; what is told of a GPU is kernels alone.
+  const bool kernels_alone = question_.on && question_.on->is_gpu();
+  const Exposed before = kernels_alone ? Exposed() : TRY(exposed(subject_.recipe(), std::nullopt, 1)),
                 after = TRY(exposed(recipe, question_.on, factor_of(question_.speed_ups, SpeedUp::Of::link)));
   answer_.exposed_ns = after.ns;
   answer_.figures = after.figures;
-  // A measured step has waited for its own, also as it is scaled to another CPU; what is told of a GPU is kernels alone.
-  const bool kernels_alone = question_.on && question_.on->is_gpu();
-  const double more = after.ns - (kernels_alone ? 0 : before.ns);
+  const double more = after.ns - before.ns;
   answer_.after_ns = std::max(0.0, answer_.after_ns + more);
   answer_.low_ns = std::max(0.0, answer_.low_ns + more - std::abs(more) / 2);
   answer_.high_ns += more + std::abs(more) / 2;

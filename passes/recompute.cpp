@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "engine/ir/op.h"
@@ -48,7 +47,6 @@ class Search {
     const Plan plan = TRY(plan_of(graph_));
     find_costs(plan);
     find_segments();
-    TRY(find_bound());
     choices_.push_back({{}, plan.peak_bytes(), 0});
     if (is_small()) return try_all();
     for (const RecomputeChoice& other : others)
@@ -77,12 +75,20 @@ class Search {
     });
     for (RecomputeChoice& choice : sorted)
       if (best.empty() || choice.peak_bytes < best.back().peak_bytes) best.push_back(std::move(choice));
-    for (RecomputeChoice& choice : best) {
-      if (options_.kernel_ns) choice.step_ns = total_ * (1 + choice.cost);
-      choice.least_cost = std::min(choice.cost, bound_->least_cost(choice.peak_bytes));
-      choice.least_peak_bytes = std::min(bound_->least_peak_bytes(), best.back().peak_bytes);
-    }
     return best;
+  }
+
+  // The same with times and with what no choice can beat.
+  Result<std::vector<RecomputeChoice>> curve() const {
+    std::vector<RecomputeChoice> points = front();
+    const RecomputeBound bound = TRY(find_bound());
+    const std::int64_t least_peak_bytes = std::min(bound.least_peak_bytes(), points.back().peak_bytes);
+    for (RecomputeChoice& choice : points) {
+      if (options_.kernel_ns) choice.step_ns = total_ * (1 + choice.cost);
+      choice.least_cost = std::min(choice.cost, bound.least_cost(choice.peak_bytes));
+      choice.least_peak_bytes = least_peak_bytes;
+    }
+    return points;
   }
 
  private:
@@ -104,13 +110,12 @@ class Search {
     }
   }
 
-  Status find_bound() {
+  Result<RecomputeBound> find_bound() const {
     std::vector<double> parts;
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) parts.push_back(cost_of(id));
     PlanOptions options = options_.plan;
     options.in_place = false;
-    bound_.emplace(graph_, TRY(plan_of(graph_, options)), repeatable_, parts);
-    return {};
+    return RecomputeBound(graph_, TRY(plan_of(graph_, options)), repeatable_, parts);
   }
 
   // As a part of the step's.
@@ -439,7 +444,6 @@ class Search {
   std::set<std::vector<NodeId>> tried_;
   std::size_t plans_left_ = std::numeric_limits<std::size_t>::max();
   std::vector<RecomputeChoice> choices_;
-  std::optional<RecomputeBound> bound_;
 };
 
 // Whether the clone of a node must give this result: where it may leave it out, only to a reader.
@@ -533,7 +537,7 @@ Result<std::vector<RecomputeChoice>> recompute_curve(const Graph& graph, const R
   Search search(graph, options);
   if (!options.kernel_ns) {
     TRY(search.run());
-    return search.front();
+    return search.curve();
   }
   // Where times are known none of these choices is dearer than those that FLOPs and bytes lead to.
   RecomputeOptions untimed = options;
@@ -541,7 +545,7 @@ Result<std::vector<RecomputeChoice>> recompute_curve(const Graph& graph, const R
   Search other(graph, untimed);
   TRY(other.run());
   TRY(search.run(other.choices()));
-  return search.front();
+  return search.curve();
 }
 
 Status recompute_named(Graph& graph, const std::vector<std::string>& patterns,

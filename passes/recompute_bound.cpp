@@ -18,14 +18,7 @@ struct Kept {
   std::vector<std::int32_t> readers{};  // steps
 };
 
-std::vector<std::int32_t> steps_by_node(const Graph& graph, const Plan& plan) {
-  std::vector<std::int32_t> step(graph.nodes.size(), -1);
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) step[plan.steps[i].node] = static_cast<std::int32_t>(i);
-  return step;
-}
-
 std::vector<Kept> kept_buffers(const Graph& graph, const Plan& plan, const std::vector<bool>& repeatable) {
-  const std::vector<std::int32_t> step = steps_by_node(graph, plan);
   std::vector<Kept> kept(plan.buffers.size());
   const auto buffer_at = [&](ValueId v) -> Kept* {
     const std::int32_t buffer = v == kNone ? -1 : plan.buffer_of[v];
@@ -43,13 +36,14 @@ std::vector<Kept> kept_buffers(const Graph& graph, const Plan& plan, const std::
   for (const ValueId out : graph.outputs)
     if (Kept* const buffer = buffer_at(out)) buffer->stays = true;
   if (Kept* const loss = buffer_at(graph.loss)) loss->stays = true;
-  for (const PlanStep& one : plan.steps) {
-    const Node& node = graph.nodes[one.node];
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const Node& node = graph.nodes[plan.steps[i].node];
+    const auto step = static_cast<std::int32_t>(i);
     for (const ValueId in : node.inputs) {
       Kept* const buffer = buffer_at(in);
       if (buffer == nullptr) continue;
-      buffer->readers.push_back(step[one.node]);
-      if (!runs_after_loss(node)) buffer->last_forward = std::max(buffer->last_forward, step[one.node]);
+      buffer->readers.push_back(step);
+      if (!runs_after_loss(node)) buffer->last_forward = std::max(buffer->last_forward, step);
     }
   }
   return kept;

@@ -25,28 +25,19 @@ bool is_single(const Graph& graph, ValueId v) {
   return std::all_of(shape.begin(), shape.end(), [](std::int64_t d) { return d == 1; });
 }
 
-Perm inverse_of(const Perm& perm) {
-  Perm inverse(perm.size());
-  for (std::size_t i = 0; i < perm.size(); ++i)
-    inverse[static_cast<std::size_t>(perm[i])] = static_cast<std::int64_t>(i);
-  return inverse;
-}
-
 // Operands that are broadcast, where their dims can be renamed without moving data.
 std::string straighten_elementwise(const Graph& graph, const Node& node, const Perm& perm,
                                    StraightNode& straight) {
   const Shape& result = graph.type(node.outputs[0]).shape;
-  const Perm inverse = inverse_of(perm);
+  const Perm back = inverse(perm);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const ValueId in = node.inputs[i];
     Shape shape = graph.type(in).shape;
     if (is_single(graph, in) || shape == result) continue;
     shape.insert(shape.begin(), result.size() - shape.size(), 1);
-    if (!moves_nothing(shape, inverse))
+    if (!moves_nothing(shape, back))
       return "node " + node.name + " broadcasts " + graph.values[in].name + ", whose dims would move";
-    Shape view;
-    for (const std::int64_t axis : inverse) view.push_back(shape[static_cast<std::size_t>(axis)]);
-    straight.views[i] = view;
+    straight.views[i] = permuted(shape, back);
   }
   return "";
 }

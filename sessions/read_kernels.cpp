@@ -8,7 +8,6 @@
 #include <limits>
 #include <map>
 
-#include "engine/base/parse_number.h"
 #include "kernels/threads.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
@@ -189,7 +188,7 @@ void sum_up(std::vector<TimeInStep>& samples, KernelRow& kernel) {
 
 }  // namespace
 
-Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kernels) {
+Status Store::Impl::read_kernels(std::int64_t run, std::int64_t threads, std::vector<KernelRow>& kernels) {
   std::vector<KernelInfo> infos;
   TRY(read_kernel_infos(run, infos));
   for (KernelInfo& info : infos) kernels.push_back({std::move(info)});
@@ -225,12 +224,13 @@ Status Store::Impl::read_kernels(std::int64_t run, std::vector<KernelRow>& kerne
   double all = 0;
   for (const KernelRow& kernel : kernels) all += static_cast<double>(kernel.step_ns);
   for (KernelRow& kernel : kernels) kernel.share = all > 0 ? static_cast<double>(kernel.step_ns) / all : 0;
-  return read_busy_threads(run, kernels);
+  return read_busy_threads(run, threads, kernels);
 }
 
 // Of all samples, those of the warm-up too: a ratio of times that were taken together.
-Status Store::Impl::read_busy_threads(std::int64_t run, std::vector<KernelRow>& kernels) {
-  if (TRY(version()) < 12) return {};
+Status Store::Impl::read_busy_threads(std::int64_t run, std::int64_t threads,
+                                      std::vector<KernelRow>& kernels) {
+  if (threads < 2 || TRY(version()) < 12) return {};
   Statement row = TRY(database.prepare(
       "WITH apart AS (SELECT plan_step, sum(busy_ns) AS busy, sum(CASE WHEN thread = 0 THEN duration_ns END) AS ns "
       "FROM thread_sample WHERE run = ?1 GROUP BY plan_step) "
@@ -238,16 +238,13 @@ Status Store::Impl::read_busy_threads(std::int64_t run, std::vector<KernelRow>& 
       "LEFT JOIN apart a ON a.plan_step = k.plan_step WHERE k.run = ?1 AND EXISTS (SELECT 1 FROM apart) "
       "GROUP BY k.plan_step"));
   row.bind(1, run);
-  std::map<std::string, std::string> environment;
-  TRY(read_environment(run, environment));
-  const auto threads = parse_number<std::int64_t>(environment["threads"]);
-  while (threads && *threads > 1 && TRY(row.row())) {
+  while (TRY(row.row())) {
     const std::int64_t plan_step = row.integer(0);
     if (plan_step < 0 || plan_step >= static_cast<std::int64_t>(kernels.size())) continue;
     const double all = row.real(1), busy = row.real(2), apart = row.real(3);
     if (!(all > 0) || !(apart >= 0) || !(busy >= 0)) continue;
     kernels[static_cast<std::size_t>(plan_step)].threads_busy =
-        std::clamp((busy + std::max(all - apart, 0.0)) / (static_cast<double>(*threads) * all), 0.0, 1.0);
+        std::clamp((busy + std::max(all - apart, 0.0)) / (static_cast<double>(threads) * all), 0.0, 1.0);
   }
   return {};
 }

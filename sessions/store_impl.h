@@ -100,7 +100,7 @@ struct Store::Impl {
   Status read_evaluations(std::int64_t run, std::vector<EvaluationRow>& evaluations);
   Status read_kernel_infos(std::int64_t run, std::vector<KernelInfo>& kernels);
   Status read_implementations(std::int64_t run, std::vector<KernelInfo>& kernels);
-  Status read_kernels(std::int64_t run, std::vector<KernelRow>& kernels);
+  Status read_kernels(std::int64_t run, std::int64_t threads, std::vector<KernelRow>& kernels);
   Status read_source_ops(std::int64_t run, std::vector<std::string>& ops);
   Status read_instances(std::int64_t run, std::vector<PassRow>& passes);
   Status read_passes(std::int64_t run, std::vector<PassRow>& passes);
@@ -122,7 +122,7 @@ struct Store::Impl {
   Status read_samples(std::int64_t run, std::size_t max_executions, TraceDocument& document);
   // Of the steps that the document shows, as far as there is room.
   Status read_threads(std::int64_t run, std::size_t max_rows, TraceDocument& document);
-  Status read_busy_threads(std::int64_t run, std::vector<KernelRow>& kernels);
+  Status read_busy_threads(std::int64_t run, std::int64_t threads, std::vector<KernelRow>& kernels);
   Status read_ranks(std::int64_t run, std::vector<RankRow>& ranks);
   Status read_rank_environments(std::int64_t run, std::vector<RankRow>& ranks);
   // By plan step: whether its kernels stand still while ranks exchange.

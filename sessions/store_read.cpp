@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/ir/instances.h"
 #include "profiler/import/imported_trace.h"
@@ -328,7 +329,8 @@ Result<RunRecord> Store::load_run(std::int64_t run) {
     TRY(impl_->read_environment(run, record.environment));
     TRY(impl_->read_steps(run, 0, record.steps));
     TRY(impl_->read_evaluations(run, record.evaluations));
-    TRY(impl_->read_kernels(run, record.kernels));
+    const auto threads = parse_number<std::int64_t>(record.environment["threads"]);
+    TRY(impl_->read_kernels(run, threads.value_or(0), record.kernels));
     TRY(impl_->read_source_ops(run, record.source_ops));
     TRY(impl_->read_passes(run, record.passes));
     TRY(impl_->read_buffers(run, static_cast<std::int64_t>(record.kernels.size()), record.buffers));

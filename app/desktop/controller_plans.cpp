@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "app/desktop/controller.h"
+#include "app/graph_report.h"
 #include "engine/base/text.h"
 #include "passes/stages.h"
 #include "sessions/recipe_settings.h"
@@ -22,14 +23,7 @@ Status give_other(GraphSnapshot& graph, const RunSnapshot* run, std::int64_t oth
   graph.other_run = other;
   if (run == nullptr || other == 0) return {};
   auto store = TRY(Store::open(run->session_path, StoreMode::read));
-  const RunRecord record = TRY(store->load_run(other));
-  if (!record.has_times() || !run->record.has_times())
-    return Error{Errc::bad_input, "run " +
-                                      std::to_string(record.has_times() ? run->record.summary.id : other) +
-                                      " has no times of kernels (--profile sampled or all takes them)"};
-  const Comparison comparison = TRY(compare_runs(record, run->record));
-  apply_other(graph.model, comparison.kernels, "run " + std::to_string(other));
-  return {};
+  return compare_graph(graph.model, run->record, TRY(store->load_run(other)));
 }
 
 void give_training(GraphModel& model, const PlanSnapshot& plan) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
@@ -92,8 +91,8 @@ Result<const kernels::RandomState*> ModuleExecutor::record_random(const Part& pa
   kernels::RandomState* const kept = sent_ + kUnderWay + recordings_++;
   *kept = memory.random;
   if (part.forward) {
-    if (!std::exchange(counts_, true)) recorded_step_ = memory.random.step;
-    kept->step = recorded_step_;
+    if (!recorded_step_) recorded_step_ = memory.random.step;
+    kept->step = *recorded_step_;
   }
   TRY(device_.copy(Queue::compute, memory.drawn, kept, sizeof *kept));
   if (part.forward) {

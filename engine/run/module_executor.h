@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/device/device.h"
@@ -94,9 +95,8 @@ class ModuleExecutor {
   kernels::RandomState *random_ = nullptr, *sent_ = nullptr;
   std::vector<Fence> fences_;
   std::size_t calls_ = 0, recordings_ = 0;
-  bool counts_ = false;  // a forward was recorded
-  std::uint64_t recorded_step_ =
-      0;  // of the first forward that was recorded: all count on from it, so that no two draw the same
+  // Step of the first forward that was recorded: all count on from it, so that no two draw the same.
+  std::optional<std::uint64_t> recorded_step_;
   struct Replays {
     std::int64_t count, one;
   };

@@ -186,11 +186,9 @@ void draw_kernel_table(KernelTableModel& model, KernelTableState& state, Actions
   rows.cell = [&](int row, int column) { draw_cell(model, model.lines()[row], column, largest); };
   rows.id = [&](int row) { return model.lines()[row].name; };
   rows.value = [&](int row) { return format_value(model.lines()[row].time_ns, Unit::kNs); };
-  const bool threads = std::any_of(model.rows().begin(), model.rows().end(),
-                                   [](const KernelRow& row) { return row.threads_busy >= 0; });
   rows.several = true;
-  const TableEvents events =
-      draw_table(grouped ? "kernel-groups" : "kernels", columns(grouped, threads), rows, state.table);
+  const TableEvents events = draw_table(grouped ? "kernel-groups" : "kernels",
+                                        columns(grouped, model.tells_threads()), rows, state.table);
   if (events.sort_changed && state.table.sort_column >= 0) {
     model.set_sort(static_cast<KernelColumn>(state.table.sort_column), state.table.descending);
   }

@@ -102,8 +102,9 @@ std::vector<KernelRow> untimed_rows(const Graph& graph, const Plan& plan) {
 void KernelTableModel::set_rows(std::vector<KernelRow> rows) {
   rows_ = std::move(rows);
   total_ns_ = 0;
-  timed_ = false;
+  timed_ = tells_threads_ = false;
   for (const KernelRow& row : rows_) {
+    tells_threads_ = tells_threads_ || row.threads_busy >= 0;
     if (row.samples == 0) continue;
     total_ns_ += static_cast<double>(row.step_ns);
     timed_ = true;

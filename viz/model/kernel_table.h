@@ -54,6 +54,7 @@ class KernelTableModel {
   void set_rows(std::vector<KernelRow> rows);
   const std::vector<KernelRow>& rows() const { return rows_; }
   bool timed() const { return timed_; }
+  bool tells_threads() const { return tells_threads_; }    // how busy they were
   double total_ns() const { return total_ns_; }            // per step, all kernels
   const std::string& example() const { return example_; }  // a query that finds something
 
@@ -79,7 +80,7 @@ class KernelTableModel {
   std::shared_ptr<const std::unordered_set<std::string>> only_;
   KernelGroup group_ = KernelGroup::kSingle;
   KernelColumn sort_column_ = KernelColumn::kTime;
-  bool descending_ = true, timed_ = false;
+  bool descending_ = true, timed_ = false, tells_threads_ = false;
   std::string example_;
   double total_ns_ = 0, shown_ns_ = 0;
   size_t shown_ = 0;
