@@ -81,21 +81,16 @@ struct NormTail {
 
 class FuseBatchNorm final : public Pass {
  public:
-  Status run(Rewriter& rw) const override {
-    const std::vector<NodeId> order = TRY(topological_order(rw.graph()));
-    for (const NodeId id : order)
-      if (rw.graph().nodes[id].alive() && is_op(rw.graph().nodes[id], "BatchNormGrad")) fuse_gradient(rw, id);
-    for (const NodeId id : order)
-      if (rw.graph().nodes[id].alive() && is_op(rw.graph().nodes[id], "BatchNormalization"))
-        fuse_tail(rw, id);
-    return {};
-  }
+  Status run(Rewriter& rw) const override { return run_for(kernels::Target::cpu, rw); }
 
   Status run_for(kernels::Target target, Rewriter& rw) const override {
-    if (target == kernels::Target::cpu) return run(rw);
-    for (const NodeId id : TRY(topological_order(rw.graph())))
-      if (is_op(rw.graph().nodes[id], "BatchNormalization") && find_tail(rw, id).last() != kNone)
-        rw.reject(kNormRule, id, "for the CPU: its kernels do more in one loop");
+    const std::vector<NodeId> order = TRY(topological_order(rw.graph()));
+    for (const NodeId id : order)
+      if (rw.graph().nodes[id].alive() && is_op(rw.graph().nodes[id], "BatchNormGrad"))
+        fuse_gradient(rw, id, target);
+    for (const NodeId id : order)
+      if (rw.graph().nodes[id].alive() && is_op(rw.graph().nodes[id], "BatchNormalization"))
+        fuse_tail(rw, id, target);
     return {};
   }
 
@@ -111,10 +106,11 @@ class FuseBatchNorm final : public Pass {
     return reader;
   }
 
-  // Why a node's kernel does not do it on such a tensor; empty: it does.
-  static std::string type_problem(const Graph& graph, NodeId id, std::size_t input) {
+  // Why a node's kernel does not do it on such a tensor; empty: it does. GPUs' kernels take every type.
+  static std::string type_problem(const Graph& graph, NodeId id, std::size_t input, kernels::Target target) {
     const Type& type = graph.type(graph.nodes[id].inputs[input]);
     if (!is_static(type.shape)) return "its sizes are not known";
+    if (target != kernels::Target::cpu) return "";
     const DType scale = graph.type(graph.nodes[id].inputs[input + 1]).dtype;
     const bool own = type.dtype == DType::bf16 && scale == DType::f32 && graph.nodes[id].attrs.has("block");
     return is_half(type.dtype) && !own
@@ -150,12 +146,12 @@ class FuseBatchNorm final : public Pass {
     return other != kNone && leads_to(rw, tail.norm, other) ? "what is added waits for it" : "";
   }
 
-  static void fuse_tail(Rewriter& rw, NodeId id) {
+  static void fuse_tail(Rewriter& rw, NodeId id, kernels::Target target) {
     const Graph& graph = rw.graph();
     const NormTail tail = find_tail(rw, id);
     if (tail.last() == kNone) return;
     const auto refuse = [&](const std::string& why) { rw.reject(kNormRule, id, why); };
-    if (const std::string why = type_problem(graph, id, 0); !why.empty()) return refuse(why);
+    if (const std::string why = type_problem(graph, id, 0, target); !why.empty()) return refuse(why);
     const std::vector<NodeId> nodes = tail.nodes();
     if (tail.sum != kNone)
       if (const std::string why = sum_problem(rw, tail); !why.empty()) return refuse(why);
@@ -235,10 +231,10 @@ class FuseBatchNorm final : public Pass {
     return kNone;
   }
 
-  static void fuse_gradient(Rewriter& rw, NodeId id) {
+  static void fuse_gradient(Rewriter& rw, NodeId id, kernels::Target target) {
     const Graph& graph = rw.graph();
     const auto refuse = [&](const std::string& why) { rw.reject(kNormGradientRule, id, why); };
-    if (const std::string why = type_problem(graph, id, 1); !why.empty()) return refuse(why);
+    if (const std::string why = type_problem(graph, id, 1, target); !why.empty()) return refuse(why);
     const NodeId norm = find_norm(rw, graph.nodes[id]);
     if (norm == kNone) return refuse("its statistics are not those of a batch that the graph normalizes");
     const NormTail tail = find_tail(rw, norm);
@@ -308,14 +304,13 @@ extern const PassDef fuse_batch_norm_pass;
 const PassDef fuse_batch_norm_pass = {
     .name = "fuse-batch-norm",
     .summary =
-        "CPU: batch normalization with the sum and the activation behind it in one pass over memory, gradient too",
+        "batch normalization with the sum and the activation behind it in one pass over memory, gradient too",
     .doc =
         "A BatchNormalization whose result goes through Relu or Clip, or is added to a tensor of its shape and then goes through one of them, "
         "writes what comes of that at once. In training, where nothing is added, its gradient finds again from its input where the activation "
         "let the gradient pass: Relu's gradient needs no loop of its own, and what Clip's gradient compared with the bounds is neither "
-        "written nor kept. Blocks of channels and plain tensors, f32, f64 and bf16; the same numbers to the bit. Only for the CPU.",
+        "written nor kept. Blocks of channels and plain tensors, f32, f64 and, on GPUs and in blocks, 16 bits; the same numbers to the bit.",
     .phase = PassPhase::post_gradient,
-    .target = kernels::Target::cpu,
     .make = [] { return std::unique_ptr<Pass>(new FuseBatchNorm); },
     .example = example,
 };

@@ -56,7 +56,7 @@ struct GroupNormGradArgs {
 // where `unbias` multiplies the batch's variance: n / (n - 1) of n numbers in a channel is PyTorch's.
 // With training = false, y comes from the running statistics; the *_out and saved_* pointers may be null.
 // Channels in blocks: x, y: [n, c / block, spatial, block].
-// On the CPU y may be f(xhat * scale + bias + added) in one pass: added like x, or null; f bounds: relu from 0, clip from low to high.
+// y may be f(xhat * scale + bias + added) in one pass: added like x, or null; f bounds: relu from 0, clip from low to high.
 // What is added to and bounded is rounded as if it had been written.
 enum class NormActivation : std::uint8_t { none, relu, clip };
 struct BatchNormArgs {

@@ -7,7 +7,9 @@
 // neighbouring threads take neighbouring columns of an image. Variance: a thread takes the mean and the
 // squared differences of 16 elements at a time, and joins them with its own as Chan, Golub, LeVeque 1979 do;
 // all numbers are relative to the slot's first element, so that a large mean costs no digits. y may be x, dx
-// may be dy. T: of x, y and their gradients; P: of scale, bias, their gradients and the running statistics;
+// may be dy. The result may be added to and bounded on its way out, and the gradient stopped where a bound held, to the bit as kernels
+// of their own would do it: both directions compute (x - mean) * (inv_std * scale) + bias by the same multiply-add from the same rounded
+// numbers. T: of x, y and their gradients; P: of scale, bias, their gradients and the running statistics;
 // the statistics of the batch are in Accum<T>. Without y: no more than mean and variance of the batch, as saved_mean and
 // saved_inv_std; scale, bias and running ones are not read. Without dx: the sums alone, and scale is not read.
 #include "kernels/gpu/batch_norm.h"
@@ -123,6 +125,67 @@ GRADLOOM_DEVICE int next_values(Walk& walk, const Layout& l, const F& f) {
   return count;
 }
 
+// ---- a channel's formula ----------------------------------------------------------------------------------------------------------
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+GRADLOOM_DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+GRADLOOM_DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+#else
+GRADLOOM_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+GRADLOOM_DEVICE double multiply_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#endif
+
+// xhat * scale + bias, as forward and backward have it.
+template <class A>
+struct Affine {
+  A center, factor, shift;
+  GRADLOOM_DEVICE A operator()(A x) const { return multiply_add(x - center, factor, shift); }
+};
+
+// A number as it comes back out of memory.
+template <class T>
+GRADLOOM_DEVICE Accum<T> as_stored(Accum<T> v) {
+  return to_accum(from_accum<T>(v));
+}
+
+// The activation; a NaN stays one.
+template <class A>
+struct Bounds {
+  A low, high;
+  GRADLOOM_DEVICE explicit Bounds(const BatchNormArgs& args)
+      : low(args.activation == NormActivation::clip   ? A(args.low)
+            : args.activation == NormActivation::relu ? A(0)
+                                                      : -infinity<A>()),
+        high(args.activation == NormActivation::clip ? A(args.high) : infinity<A>()) {}
+  GRADLOOM_DEVICE A operator()(A v) const {
+    v = (v > low) | (v != v) ? v : low;
+    return (v < high) | (v != v) ? v : high;
+  }
+};
+
+// The gradient where the activation of what Affine gave lets it pass.
+template <class T, class P>
+struct Gate {
+  using A = Accum<T>;
+  Affine<A> affine{};
+  A low, high;
+  NormActivation activation;
+  GRADLOOM_DEVICE Gate(const BatchNormGradArgs& args, i64 channel)
+      : low(A(args.low)), high(A(args.high)), activation(args.activation) {
+    if (activation == NormActivation::none) return;
+    const A inv_std = static_cast<const A*>(args.saved_inv_std)[channel];
+    affine = {static_cast<const A*>(args.saved_mean)[channel],
+              to_accum(static_cast<const P*>(args.scale)[channel]) * inv_std,
+              to_accum(static_cast<const P*>(args.bias)[channel])};
+  }
+  GRADLOOM_DEVICE A operator()(A dy, A x) const {
+    if (activation == NormActivation::none) return dy;
+    const A y = as_stored<T>(affine(x));
+    const bool passes = activation == NormActivation::relu ? y > A(0) : !((y < low) | (y > high));
+    return passes ? dy : A(0);
+  }
+};
+
 // ---- sums of slots ----------------------------------------------------------------------------------------------------------------
 
 // Number of elements, their mean and the sum of their squared differences from it.
@@ -174,13 +237,14 @@ __global__ void __launch_bounds__(kThreads) batch_norm_moments(const T* x, Layou
 }
 
 // sum(dy) and sum(dy * xhat) of every slot.
-template <class T, class Walk>
+template <class T, class P, class Walk>
 __global__ void __launch_bounds__(kThreads) batch_norm_grad_sums(BatchNormGradArgs args, Layout l) {
   using A = Accum<T>;
   Walk walk(l);
   const bool exists = Walk::kBlockPerSlot || walk.more();
   const A mean = static_cast<const A*>(args.saved_mean)[walk.channel];
   const A inv_std = static_cast<const A*>(args.saved_inv_std)[walk.channel];
+  const Gate<T, P> gate(args, walk.channel);
   A sum = 0, sum_xhat = 0;
   while (walk.more()) {
     A g[kValues], v[kValues];
@@ -191,8 +255,9 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_sums(BatchNormGradAr
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       if (i >= count) break;
-      sum += g[i];
-      sum_xhat += g[i] * ((v[i] - mean) * inv_std);
+      const A dy = gate(g[i], v[i]);
+      sum += dy;
+      sum_xhat += dy * ((v[i] - mean) * inv_std);
     }
   }
   if constexpr (Walk::kBlockPerSlot) {
@@ -226,7 +291,7 @@ GRADLOOM_DEVICE double sum_of_slots(const Layout& l, const F& f) {
   return block_reduce(sum, Sum(), 0.0);
 }
 
-// Statistics, and for the formula: mean, inv_std * scale. Without slots: those of the running statistics. Without y there is no formula.
+// Statistics, and for the formula: mean, and inv_std as it is saved * scale. Without slots: those of the running statistics. Without y there is no formula.
 template <class T, class P>
 __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNormArgs args, Layout l) {
   const i64 c = blockIdx.x;
@@ -259,7 +324,7 @@ __global__ void __launch_bounds__(kChannelThreads) batch_norm_channels(BatchNorm
   put<Accum<T>>(args.saved_mean, c, mean);
   put<Accum<T>>(args.saved_inv_std, c, inv_std);
   l.totals(c)[0] = mean;
-  l.totals(c)[1] = inv_std * get<P>(args.scale, c);
+  l.totals(c)[1] = double(Accum<T>(inv_std)) * get<P>(args.scale, c);
 }
 
 // dscale, dbias, and for the formula: sum(dy) / N, sum(dy * xhat) / N.
@@ -286,8 +351,10 @@ __global__ void __launch_bounds__(kThreads) batch_norm_elements(BatchNormArgs ar
   Walk walk(l);
   if (!walk.more()) return;
   const double* const totals = l.totals(walk.channel);
-  const A center = A(totals[0]), factor = A(totals[1]),
-          shift = to_accum(static_cast<const P*>(args.bias)[walk.channel]);
+  const Affine<A> affine{A(totals[0]), A(totals[1]),
+                         to_accum(static_cast<const P*>(args.bias)[walk.channel])};
+  const Bounds<A> bounded(args);
+  const bool adds = args.added != nullptr;
   while (walk.more()) {
     A v[kValues];
     i64 offsets[kValues / V];
@@ -298,8 +365,14 @@ __global__ void __launch_bounds__(kThreads) batch_norm_elements(BatchNormArgs ar
 #pragma unroll
     for (int i = 0; i < kValues; i += V) {
       if (i >= count) break;
+      A added[V];
+      if (adds) load_values<V>(static_cast<const T*>(args.added) + offsets[i / V], added);
 #pragma unroll
-      for (int e = i; e < i + V; ++e) v[e] = (v[e] - center) * factor + shift;
+      for (int e = 0; e < V; ++e) {
+        A y = affine(v[i + e]);
+        if (adds) y = as_stored<T>(y) + added[e];
+        v[i + e] = bounded(y);
+      }
       store_values<V>(static_cast<T*>(args.y) + offsets[i / V], v + i);
     }
   }
@@ -316,6 +389,7 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_elements(BatchNormGr
   const A mean = static_cast<const A*>(args.saved_mean)[c],
           inv_std = static_cast<const A*>(args.saved_inv_std)[c];
   const A factor = to_accum(static_cast<const P*>(args.scale)[c]) * inv_std;
+  const Gate<T, P> gate(args, c);
   while (walk.more()) {
     A g[kValues], v[kValues];
     i64 offsets[kValues / V];
@@ -329,7 +403,7 @@ __global__ void __launch_bounds__(kThreads) batch_norm_grad_elements(BatchNormGr
       if (i >= count) break;
 #pragma unroll
       for (int e = i; e < i + V; ++e)
-        g[e] = factor * (g[e] - mean_dy - (v[e] - mean) * inv_std * mean_dy_xhat);
+        g[e] = factor * (gate(g[e], v[e]) - mean_dy - (v[e] - mean) * inv_std * mean_dy_xhat);
       store_values<V>(static_cast<T*>(args.dx) + offsets[i / V], g + i);
     }
   }
@@ -369,7 +443,7 @@ void batch_norm_typed(const BatchNormArgs& args, Stream stream) {
                  static_cast<double*>(args.workspace)};
   Layout statistics = l;
   if (!args.training) statistics.cut.slots = 0;
-  const bool packs = packable<T>(args.spatial, args.x, args.y), empty = l.cut.slots == 0;
+  const bool packs = packable<T>(args.spatial, args.x, args.y, args.added), empty = l.cut.slots == 0;
   if (statistics.cut.slots > 0) {
     launch_walk(stream, batch_norm_moments<T, PlaneWalk<V>>, batch_norm_moments<T, PlaneWalk<1>>,
                 batch_norm_moments<T, ColumnWalk>, packs, l, static_cast<const T*>(args.x));
@@ -388,8 +462,8 @@ void batch_norm_grad_typed(const BatchNormGradArgs& args, Stream stream) {
                  static_cast<double*>(args.workspace)};
   const bool packs = packable<T>(args.spatial, args.dy, args.x, args.dx), empty = l.cut.slots == 0;
   if (!empty) {
-    launch_walk(stream, batch_norm_grad_sums<T, PlaneWalk<V>>, batch_norm_grad_sums<T, PlaneWalk<1>>,
-                batch_norm_grad_sums<T, ColumnWalk>, packs, l, args);
+    launch_walk(stream, batch_norm_grad_sums<T, P, PlaneWalk<V>>, batch_norm_grad_sums<T, P, PlaneWalk<1>>,
+                batch_norm_grad_sums<T, P, ColumnWalk>, packs, l, args);
   }
   launch(stream, batch_norm_grad_channels<T, P>, unsigned(args.c), kChannelThreads, 0, args, l);
   if (empty || args.dx == nullptr) return;

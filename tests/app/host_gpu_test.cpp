@@ -257,6 +257,27 @@ INSTANTIATE_TEST_SUITE_P(Models, HostGpuAttention,
                          });
 
 // The second step's gradients overflow in f16 when they are multiplied by 2^16.
+// Relu, and a residual sum with Relu, forward and backward.
+TEST(HostGpu, FusedBatchNormalizationsKeepTheirBits) {
+  REQUIRE_HOST_GPU();
+  for (const char* const precision : {"f32", "bf16", "f16"}) {
+    SCOPED_TRACE(precision);
+    Recipe apart = recipe_for("cnn-digits", "none", "host-gpu"),
+           fused = recipe_for("cnn-digits", "fuse-batch-norm", "host-gpu");
+    apart.precision = fused.precision = precision;
+    const auto job = make_job(fused);
+    ASSERT_NE(job, nullptr);
+    int results = 0, gradients = 0;
+    for (const Node& node : job->compiled().train.graph.nodes) {
+      results += node.alive() && is_op(node, "FusedBatchNorm") ? 1 : 0;
+      gradients += node.alive() && is_op(node, "FusedBatchNormGrad") ? 1 : 0;
+    }
+    EXPECT_EQ(results, 3);
+    EXPECT_GE(gradients, 1);
+    EXPECT_EQ(losses_of(apart, 6), losses_of(fused, 6));
+  }
+}
+
 TEST(HostGpu, SkipsTheStepsThatTheCpuSkips) {
   REQUIRE_HOST_GPU();
   Recipe recipe = recipe_for("cnn-digits", "default", "cpu");

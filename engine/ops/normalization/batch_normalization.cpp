@@ -13,7 +13,7 @@
 //       y = activation((x - mean) * inv_std * scale + bias + added), added like x
 //   FusedBatchNormGrad(dy, x, scale, mean, inv_std, bias) -> dx, dscale, dbias, where nothing was added
 // Attribute activation of these: none | relu | clip, which is min(max(.., low), high) with attributes low and high (none: no bound).
-// They are for the CPU, and equal BatchNormalization, Add and the activation to the bit (passes/fuse_batch_norm.cpp makes them).
+// They equal BatchNormalization, Add and the activation to the bit (passes/fuse_batch_norm.cpp makes them).
 // Source: ONNX BatchNormalization-9, -14, -15.
 #include <algorithm>
 #include <limits>
@@ -166,11 +166,8 @@ Cost cost_grad(const NodeTypes& types) {
   return cost_of(types, 14.0 * static_cast<double>(element_count(types.inputs[0].shape)));
 }
 
-// What bounds results and what is added to them is for the CPU.
 template <class Args>
 Status set_activation(const NodeTypes& types, Args& args) {
-  if (types.target != kernels::Target::cpu)
-    return no_kernel("no kernel for batch normalization with an activation");
   args.activation = TRY(activation_of(types.attrs));
   args.low = types.attrs.real("low", -kUnbounded);
   args.high = types.attrs.real("high", kUnbounded);

@@ -1,6 +1,7 @@
 #include "engine/device/gpu/runtime/dnn_problem.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/gpu/workspace.h"
 
@@ -64,11 +65,14 @@ std::optional<DnnCall> pool_call(std::optional<DnnProblem> problem, void* x, voi
 
 // ---- batch normalization ----------------------------------------------------------------------------------------------------------
 
-// Args: of forward or backward. Channels last and first are the same where there is one position.
+// Args: of forward or backward. Channels last and first are the same where there is one position. What is added and bounded behind it
+// is for our own kernels.
 template <class Args>
 std::optional<BatchNormProblem> batch_norm_problem(const Args& args) {
-  if (!args.training || args.spatial != 1 || args.block != 1 || !has_engines(args.dtype) ||
-      args.parameters != DType::f32)
+  if constexpr (std::is_same_v<Args, BatchNormArgs>)
+    if (args.added != nullptr) return std::nullopt;
+  if (args.activation != NormActivation::none || !args.training || args.spatial != 1 || args.block != 1 ||
+      !has_engines(args.dtype) || args.parameters != DType::f32)
     return std::nullopt;
   const auto of_x = [&](std::int64_t id) {
     return DnnTensor{id, args.dtype, {args.n, args.c, 1, 1}, {args.c, 1, args.c, args.c}};
