@@ -112,6 +112,10 @@ void travel_to(Ui& ui, const std::string& node, std::int32_t step) {
 }  // namespace
 
 void draw_node_panel(Ui& ui) {
+  if (ui.selected().empty() && ui.graph.selected_scope < 0 && (ui.state().plan || ui.state().run)) {
+    ui.graph.outline.clear();
+    return draw_step_card(ui);
+  }
   // In the model the kernels are the answer; in the step the node is one of them,
   // and its siblings follow its own details.
   const bool kernels_first = ui.stage == GraphStage::model;

@@ -32,6 +32,7 @@
 #include "viz/model/kernel_table.h"
 #include "viz/model/run_steps.h"
 #include "viz/model/step_idle.h"
+#include "viz/model/step_sums.h"
 
 namespace gradloom {
 
@@ -222,6 +223,12 @@ struct TimesOffer {
   bool can = false;
 };
 
+// What draw_step_card tells, once per snapshot.
+struct StepCard {
+  const void* source = nullptr;  // snapshot that it is of
+  StepSums sums;
+};
+
 enum class Canvas : std::uint8_t { graph, timeline, icicle, roofline };
 constexpr int kCanvases = 4;
 
@@ -261,7 +268,8 @@ struct Ui {
   KernelTableModel kernels;
   KernelTableState kernel_table;
   const void* kernel_source = nullptr;  // snapshot the rows came from
-  bool show_recorded = false;           // the run's kernels and memory instead of the plan's
+  StepCard step_card;
+  bool show_recorded = false;  // the run's kernels and memory instead of the plan's
   MemoryViewState memory;
   BudgetViewState budget;
   RooflineState roofline;
@@ -374,6 +382,7 @@ void draw_model_panel(Ui& ui);
 void draw_pass_panel(Ui& ui);
 void draw_graph_panel(Ui& ui);
 void draw_node_panel(Ui& ui);
+void draw_step_card(Ui& ui);  // stands there while no node is selected; REQUIRES a plan or a run
 void draw_kernel_panel(Ui& ui);
 void draw_memory_panel(Ui& ui);
 void draw_timeline_panel(Ui& ui);

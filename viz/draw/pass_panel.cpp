@@ -311,15 +311,14 @@ void pass_row(const PassView& pass, const PassModel& model, const Pipeline& pipe
   if (ImGui::CalcTextSize(name.c_str()).x + small_width(count) > for_both)
     count = count.substr(0, count.find(' '));
   const std::string shown = fit_text(theme().ui, theme().ui->FontSize, name, for_both - small_width(count));
-  list->AddText({at.x, y}, pass.enabled ? p.text : p.text_faint, shown.c_str());
+  // What changes this model is bright, what is on and finds nothing in it steps back.
+  const bool idle = pass.reported && pass.matched == 0;
+  list->AddText({at.x, y}, !pass.enabled ? p.text_faint : idle ? p.text_dim : p.text, shown.c_str());
   const float small_y = std::round(at.y + (height - small->FontSize) / 2);
   float right = at.x + width - px(20);
   const char* arrow = state.open == name ? "\u25be" : "\u25b8";
   list->AddText({right + px(4), y}, p.text_faint, arrow);
-  const ImU32 ink = !pass.enabled      ? p.text_faint
-                    : planning         ? p.text_faint
-                    : pass.matched > 0 ? p.accent
-                                       : p.text_dim;
+  const ImU32 ink = pass.enabled && !planning && pass.matched > 0 ? p.accent : p.text_faint;
   right -= small_width(count) + px(4);
   list->AddText(small, small->FontSize, {right, small_y}, ink, count.c_str());
   const float name_end = at.x + ImGui::CalcTextSize(shown.c_str()).x + px(8);
