@@ -213,13 +213,14 @@ Result<std::unique_ptr<Prepared>> prepare(const Recipe& recipe, std::stop_token 
   auto prepared = TRY(prepare_model(recipe, from));
   prepared->compiled = TRY(compile(prepared->model.graph, prepared->options, stop));
   if (from != nullptr) {
-    const Status set = set_states(optimizer_file(*from), prepared->model, prepared->compiled);
+    const Status set = set_states(optimizer_file(*from), prepared->model, prepared->options.train.optimizer,
+                                  prepared->compiled);
     if (!set.ok()) return damage_or(set.error(), *from);
     prepared->steps_before = from->step;
     prepared->next_batch = from->next_batch;
   } else if (!recipe.load_optimizer.empty()) {
     const OptimizerFile file = TRY(read_optimizer_file(recipe.load_optimizer));
-    TRY(set_states(file, prepared->model, prepared->compiled));
+    TRY(set_states(file, prepared->model, prepared->options.train.optimizer, prepared->compiled));
     prepared->steps_before = file.made_steps;
     prepared->next_batch = file.made_steps * prepared->options.train.accumulate * data_ranks(*prepared);
   }

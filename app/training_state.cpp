@@ -18,6 +18,7 @@
 #include "engine/train/eight_bit.h"
 #include "engine/train/state_ranges.h"
 #include "engine/train/weight_copies.h"
+#include "kernels/nadam.h"
 
 namespace gradloom {
 namespace {
@@ -26,12 +27,17 @@ namespace {
 struct Renamed {
   std::string_view ours, torch;
 };
-constexpr Renamed kRenamed[] = {{"m", "exp_avg"},
-                                {"v", "exp_avg_sq"},
-                                {"momentum", "momentum_buffer"},
-                                {"row", "exp_avg_sq_row"},
-                                {"column", "exp_avg_sq_col"}};
+constexpr Renamed kRenamed[] = {{"m", "exp_avg"},           {"v", "exp_avg_sq"},
+                                {"vmax", "max_exp_avg_sq"}, {"momentum", "momentum_buffer"},
+                                {"row", "exp_avg_sq_row"},  {"column", "exp_avg_sq_col"}};
 constexpr std::string_view kStep = ".step";  // PyTorch's count of updates, one per parameter
+
+// NAdam's momenta of all updates, multiplied: here a function of their count, in PyTorch a tensor of each parameter.
+constexpr std::string_view kMomenta = ".mu_product";
+double momenta_of(const OptimizerSpec& nadam, std::int64_t updates) {
+  const auto t = static_cast<double>(updates);
+  return std::pow(nadam.beta1, t) * std::exp(kernels::portable::momentum_logarithms(nadam.momentum_decay, t));
+}
 
 std::string torch_name(const std::string& state) {
   for (const Renamed& row : kRenamed)
@@ -175,6 +181,16 @@ std::int64_t count_in(const Tensor& tensor) {
   return count >= 0 && count <= 0x1p52 && count == std::floor(count) ? static_cast<std::int64_t>(count) : -1;
 }
 
+// PyTorch's product is rounded to f32 with every update.
+Status check_momenta(const OptimizerFile& from, const std::string& key, const OptimizerSpec& nadam) {
+  const Tensor found = TRY(from.tensors.at(key).loaded());
+  const double expected = momenta_of(nadam, from.made_steps);
+  if (found.count() == 1 && std::fabs(found.at(0) - expected) <= 1e-3 * expected + 1e-6) return {};
+  return Error{Errc::bad_input, from.path + ": '" + escaped(key) + "' is not that of " +
+                                    std::to_string(from.made_steps) + " updates with " +
+                                    print_optimizer(nadam)};
+}
+
 // What this rank has of a state, by names of a checkpoint.
 void add_parts(const KeptState& kept, Tensor contents, StateParts& parts) {
   const std::int64_t begin = kept.range ? kept.range->begin : 0;
@@ -226,6 +242,7 @@ Result<Checkpoint> checkpoint_without_states(const Job& job, std::int64_t step) 
 // What all ranks have is rank 0's to write. The count of a parameter's updates goes with its first elements.
 Result<StateParts> states_to_write(const Job& job, std::int64_t made_steps) {
   const Compiled& compiled = job.compiled();
+  const OptimizerSpec optimizer = TRY(parse_optimizer(job.recipe().optimizer));
   const bool first_rank = !keeps_states_apart(job) || World::current()->rank() == 0;
   StateParts parts;
   std::set<std::string> counted,
@@ -238,10 +255,15 @@ Result<StateParts> states_to_write(const Job& job, std::int64_t made_steps) {
     if (kept.state != nullptr && (!kept.range || kept.range->begin == 0))
       counted.insert(kept.state->parameter);
   }
-  for (const std::string& parameter : counted)
-    if (first_rank || everywhere.count(parameter) == 0)
-      parts.try_emplace(parameter + std::string(kStep),
-                        StatePart{Tensor::scalar(DType::f32, static_cast<double>(made_steps)), {}, 0});
+  const auto add_scalar = [&](const std::string& key, double number) {
+    parts.try_emplace(key, StatePart{Tensor::scalar(DType::f32, number), {}, 0});
+  };
+  for (const std::string& parameter : counted) {
+    if (!first_rank && everywhere.count(parameter) != 0) continue;
+    add_scalar(parameter + std::string(kStep), static_cast<double>(made_steps));
+    if (optimizer.kind == kernels::OptimizerKind::nadam)
+      add_scalar(parameter + std::string(kMomenta), momenta_of(optimizer, made_steps));
+  }
   return parts;
 }
 
@@ -304,7 +326,8 @@ Result<OptimizerFile> read_optimizer_file(const std::string& path) {
   return file;
 }
 
-Status set_states(const OptimizerFile& from, const ImportedModel& model, Compiled& compiled) {
+Status set_states(const OptimizerFile& from, const ImportedModel& model, const OptimizerSpec& optimizer,
+                  Compiled& compiled) {
   Graph& graph = compiled.train.graph;
   std::set<std::string> known;
   const std::set<ValueId> scaling = fp8_states(graph);
@@ -326,6 +349,14 @@ Status set_states(const OptimizerFile& from, const ImportedModel& model, Compile
     if (state.parameter.empty() || !state.remembered) continue;
     const std::string key = key_in(from, {key_of(state), kNone, &state}, model);
     known.insert({key, codes_of(key), scales_of(key), key.substr(0, key.rfind('.')) + std::string(kStep)});
+  }
+  if (optimizer.kind == kernels::OptimizerKind::nadam) {
+    for (const auto& [key, tensor] : from.tensors) {
+      if (!key.ends_with(kMomenta)) continue;
+      TRY(check_momenta(from, key, optimizer));
+      if (known.count(key.substr(0, key.size() - kMomenta.size()) + std::string(kStep)) != 0)
+        known.insert(key);
+    }
   }
   for (const auto& [key, tensor] : from.tensors)
     if (known.count(key) == 0 && key.rfind(kFp8StatePrefix, 0) != 0)

@@ -40,6 +40,7 @@ Result<OptimizerFile> read_optimizer_file(const std::string& path);
 // Makes the file's state of the optimizer the initial contents of the compiled step; that of the parameters is
 // there already (set_parameters). A moving average that the file lacks begins at the parameter. Errc::bad_input: state that
 // the step needs is missing or the file has state for which the step has no use: another optimizer, or other parameters are trained.
-Status set_states(const OptimizerFile& from, const ImportedModel& model, Compiled& compiled);
+Status set_states(const OptimizerFile& from, const ImportedModel& model, const OptimizerSpec& optimizer,
+                  Compiled& compiled);
 
 }  // namespace gradloom

@@ -243,6 +243,11 @@ part_parity() {
   compare_losses "mlp lion" 1e-5 mlp --optimizer 'lion{lr=1e-4}'
   compare_losses "mlp adamw_hf" 1e-5 mlp --optimizer 'adamw_hf{lr=1e-3}'
   compare_losses "mlp adafactor" 1e-5 mlp --optimizer 'adafactor{beta1=0.9}'
+  compare_losses "mlp amsgrad" 1e-5 mlp --optimizer 'adamw{lr=1e-3,amsgrad=true}'
+  compare_losses "mlp rmsprop" 1e-5 mlp --optimizer 'rmsprop{lr=1e-3,momentum=0.9,centered=true,eps=1e-3}'
+  compare_losses "mlp nadam" 1e-5 mlp --optimizer 'nadam{lr=1e-3}'
+  compare_losses "mlp radam" 1e-5 mlp --optimizer 'radam{lr=1e-3}'
+  compare_losses "mlp adadelta" 1e-5 mlp --optimizer adadelta
   compare_losses "mlp groups, clipped by value" 1e-5 mlp --optimizer 'adamw{lr=1e-3}' --clip-value 0.01 --group '*bias{weight_decay=0,lr_factor=2}'
   compare_losses "mlp adam, clipped" 1e-5 mlp --optimizer 'adam{lr=1e-3}' --clip-norm 0.5
   compare_losses "mlp accumulate 4" 1e-5 mlp --accumulate 4

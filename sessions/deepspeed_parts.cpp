@@ -76,7 +76,6 @@ constexpr KeyReason kReasons[] = {
     {"/zero_allow_untested_optimizer", "every optimizer may be divided"},
     {"/zero_force_ds_cpu_optimizer", "the optimizer runs where the step does"},
     {"/optimizer/legacy_fusion", "a pass fuses updates"},
-    {"/optimizer/params/amsgrad", "nothing of the kind"},
     {"/optimizer/params/max_grad_norm", "DeepSpeed refuses it: gradient_clipping"},
     {"/optimizer/params/eps_inside_sqrt", "eps is added to the root"},
     {"/fp16/auto_cast", "inputs stay as the model has them"},
@@ -124,6 +123,25 @@ std::string shortened(const json& value) {
 }
 
 }  // namespace
+
+bool has_option(kernels::OptimizerKind kind, std::string_view name) {
+  const auto options = optimizer_def(kind).options;
+  return std::any_of(options.begin(), options.end(),
+                     [&](const OptimizerOption& option) { return name == option.name; });
+}
+
+bool is_of_torch_alone(kernels::OptimizerKind kind) {
+  using kernels::OptimizerKind;
+  switch (kind) {
+    case OptimizerKind::sgd:
+    case OptimizerKind::adagrad:
+    case OptimizerKind::rmsprop:
+    case OptimizerKind::nadam:
+    case OptimizerKind::radam:
+    case OptimizerKind::adadelta: return true;
+    default: return false;
+  }
+}
 
 std::string optimizer_text(const OptimizerSpec& spec) {
   return optimizer_def(spec.kind).name + differing(rows_of(spec), rows_of(OptimizerSpec(spec.kind)), "lr");

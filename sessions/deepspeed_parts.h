@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,10 @@ namespace gradloom {
 
 constexpr const char *kBucketPass = "data-parallel", *kZeroPass = "zero";
 constexpr double kNoClamp = 1e30;  // from here on Lamb's max_coeff holds nothing back
+
+bool has_option(kernels::OptimizerKind kind, std::string_view name);
+// Whether DeepSpeed takes it from torch.optim, with the names and defaults of there.
+bool is_of_torch_alone(kernels::OptimizerKind kind);
 
 // Only the options that differ from their defaults, and the rate: "adamw{lr=0.001,beta2=0.95}".
 std::string optimizer_text(const OptimizerSpec& spec);

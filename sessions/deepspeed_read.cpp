@@ -126,7 +126,9 @@ class DeepSpeedReader {
     static constexpr KnownOptimizer kKnown[] = {
         {"adam", OptimizerKind::adamw, 1e-3},      {"adamw", OptimizerKind::adamw, 1e-3},
         {"lamb", OptimizerKind::lamb, 1e-3},       {"sgd", OptimizerKind::sgd, 1e-3},
-        {"adagrad", OptimizerKind::adagrad, 1e-2}, {"lion", OptimizerKind::lion, 1e-3}};
+        {"adagrad", OptimizerKind::adagrad, 1e-2}, {"lion", OptimizerKind::lion, 1e-3},
+        {"rmsprop", OptimizerKind::rmsprop, 1e-2}, {"nadam", OptimizerKind::nadam, 2e-3},
+        {"radam", OptimizerKind::radam, 1e-3},     {"adadelta", OptimizerKind::adadelta, 1}};
     const std::optional<std::string> type = TRY(object->text("type"));
     std::string name = type.value_or("");
     for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
@@ -149,7 +151,7 @@ class DeepSpeedReader {
     optimizer_ = OptimizerSpec(kind);
     OptimizerSpec& spec = optimizer_;
     spec.lr = known->lr;
-    if (kind != OptimizerKind::adagrad && kind != OptimizerKind::sgd) {
+    if (!is_of_torch_alone(kind)) {
       if (!torch_decay_) spec.weight_decay = 0;
       if (kind != OptimizerKind::lion) spec.epsilon = 1e-8;
       if (kind == OptimizerKind::lion) spec.beta2 = 0.999;
@@ -198,10 +200,7 @@ class DeepSpeedReader {
       else
         spec.*option.flag = TRY(options.flag(option.name)).value_or(spec.*option.flag);
     }
-    const bool has_betas =
-        std::any_of(optimizer_def(spec.kind).options.begin(), optimizer_def(spec.kind).options.end(),
-                    [](const OptimizerOption& option) { return std::string_view(option.name) == "beta1"; });
-    if (!has_betas) return {};
+    if (!has_option(spec.kind, "beta1")) return {};
     if (options.is_auto("betas") && same) {
       spec.beta1 = own.beta1;
       spec.beta2 = own.beta2;
@@ -361,8 +360,7 @@ class DeepSpeedReader {
     const bool cycled = TRY(params.flag("cycle_momentum")).value_or(true);
     for (const char* key : {"cycle_min_mom", "cycle_max_mom", "decay_mom_rate"})
       TRY(params.number(key, 0, 1e308));
-    const bool has_betas = optimizer_.kind != OptimizerKind::sgd && optimizer_.kind != OptimizerKind::adagrad;
-    if (cycled && has_betas)
+    if (cycled && has_option(optimizer_.kind, "beta1"))
       note("/scheduler/params/cycle_momentum", "true",
            "beta1 stays as it is here, and beta2, which DeepSpeed sets to 0.99");
     return {};

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "engine/base/text.h"
 #include "passes/precision.h"
@@ -88,27 +89,37 @@ class DeepSpeedWriter {
         type = "Lion";
         params["betas"] = {spec.beta1, spec.beta2};
         break;
-      case OptimizerKind::sgd:
-        type = "SGD";
-        params["momentum"] = spec.momentum;
-        params["dampening"] = spec.dampening;
-        params["nesterov"] = spec.nesterov;
-        break;
-      case OptimizerKind::adagrad:
-        type = "Adagrad";
-        params["lr_decay"] = spec.lr_decay;
-        params["initial_accumulator_value"] = spec.initial_sum;
-        params["eps"] = spec.epsilon;
-        break;
+      case OptimizerKind::sgd: type = "SGD"; break;
+      case OptimizerKind::adagrad: type = "Adagrad"; break;
+      case OptimizerKind::rmsprop: type = "RMSprop"; break;
+      case OptimizerKind::nadam: type = "NAdam"; break;
+      case OptimizerKind::radam: type = "RAdam"; break;
+      case OptimizerKind::adadelta: type = "Adadelta"; break;
       case OptimizerKind::adafactor: break;
     }
+    if (spec.amsgrad) params["torch_adam"] = true;  // DeepSpeed's own kernels have none
+    if (spec.amsgrad) params["amsgrad"] = true;
     if (type.empty()) return note("optimizer", text, "no optimizer of this kind there: yours to give");
     params["weight_decay"] = spec.weight_decay;
-    const bool of_torch = spec.kind == OptimizerKind::sgd || spec.kind == OptimizerKind::adagrad;
-    if (spec.maximize && of_torch) params["maximize"] = true;
-    if (spec.maximize && !of_torch) note("optimizer", text, "maximize has no word there");
+    if (is_of_torch_alone(spec.kind))
+      add_torch_options(spec, params);
+    else if (spec.maximize)
+      note("optimizer", text, "maximize has no word there");
     if (spec.eight_bit_states) note("optimizer", text, "eight_bit_states has no word there");
     out_["optimizer"] = {{"type", type}, {"params", params}};
+  }
+
+  // Numbers as they are, flags where they are on.
+  static void add_torch_options(const OptimizerSpec& spec, ordered& params) {
+    if (has_option(spec.kind, "beta1")) params["betas"] = {spec.beta1, spec.beta2};
+    for (const OptimizerOption& option : optimizer_def(spec.kind).options) {
+      const std::string_view name = option.name;
+      if (name == "beta1" || name == "beta2" || name == "eight_bit_states") continue;
+      if (option.number != nullptr)
+        params[option.name] = spec.*option.number;
+      else if (spec.*option.flag)
+        params[option.name] = true;
+    }
   }
 
   // ---- schedule ----

@@ -108,6 +108,14 @@ class ArgumentsWriter {
         note("optimizer", text,
              "the Trainer's adafactor has scale_parameter=false, relative_step=false and lr");
         break;
+      case OptimizerKind::rmsprop:
+        name = "rmsprop";
+        if (spec.alpha != 0.99 || spec.epsilon != 1e-8 || spec.momentum != 0 || spec.centered)
+          note("optimizer", text, "the Trainer's rmsprop has defaults but for lr and weight_decay");
+        break;
+      case OptimizerKind::nadam:
+      case OptimizerKind::radam:
+      case OptimizerKind::adadelta:
       case OptimizerKind::lamb: break;
     }
     out_["learning_rate"] = spec.lr;
@@ -123,6 +131,7 @@ class ArgumentsWriter {
     if (name == "adamw_torch") out_["adam_epsilon"] = spec.epsilon;
     out_["optim"] = name;
     if (spec.maximize) note("optimizer", text, "maximize has no word there");
+    if (spec.amsgrad) note("optimizer", text, "amsgrad has no word there");
     if (spec.eight_bit_states)
       note("optimizer", text, "eight_bit_states is another optimizer there: adamw_bnb_8bit");
   }

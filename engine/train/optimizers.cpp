@@ -77,6 +77,8 @@ Result<OptimizerSpec> parse_optimizer(const std::string& text) {
   TRY(set_fields([&](FieldVisitor& v) { spec.fields(v); }, named.values, "optimizer " + named.name));
   if (spec.nesterov && (spec.momentum <= 0 || spec.dampening != 0))
     return Error{Errc::usage, "optimizer " + named.name + ": nesterov needs momentum > 0 and dampening = 0"};
+  if (spec.amsgrad && spec.eight_bit_states)
+    return Error{Errc::usage, "optimizer " + named.name + ": with amsgrad states are not of 8 bits"};
   const bool absolute = spec.kind == kernels::OptimizerKind::adafactor && !spec.relative_step;
   if (absolute && std::none_of(named.values.begin(), named.values.end(),
                                [](const auto& value) { return value.first == "lr"; }))
@@ -116,6 +118,7 @@ Attrs optimizer_attrs(const OptimizerSpec& spec, const Shape& parameter) {
       attrs.set(option.field, std::int64_t{spec.*option.flag});
   }
   if (!has_eight_bit_states(spec, parameter)) attrs.erase("eight_bit_states");
+  if (!spec.amsgrad) attrs.erase("amsgrad");  // graphs of before it keep their hash
   if (is_factored(def, parameter)) attrs.set("factored", std::int64_t{1});
   return attrs;
 }

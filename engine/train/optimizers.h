@@ -22,8 +22,10 @@ struct OptimizerSpec {
   double momentum = 0, dampening = 0;
   double lr_decay = 0, initial_sum = 0;
   double epsilon2 = 0, clip_threshold = 0, decay_rate = 0;
+  double alpha = 0, momentum_decay = 0;
   bool nesterov = false, maximize = false, correct_bias = false;
   bool scale_parameter = false, relative_step = false, warmup_init = false;
+  bool amsgrad = false, centered = false, decoupled = false;
   bool eight_bit_states = false;
   void fields(FieldVisitor& v);  // those of `kind`
 };

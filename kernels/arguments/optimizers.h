@@ -21,8 +21,10 @@ struct OptimizerArgs {
   double momentum, dampening;                   // SGD
   double lr_decay, initial_sum;                 // Adagrad
   double epsilon2, clip_threshold, decay_rate;  // Adafactor
+  double alpha, momentum_decay;                 // RMSprop, Adadelta; NAdam
   bool nesterov, maximize, correct_bias, scale_parameter, relative_step, warmup_init;
-  // Not Adafactor: every state is encoded_bytes(sizes[i]) bytes (kernels/block_quantization.h), and what is computed of it
+  bool amsgrad, centered, decoupled;
+  // Not with a third state: every state is encoded_bytes(sizes[i]) bytes (kernels/block_quantization.h), and what is computed of it
   // in a step is encoded again.
   bool eight_bit_states;
   double lr_factor;  // of lr
@@ -39,9 +41,9 @@ struct OptimizerArgs {
   const bool* apply;  // false: nothing changes (on a GPU in place); null: true
   const void* const* grad;
   const void* const* param;
-  const void* const* state1;  // m, momentum, sum, row; v of what Adafactor does not factor
-  const void* const* state2;  // v, column
-  const void* const* state3;  // Adafactor's m
+  const void* const* state1;  // m, momentum, sum, row, square_avg; v of what Adafactor does not factor
+  const void* const* state2;  // v, column, acc_delta; RMSprop's momentum or null
+  const void* const* state3;  // Adafactor's m, vmax of AMSGrad, RMSprop's grad_avg or null
   void* const* param_out;
   void* const* state1_out;
   void* const* state2_out;

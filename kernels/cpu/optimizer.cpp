@@ -2,6 +2,7 @@
 // pieces of a fixed size; a piece is read and written once (LAMB: norms first, then the update). The formulas
 // and their sources stand in kernels/optimizers.def, whose rows choose the function of their name here.
 #include "kernels/cpu/optimizer_pieces.h"
+#include "kernels/nadam.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
@@ -90,8 +91,8 @@ GRADLOOM_INLINE void update_with_state(const OptimizerArgs& args, i64 work_per_e
   });
 }
 
-// body(parameter, gradient, m, v): the same for optimizers with two.
-template <class T, class Body>
+// body(parameter, gradient, m, v): the same for optimizers with two, of which the second is positive.
+template <class T, StateRange range, class Body>
 GRADLOOM_INLINE void update_with_states(const OptimizerArgs& args, i64 work_per_element, const Body& body) {
   const T scale = gradient_scale<T>(args);
   for_pieces(args.count, args.sizes, work_per_element, [&](i64, const Piece& piece) {
@@ -100,7 +101,7 @@ GRADLOOM_INLINE void update_with_states(const OptimizerArgs& args, i64 work_per_
     const Parameter<T> parameter(args, piece);
     const T* const param = parameter.from;
     T* const param_out = parameter.to;
-    KeptState<T, StateRange::any> moment1(args, args.state1, args.state1_out, piece);
+    KeptState<T, range> moment1(args, args.state1, args.state1_out, piece);
     KeptState<T, StateRange::positive> moment2(args, args.state2, args.state2_out, piece);
     const T *const state1 = moment1.from, *const state2 = moment2.from;
     T *const state1_out = moment1.to, *const state2_out = moment2.to;
@@ -118,6 +119,38 @@ GRADLOOM_INLINE void update_with_states(const OptimizerArgs& args, i64 work_per_
   });
 }
 
+// body(parameter, gradient, state1, state2, state3): the same for optimizers with a third state, or none, a second or none; none of
+// them is of 8 bits. What is not there means nothing.
+template <class T, bool second, bool third, class Body>
+GRADLOOM_INLINE void update_with_plain_states(const OptimizerArgs& args, i64 work_per_element,
+                                              const Body& body) {
+  const T scale = gradient_scale<T>(args);
+  for_pieces(args.count, args.sizes, work_per_element, [&](i64, const Piece& piece) {
+    T held[kTensorPiece];
+    const T* const grad = gradients(args, piece, held);
+    const Parameter<T> parameter(args, piece);
+    const T* const param = parameter.from;
+    T* const param_out = parameter.to;
+    const T *const state1 = input<T>(args.state1, piece), *const state2 = input<T>(args.state2, piece),
+                   *const state3 = input<T>(args.state3, piece);
+    T *const state1_out = output<T>(args.state1_out, piece),
+             *const state2_out = output<T>(args.state2_out, piece),
+             *const state3_out = output<T>(args.state3_out, piece);
+#pragma GCC ivdep
+    for (i64 i = 0; i < piece.count; ++i) {
+      T p = param[i], a = state1[i], b = 0, c = 0;
+      if constexpr (second) b = state2[i];
+      if constexpr (third) c = state3[i];
+      body(p, grad[i] * scale, a, b, c);
+      state1_out[i] = a;
+      if constexpr (second) state2_out[i] = b;
+      if constexpr (third) state3_out[i] = c;
+      param_out[i] = p;
+    }
+    parameter.finish(args, piece);
+  });
+}
+
 template <class T, bool decoupled>
 GRADLOOM_INLINE void adam_update(const OptimizerArgs& args) {
   const AdamFactors<T> f = adam_factors<T>(args);
@@ -125,7 +158,7 @@ GRADLOOM_INLINE void adam_update(const OptimizerArgs& args) {
   const T rate = T(lr / (1.0 - power(args.beta1, *args.step)));
   const T decay = T(args.weight_decay), shrink = T(1.0 - lr * args.weight_decay);
   const T inv_root = T(1.0 / sqrt(1.0 - power(args.beta2, *args.step)));
-  update_with_states<T>(args, 6, [&](T& p, T g, T& m, T& v) {
+  const auto next_moments = [&](T& p, T g, T& m, T& v) {
     if constexpr (decoupled) {
       p = p * shrink;
     } else {
@@ -133,7 +166,18 @@ GRADLOOM_INLINE void adam_update(const OptimizerArgs& args) {
     }
     m = f.beta1 * m + f.one_minus_beta1 * g;
     v = f.beta2 * v + f.one_minus_beta2 * (g * g);
-    p = p - rate * (m / (sqrt(v) * inv_root + f.epsilon));
+  };
+  const auto next = [&](T p, T m, T v) { return p - rate * (m / (sqrt(v) * inv_root + f.epsilon)); };
+  if (args.amsgrad) {
+    return update_with_plain_states<T, true, true>(args, 7, [&](T& p, T g, T& m, T& v, T& most) {
+      next_moments(p, g, m, v);
+      most = max(most, v);
+      p = next(p, m, most);
+    });
+  }
+  update_with_states<T, StateRange::any>(args, 6, [&](T& p, T g, T& m, T& v) {
+    next_moments(p, g, m, v);
+    p = next(p, m, v);
   });
 }
 
@@ -152,7 +196,7 @@ void adamw_hf(const OptimizerArgs& args) {
   const double lr = learning_rate(args), root2 = sqrt(1.0 - power(args.beta2, *args.step));
   const T rate = T(args.correct_bias ? lr * root2 / (1.0 - power(args.beta1, *args.step)) : lr);
   const T shrink = T(1.0 - lr * args.weight_decay);
-  update_with_states<T>(args, 6, [&](T& p, T g, T& m, T& v) {
+  update_with_states<T, StateRange::any>(args, 6, [&](T& p, T g, T& m, T& v) {
     m = f.beta1 * m + f.one_minus_beta1 * g;
     v = f.beta2 * v + f.one_minus_beta2 * (g * g);
     p = (p - rate * (m / (sqrt(v) + f.epsilon))) * shrink;
@@ -235,6 +279,105 @@ void lamb(const OptimizerArgs& args) {
 #pragma GCC ivdep
     for (i64 i = 0; i < piece.count; ++i) param_out[i] = param[i] - rate * update(m[i], v[i], param[i]);
     parameter.finish(args, piece);
+  });
+}
+
+template <class T, bool momentum, bool centered>
+GRADLOOM_INLINE void rmsprop_update(const OptimizerArgs& args) {
+  const T alpha = T(args.alpha), rest = T(1.0 - args.alpha), decay = T(args.weight_decay),
+          epsilon = T(args.epsilon), keep = T(args.momentum), rate = T(learning_rate(args));
+  const bool moves = args.momentum != 0.0;
+  update_with_plain_states<T, momentum, centered>(args, 6, [&](T& p, T grad, T& square, T& buffer, T& mean) {
+    const T g = grad + decay * p;
+    square = alpha * square + rest * (g * g);
+    T spread = square;
+    if constexpr (centered) {
+      mean = alpha * mean + rest * g;
+      spread = max(square - mean * mean, T(0));
+    }
+    T update = g / (sqrt(spread) + epsilon);
+    if constexpr (momentum) {
+      const T average = keep * buffer + update;
+      buffer = moves ? average : buffer;
+      update = moves ? average : update;
+    }
+    p = p - rate * update;
+  });
+}
+
+template <class T>
+void rmsprop(const OptimizerArgs& args) {
+  const bool momentum = args.state2 != nullptr;
+  if (args.centered)
+    momentum ? rmsprop_update<T, true, true>(args) : rmsprop_update<T, false, true>(args);
+  else
+    momentum ? rmsprop_update<T, true, false>(args) : rmsprop_update<T, false, false>(args);
+}
+
+// Weight decay of the gradient or of the parameter.
+template <class T>
+struct Decay {
+  T of_gradient, of_parameter;
+};
+template <class T>
+Decay<T> decay_of(const OptimizerArgs& args) {
+  return {args.decoupled ? T(0) : T(args.weight_decay),
+          args.decoupled ? T(1.0 - learning_rate(args) * args.weight_decay) : T(1)};
+}
+
+// The factor of RAdam's rate with sqrt(1 - beta2^t) in it; 0 where the second moment is too young to divide.
+double rectified_rate(double beta2, i64 t) {
+  const double correction2 = 1.0 - power(beta2, t), all = 2.0 / (1.0 - beta2) - 1.0,
+               length = all - 2.0 * double(t) * power(beta2, t) / correction2;
+  if (!(length > 5.0)) return 0;
+  return sqrt((length - 4.0) * (length - 2.0) * all / ((all - 4.0) * (all - 2.0) * length) * correction2);
+}
+
+template <class T>
+void nadam(const OptimizerArgs& args) {
+  const AdamFactors<T> f = adam_factors<T>(args);
+  const Decay<T> decay = decay_of<T>(args);
+  const double lr = learning_rate(args), t = double(*args.step),
+               now = nadam_momentum(args.beta1, args.momentum_decay, t),
+               then = nadam_momentum(args.beta1, args.momentum_decay, t + 1),
+               product = power(args.beta1, *args.step) * exp(momentum_logarithms(args.momentum_decay, t));
+  const T of_gradient = T(lr * (1.0 - now) / (1.0 - product)),
+          of_moment = T(lr * then / (1.0 - product * then));
+  update_with_states<T, StateRange::any>(args, 8, [&](T& p, T grad, T& m, T& v) {
+    const T g = grad + decay.of_gradient * p;
+    m = f.beta1 * m + f.one_minus_beta1 * g;
+    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+    p = p * decay.of_parameter -
+        (of_gradient * g + of_moment * m) / (sqrt(v) / f.root_correction2 + f.epsilon);
+  });
+}
+
+template <class T>
+void radam(const OptimizerArgs& args) {
+  const AdamFactors<T> f = adam_factors<T>(args);
+  const Decay<T> decay = decay_of<T>(args);
+  const double rectified = rectified_rate(args.beta2, *args.step),
+               lr = learning_rate(args) / (1.0 - power(args.beta1, *args.step));
+  const bool adapts = rectified > 0;
+  const T rate = T(adapts ? lr * rectified : lr);
+  update_with_states<T, StateRange::any>(args, 6, [&](T& p, T grad, T& m, T& v) {
+    const T g = grad + decay.of_gradient * p;
+    m = f.beta1 * m + f.one_minus_beta1 * g;
+    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+    p = p * decay.of_parameter - rate * (adapts ? m / (sqrt(v) + f.epsilon) : m);
+  });
+}
+
+template <class T>
+void adadelta(const OptimizerArgs& args) {
+  const T rho = T(args.alpha), rest = T(1.0 - args.alpha), decay = T(args.weight_decay),
+          epsilon = T(args.epsilon), rate = T(learning_rate(args));
+  update_with_states<T, StateRange::positive>(args, 8, [&](T& p, T grad, T& square, T& change) {
+    const T g = grad + decay * p;
+    square = rho * square + rest * (g * g);
+    const T update = sqrt(change + epsilon) / sqrt(square + epsilon) * g;
+    change = rho * change + rest * (update * update);
+    p = p - rate * update;
   });
 }
 

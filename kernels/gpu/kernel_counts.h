@@ -69,7 +69,7 @@ inline std::int64_t kernels_of(const GridSampleGradArgs& args) {
 
 constexpr std::int64_t kernels_of(const OptimizerArgs& args) {
   const bool factors = args.kind == OptimizerKind::adafactor;
-  const std::int64_t most = factors ? kAdafactorBatch : kOptimizerBatch;
+  const std::int64_t most = optimizer_batch(args);
   const std::int64_t each = factors ? (args.factored ? 6 : 3) : args.kind == OptimizerKind::lamb ? 3 : 1;
   return (args.count + most - 1) / most * each;
 }

@@ -1,239 +1,30 @@
 // Optimizer updates of many tensors, the accumulation of many tensors, and the global norm of many tensors: sqrt(sum over tensors of sum
 // of squares).
 // The optimizers' formulas stand in kernels/optimizers.def; half types are computed in float.
-// A launch takes up to kTensors tensors, whose addresses travel with it as kernel parameters (apex's
-// multi_tensor_apply). A block updates one piece of one tensor in one pass over it. lr, step and gradient
+// A launch takes up to kOptimizerBatch tensors (with a third state kWideOptimizerBatch), whose addresses travel with it as kernel
+// parameters (apex's multi_tensor_apply). A block updates one piece of one tensor in one pass over it. lr, step and gradient
 // scale are read on the device, so a recorded step can be replayed. Norms: every piece leaves its sum of
 // squares in the workspace (f64); a second kernel adds the pieces in a fixed order. LAMB updates with a third
 // pass, which finds the ratio |p| / |u| of its tensor in the workspace. States of 8 bits (kernels/block_quantization.h): a
 // warp takes a block of codes, whose scale it finds when its new numbers are there.
-#include "kernels/gpu/encoded_state.h"
 #include "kernels/gpu/group.h"
 #include "kernels/gpu/kernels.h"
-#include "kernels/gpu/optimizer_batch.h"
+#include "kernels/gpu/optimizer_updates.h"
 #include "kernels/gpu/params.h"
 #include "kernels/gpu/workspace.h"
+#include "kernels/nadam.h"
 
 namespace gradloom::kernels::gpu {
 namespace {
 
-// ---- tensors of a launch --------------------------------------------------------------------------------------------------------
-
-enum List : int {
-  kGrad,
-  kParam,
-  kState1,
-  kState2,
-  kParamOut,
-  kState1Out,
-  kState2Out,
-  kCopyOrKey,
-  kListCount
-};
-using Tensors = Batch<kOptimizerBatch, kListCount>;
+using Tensors = UpdateTensors;
+using WideTensors = WideUpdateTensors;
+using Settings = UpdateSettings;
 using NormTensors = Batch<kNormBatch, 1>;
 using SumTensors = Batch<kAccumulateBatch, 3>;  // parts, sums, out
-static_assert(sizeof(Tensors) < 3840 && sizeof(NormTensors) < 3840 && sizeof(SumTensors) < 3840);
-
-template <class T>
-struct Piece {
-  const T *state1, *state2;
-  T *state1_out, *state2_out;
-  LowTensor grad, param;
-  LowParameter<T> param_out;
-  long long begin, count;
-  bool packed;
-
-  // Of `left` elements from the piece's i-th on.
-  GRADLOOM_DEVICE Pack<T> gradients(long long i, long long left) const {
-    return fetch_any<T>(grad, begin + i, left, packed);
-  }
-  GRADLOOM_DEVICE Pack<T> params(long long i, long long left) const {
-    return fetch_any<T>(param, begin + i, left, packed);
-  }
-  GRADLOOM_DEVICE void store_params(long long i, const Group<T>& next, long long left) const {
-    param_out.store(begin + i, next, left, packed);
-  }
-};
-
-template <class T>
-GRADLOOM_DEVICE Piece<T> piece_of(const Tensors& batch, int t, const LowParams& low) {
-  const long long begin = (static_cast<long long>(blockIdx.x) - batch.first[t]) * kTensorPiece;
-  unsigned long long bits = 0;
-  T* at[kListCount];
-  for (int list = 0; list < kListCount; ++list) {
-    T* const tensor = static_cast<T*>(const_cast<void*>(batch.lists[list][t]));
-    at[list] = tensor != nullptr ? tensor + begin : nullptr;
-    if (list != kCopyOrKey) bits |= reinterpret_cast<unsigned long long>(tensor);
-  }
-  const long long left = batch.sizes[t] - begin;
-  return {at[kState1],
-          at[kState2],
-          at[kState1Out],
-          at[kState2Out],
-          {batch.lists[kGrad][t], batch.types[t]},
-          low.parameter<T>(batch.lists[kParam][t]),
-          low.parameter_out<T>(batch.lists[kParamOut][t], batch.lists[kCopyOrKey][t]),
-          begin,
-          left < kTensorPiece ? left : kTensorPiece,
-          bits % 16 == 0};
-}
-
-// ---- states of 8 bits -----------------------------------------------------------------------------------------------------------
-
-template <class T, bool positive>
-GRADLOOM_DEVICE EncodedState<T, positive> encoded_state(const Tensors& batch, List from, List to, int t,
-                                                        const Piece<T>& piece) {
-  return {batch.lists[from][t], batch.lists[to][t], batch.sizes[t], piece.begin};
-}
-
-// update(i, left, first, second) computes the next states of a group; then stored(i, left, first, second) sees them as they are
-// stored. Of optimizers with one state `second` means nothing. Every thread must call it.
-template <class T, bool positive, bool two, class Update, class Stored>
-GRADLOOM_DEVICE void for_encoded(const Tensors& batch, int t, const Piece<T>& piece, const Update& update,
-                                 const Stored& stored) {
-  constexpr int kCount = Group<T>::kCount, kGroups = kCodeBlock / kCount,
-                kRounds = kGroups > kWarp ? kGroups / kWarp : 1;
-  const auto first = encoded_state<T, positive>(batch, kState1, kState1Out, t, piece);
-  const auto second =
-      encoded_state<T, true>(batch, two ? kState2 : kState1, two ? kState2Out : kState1Out, t, piece);
-  const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
-  for (long long block = warp * kCodeBlock; block < piece.count;
-       block += kOptimizerThreads / kWarp * kCodeBlock) {
-    Group<T> groups1[kRounds], groups2[kRounds];
-    Extremes<T> extremes1, extremes2;
-    const auto for_lane = [&](const auto& body) {
-      for (int round = 0; round < kRounds; ++round) {
-        const int group = round * kWarp + lane;
-        const long long i = block + group * kCount, left = piece.count - i;
-        if (group < kGroups && left > 0) body(i, left, groups1[round], groups2[round]);
-      }
-    };
-    for_lane([&](long long i, long long left, Group<T>& a, Group<T>& b) {
-      a = first.load(i, left);
-      if (two) b = second.load(i, left);
-      update(i, left, a, b);
-      extremes1.add(a, left);
-      if (two) extremes2.add(b, left);
-    });
-    const float scale1 = extremes1.scale(), scale2 = two ? extremes2.scale() : 0.0f;
-    sync_warp();  // every lane has read the old scales, which may be in the same place
-    if (lane == 0) first.store_scale(block, scale1);
-    if (two && lane == 0) second.store_scale(block, scale2);
-    for_lane([&](long long i, long long left, Group<T>& a, Group<T>& b) {
-      first.store(i, left, scale1, a);
-      if (two) second.store(i, left, scale2, b);
-      stored(i, left, a, b);
-    });
-  }
-}
-
-// ---- what a step reads on the device ----------------------------------------------------------------------------------------------
-
-struct Settings {
-  double beta1, beta2, epsilon, weight_decay, momentum, dampening, lr_decay, initial_sum;
-  bool nesterov, correct_bias;
-  LowParams low;
-  StepInputs inputs;
-};
-
-template <class A>
-struct AdamFactors {
-  A scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, decay;
-  A shrink, rate, inverse_root;     // 1 - lr wd, lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
-  A correction1, root_correction2;  // 1 - b1^t, sqrt(1 - b2^t)
-};
-
-// Every thread must call it: one computes the powers.
-template <class T>
-GRADLOOM_DEVICE AdamFactors<Accum<T>> adam_factors(const Settings& s) {
-  using A = Accum<T>;
-  __shared__ AdamFactors<A> shared;
-  if (threadIdx.x == 0) {
-    const double lr = learning_rate(s.inputs), correction1 = 1.0 - power(s.beta1, *s.inputs.step),
-                 root2 = sqrt(1.0 - power(s.beta2, *s.inputs.step));
-    shared = {gradient_scale<T>(s.inputs),
-              A(s.beta1),
-              A(1.0 - s.beta1),
-              A(s.beta2),
-              A(1.0 - s.beta2),
-              A(s.epsilon),
-              A(s.weight_decay),
-              A(1.0 - lr * s.weight_decay),
-              A(lr / correction1),
-              A(1.0 / root2),
-              A(correction1),
-              A(root2)};
-  }
-  __syncthreads();
-  return shared;
-}
+static_assert(sizeof(NormTensors) < 3840 && sizeof(SumTensors) < 3840);
 
 // ---- updates --------------------------------------------------------------------------------------------------------------------
-
-// What Adam and LAMB read of an element.
-template <class T>
-struct Inputs {
-  Pack<T> grad, param, state1, state2;
-};
-template <class T>
-GRADLOOM_DEVICE Inputs<T> fetch_inputs(const Piece<T>& piece, long long i, long long left) {
-  return {piece.gradients(i, left), piece.params(i, left), fetch(piece.state1 + i, left, piece.packed),
-          fetch(piece.state2 + i, left, piece.packed)};
-}
-
-// body(parameter, gradient, state) changes parameter and state of an element, for optimizers with one state.
-// encoded: the state is of 8 bits; positive: its range.
-template <class T, bool encoded, bool positive, class Body>
-GRADLOOM_DEVICE void update_with_state(const Tensors& batch, const Settings& s, const Body& body) {
-  const Accum<T> scale = gradient_scale<T>(s.inputs);
-  const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
-  const Piece<T> piece = piece_of<T>(batch, t, s.low);
-  if constexpr (encoded) {
-    const auto update = [&](long long i, long long left, Group<T>& state, const Group<T>&) {
-      const Group<T> grad = gradients_of(piece.gradients(i, left), s.inputs);
-      Group<T> param = to_group(piece.params(i, left));
-      for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state.v[j]);
-      piece.store_params(i, param, left);
-    };
-    return for_encoded<T, positive, false>(batch, t, piece, update, [](auto&&...) {});
-  }
-  for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Pack<T> grad_pack = piece.gradients(i, left), param_pack = piece.params(i, left),
-                  state_pack = fetch(piece.state1 + i, left, piece.packed);
-    const Group<T> grad = gradients_of(grad_pack, s.inputs);
-    Group<T> param = to_group(param_pack), state = to_group(state_pack);
-    for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state.v[j]);
-    store_group(piece.state1_out + i, state, left, piece.packed);
-    piece.store_params(i, param, left);
-  });
-}
-
-// body(parameter, gradient, m, v): the same for optimizers with two.
-template <class T, bool encoded, class Body>
-GRADLOOM_DEVICE void update_with_states(const Tensors& batch, const Settings& s, Accum<T> scale,
-                                        const Body& body) {
-  const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
-  const Piece<T> piece = piece_of<T>(batch, t, s.low);
-  if constexpr (encoded) {
-    const auto update = [&](long long i, long long left, Group<T>& m, Group<T>& v) {
-      const Group<T> grad = gradients_of(piece.gradients(i, left), s.inputs);
-      Group<T> param = to_group(piece.params(i, left));
-      for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, m.v[j], v.v[j]);
-      piece.store_params(i, param, left);
-    };
-    return for_encoded<T, false, true>(batch, t, piece, update, [](auto&&...) {});
-  }
-  for_groups<T>(piece.count, [&](long long i, long long left) {
-    const Inputs<T> in = fetch_inputs(piece, i, left);
-    const Group<T> grad = gradients_of(in.grad, s.inputs);
-    Group<T> param = to_group(in.param), state1 = to_group(in.state1), state2 = to_group(in.state2);
-    for (int j = 0; j < Group<T>::kCount; ++j) body(param.v[j], grad.v[j] * scale, state1.v[j], state2.v[j]);
-    store_group(piece.state1_out + i, state1, left, piece.packed);
-    store_group(piece.state2_out + i, state2, left, piece.packed);
-    piece.store_params(i, param, left);
-  });
-}
 
 // The next momentum, and the direction of the step.
 template <class A>
@@ -257,7 +48,8 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
       param = param - lr * sgd_direction(g, state, first, keep, take, momentum, s.nesterov);
     });
   }
-  const Piece<T> piece = piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
+  const UpdatePiece<T> piece =
+      piece_of<T>(batch, tensor_of(batch.first, batch.count, int(blockIdx.x)), s.low);
   const bool copy_state = plain && piece.state1_out != piece.state1;
   for_groups<T>(piece.count, [&](long long i, long long left) {
     const Pack<T> grad_pack = piece.gradients(i, left), param_pack = piece.params(i, left);
@@ -277,20 +69,39 @@ __global__ void sgd_kernel(Tensors batch, Settings s) {
   });
 }
 
+// The next moments of Adam, and where its weight decay goes.
+template <bool decoupled, class A>
+GRADLOOM_DEVICE void adam_moments(const MomentFactors<A>& f, A& p, A g, A& m, A& v) {
+  if constexpr (decoupled) {
+    p = p * f.shrink;
+  } else {
+    g = g + f.decay * p;
+  }
+  m = f.beta1 * m + f.one_minus_beta1 * g;
+  v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+}
+
 template <class T, bool decoupled, bool encoded>
 __global__ void adam_kernel(Tensors batch, Settings s) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
-  const AdamFactors<A> f = adam_factors<T>(s);
-  update_with_states<T, encoded>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
-    if constexpr (decoupled) {
-      p = p * f.shrink;
-    } else {
-      g = g + f.decay * p;
-    }
-    m = f.beta1 * m + f.one_minus_beta1 * g;
-    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+  const MomentFactors<A> f = adam_factors<T>(s);
+  update_with_states<T, encoded, false>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
+    adam_moments<decoupled>(f, p, g, m, v);
     p = p - f.rate * (m / (sqrt(v) * f.inverse_root + f.epsilon));
+  });
+}
+
+// AMSGrad: the third state is the largest second moment so far.
+template <class T, bool decoupled>
+__global__ void adam_largest_kernel(WideTensors batch, Settings s) {
+  if (skipped(s.inputs)) return;
+  using A = Accum<T>;
+  const MomentFactors<A> f = adam_factors<T>(s);
+  update_with_plain_states<T>(batch, s, f.scale, [&](A& p, A g, A& m, A& v, A& most) {
+    adam_moments<decoupled>(f, p, g, m, v);
+    most = max(most, v);
+    p = p - f.rate * (m / (sqrt(most) * f.inverse_root + f.epsilon));
   });
 }
 
@@ -298,9 +109,9 @@ template <class T, bool encoded>
 __global__ void adamw_hf_kernel(Tensors batch, Settings s) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
-  const AdamFactors<A> f = adam_factors<T>(s);
+  const MomentFactors<A> f = adam_factors<T>(s);
   const A rate = s.correct_bias ? f.rate * f.root_correction2 : A(learning_rate(s.inputs));
-  update_with_states<T, encoded>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
+  update_with_states<T, encoded, false>(batch, s, f.scale, [&](A& p, A g, A& m, A& v) {
     m = f.beta1 * m + f.one_minus_beta1 * g;
     v = f.beta2 * v + f.one_minus_beta2 * (g * g);
     p = (p - rate * (m / (sqrt(v) + f.epsilon))) * f.shrink;
@@ -337,8 +148,112 @@ __global__ void lion_kernel(Tensors batch, Settings s) {
   });
 }
 
+template <class T>
+__global__ void rmsprop_kernel(WideTensors batch, Settings s) {
+  if (skipped(s.inputs)) return;
+  using A = Accum<T>;
+  const A alpha = A(s.alpha), rest = A(1.0 - s.alpha), decay = A(s.weight_decay), epsilon = A(s.epsilon),
+          keep = A(s.momentum), rate = A(learning_rate(s.inputs));
+  const bool averaged = batch.lists[kState2][0] != nullptr && s.momentum != 0, centered = s.centered;
+  update_with_plain_states<T>(batch, s, gradient_scale<T>(s.inputs),
+                              [&](A& p, A grad, A& square, A& buffer, A& mean) {
+                                const A g = grad + decay * p;
+                                square = alpha * square + rest * (g * g);
+                                A spread = square;
+                                if (centered) {
+                                  mean = alpha * mean + rest * g;
+                                  spread = max(square - mean * mean, A(0));
+                                }
+                                A update = g / (sqrt(spread) + epsilon);
+                                if (averaged) update = buffer = keep * buffer + update;
+                                p = p - rate * update;
+                              });
+}
+
+// Weight decay of the gradient or of the parameter.
 template <class A>
-GRADLOOM_DEVICE A lamb_update(const AdamFactors<A>& f, A m, A v, A p) {
+struct Decay {
+  A of_gradient, of_parameter;
+};
+template <class A>
+GRADLOOM_DEVICE Decay<A> decay_of(const Settings& s, const MomentFactors<A>& f) {
+  return s.decoupled ? Decay<A>{A(0), f.shrink} : Decay<A>{f.decay, A(1)};
+}
+
+template <class T, bool encoded>
+__global__ void nadam_kernel(Tensors batch, Settings s) {
+  if (skipped(s.inputs)) return;
+  using A = Accum<T>;
+  const MomentFactors<A> f = adam_factors<T>(s);
+  const double t = double(*s.inputs.step);
+  double term = 0;  // of the logarithm of all momenta until now
+  if (threadIdx.x < kMomentumTerms) term = momentum_term(int(threadIdx.x) + 1, s.momentum_decay, t);
+  const double logarithm = block_reduce(term, Sum(), 0.0);
+  __shared__ A of_gradient, of_moment;
+  if (threadIdx.x == 0) {
+    const double lr = learning_rate(s.inputs), now = nadam_momentum(s.beta1, s.momentum_decay, t),
+                 then = nadam_momentum(s.beta1, s.momentum_decay, t + 1),
+                 product = power(s.beta1, *s.inputs.step) * exp(logarithm);
+    of_gradient = A(lr * (1.0 - now) / (1.0 - product));
+    of_moment = A(lr * then / (1.0 - product * then));
+  }
+  __syncthreads();
+  const Decay<A> decay = decay_of(s, f);
+  const A grad_rate = of_gradient, moment_rate = of_moment;
+  update_with_states<T, encoded, false>(batch, s, f.scale, [&](A& p, A grad, A& m, A& v) {
+    const A g = grad + decay.of_gradient * p;
+    m = f.beta1 * m + f.one_minus_beta1 * g;
+    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+    p = p * decay.of_parameter -
+        (grad_rate * g + moment_rate * m) / (sqrt(v) / f.root_correction2 + f.epsilon);
+  });
+}
+
+// The factor of RAdam's rate with sqrt(1 - beta2^t) in it; 0 where the second moment is too young to divide.
+GRADLOOM_DEVICE double rectified_rate(double beta2, long long t) {
+  const double left = power(beta2, t), all = 2.0 / (1.0 - beta2) - 1.0,
+               length = all - 2.0 * double(t) * left / (1.0 - left);
+  if (!(length > 5.0)) return 0;
+  return sqrt((length - 4.0) * (length - 2.0) * all / ((all - 4.0) * (all - 2.0) * length) * (1.0 - left));
+}
+
+template <class T, bool encoded>
+__global__ void radam_kernel(Tensors batch, Settings s) {
+  if (skipped(s.inputs)) return;
+  using A = Accum<T>;
+  const MomentFactors<A> f = adam_factors<T>(s);
+  __shared__ double rectified;
+  if (threadIdx.x == 0) rectified = rectified_rate(s.beta2, *s.inputs.step);
+  __syncthreads();
+  const bool adapts = rectified > 0;
+  const A rate = adapts ? A(f.rate * A(rectified)) : f.rate;
+  const Decay<A> decay = decay_of(s, f);
+  update_with_states<T, encoded, false>(batch, s, f.scale, [&](A& p, A grad, A& m, A& v) {
+    const A g = grad + decay.of_gradient * p;
+    m = f.beta1 * m + f.one_minus_beta1 * g;
+    v = f.beta2 * v + f.one_minus_beta2 * (g * g);
+    p = p * decay.of_parameter - rate * (adapts ? m / (sqrt(v) + f.epsilon) : m);
+  });
+}
+
+template <class T, bool encoded>
+__global__ void adadelta_kernel(Tensors batch, Settings s) {
+  if (skipped(s.inputs)) return;
+  using A = Accum<T>;
+  const A rho = A(s.alpha), rest = A(1.0 - s.alpha), decay = A(s.weight_decay), epsilon = A(s.epsilon),
+          rate = A(learning_rate(s.inputs));
+  update_with_states<T, encoded, true>(batch, s, gradient_scale<T>(s.inputs),
+                                       [&](A& p, A grad, A& square, A& change) {
+                                         const A g = grad + decay * p;
+                                         square = rho * square + rest * (g * g);
+                                         const A update = sqrt(change + epsilon) / sqrt(square + epsilon) * g;
+                                         change = rho * change + rest * (update * update);
+                                         p = p - rate * update;
+                                       });
+}
+
+template <class A>
+GRADLOOM_DEVICE A lamb_update(const MomentFactors<A>& f, A m, A v, A p) {
   return (m / f.correction1) / (sqrt(v) / f.root_correction2 + f.epsilon) + f.decay * p;
 }
 
@@ -353,9 +268,9 @@ template <class T, bool encoded>
 __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
-  const AdamFactors<A> f = adam_factors<T>(s);
+  const MomentFactors<A> f = adam_factors<T>(s);
   const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
-  const Piece<T> piece = piece_of<T>(batch, t, s.low);
+  const UpdatePiece<T> piece = piece_of<T>(batch, t, s.low);
   A param_square = 0, update_square = 0;
   const auto next_moments = [&](const Group<T>& grad, Group<T>& m, Group<T>& v) {
     for (int j = 0; j < Group<T>::kCount; ++j) {
@@ -382,7 +297,7 @@ __global__ void lamb_norm_kernel(Tensors batch, Settings s, LambSpace space) {
         });
   } else {
     for_groups<T>(piece.count, [&](long long i, long long left) {
-      const Inputs<T> in = fetch_inputs(piece, i, left);
+      const UpdateInputs<T> in = fetch_inputs(piece, i, left);
       Group<T> m = to_group(in.state1), v = to_group(in.state2);
       next_moments(gradients_of(in.grad, s.inputs), m, v);
       for (int j = 0; j < Group<T>::kCount; ++j) {
@@ -416,9 +331,9 @@ template <class T, bool encoded>
 __global__ void lamb_kernel(Tensors batch, Settings s, LambSpace space) {
   if (skipped(s.inputs)) return;
   using A = Accum<T>;
-  const AdamFactors<A> f = adam_factors<T>(s);
+  const MomentFactors<A> f = adam_factors<T>(s);
   const int t = tensor_of(batch.first, batch.count, int(blockIdx.x));
-  const Piece<T> piece = piece_of<T>(batch, t, s.low);
+  const UpdatePiece<T> piece = piece_of<T>(batch, t, s.low);
   const A rate = A(learning_rate(s.inputs) * space.trust[batch.first_tensor + t]);
   if constexpr (encoded) {
     const auto first = encoded_state<T, false>(batch, kState1Out, kState1Out, t, piece);
@@ -496,23 +411,28 @@ __global__ void accumulate_kernel(SumTensors batch, const std::int64_t* micro, d
 // ---- launchers ------------------------------------------------------------------------------------------------------------------
 
 // body(batch, blocks, settings) for all tensors.
-template <class Body>
+template <class AnyBatch, class Body>
 void for_updates(const OptimizerArgs& args, const Body& body) {
-  const Settings s{args.beta1,    args.beta2,        args.epsilon,     args.weight_decay,
-                   args.momentum, args.dampening,    args.lr_decay,    args.initial_sum,
-                   args.nesterov, args.correct_bias, low_params(args), step_inputs(args)};
-  const void* const* const lists[kListCount] = {args.grad,      args.param,      args.state1,     args.state2,
-                                                args.param_out, args.state1_out, args.state2_out, nullptr};
-  for_batches<Tensors>(args.count, args.sizes, lists, args.dtype, args.grad_types,
-                       [&](Tensors& batch, int blocks) {
-                         add_copies_or_keys(batch, kCopyOrKey, args);
-                         body(batch, dim3(unsigned(blocks)), s);
-                       });
+  const Settings s{args.beta1,    args.beta2,          args.epsilon,     args.weight_decay,
+                   args.momentum, args.dampening,      args.lr_decay,    args.initial_sum,
+                   args.alpha,    args.momentum_decay, args.nesterov,    args.correct_bias,
+                   args.centered, args.decoupled,      low_params(args), step_inputs(args)};
+  const void* const* const all[kWideListCount] = {
+      args.grad,       args.param,      args.state1, args.state2, args.param_out,
+      args.state1_out, args.state2_out, nullptr,     args.state3, args.state3_out};
+  constexpr int kLists = sizeof(AnyBatch::lists) / sizeof(AnyBatch::lists[0]);
+  const void* const* lists[kLists];
+  for (int list = 0; list < kLists; ++list) lists[list] = all[list];
+  for_batches<AnyBatch>(args.count, args.sizes, lists, args.dtype, args.grad_types,
+                        [&](AnyBatch& batch, int blocks) {
+                          add_copies_or_keys(batch, kCopyOrKey, args);
+                          body(batch, dim3(unsigned(blocks)), s);
+                        });
 }
 
-using UpdateKernel = void (*)(Tensors, Settings);
-void launch_updates(const OptimizerArgs& args, UpdateKernel kernel, Stream stream) {
-  for_updates(args, [&](const Tensors& batch, dim3 blocks, const Settings& s) {
+template <class AnyBatch>
+void launch_updates(const OptimizerArgs& args, void (*kernel)(AnyBatch, Settings), Stream stream) {
+  for_updates<AnyBatch>(args, [&](const AnyBatch& batch, dim3 blocks, const Settings& s) {
     launch(stream, kernel, blocks, dim3(kOptimizerThreads), 0, batch, s);
   });
 }
@@ -527,11 +447,13 @@ void sgd(const OptimizerArgs& args, Stream stream) {
 }
 template <class T>
 void adam(const OptimizerArgs& args, Stream stream) {
+  if (args.amsgrad) return launch_updates(args, adam_largest_kernel<T, false>, stream);
   launch_updates(args, has_encoded(args) ? adam_kernel<T, false, true> : adam_kernel<T, false, false>,
                  stream);
 }
 template <class T>
 void adamw(const OptimizerArgs& args, Stream stream) {
+  if (args.amsgrad) return launch_updates(args, adam_largest_kernel<T, true>, stream);
   launch_updates(args, has_encoded(args) ? adam_kernel<T, true, true> : adam_kernel<T, true, false>, stream);
 }
 template <class T>
@@ -547,12 +469,28 @@ void lion(const OptimizerArgs& args, Stream stream) {
   launch_updates(args, has_encoded(args) ? lion_kernel<T, true> : lion_kernel<T, false>, stream);
 }
 template <class T>
+void rmsprop(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, rmsprop_kernel<T>, stream);
+}
+template <class T>
+void nadam(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, has_encoded(args) ? nadam_kernel<T, true> : nadam_kernel<T, false>, stream);
+}
+template <class T>
+void radam(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, has_encoded(args) ? radam_kernel<T, true> : radam_kernel<T, false>, stream);
+}
+template <class T>
+void adadelta(const OptimizerArgs& args, Stream stream) {
+  launch_updates(args, has_encoded(args) ? adadelta_kernel<T, true> : adadelta_kernel<T, false>, stream);
+}
+template <class T>
 void lamb(const OptimizerArgs& args, Stream stream) {
   double* const workspace = static_cast<double*>(args.workspace);
   const long long pieces = tensor_pieces(args.count, args.sizes);
   const LambSpace space{workspace, workspace + pieces, workspace + 2 * pieces};
   const bool encoded = has_encoded(args);
-  for_updates(args, [&](const Tensors& batch, dim3 blocks, const Settings& s) {
+  for_updates<Tensors>(args, [&](const Tensors& batch, dim3 blocks, const Settings& s) {
     const dim3 block(kOptimizerThreads);
     launch(stream, encoded ? lamb_norm_kernel<T, true> : lamb_norm_kernel<T, false>, blocks, block, 0, batch,
            s, space);

@@ -81,7 +81,12 @@ constexpr int kWholeRowThreads = 1024, kWholeRowPacks = 8;
 constexpr std::int64_t kWholeRowBytes = std::int64_t{kWholeRowThreads} * kWholeRowPacks * 16;
 
 // Optimizers and global norm: tensors of one launch.
-constexpr int kOptimizerBatch = 46, kAdafactorBatch = 23, kNormBatch = 128, kAccumulateBatch = 96;
+constexpr int kOptimizerBatch = 46, kWideOptimizerBatch = 40, kAdafactorBatch = 23, kNormBatch = 128,
+              kAccumulateBatch = 96;
+constexpr int optimizer_batch(const OptimizerArgs& args) {
+  if (args.kind == OptimizerKind::adafactor) return kAdafactorBatch;
+  return args.kind == OptimizerKind::rmsprop || args.amsgrad ? kWideOptimizerBatch : kOptimizerBatch;
+}
 // Store: bytes that the arguments of one launch carry.
 constexpr std::int64_t kStoreChunk = 2048;
 

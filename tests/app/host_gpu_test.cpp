@@ -299,8 +299,11 @@ TEST(HostGpu, SkipsTheStepsThatTheCpuSkips) {
 
 TEST(HostGpu, AccumulationAndOptimizersAgree) {
   REQUIRE_HOST_GPU();
-  for (const char* optimizer : {"sgd{lr=0.05,momentum=0.9,nesterov=true}", "adam{lr=1e-2}", "lamb{lr=1e-2}",
-                                "adagrad{lr=1e-2}", "lion{lr=1e-3}", "adamw_hf{lr=1e-2}", "adafactor"}) {
+  for (const char* optimizer :
+       {"sgd{lr=0.05,momentum=0.9,nesterov=true}", "adam{lr=1e-2}", "lamb{lr=1e-2}", "adagrad{lr=1e-2}",
+        "lion{lr=1e-3}", "adamw_hf{lr=1e-2}", "adafactor", "adamw{lr=1e-2,amsgrad=true}",
+        "rmsprop{lr=1e-3,momentum=0.9,centered=true,eps=1e-3}", "nadam{lr=1e-2}", "radam{lr=1e-2}",
+        "adadelta"}) {
     Recipe cpu = recipe_for("mlp", "default", "cpu");
     cpu.optimizer = optimizer;
     cpu.accumulate = 3;

@@ -31,6 +31,11 @@ OPTIMIZERS = {
     "adamw{lr=0.001,weight_decay=0.1}": lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1),
     "sgd{lr=0.01,momentum=0.9,nesterov=true}": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True),
     "adagrad{lr=0.01,lr_decay=0.1}": lambda p: torch.optim.Adagrad(p, lr=0.01, lr_decay=0.1),
+    "adamw{lr=0.001,amsgrad=true}": lambda p: torch.optim.AdamW(p, lr=1e-3, amsgrad=True),
+    "rmsprop{lr=0.001,momentum=0.9,centered=true}": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.9, centered=True),
+    "nadam{lr=0.002,momentum_decay=0.02}": lambda p: torch.optim.NAdam(p, lr=2e-3, momentum_decay=0.02, foreach=True),
+    "radam{lr=0.001}": lambda p: torch.optim.RAdam(p, lr=1e-3),
+    "adadelta{lr=1}": lambda p: torch.optim.Adadelta(p),
 }
 
 
@@ -53,8 +58,10 @@ def check(name, make, names, text, optimizer_of, work):
     arrays = np.load(folder + "/batches.npz")
     size = next(iter(arrays.values())).shape[1]
     torch.manual_seed(3)
+    torch.set_default_dtype(torch.float32)
     module = make().double()
     module.train()
+    torch.set_default_dtype(torch.float64)  # of NAdam's mu_product
     optimizer = optimizer_of(module.parameters())
     rate = optimizer.param_groups[0]["lr"]
     losses = []

@@ -118,6 +118,7 @@ TEST_F(Ranks, KeepOptimizerStatesApart) {
   expect_zero_equal("bert-tiny", "2",
                     {"--optimizer", "adamw{lr=1e-3}", "--precision", "bf16", "--ema", "0.9"});
   expect_zero_equal("gpt-char", "3", {"--optimizer", "lion{lr=1e-4}", "--clip-norm", "0.2"});
+  expect_zero_equal("gpt-char", "2", {"--optimizer", "adamw{lr=1e-3,amsgrad=true}"});
 }
 
 // Of weights that are read in 16 bits each rank keeps its own elements in f32, and tells the others what they are rounded to.
@@ -132,6 +133,8 @@ TEST_F(Ranks, ExchangeSixteenBitsOfWhatIsReadInThem) {
   expect_zero_equal("bert-tiny", "3", {"--optimizer", "lamb{lr=0.01}", "--precision", "bf16"});
   expect_zero_equal("bert-tiny", "2", {"--optimizer", "adafactor", "--precision", "bf16"});
   expect_zero_equal("gpt-char", "2", {"--optimizer", "sgd{lr=0.1,momentum=0.9}", "--precision", "bf16"});
+  expect_zero_equal("gpt-char", "2",
+                    {"--optimizer", "rmsprop{momentum=0.9,centered=true}", "--precision", "bf16"});
 }
 
 // Against every rank keeping all of them in f32: the same bits, less sent and less kept; the plan says both.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 
@@ -308,6 +309,13 @@ TEST_F(TrainingState, NamesAreThoseOfPyTorch) {
   EXPECT_FALSE(from.optimizer.tensors.count("stem_norm.running_mean.exp_avg"));
   const Checkpoint sgd = checkpoint(recipe_with("mlp", "sgd{momentum=0.9}"));
   EXPECT_TRUE(sgd.optimizer.tensors.count("layers.0.weight.momentum_buffer"));
+  const Checkpoint nadam = checkpoint(recipe_with("mlp", "nadam{beta1=0.8,momentum_decay=0}"));
+  EXPECT_NEAR(nadam.optimizer.tensors.at("layers.0.bias.mu_product").at(0), std::pow(0.4, kBefore), 1e-7);
+  const Checkpoint rmsprop = checkpoint(recipe_with("mlp", "rmsprop{momentum=0.9,centered=true}"));
+  for (const char* state : {"square_avg", "grad_avg", "momentum_buffer"})
+    EXPECT_TRUE(rmsprop.optimizer.tensors.count(std::string("layers.0.weight.") + state)) << state;
+  const Checkpoint largest = checkpoint(recipe_with("mlp", "adamw{amsgrad=true}"));
+  EXPECT_TRUE(largest.optimizer.tensors.count("layers.0.weight.max_exp_avg_sq"));
   const Checkpoint adafactor = checkpoint(recipe_with("mlp", "adafactor"));
   for (const char* key :
        {"layers.0.weight.exp_avg_sq_row", "layers.0.weight.exp_avg_sq_col", "layers.0.bias.exp_avg_sq"})
@@ -319,6 +327,10 @@ TEST_F(TrainingState, AnotherTrainingIsRefused) {
   expect_refused(recipe_with("cnn-digits", "adam"), from, "no tensor for parameter 'stem.weight'");
   expect_refused(recipe_with("mlp", "sgd{momentum=0.9}"), from, "no 'layers.0.weight.momentum_buffer'");
   expect_refused(recipe_with("mlp", "sgd"), from, "'layers.0.bias.exp_avg' is of another optimizer");
+  expect_refused(recipe_with("mlp", "adam{amsgrad=true}"), from, "no 'layers.0.weight.max_exp_avg_sq'");
+  const Checkpoint nadam = checkpoint(recipe_with("mlp", "nadam"));
+  expect_refused(recipe_with("mlp", "nadam{beta1=0.5}"), nadam, "mu_product' is not that of");
+  expect_refused(recipe_with("mlp", "adam"), nadam, "mu_product' is of another optimizer");
   Recipe frozen = recipe_with("mlp", "adam");
   frozen.freeze = {"layers.0.*"};
   expect_refused(frozen, from, "'layers.0.bias.exp_avg' is of another optimizer, or of a parameter");
@@ -328,7 +340,9 @@ TEST_F(TrainingState, AnotherTrainingIsRefused) {
 
 // What another program kept, in the names of a checkpoint, goes on as a checkpoint does.
 TEST_F(TrainingState, AnOptimizersFileGoesOnBitForBit) {
-  for (const char* optimizer : {"adamw{lr=1e-3}", "adam{eight_bit_states=true}"}) {
+  for (const char* optimizer :
+       {"adamw{lr=1e-3}", "adam{eight_bit_states=true}", "adam{amsgrad=true}", "nadam",
+        "rmsprop{momentum=0.9,centered=true}", "radam{eight_bit_states=true}", "adadelta"}) {
     Recipe recipe = recipe_with("cnn-digits", optimizer);
     recipe.accumulate = 2;
     const Checkpoint from = checkpoint(recipe);

@@ -1,98 +1,20 @@
 // Optimizer updates against the published formulas in double over several steps; the global norm.
+#include "tests/kernels/optimizer_reference.h"
 #include "tests/kernels/optimizer_support.h"
 #include "kernels/philox.h"
 #include "tests/kernels/support.h"
 
+#include <array>
 #include <bit>
 #include <optional>
 
 namespace gradloom::kernels::test {
 namespace {
 
-struct Settings {
-  OptimizerKind kind;
-  double lr = 0.01, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.02;
-  double momentum = 0, dampening = 0, lr_decay = 0, initial_sum = 0;
-  bool nesterov = false, maximize = false, correct_bias = true;
-  double lr_factor = 1, clip_value = 0;
-  bool eight_bit_states = false;
-};
-
-std::size_t states_of(const Settings& s) {
-  switch (s.kind) {
-    case OptimizerKind::sgd: return s.momentum != 0 ? 1 : 0;
-    case OptimizerKind::adagrad:
-    case OptimizerKind::lion: return 1;
-    default: return 2;
-  }
-}
+using Settings = OptimizerSettings;
+using Doubles = OptimizerTensor<std::vector<double>>;
 
 const std::vector<std::int64_t> kSizes = {1, 0, 8192, 8193, 70001, 17};
-
-double adam_update(const Settings& s, std::int64_t t, double m, double v) {
-  const double m_hat = m / (1 - std::pow(s.beta1, double(t))), v_hat = v / (1 - std::pow(s.beta2, double(t)));
-  return m_hat / (std::sqrt(v_hat) + s.epsilon);
-}
-
-// LAMB's step of a parameter whose moments are the new ones.
-void lamb_reference(const Settings& s, std::int64_t t, std::vector<double>& p, const std::vector<double>& m,
-                    const std::vector<double>& v) {
-  std::vector<double> update(p.size());
-  double p2 = 0, u2 = 0;
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    update[i] = adam_update(s, t, m[i], v[i]) + s.weight_decay * p[i];
-    p2 += p[i] * p[i];
-    u2 += update[i] * update[i];
-  }
-  const double trust = p2 > 0 && u2 > 0 ? std::sqrt(p2 / u2) : 1;
-  for (std::size_t i = 0; i < p.size(); ++i) p[i] -= s.lr * trust * update[i];
-}
-
-// One step of one tensor in double.
-void step_reference(Settings s, std::int64_t t, double scale, std::vector<double>& p, std::vector<double>& m,
-                    std::vector<double>& v, const std::vector<double>& grad) {
-  s.lr *= s.lr_factor;
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    double g = grad[i] * scale;
-    if (s.clip_value > 0) g = std::clamp(g, -s.clip_value, s.clip_value);
-    if (s.maximize) g = -g;
-    if (s.kind == OptimizerKind::sgd) {
-      g += s.weight_decay * p[i];
-      if (s.momentum != 0) {
-        m[i] = t == 1 ? g : s.momentum * m[i] + (1 - s.dampening) * g;
-        g = s.nesterov ? g + s.momentum * m[i] : m[i];
-      }
-      p[i] -= s.lr * g;
-      continue;
-    }
-    if (s.kind == OptimizerKind::adagrad) {
-      g += s.weight_decay * p[i];
-      m[i] = (t == 1 ? s.initial_sum : m[i]) + g * g;
-      p[i] -= s.lr / (1 + double(t - 1) * s.lr_decay) * g / (std::sqrt(m[i]) + s.epsilon);
-      continue;
-    }
-    if (s.kind == OptimizerKind::lion) {
-      const double c = s.beta1 * m[i] + (1 - s.beta1) * g;
-      p[i] -= s.lr * ((c > 0) - (c < 0) + s.weight_decay * p[i]);
-      m[i] = s.beta2 * m[i] + (1 - s.beta2) * g;
-      continue;
-    }
-    if (s.kind == OptimizerKind::adam) g += s.weight_decay * p[i];
-    if (s.kind == OptimizerKind::adamw) p[i] *= 1 - s.lr * s.weight_decay;
-    m[i] = s.beta1 * m[i] + (1 - s.beta1) * g;
-    v[i] = s.beta2 * v[i] + (1 - s.beta2) * g * g;
-    if (s.kind == OptimizerKind::adamw_hf) {
-      const double rate = s.correct_bias ? s.lr * std::sqrt(1 - std::pow(s.beta2, double(t))) /
-                                               (1 - std::pow(s.beta1, double(t)))
-                                         : s.lr;
-      p[i] -= rate * m[i] / (std::sqrt(v[i]) + s.epsilon);
-      p[i] -= s.lr * s.weight_decay * p[i];
-      continue;
-    }
-    if (s.kind != OptimizerKind::lamb) p[i] -= s.lr * adam_update(s, t, m[i], v[i]);
-  }
-  if (s.kind == OptimizerKind::lamb) lamb_reference(s, t, p, m, v);
-}
 
 template <class T>
 using Tensors = std::vector<std::vector<T>>;
@@ -121,59 +43,82 @@ OptimizerArgs arguments(const Settings& s) {
 }
 
 template <class T>
+struct Kept {
+  Tensors<T> param, state1, state2, state3;
+  auto groups() { return std::array{&param, &state1, &state2, &state3}; }
+};
+
+// Points at those that there are with these settings.
+template <class T>
+struct Addresses {
+  std::vector<void*> param, state1, state2, state3;
+  explicit Addresses(Kept<T>& kept)
+      : param(pointers(kept.param)),
+        state1(pointers(kept.state1)),
+        state2(pointers(kept.state2)),
+        state3(pointers(kept.state3)) {}
+  void read_by(OptimizerArgs& args, const Settings& s) const {
+    args.param = param.data();
+    args.state1 = has_state(s, 1) ? state1.data() : nullptr;
+    args.state2 = has_state(s, 2) ? state2.data() : nullptr;
+    args.state3 = has_state(s, 3) ? state3.data() : nullptr;
+  }
+  void written_by(OptimizerArgs& args, const Settings& s) const {
+    args.param_out = param.data();
+    args.state1_out = has_state(s, 1) ? state1.data() : nullptr;
+    args.state2_out = has_state(s, 2) ? state2.data() : nullptr;
+    args.state3_out = has_state(s, 3) ? state3.data() : nullptr;
+  }
+};
+
+template <class T>
 void check(const Settings& s, bool scaled, Tolerance tolerance) {
-  constexpr int kSteps = 5;
+  constexpr int kSteps = 7;  // RAdam adapts from the sixth on
   const T scale = T(0.5);
-  Tensors<double> p(kSizes.size()), m = tensors<double>(0, true), v = m;
   const Tensors<T> start = tensors<T>(10);
-  for (std::size_t t = 0; t < start.size(); ++t) p[t].assign(start[t].begin(), start[t].end());
   std::vector<Tensors<T>> grads;
-  for (int step = 1; step <= kSteps; ++step) {
-    grads.push_back(tensors<T>(100 * std::uint64_t(step)));
-    const Tensors<T>& grad = grads.back();
-    for (std::size_t t = 0; t < grad.size(); ++t) {
-      step_reference(s, step, scaled ? double(scale) : 1.0, p[t], m[t], v[t],
-                     {grad[t].begin(), grad[t].end()});
+  for (int step = 1; step <= kSteps; ++step) grads.push_back(tensors<T>(100 * std::uint64_t(step)));
+  Kept<double> reference;
+  for (std::size_t t = 0; t < start.size(); ++t) {
+    const std::vector<double> zeros(start[t].size());
+    Doubles all{{start[t].begin(), start[t].end()}, zeros, zeros, zeros};
+    for (int step = 1; step <= kSteps; ++step) {
+      const auto& grad = grads[std::size_t(step - 1)][t];
+      step_reference(s, step, scaled ? double(scale) : 1.0, {grad.begin(), grad.end()}, all);
     }
+    reference.param.push_back(all.param);
+    reference.state1.push_back(all.state1);
+    reference.state2.push_back(all.state2);
+    reference.state3.push_back(all.state3);
   }
   std::vector<double> expected;
-  for (const auto* group : {&p, &m, &v}) {
+  for (const auto* group : reference.groups())
     for (const auto& tensor : *group) expected.insert(expected.end(), tensor.begin(), tensor.end());
-  }
   for (const bool in_place : {true, false}) {
     expect_on_every_level(
         [&](const CpuKernels& k) {
-          Tensors<T> param = start, state1 = tensors<T>(0, true), state2 = state1;
+          Kept<T> kept{start, tensors<T>(0, true), tensors<T>(0, true), tensors<T>(0, true)};
           if ((s.kind == OptimizerKind::sgd && s.momentum != 0) || s.kind == OptimizerKind::adagrad)
-            state1[0][0] = T(NAN);  // the first state is not read
+            kept.state1[0][0] = T(NAN);  // the first state is not read
           for (std::int64_t step = 1; step <= kSteps; ++step) {
             Tensors<T>& grad = grads[std::size_t(step - 1)];
-            Tensors<T> param_new = param, state1_new = state1, state2_new = state2;
-            const auto g = pointers(grad), p0 = pointers(param), s1 = pointers(state1), s2 = pointers(state2);
-            const auto p_out = in_place ? p0 : pointers(param_new),
-                       s1_out = in_place ? s1 : pointers(state1_new),
-                       s2_out = in_place ? s2 : pointers(state2_new);
+            Kept<T> next = kept;
+            const auto g = pointers(grad);
+            const Addresses<T> from(kept), to(in_place ? kept : next);
             OptimizerArgs args = arguments<T>(s);
             args.step = &step;
             args.grad_scale = scaled ? &scale : nullptr;
             args.grad = g.data();
-            args.param = p0.data();
-            args.param_out = p_out.data();
-            if (states_of(s) > 0) args.state1 = s1.data(), args.state1_out = s1_out.data();
-            if (states_of(s) > 1) args.state2 = s2.data(), args.state2_out = s2_out.data();
+            from.read_by(args, s);
+            to.written_by(args, s);
             std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
             args.workspace = workspace.data();
             k.optimizer(args);
-            if (!in_place) {
-              param = param_new;
-              state1 = state1_new;
-              state2 = state2_new;
-            }
+            if (!in_place) kept = next;
           }
           std::vector<T> all;
-          for (const auto* group : {&param, &state1, &state2}) {
+          for (const auto* group : kept.groups())
             for (const auto& tensor : *group) all.insert(all.end(), tensor.begin(), tensor.end());
-          }
           return all;
         },
         expected, tolerance, "kind " + std::to_string(int(s.kind)));
@@ -204,12 +149,18 @@ void check_all(Tolerance tolerance) {
   check<T>({.kind = OptimizerKind::lion, .maximize = true}, true, tolerance);
   check<T>({OptimizerKind::adamw_hf}, true, tolerance);
   check<T>({.kind = OptimizerKind::adamw_hf, .correct_bias = false}, false, tolerance);
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
-        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
-    Settings clipped{.kind = kind, .maximize = true, .lr_factor = 0.3, .clip_value = 0.2};
-    if (kind == OptimizerKind::sgd) clipped.momentum = 0.9;
-    check<T>(clipped, true, tolerance);
+  check<T>({.kind = OptimizerKind::rmsprop}, true, tolerance);
+  check<T>({.kind = OptimizerKind::rmsprop, .centered = true}, false, tolerance);
+  for (const OptimizerKind kind : {OptimizerKind::nadam, OptimizerKind::radam}) {
+    check<T>({.kind = kind, .decoupled = true}, false, tolerance);
+    check<T>({.kind = kind, .beta2 = 0.9, .momentum_decay = 0}, true, tolerance);
+  }
+  for (Settings s : every_optimizer<Settings>()) {
+    check<T>(s, false, tolerance);
+    s.maximize = true;
+    s.lr_factor = 0.3;
+    s.clip_value = 0.2;
+    check<T>(s, true, tolerance);
   }
 }
 
@@ -257,13 +208,12 @@ std::vector<std::uint16_t> halves(const std::vector<float>& from) {
   return to;
 }
 
-struct Updated {
-  Tensors<float> param, state1, state2;
+struct Updated : Kept<float> {
   std::vector<std::vector<std::uint16_t>> copies;
   std::vector<float> norm = {0};
   std::vector<std::uint32_t> bits() const {
     std::vector<std::uint32_t> all{std::bit_cast<std::uint32_t>(norm[0])};
-    for (const auto* group : {&param, &state1, &state2})
+    for (const auto* group : {&param, &state1, &state2, &state3})
       for (const auto& tensor : *group)
         for (const float v : tensor) all.push_back(std::bit_cast<std::uint32_t>(v));
     return all;
@@ -272,7 +222,8 @@ struct Updated {
 
 // One step; every second gradient in `low` if it is given, and copies of every second parameter.
 Updated update_in(const CpuKernels& k, const Settings& s, std::optional<DType> low, bool apply) {
-  Updated u{tensors<float>(10), tensors<float>(20, true), tensors<float>(30, true), {}};
+  Updated u{
+      {tensors<float>(10), tensors<float>(20, true), tensors<float>(30, true), tensors<float>(40, true)}, {}};
   Tensors<float> grad = tensors<float>(100);
   std::vector<std::vector<std::uint16_t>> low_grad;
   std::vector<void*> g, copy_out;
@@ -290,15 +241,14 @@ Updated update_in(const CpuKernels& k, const Settings& s, std::optional<DType> l
     if (t % 2 == 1) u.copies.emplace_back(grad[t].size(), std::uint16_t{1});
   }
   for (auto& copy : u.copies) copy_out.push_back(copy.data());
-  const auto p = pointers(u.param), s1 = pointers(u.state1), s2 = pointers(u.state2);
-  const std::int64_t step = 3;
+  const Addresses<float> at(u);
+  const std::int64_t step = 7;
   OptimizerArgs args = arguments<float>(s);
   args.step = &step;
   args.apply = &apply;
   args.grad = g.data();
-  args.param = args.param_out = p.data();
-  if (states_of(s) > 0) args.state1 = args.state1_out = s1.data();
-  if (states_of(s) > 1) args.state2 = args.state2_out = s2.data();
+  at.read_by(args, s);
+  at.written_by(args, s);
   args.grad_types = types.data();
   args.low_type = type;
   args.copies = copies.data();
@@ -314,21 +264,18 @@ Updated update_in(const CpuKernels& k, const Settings& s, std::optional<DType> l
 }
 
 TEST(Optimizer, ReadsGradientsAndWritesCopiesIn16Bits) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
-        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
+  for (const Settings& kind : every_optimizer<Settings>()) {
     for (const DType low : {DType::bf16, DType::f16}) {
       for (const bool apply : {true, false}) {
-        Settings s{.kind = kind};
-        if (kind == OptimizerKind::sgd) s.momentum = 0.9;
+        Settings s = kind;
         if (low == DType::f16) s.clip_value = 0.3;
         on_every_level(
             [&](const CpuKernels& k) {
               const Updated u = update_in(k, s, low, apply);
-              EXPECT_EQ(u.bits(), update_in(k, s, std::nullopt, apply).bits()) << int(kind);
+              EXPECT_EQ(u.bits(), update_in(k, s, std::nullopt, apply).bits()) << int(s.kind);
               for (std::size_t t = 1; apply && t < u.param.size(); t += 2)
                 EXPECT_EQ(u.copies[t / 2], low == DType::bf16 ? brains(u.param[t]) : halves(u.param[t]))
-                    << int(kind);
+                    << int(s.kind);
               for (const auto& copy : u.copies) {
                 EXPECT_TRUE(apply || copy == std::vector<std::uint16_t>(copy.size(), 1)) << "nothing changes";
               }
@@ -400,7 +347,7 @@ struct EightBits {
     for (std::size_t t = 0; t < kSizes.size(); ++t) {
       state1.push_back(encode(values<double>(kSizes[t], 200 + t, is_positive(kind, 1) ? 0 : -0.5, 0.5),
                               is_positive(kind, 1)));
-      state2.push_back(encode(values<double>(kSizes[t], 300 + t, 0, 0.5), true));
+      state2.push_back(encode(values<double>(kSizes[t], 300 + t, 0, 0.5), true));  // of all that have one
     }
   }
   void step(const CpuKernels& k, const Settings& s, std::int64_t step, bool in_place, bool apply = true) {
@@ -414,8 +361,8 @@ struct EightBits {
     args.apply = &apply;
     args.grad = g.data();
     args.param = p.data(), args.param_out = p_out.data();
-    if (states_of(s) > 0) args.state1 = s1.data(), args.state1_out = s1_out.data();
-    if (states_of(s) > 1) args.state2 = s2.data(), args.state2_out = s2_out.data();
+    if (has_state(s, 1)) args.state1 = s1.data(), args.state1_out = s1_out.data();
+    if (has_state(s, 2)) args.state2 = s2.data(), args.state2_out = s2_out.data();
     std::vector<std::uint8_t> workspace(workspace_bytes(Target::cpu, args) + 1, 0xff);
     args.workspace = workspace.data();
     k.optimizer(args);
@@ -449,31 +396,35 @@ void expect_encoded(const std::vector<std::uint8_t>& got, const std::vector<doub
 template <class T>
 void check_eight_bits(const Settings& s, Tolerance tolerance) {
   constexpr double kRounding = sizeof(T) == 4 ? 1e-7 : 0;
+  constexpr std::int64_t kStep = 7;
   const EightBits<T> start(s.kind);
   for (const bool in_place : {true, false}) {
     on_every_level(
         [&](const CpuKernels& k) {
           EightBits<T> got = start;
-          got.step(k, s, 3, in_place);
+          got.step(k, s, kStep, in_place);
           std::vector<T> all;
           for (std::size_t t = 0; t < kSizes.size(); ++t) {
             const auto n = std::size_t(kSizes[t]);
             const std::string what = std::to_string(int(s.kind)) + ", tensor " + std::to_string(t);
-            std::vector<double> p(start.param[t].begin(), start.param[t].end()),
-                m = decode(start.state1[t], n, is_positive(s.kind, 1)), v = decode(start.state2[t], n, true),
-                grad(start.grad[t].begin(), start.grad[t].end());
-            const std::vector<double> before = p;
-            step_reference(s, 3, 1, p, m, v, grad);
-            expect_encoded(got.state1[t], m, is_positive(s.kind, 1), kRounding, what + ": first state");
-            if (states_of(s) > 1) expect_encoded(got.state2[t], v, true, kRounding, what + ": second state");
+            const std::vector<double> grad(start.grad[t].begin(), start.grad[t].end());
+            Doubles want{{start.param[t].begin(), start.param[t].end()},
+                         decode(start.state1[t], n, is_positive(s.kind, 1)),
+                         decode(start.state2[t], n, true),
+                         std::vector<double>(n)};
+            const std::vector<double> before = want.param;
+            step_reference(s, kStep, 1, grad, want);
+            expect_encoded(got.state1[t], want.state1, is_positive(s.kind, 1), kRounding,
+                           what + ": first state");
+            if (has_state(s, 2))
+              expect_encoded(got.state2[t], want.state2, true, kRounding, what + ": second state");
             if (s.kind == OptimizerKind::lamb) {  // the norm is of the update as it can be computed again
-              m = decode(got.state1[t], n, false), v = decode(got.state2[t], n, true);
-              p = before;
-              lamb_reference(s, 3, p, m, v);
+              want = {before, decode(got.state1[t], n, false), decode(got.state2[t], n, true), want.state3};
+              lamb_reference(s, kStep, want);
             }
             for (std::size_t i = 0; i < n; ++i)
-              EXPECT_NEAR(double(got.param[t][i]), p[i],
-                          tolerance.absolute + tolerance.relative * std::fabs(p[i]))
+              EXPECT_NEAR(double(got.param[t][i]), want.param[i],
+                          tolerance.absolute + tolerance.relative * std::fabs(want.param[i]))
                   << what;
             all.insert(all.end(), got.param[t].begin(), got.param[t].end());
           }
@@ -484,13 +435,16 @@ void check_eight_bits(const Settings& s, Tolerance tolerance) {
 }
 
 std::vector<Settings> eight_bit_settings() {
-  return {{.kind = OptimizerKind::sgd, .momentum = 0.9, .nesterov = true, .eight_bit_states = true},
-          {.kind = OptimizerKind::adam, .eight_bit_states = true},
-          {.kind = OptimizerKind::adamw, .maximize = true, .eight_bit_states = true},
-          {.kind = OptimizerKind::lamb, .eight_bit_states = true},
-          {.kind = OptimizerKind::adagrad, .eight_bit_states = true},
-          {.kind = OptimizerKind::lion, .beta1 = 0.89, .eight_bit_states = true},
-          {.kind = OptimizerKind::adamw_hf, .eight_bit_states = true}};
+  std::vector<Settings> all;
+  for (Settings s : every_optimizer<Settings>()) {
+    if (!may_be_of_8_bits(s)) continue;
+    s.eight_bit_states = true;
+    s.nesterov = s.kind == OptimizerKind::sgd;
+    s.maximize = s.kind == OptimizerKind::adamw;
+    if (s.kind == OptimizerKind::lion) s.beta1 = 0.89;
+    all.push_back(s);
+  }
+  return all;
 }
 
 TEST(EightBitStates, Float64FollowsTheFormulas) {

@@ -199,6 +199,10 @@ OPTIMIZERS = {
     "lion": optimizers.Lion,
     "adamw_hf": optimizers.AdamWOfHuggingFace,
     "adafactor": optimizers.Adafactor,
+    "rmsprop": torch.optim.RMSprop,
+    "nadam": optimizers.NAdam,
+    "radam": torch.optim.RAdam,
+    "adadelta": torch.optim.Adadelta,
 }
 
 
@@ -254,6 +258,15 @@ MODELS = {
             run("adafactor", steps=100, lr=1),
             run("adafactor", steps=100, lr=3e-3, relative_step=False, scale_parameter=False, beta1=0.9, weight_decay=0.1),
             run("adafactor", steps=100, lr=100, warmup_init=True, clip_threshold=0.5, decay_rate=-0.5),
+            run("adam", steps=100, lr=1e-2, weight_decay=1e-2, amsgrad=True),
+            run("adamw", steps=100, lr=3e-3, amsgrad=True),
+            run("rmsprop", steps=100, lr=1e-3, weight_decay=1e-2),
+            run("rmsprop", steps=100, lr=3e-4, alpha=0.9, eps=1e-3, momentum=0.9, centered=True),
+            run("nadam", steps=100, lr=2e-3),
+            run("nadam", steps=100, lr=1e-3, momentum_decay=0.1, weight_decay=1e-2),
+            run("radam", steps=100, lr=1e-2, weight_decay=1e-2),
+            run("adadelta", steps=100, lr=1, weight_decay=1e-3),
+            run("adadelta", steps=100, lr=0.5, rho=0.95, eps=1e-5),
             run("adamw", steps=20, lr=1e-3, clip_value=0.01, clip_norm=0.4,
                 group=[("*bias", {"weight_decay": 0, "lr": 2e-3}), ("layers.0.*", {"weight_decay": 0.3})]),  # fmt: skip
             run("sgd", steps=20, lr=0.1, schedule=("one-cycle{total=20}", lambda o: lr_scheduler.OneCycleLR(

@@ -1,4 +1,4 @@
-"""Optimizers that PyTorch 1.13 lacks, in NumPy and in the dtype of their parameters: the references of export.py. Each is written
+"""Optimizers that PyTorch 1.13 lacks, or has in another precision, in NumPy and in the dtype of their parameters: the references of export.py. Each is written
 from the publication that its docstring names; options are spelled as on the command line of gradloom."""
 
 import numpy as np
@@ -28,6 +28,21 @@ def moments(g, state, beta1, beta2):
     state["m"] = beta1 * state.get("m", 0.0) + (1 - beta1) * g
     state["v"] = beta2 * state.get("v", 0.0) + (1 - beta2) * g * g
     return state["m"], state["v"]
+
+
+class NAdam(torch.optim.NAdam):
+    """In the form of PyTorch 1.13 that counts no momentum twice, with the product of momenta in the dtype of its parameters."""
+
+    def __init__(self, parameters, **options):
+        super().__init__(parameters, foreach=True, **options)
+
+    def step(self, closure=None):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(self.param_groups[0]["params"][0].dtype)
+        try:
+            return super().step(closure)
+        finally:
+            torch.set_default_dtype(before)
 
 
 class Lamb(Optimizer):

@@ -317,7 +317,7 @@ TEST(TensorParallel, AVocabularyIsWholeWhereZerosWouldNotStayZeros) {
     return std::move(made).value();
   };
   for (const char* optimizer : {"adamw{eps=0}", "adam{eps=0}", "adamw_hf{eps=0}", "lamb{eps=0}",
-                                "adagrad{eps=0}", "adamw{eps=1e-60}"}) {
+                                "adagrad{eps=0}", "adamw{eps=1e-60}", "rmsprop{eps=0}", "adadelta{eps=0}"}) {
     const Compiled made = made_with(optimizer, 65);
     EXPECT_EQ(shape_of(made, "table"), (Shape{65, 6})) << optimizer;
     EXPECT_NE(why_nots(report_of(made)).find("not to be filled up"), std::string::npos) << optimizer;

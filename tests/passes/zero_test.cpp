@@ -210,7 +210,8 @@ TEST(Zero, EachStateIsOnceAndEachParameterOnAllRanks) {
 // P + K / N with stage 1, and of the gradients P / N with stage 2.
 TEST(Zero, OneParameterThatIsNearlyAllIsNoRanksShare) {
   const auto dominated = [] { return layers({64 * 64, 8, 8}); };
-  for (const char* optimizer : {"adamw", "lion", "adamw{eight_bit_states=true}"}) {
+  for (const char* optimizer : {"adamw", "lion", "adamw{eight_bit_states=true}", "adamw{amsgrad=true}",
+                                "rmsprop{momentum=0.9,centered=true}", "nadam"}) {
     const std::int64_t whole = trained("default", 2, {.optimizer = optimizer}, dominated()).plan.state_bytes,
                        parameters = 64 * (64 * 64 + 16) * 4, states = whole - parameters;
     for (const std::int64_t ranks : {2, 3, 8})
@@ -220,7 +221,7 @@ TEST(Zero, OneParameterThatIsNearlyAllIsNoRanksShare) {
           const Compiled c =
               trained("default,zero{stage=" + std::string(stage) + ",rank=" + std::to_string(rank) + "}",
                       ranks, {.optimizer = optimizer}, dominated());
-          const std::int64_t unit = 2 * 4 * kUnit;  // of two states
+          const std::int64_t unit = 3 * 4 * kUnit;  // of three states
           EXPECT_NEAR(static_cast<double>(c.plan.state_bytes),
                       static_cast<double>(parameters + states / ranks), static_cast<double>(unit + 1024));
         }

@@ -118,8 +118,13 @@ TEST(DeepSpeed, OptimizersHaveDeepSpeedsDefaults) {
       {"OneBitAdam", R"({"lr": 0.1, "freeze_step": 400})", "sgd{lr=0.01}", "/optimizer"},
       {"Muon", R"({"lr": 0.1})", "sgd{lr=0.01}", "/optimizer"},
       {"Adam", R"({"lr": "auto", "betas": "auto"})", "adamw{lr=0.01,weight_decay=0}", "/optimizer/params/lr"},
-      {"Adam", R"({"lr": 0.5, "amsgrad": true})", "adamw{lr=0.5,weight_decay=0}",
-       "/optimizer/params/amsgrad"},
+      {"Adam", R"({"lr": 0.5, "amsgrad": true})", "adamw{lr=0.5,weight_decay=0,amsgrad=true}", ""},
+      {"RMSprop", R"({"alpha": 0.9, "centered": true})", "rmsprop{lr=0.01,alpha=0.9,centered=true}", ""},
+      {"NAdam", R"({"betas": [0.8, 0.99], "momentum_decay": 0.1})",
+       "nadam{lr=0.002,beta1=0.8,beta2=0.99,momentum_decay=0.1}", ""},
+      {"RAdam", R"({"lr": 0.5, "decoupled_weight_decay": true})", "radam{lr=0.5,decoupled_weight_decay=true}",
+       ""},
+      {"Adadelta", R"({"rho": 0.8, "weight_decay": 0.1})", "adadelta{lr=1,weight_decay=0.1,rho=0.8}", ""},
   };
   for (const OptimizerCase& c : cases) {
     SCOPED_TRACE(std::string(c.type) + " " + c.params);
@@ -421,6 +426,12 @@ TEST(DeepSpeed, RecipesComeBack) {
       {{"optimizer", "adagrad{lr_decay=0.1,initial_accumulator_value=0.5}"},
        {"precision", "f16"},
        {"loss_scale", "dynamic{initial=1024,interval=100,hysteresis=3}"}},
+      {{"optimizer", "adamw{lr=0.01,amsgrad=true,weight_decay=0.2}"}},
+      {{"optimizer", "adam{lr=0.01,amsgrad=true}"}},
+      {{"optimizer", "rmsprop{lr=0.1,momentum=0.9,alpha=0.8,centered=true,eps=1e-5,maximize=true}"}},
+      {{"optimizer", "nadam{lr=0.1,beta2=0.9,momentum_decay=0.1,weight_decay=0.1}"}},
+      {{"optimizer", "radam{lr=0.1,beta1=0.8,decoupled_weight_decay=true,weight_decay=0.1}"}},
+      {{"optimizer", "adadelta{rho=0.8,eps=1e-5}"}},
       {{"optimizer", "adamw_hf{lr=0.01,correct_bias=false,eps=1e-5}"}, {"precision", "bf16{list=autocast}"}},
       {{"optimizer", "adamw{lr=0.003}"},
        {"precision", "f16{list=O1}"},

@@ -132,7 +132,7 @@ TEST_F(RecipeSettings, ErrorsNameFlagAndBound) {
   EXPECT_EQ(read("in_place", "maybe"), "--in_place maybe: expected one of on, off");
   EXPECT_EQ(
       read("optimizer", "adamm"),
-      "unknown optimizer 'adamm' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor); did you mean adam?");
+      "unknown optimizer 'adamm' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor, rmsprop, nadam, radam, adadelta); did you mean adam?");
   EXPECT_NE(read("planner", "bestfit").find("did you mean best-fit?"), std::string::npos);
 }
 

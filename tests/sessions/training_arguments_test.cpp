@@ -64,9 +64,11 @@ TEST(TrainingArguments, SayTheSettings) {
 TEST(TrainingArguments, ListWhatTheTrainerHasNot) {
   for (const char* optimizer :
        {"lamb", "sgd{momentum=0.9}", "adagrad{lr_decay=0.1}", "adamw_hf", "adafactor",
-        "adam{weight_decay=0.1}", "adamw{maximize=true}", "lion{eight_bit_states=true}"})
+        "adam{weight_decay=0.1}", "adamw{maximize=true}", "lion{eight_bit_states=true}",
+        "adamw{amsgrad=true}", "rmsprop{momentum=0.9}", "nadam", "radam", "adadelta"})
     EXPECT_NE(reasons(job(optimizer), "optimizer"), "") << optimizer;
-  for (const char* optimizer : {"adam{lr=0.1}", "adamw{weight_decay=0}", "sgd{lr=0.1}", "adagrad", "lion"})
+  for (const char* optimizer :
+       {"adam{lr=0.1}", "adamw{weight_decay=0}", "sgd{lr=0.1}", "adagrad", "lion", "rmsprop"})
     EXPECT_EQ(reasons(job(optimizer), "optimizer"), "") << optimizer;
   EXPECT_FALSE(arguments(job("lamb")).contains("optim"));
   for (const char* schedule :

@@ -10,6 +10,7 @@
 #include "engine/ops/inference.h"
 #include "engine/ops/products/fp8.h"
 #include "engine/ops/training/optimizer_inputs.h"
+#include "kernels/nadam.h"
 
 namespace gradloom {
 namespace {
@@ -189,6 +190,10 @@ class Update {
     if (kind_ == "adagrad") return adagrad(p, g, s);
     if (kind_ == "lion") return lion(p, g, s);
     if (kind_ == "lamb") return lamb(p, g, s);
+    if (kind_ == "rmsprop") return rmsprop(p, g, s);
+    if (kind_ == "nadam") return nadam(p, g, s);
+    if (kind_ == "radam") return radam(p, g, s);
+    if (kind_ == "adadelta") return adadelta(p, g, s);
     return infer_error("optimizer " + kind_);
   }
 
@@ -241,9 +246,10 @@ class Update {
     else
       g = decayed(g, p);
     moments(g, s);
+    if (option_.said("amsgrad") != 0) s[2] = body_.op("Max", {s[2], s[1]});
     const ValueId rate = low(div(lr_, correction("beta1"))),
                   inv_root = low(div(d(1), root(correction("beta2"))));
-    return sub(p, mul(rate, div(s[0], add(mul(root(s[1]), inv_root), option_("epsilon")))));
+    return sub(p, mul(rate, div(s[0], add(mul(root(s.back()), inv_root), option_("epsilon")))));
   }
   ValueId adamw_hf(ValueId p, ValueId g, Values& s) {
     moments(g, s);
@@ -272,6 +278,86 @@ class Update {
     const ValueId both =
         body_.op("And", {body_.op("Greater", {size, n(0)}), body_.op("Greater", {change, n(0)})});
     return sub(p, mul(mul(low(lr_), where(both, div(size, change), n(1))), update));
+  }
+
+  // Where weight decay goes.
+  void decay(ValueId& p, ValueId& g) {
+    if (option_.said("decoupled") != 0)
+      p = mul(p, shrink());
+    else
+      g = decayed(g, p);
+  }
+  ValueId rmsprop(ValueId p, ValueId g, Values& s) {
+    g = decayed(g, p);
+    s[0] = mixed("alpha", s[0], mul(g, g));
+    ValueId spread = s[0];
+    if (option_.said("centered") != 0) {
+      s.back() = mixed("alpha", s.back(), g);
+      spread = body_.op("Max", {sub(s[0], mul(s.back(), s.back())), n(0)});
+    }
+    ValueId update = div(g, add(root(spread), option_("epsilon")));
+    if (option_.said("momentum") != 0) {
+      const ValueId average = add(mul(option_("momentum"), s[1]), update);
+      const bool may_stop = option_.may_change("momentum");  // then the average stays what it is
+      const ValueId plain = may_stop ? body_.op("Equal", {option_("momentum"), n(0)}) : kNone;
+      update = may_stop ? where(plain, update, average) : average;
+      s[1] = may_stop ? where(plain, s[1], average) : average;
+    }
+    return sub(p, mul(low(lr_), update));
+  }
+  // mu(t) of kernels/nadam.h
+  ValueId momentum(ValueId t) {
+    const double rate = kernels::portable::kLogOfBase * option_.said("momentum_decay");
+    return mul(option_.wide("beta1"), sub(d(1), div(body_.op("Exp", {mul(d(rate), t)}), d(2))));
+  }
+  // mu(1) .. mu(t), as there; the terms are a vector over k.
+  ValueId momenta() {
+    constexpr std::int64_t kTerms = kernels::portable::kMomentumTerms;
+    const double rate = kernels::portable::kLogOfBase * option_.said("momentum_decay");
+    std::vector<double> rates, factors;
+    for (std::int64_t k = 1; k <= kTerms; ++k) {
+      const double x = rate * static_cast<double>(k),
+                   of_term = std::ldexp(1.0, -static_cast<int>(k)) / static_cast<double>(k);
+      rates.push_back(x);
+      factors.push_back(-of_term * (rate == 0 ? 1 : std::exp(x) / std::expm1(x)));
+    }
+    const auto vector = [&](const std::vector<double>& numbers) {
+      return body_.b.constant(Tensor::from_f64(f64, {kTerms}, numbers));
+    };
+    const ValueId powers = rate == 0 ? step_ : sub(body_.op("Exp", {mul(vector(rates), step_)}), d(1));
+    const ValueId logarithms = body_.sum_all(mul(vector(factors), powers));
+    return mul(body_.op("Pow", {option_.wide("beta1"), step_}), body_.op("Exp", {logarithms}));
+  }
+  ValueId nadam(ValueId p, ValueId g, Values& s) {
+    decay(p, g);
+    moments(g, s);
+    const ValueId now = momentum(step_), then = momentum(add(step_, d(1))), product = momenta();
+    const ValueId of_gradient = low(div(mul(lr_, sub(d(1), now)), sub(d(1), product))),
+                  of_moment = low(div(mul(lr_, then), sub(d(1), mul(product, then))));
+    const ValueId divisor = add(div(root(s[1]), low(root(correction("beta2")))), option_("epsilon"));
+    return sub(p, div(add(mul(of_gradient, g), mul(of_moment, s[0])), divisor));
+  }
+  ValueId radam(ValueId p, ValueId g, Values& s) {
+    decay(p, g);
+    moments(g, s);
+    const ValueId all = sub(div(d(2), option_.rest_wide("beta2")), d(1)), corrected = correction("beta2");
+    const ValueId left = sub(d(1), corrected);
+    const ValueId length = sub(all, div(mul(mul(d(2), step_), left), corrected));
+    const ValueId adapts = body_.op("Greater", {length, d(5)});
+    const ValueId square = div(mul(mul(sub(length, d(4)), sub(length, d(2))), mul(all, corrected)),
+                               mul(mul(sub(all, d(4)), sub(all, d(2))), length));
+    const ValueId rate = div(lr_, correction("beta1")),
+                  rectified = mul(rate, root(where(adapts, square, d(1))));
+    const ValueId divided = div(s[0], add(root(s[1]), option_("epsilon")));
+    return sub(p, mul(low(rectified), where(adapts, divided, s[0])));
+  }
+  ValueId adadelta(ValueId p, ValueId g, Values& s) {
+    g = decayed(g, p);
+    s[0] = mixed("alpha", s[0], mul(g, g));
+    const ValueId epsilon = option_("epsilon");
+    const ValueId update = mul(div(root(add(s[1], epsilon)), root(add(s[0], epsilon))), g);
+    s[1] = mixed("alpha", s[1], mul(update, update));
+    return sub(p, mul(low(lr_), update));
   }
 
   Body& body_;

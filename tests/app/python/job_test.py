@@ -162,10 +162,8 @@ class Captured(Folder):
         model, x = mlp(), torch.randn(4, 6)
         with self.assertRaisesRegex(gradloom.Error, "no tensor of one number"):
             capture(model, (x,), folder=self.folder)
-        with self.assertRaisesRegex(gradloom.Error, "no optimizer here does what RMSprop does"):
-            capture(model, (x, x[:, :3]), nn.MSELoss(), torch.optim.RMSprop(model.parameters()), self.folder)
-        with self.assertRaisesRegex(gradloom.Error, "amsgrad"):
-            capture(model, (x, x[:, :3]), nn.MSELoss(), torch.optim.Adam(model.parameters(), amsgrad=True), self.folder)
+        with self.assertRaisesRegex(gradloom.Error, "no optimizer here does what Rprop does"):
+            capture(model, (x, x[:, :3]), nn.MSELoss(), torch.optim.Rprop(model.parameters()), self.folder)
         with self.assertRaisesRegex(gradloom.Error, "batch 1 has another structure or other types"):
             capture(model, [(x, x[:, :3]), (x.double(), x[:, :3])], nn.MSELoss(), folder=self.folder)
         for p in model.parameters():

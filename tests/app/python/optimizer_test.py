@@ -4,6 +4,7 @@
 GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 (skipped) where there is no PyTorch.
 """
 
+import contextlib
 import copy
 import json
 import math
@@ -25,8 +26,25 @@ MADE = {
     **OPTIMIZERS,
     "Nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
     "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05, lr_decay=0.1, weight_decay=0.01, initial_accumulator_value=0.1),
+    "Adam with amsgrad": lambda p: torch.optim.Adam(p, lr=0.05, amsgrad=True, weight_decay=0.01),
+    "AdamW with amsgrad": lambda p: torch.optim.AdamW(p, lr=0.05, amsgrad=True),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01, alpha=0.9, weight_decay=0.01),
+    "RMSprop with all": lambda p: torch.optim.RMSprop(p, lr=0.01, eps=0.01, momentum=0.9, centered=True),
+    "NAdam": lambda p: torch.optim.NAdam(p, lr=0.02, momentum_decay=0.02, weight_decay=0.01, foreach=True),
+    "RAdam": lambda p: torch.optim.RAdam(p, lr=0.05, betas=(0.8, 0.9), weight_decay=0.01),
+    "Adadelta": lambda p: torch.optim.Adadelta(p, lr=2.0, rho=0.8, weight_decay=0.01),
 }  # fmt: skip
 ROWS = [(torch.randn(4, 6, dtype=torch.float64), torch.randint(0, 3, (4,))) for _ in range(3)]
+
+
+@contextlib.contextmanager
+def doubles():
+    """NAdam's mu_product is of the default type, whatever the parameters are."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def loss_of(model, batch):
@@ -54,7 +72,7 @@ class States(Folder):
     def test_steps_go_on_from_the_optimizers_states_and_give_them_back(self):
         """5 steps of PyTorch, 6 here, 4 of PyTorch again: as 15 of PyTorch."""
         for name, make in MADE.items():
-            with self.subTest(optimizer=name):
+            with self.subTest(optimizer=name), doubles():
                 torch.manual_seed(1)
                 model = Gpt().double()
                 other = copy.deepcopy(model)
@@ -84,7 +102,7 @@ class States(Folder):
 
     def test_a_captured_job_goes_on_from_them(self):
         for name, make in MADE.items():
-            with self.subTest(optimizer=name):
+            with self.subTest(optimizer=name), doubles():
                 torch.manual_seed(1)
                 model = mlp(dtype=torch.float64)
                 optimizer = make(model.parameters())
@@ -320,11 +338,12 @@ class Schedules(Folder):
                 self.steps += 1
                 self.set()
 
-        for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad):
+        for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.RAdam,
+                     torch.optim.Adadelta):  # fmt: skip
             with self.subTest(optimizer=kind.__name__):
 
                 def make(model, kind=kind):
-                    momentum = {"momentum": 0.5} if kind is torch.optim.SGD else {}
+                    momentum = {"momentum": 0.5} if kind in (torch.optim.SGD, torch.optim.RMSprop) else {}
                     return decay_groups(model, kind, lr=0.1, **momentum)
 
                 self.assert_curves(*curves(make, Waves), 1e-9)
@@ -414,6 +433,41 @@ class Kinds(Folder):
         with self.assertRaisesRegex(gradloom.UnsupportedError, "Lamb is here with max_grad_norm=None only .TrainStep's clip"):
             TrainStep(model, nn.CrossEntropyLoss(), Lamb(model.parameters()))
 
+    def test_decoupled_nadam_and_radam(self):
+        for kind in (torch.optim.NAdam, torch.optim.RAdam):
+            try:
+                kind([nn.Parameter(torch.zeros(1))], decoupled_weight_decay=True, maximize=True)
+            except TypeError:
+                self.skipTest("an older PyTorch")
+            make = lambda m, kind=kind: kind(m.parameters(), lr=0.01, weight_decay=0.5, decoupled_weight_decay=True)  # noqa: E731
+            with doubles():
+                self.assert_curves(*curves(make, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1.0)), 1e-9)
+
+    def test_groups_of_rmsprop_with_momentum_and_without(self):
+        def make(model):
+            return torch.optim.RMSprop([{"params": model[0].parameters(), "momentum": 0.5}, {"params": model[3].parameters()}], lr=0.01, eps=0.01)
+
+        self.assert_curves(*curves(make, lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.9**step)), 1e-9)
+
+        def split(parameters):
+            first, *others = parameters
+            return torch.optim.RMSprop([{"params": [first]}, {"params": others, "momentum": 0.5}], lr=0.01, eps=0.01)
+
+        self.assert_handed_over(split, 1e-9)
+
+    def test_nadam_follows_no_other_beta1(self):
+        model = mlp(dtype=torch.float64)
+        optimizer = torch.optim.NAdam(model.parameters(), lr=0.01)
+        step = TrainStep(model, nn.CrossEntropyLoss(), optimizer)
+        step.step(*ROWS[0])
+        optimizer.param_groups[0]["betas"] = (0.8, 0.999)
+        with self.assertRaisesRegex(gradloom.UsageError, "beta1 of NAdam changed after the first step; steps follow lr, weight_decay, beta2 and eps alone"):
+            step.step(*ROWS[0])
+        torch_losses(model, ROWS, loss_of, optimizer, 2)
+        optimizer.param_groups[0]["betas"] = (0.5, 0.999)
+        with self.assertRaisesRegex(gradloom.UsageError, "NAdam has mu_product=.* after 2 updates"):
+            TrainStep(model, nn.CrossEntropyLoss(), optimizer).step(*ROWS[0])
+
     def test_decoupled_adam(self):
         try:
             torch.optim.Adam([nn.Parameter(torch.zeros(1))], decoupled_weight_decay=True)
@@ -430,8 +484,7 @@ class Kinds(Folder):
 
         parameters = list(model.parameters())
         refused = [
-            (torch.optim.RMSprop(parameters), "RMSprop does .the engine has no such update"),
-            (torch.optim.AdamW(parameters, amsgrad=True), "AdamW with amsgrad=True is not supported"),
+            (torch.optim.Rprop(parameters), "no optimizer here does what Rprop does: torch.optim.SGD"),
             (Own(parameters, lr=0.1), "no optimizer here does what Own does"),
             (torch.optim.Adam([{"params": parameters[:1], "maximize": True}, {"params": parameters[1:]}]),
              "may differ in lr, weight_decay, beta1, beta2 and eps only, not in maximize"),

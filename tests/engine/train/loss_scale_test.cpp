@@ -80,7 +80,8 @@ void expect_same_bits(const Training& a, const Training& b, const std::string& w
 std::vector<TrainSpec> specs() {
   std::vector<TrainSpec> all;
   for (const char* optimizer : {"sgd{momentum=0.9,dampening=0.5}", "adam", "adamw", "lamb", "adagrad", "lion",
-                                "adamw_hf", "adafactor{beta1=0.9}"}) {
+                                "adamw_hf", "adafactor{beta1=0.9}", "adam{amsgrad=true}",
+                                "rmsprop{momentum=0.9,centered=true}", "nadam", "radam", "adadelta"}) {
     for (const double clip : {0.0, 0.05}) {
       for (const std::int64_t accumulate : {1, 2}) {
         TrainSpec spec;

@@ -23,6 +23,13 @@ TEST(Optimizers, PyTorchDefaultsAndErrors) {
   EXPECT_EQ(parse_optimizer("adafactor{relative_step=false,lr=1e-3}")->lr, 1e-3);
   EXPECT_EQ(parse_optimizer("adafactor{relative_step=false}").error().message,
             "optimizer adafactor: relative_step=false needs lr");
+  EXPECT_TRUE(parse_optimizer("adam{amsgrad=true}")->amsgrad);
+  EXPECT_EQ(parse_optimizer("adamw{amsgrad=true,eight_bit_states=true}").error().message,
+            "optimizer adamw: with amsgrad states are not of 8 bits");
+  EXPECT_FALSE(parse_optimizer("rmsprop{eight_bit_states=true}").ok());
+  EXPECT_EQ(parse_optimizer("rmsprop{alpha=0.5}")->alpha, 0.5);
+  EXPECT_EQ(parse_optimizer("nadam")->lr, 2e-3);
+  EXPECT_EQ(parse_optimizer("adadelta")->alpha, 0.9);
   EXPECT_FALSE(parse_optimizer("rprop").ok());
   EXPECT_FALSE(parse_optimizer("adam{lr=-1}").ok());
   for (const std::string& name : optimizer_names()) {
@@ -35,10 +42,10 @@ TEST(Optimizers, PyTorchDefaultsAndErrors) {
 TEST(Optimizers, ErrorsNameTheNearest) {
   EXPECT_EQ(
       parse_optimizer("adamv").error().message,
-      "unknown optimizer 'adamv' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor); did you mean adam?");
+      "unknown optimizer 'adamv' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor, rmsprop, nadam, radam, adadelta); did you mean adam?");
   EXPECT_EQ(
       parse_optimizer("rectified").error().message,
-      "unknown optimizer 'rectified' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor)");
+      "unknown optimizer 'rectified' (known: sgd, adam, adamw, lamb, adagrad, lion, adamw_hf, adafactor, rmsprop, nadam, radam, adadelta)");
   EXPECT_EQ(parse_optimizer("lamb{momentum=1}").error().message,
             "optimizer lamb has no option 'momentum' (known: lr, weight_decay, beta1, beta2, eps, maximize, "
             "eight_bit_states)");
@@ -53,7 +60,10 @@ TEST(Optimizers, RowsAndOperatorAgree) {
       OptimizerSpec spec(def.kind);
       for (const OptimizerOption& option : def.options)
         for (const OptimizerStateDef& state : def.states)
-          if (!bare && std::string(state.needs) == option.name) spec.*option.number = 0.5;
+          if (!bare && std::string(state.needs) == option.name) {
+            if (option.number != nullptr) spec.*option.number = 0.5;
+            if (option.flag != nullptr) spec.*option.flag = true;
+          }
       for (const Shape& shape : {Shape{3}, Shape{4, 3}, Shape{0, 3}}) {
         const std::vector<OptimizerState> states = optimizer_states(spec, shape);
         Graph graph;
@@ -88,6 +98,13 @@ TEST(Optimizers, StatesOfAParameter) {
   EXPECT_EQ(states_text("sgd", {4, 3}), "");
   EXPECT_EQ(states_text("sgd{momentum=0.9}", {4, 3}), "momentumf32[4, 3] ");
   EXPECT_EQ(states_text("adam", {4, 3}), "mf32[4, 3] vf32[4, 3] ");
+  EXPECT_EQ(states_text("adamw{amsgrad=true}", {3}), "mf32[3] vf32[3] vmaxf32[3] ");
+  EXPECT_EQ(states_text("rmsprop", {3}), "square_avgf32[3] ");
+  EXPECT_EQ(states_text("rmsprop{centered=true}", {3}), "square_avgf32[3] grad_avgf32[3] ");
+  EXPECT_EQ(states_text("rmsprop{momentum=0.9,centered=true}", {3}),
+            "square_avgf32[3] momentumf32[3] grad_avgf32[3] ");
+  EXPECT_EQ(states_text("nadam", {3}), "mf32[3] vf32[3] ");
+  EXPECT_EQ(states_text("adadelta", {3}), "square_avgf32[3] acc_deltaf32[3] ");
   EXPECT_EQ(states_text("adafactor", {5, 4, 3}), "rowf32[5, 4] columnf32[5, 3] ");
   EXPECT_EQ(states_text("adafactor{beta1=0.9}", {4, 3}), "rowf32[4] columnf32[3] mf32[4, 3] ");
   EXPECT_EQ(states_text("adafactor", {3}), "vf32[3] ");

@@ -10,22 +10,22 @@ struct Settings {
   OptimizerKind kind;
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, epsilon = 1e-6, weight_decay = 0.02;
   double momentum = 0, dampening = 0, lr_decay = 0, initial_sum = 0;
+  double alpha = 0.95, momentum_decay = 0.02;
   bool nesterov = false, maximize = false, correct_bias = true, scaled = false, in_place = true;
+  bool amsgrad = false, centered = false, decoupled = false;
   double lr_factor = 1, clip_value = 0;
   int apply = -1;  // -1: null
   bool eight_bit_states = false;
 };
 
-// Optimizers with two states; SGD's one may be missing.
-bool has_two_states(OptimizerKind kind) {
-  return kind != OptimizerKind::sgd && kind != OptimizerKind::adagrad && kind != OptimizerKind::lion;
-}
+using kernels::test::has_state;
 
 // With Lion's default, moment and gradient of half types cancel to zero, whose sign is that of a rounding.
-Settings settings_of(OptimizerKind kind) {
-  Settings s{kind};
-  if (kind == OptimizerKind::lion) s.beta1 = 0.8937;
-  return s;
+std::vector<Settings> every_optimizer() {
+  std::vector<Settings> all = kernels::test::every_optimizer<Settings>();
+  for (Settings& s : all)
+    if (s.kind == OptimizerKind::lion) s.beta1 = 0.8937;
+  return all;
 }
 
 using Sizes = std::vector<i64>;
@@ -42,13 +42,13 @@ Tensors<T> tensors(const Sizes& sizes, std::uint64_t seed, double low, double hi
 
 template <class T>
 struct State {
-  Tensors<T> param, state1, state2;
+  Tensors<T> param, state1, state2, state3;
 };
 
 // The lists of pointers that a call takes.
 struct Lists {
-  std::vector<const void*> grad, param, state1, state2;
-  std::vector<void*> param_out, state1_out, state2_out;
+  std::vector<const void*> grad, param, state1, state2, state3;
+  std::vector<void*> param_out, state1_out, state2_out, state3_out;
 };
 
 OptimizerArgs arguments(const Settings& s, DType dtype, const Sizes& sizes, const Lists& lists) {
@@ -57,9 +57,11 @@ OptimizerArgs arguments(const Settings& s, DType dtype, const Sizes& sizes, cons
   args.param = lists.param.data();
   args.state1 = lists.state1.empty() ? nullptr : lists.state1.data();
   args.state2 = lists.state2.empty() ? nullptr : lists.state2.data();
+  args.state3 = lists.state3.empty() ? nullptr : lists.state3.data();
   args.param_out = lists.param_out.data();
   args.state1_out = lists.state1_out.empty() ? nullptr : lists.state1_out.data();
   args.state2_out = lists.state2_out.empty() ? nullptr : lists.state2_out.data();
+  args.state3_out = lists.state3_out.empty() ? nullptr : lists.state3_out.data();
   return args;
 }
 
@@ -69,9 +71,12 @@ void cpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const Ho
   Lists lists;
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     lists.grad.push_back(grad[t].data());
-    for (const auto& [from, to, tensor] : {std::tuple{&lists.param, &lists.param_out, &state.param[t]},
-                                           std::tuple{&lists.state1, &lists.state1_out, &state.state1[t]},
-                                           std::tuple{&lists.state2, &lists.state2_out, &state.state2[t]}}) {
+    for (const auto& [there, from, to, tensor] :
+         {std::tuple{true, &lists.param, &lists.param_out, &state.param[t]},
+          std::tuple{has_state(s, 1), &lists.state1, &lists.state1_out, &state.state1[t]},
+          std::tuple{has_state(s, 2), &lists.state2, &lists.state2_out, &state.state2[t]},
+          std::tuple{has_state(s, 3), &lists.state3, &lists.state3_out, &state.state3[t]}}) {
+      if (!there) continue;
       from->push_back(tensor->data());
       to->push_back(tensor->data());
     }
@@ -110,7 +115,8 @@ Results gpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const
       } else {
         add("state1", t, state.state1[t], lists.state1, lists.state1_out);
       }
-      if (has_two_states(s.kind)) add("state2", t, state.state2[t], lists.state2, lists.state2_out);
+      if (has_state(s, 2)) add("state2", t, state.state2[t], lists.state2, lists.state2_out);
+      if (has_state(s, 3)) add("state3", t, state.state3[t], lists.state3, lists.state3_out);
     }
     OptimizerArgs args = arguments(s, gpu_dtype<T>(), sizes, lists);
     args.lr = device.in<double>({s.lr});
@@ -127,10 +133,12 @@ Results gpu_step(const Settings& s, const Sizes& sizes, std::int64_t step, const
 template <class T>
 void check(const Settings& s, const Sizes& sizes, std::size_t offset = 0) {
   const Host<T> scale = Host<T>(0.5);
-  State<T> state{tensors<T>(sizes, 10, -1, 1), tensors<T>(sizes, 20, -0.1, 0.1),
-                 tensors<T>(sizes, 30, 0, 0.1)};
-  for (std::int64_t step = 1; step <= 3; ++step) {
-    if (step == 1 && (s.momentum != 0 || s.kind == OptimizerKind::adagrad))
+  const double least =
+      kernels::test::is_positive(s.kind, 1) ? 0.02 : -0.1;  // above the square of a third state
+  State<T> state{tensors<T>(sizes, 10, -1, 1), tensors<T>(sizes, 20, least, 0.1),
+                 tensors<T>(sizes, 30, 0, 0.1), tensors<T>(sizes, 40, 0, 0.1)};
+  for (const std::int64_t step : {1, 2, 7}) {  // RAdam adapts from the sixth on
+    if (step == 1 && (s.kind == OptimizerKind::sgd || s.kind == OptimizerKind::adagrad) && has_state(s, 1))
       state.state1[0].assign(state.state1[0].size(), Host<T>(NAN));
     Tensors<T> grad = tensors<T>(sizes, 100 * std::uint64_t(step), -1, 1);
     const Results gpu = gpu_step<T>(s, sizes, step, scale, grad, state, offset);
@@ -150,6 +158,7 @@ void check(const Settings& s, const Sizes& sizes, std::size_t offset = 0) {
     compare("param", state.param);
     compare("state1", state.state1);
     compare("state2", state.state2);
+    compare("state3", state.state3);
   }
 }
 
@@ -194,13 +203,26 @@ TYPED_TEST(GpuOptimizer, AdamWOfHuggingFace) {
 }
 
 TYPED_TEST(GpuOptimizer, AdagradAndLion) {
-  for (const OptimizerKind kind : {OptimizerKind::adagrad, OptimizerKind::lion}) {
-    Settings s = settings_of(kind);
+  for (Settings s : every_optimizer()) {
+    if (s.kind != OptimizerKind::adagrad && s.kind != OptimizerKind::lion) continue;
     check<TypeParam>(s, kFew);
     s.lr_decay = 0.2;
     s.initial_sum = 0.3;
     s.scaled = s.maximize = true;
     s.in_place = false;
+    check<TypeParam>(s, kFew, 1);
+  }
+}
+
+TYPED_TEST(GpuOptimizer, RmspropNadamRadamAdadeltaAndAmsgrad) {
+  for (Settings s : every_optimizer()) {
+    const bool newer = s.kind == OptimizerKind::rmsprop || s.kind == OptimizerKind::nadam ||
+                       s.kind == OptimizerKind::radam || s.kind == OptimizerKind::adadelta;
+    if (!newer && !s.amsgrad) continue;
+    check<TypeParam>(s, kFew);
+    s.decoupled = s.scaled = s.maximize = true;
+    s.in_place = false;
+    s.momentum = s.momentum_decay = 0;
     check<TypeParam>(s, kFew, 1);
   }
 }
@@ -214,11 +236,7 @@ TYPED_TEST(GpuOptimizer, Lamb) {
 }
 
 TYPED_TEST(GpuOptimizer, AStepThatIsNotAppliedChangesNothing) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
-        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
-    Settings s = settings_of(kind);
-    if (kind == OptimizerKind::sgd) s.momentum = 0.9;
+  for (Settings s : every_optimizer()) {
     for (const int apply : {0, 1}) {
       s.apply = apply;
       check<TypeParam>(s, kFew);
@@ -227,11 +245,7 @@ TYPED_TEST(GpuOptimizer, AStepThatIsNotAppliedChangesNothing) {
 }
 
 TYPED_TEST(GpuOptimizer, ClippedByValueWithAFactorOfTheRate) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
-        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
-    Settings s = settings_of(kind);
-    if (kind == OptimizerKind::sgd) s.momentum = 0.9;
+  for (Settings s : every_optimizer()) {
     s.scaled = s.maximize = true;
     s.lr_factor = 0.3;
     s.clip_value = 0.2;
@@ -245,13 +259,15 @@ TYPED_TEST(GpuOptimizer, MoreTensorsThanOneLaunchTakes) {
   sizes[50] = 8200;
   check<TypeParam>({OptimizerKind::adamw}, sizes);
   check<TypeParam>({OptimizerKind::lamb}, sizes);
+  check<TypeParam>({.kind = OptimizerKind::adamw, .amsgrad = true}, sizes);
+  check<TypeParam>({.kind = OptimizerKind::rmsprop, .centered = true}, sizes);
 }
 
 TYPED_TEST(GpuOptimizer, LambWithoutNorm) {  // |p| = 0: the ratio is 1
   const Sizes sizes = {5};
   const Settings s{OptimizerKind::lamb};
-  State<TypeParam> state{tensors<TypeParam>(sizes, 1, 0, 0), tensors<TypeParam>(sizes, 1, 0, 0),
-                         tensors<TypeParam>(sizes, 1, 0, 0)};
+  const Tensors<TypeParam> zeros = tensors<TypeParam>(sizes, 1, 0, 0);
+  State<TypeParam> state{zeros, zeros, zeros, zeros};
   Tensors<TypeParam> grad = tensors<TypeParam>(sizes, 4, 0.5, 1);
   const Results gpu = gpu_step<TypeParam>(s, sizes, 1, 1, grad, state, 0);
   cpu_step<TypeParam>(s, sizes, 1, 1, grad, state);
@@ -281,7 +297,8 @@ Results update_in(const Settings& s, const Sizes& sizes) {
       };
       add("param", -1, lists.param, lists.param_out);
       add("state1", 0, lists.state1, lists.state1_out);
-      if (has_two_states(s.kind)) add("state2", 0, lists.state2, lists.state2_out);
+      if (has_state(s, 2)) add("state2", 0, lists.state2, lists.state2_out);
+      if (has_state(s, 3)) add("state3", 0, lists.state3, lists.state3_out);
       copies.push_back(t % 3 == 0 ? i64(copy_out.size()) : -1);
       if (t % 3 == 0) copy_out.push_back(device.out<Low>(named("copy", t), std::size_t(sizes[t]), 0));
     }
@@ -321,11 +338,7 @@ void check_low(const Settings& s, const Sizes& sizes) {
 }
 
 TEST(GpuOptimizerIn16Bits, GradientsAndCopies) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
-        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
-    Settings s = settings_of(kind);
-    if (kind == OptimizerKind::sgd) s.momentum = 0.9;
+  for (Settings s : every_optimizer()) {
     check_low<bf16>(s, kFew);
     s.clip_value = 0.2;
     check_low<f16>(s, kFew);
@@ -382,7 +395,7 @@ Lists eight_bit_lists(const Settings& s, EightBits<T>& e, const Add& add) {
   for (std::size_t t = 0; t < e.param.size(); ++t) {
     add(named("param", t), e.param[t], lists.param, lists.param_out);
     add(named("state1", t), e.state1[t], lists.state1, lists.state1_out);
-    if (has_two_states(s.kind)) add(named("state2", t), e.state2[t], lists.state2, lists.state2_out);
+    if (has_state(s, 2)) add(named("state2", t), e.state2[t], lists.state2, lists.state2_out);
   }
   return lists;
 }
@@ -441,14 +454,12 @@ void expect_same_states(const std::vector<std::uint8_t>& got, const std::vector<
 
 TYPED_TEST(GpuOptimizer, StatesOf8Bits) {
   using T = TypeParam;
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lamb,
-        OptimizerKind::adagrad, OptimizerKind::lion, OptimizerKind::adamw_hf}) {
+  for (Settings s : every_optimizer()) {
+    if (!kernels::test::may_be_of_8_bits(s)) continue;
+    const OptimizerKind kind = s.kind;
     for (const bool in_place : {true, false}) {
-      Settings s = settings_of(kind);
       s.in_place = in_place;
       s.eight_bit_states = true;
-      if (kind == OptimizerKind::sgd) s.momentum = 0.9;
       const bool positive = kernels::test::is_positive(kind, 1);
       EightBits<T> e{tensors<T>(kFew, 10, -1, 1), tensors<T>(kFew, 100, -1, 1), {}, {}};
       for (std::size_t t = 0; t < kFew.size(); ++t) {
@@ -466,7 +477,7 @@ TYPED_TEST(GpuOptimizer, StatesOf8Bits) {
         expect_close(gpu.get<T>(named("param", t)), widen(e.param[t]), close, named("param", t) + what);
         expect_same_states(gpu.bytes.at(named("state1", t)), e.state1[t], count, positive,
                            named("state1", t) + what);
-        if (has_two_states(kind))
+        if (has_state(s, 2))
           expect_same_states(gpu.bytes.at(named("state2", t)), e.state2[t], count, true,
                              named("state2", t) + what);
       }

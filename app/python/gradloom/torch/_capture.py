@@ -146,7 +146,7 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     pad: keeps all, filled up to the longest at the end of each axis: {"input_ids": 0, "attention_mask": 0, "labels": -100}; the loss's own target is
     "target". The loss has to ignore the fill: that of the shortest batch is computed with and without it, in eval mode, and a difference is an error.
     loss: None: the model returns it; else a function of the model's result and the batch's last entry.
-    optimizer: a torch.optim.SGD, Adam, AdamW or Adagrad, transformers' Adafactor, or timm's Lion or Lamb, over the model's parameters, or a
+    optimizer: a torch.optim.SGD, Adam, AdamW, RMSprop, NAdam, RAdam, Adadelta or Adagrad, transformers' Adafactor, or timm's Lion or Lamb, over the model's parameters, or a
     recipe's text. States that it keeps go along, in optimizer.safetensors: the job goes on with the update that comes next.
     clip: as TrainStep takes it.
     settings: of the recipe, over what follows from the others: steps=200 (from here on), passes=.. (docs/recipe.md).

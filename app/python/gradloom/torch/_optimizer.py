@@ -15,8 +15,8 @@ from .._library import UnsupportedError, UsageError
 from ._tensors import contents
 
 # The engine's names of states, and PyTorch's keys where they are others.
-_KEYS = {"momentum": "momentum_buffer", "m": "exp_avg", "v": "exp_avg_sq", "row": "exp_avg_sq_row", "column": "exp_avg_sq_col", "sum": "sum",
-         "ema": "ema"}  # fmt: skip
+_KEYS = {"momentum": "momentum_buffer", "m": "exp_avg", "v": "exp_avg_sq", "vmax": "max_exp_avg_sq", "row": "exp_avg_sq_row",
+         "column": "exp_avg_sq_col", "sum": "sum", "square_avg": "square_avg", "grad_avg": "grad_avg", "acc_delta": "acc_delta", "ema": "ema"}  # fmt: skip
 _ONE = {"lr": 1.0}  # transformers' Adafactor: a rate of None is a factor of its own
 
 
@@ -34,14 +34,20 @@ _BETAS = (("betas", ("beta1", "beta2")),)
 _MOMENTS = ("lr", "weight_decay", "beta1", "beta2")
 _MOMENTS_EPS = (*_MOMENTS, "eps")
 _NO_MOMENTS_EPS = ("lr", "weight_decay", "eps")
-_ADAM = ("lr", "eps", "weight_decay", "maximize")
+_DECOUPLED = ("lr", "eps", "weight_decay", "decoupled_weight_decay", "maximize")
+_ADAM = ("lr", "eps", "weight_decay", "amsgrad", "maximize")
 
 # By the package and name of their classes.
 _RULES: Dict[Tuple[str, str], _Rule] = {
     ("torch", "SGD"): _Rule("sgd", ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"), ("momentum",), False,
                             ("lr", "weight_decay", "momentum")),
-    ("torch", "Adam"): _Rule("adam", _ADAM, ("m", "v"), True, _MOMENTS_EPS, _BETAS),
-    ("torch", "AdamW"): _Rule("adamw", _ADAM, ("m", "v"), True, _MOMENTS_EPS, _BETAS),
+    ("torch", "Adam"): _Rule("adam", _ADAM, ("m", "v", "vmax"), True, _MOMENTS_EPS, _BETAS),
+    ("torch", "AdamW"): _Rule("adamw", _ADAM, ("m", "v", "vmax"), True, _MOMENTS_EPS, _BETAS),
+    ("torch", "RMSprop"): _Rule("rmsprop", ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize"),
+                                ("square_avg", "momentum", "grad_avg"), True, (*_NO_MOMENTS_EPS, "momentum")),
+    ("torch", "NAdam"): _Rule("nadam", (*_DECOUPLED, "momentum_decay"), ("m", "v"), True, ("lr", "weight_decay", "beta2", "eps"), _BETAS),
+    ("torch", "RAdam"): _Rule("radam", _DECOUPLED, ("m", "v"), True, _MOMENTS_EPS, _BETAS),
+    ("torch", "Adadelta"): _Rule("adadelta", ("lr", "rho", "eps", "weight_decay", "maximize"), ("square_avg", "acc_delta"), True, _NO_MOMENTS_EPS),
     ("torch", "Adagrad"): _Rule("adagrad", ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize"), ("sum",), True,
                                 _NO_MOMENTS_EPS),
     ("transformers", "AdamW"): _Rule("adamw_hf", ("lr", "eps", "weight_decay", "correct_bias"), ("m", "v"), True, _MOMENTS_EPS, _BETAS),
@@ -54,8 +60,7 @@ _RULES: Dict[Tuple[str, str], _Rule] = {
                             (("max_grad_norm", None), ("always_adapt", True), ("bias_correction", True), ("grad_averaging", True), ("trust_clip", False),
                              ("caution", False), ("decoupled_decay", False))),
 }  # fmt: skip
-_OTHERS = {("torch", "Adafactor"): "its formula is another one than transformers.Adafactor's, which is here",
-           ("torch", "RMSprop"): "the engine has no such update"}  # fmt: skip
+_OTHERS = {("torch", "Adafactor"): "its formula is another one than transformers.Adafactor's, which is here"}
 
 
 def _title(optimizer: Any) -> Tuple[str, str]:
@@ -72,8 +77,6 @@ def rule_of(optimizer: Any) -> _Rule:
         why = f" ({_OTHERS[title]})" if title in _OTHERS else ""
         raise UnsupportedError(f"no optimizer here does what {title[1]} does{why}: {known}, or a recipe's text (gradloom recipe optimizer)")
     groups = optimizer.param_groups
-    if any(group.get("amsgrad") for group in groups):
-        raise UnsupportedError(f"{title[1]} with amsgrad=True is not supported")
     for option, value in rule.needs:
         if any(group.get(option, value) != value for group in groups):
             hint = " (TrainStep's clip does that)" if option == "max_grad_norm" else ""
@@ -104,7 +107,7 @@ class Options:
         self.text = dict(self.groups[0])  # of the optimizer's word, which tells what it keeps
         if "momentum" in self.text:
             self.text["momentum"] = max(group["momentum"] for group in self.groups)
-            if self.text["momentum"] > 0 and self.text["dampening"] and any(group["momentum"] == 0 for group in self.groups):
+            if self.text["momentum"] > 0 and self.text.get("dampening") and any(group["momentum"] == 0 for group in self.groups):
                 raise UnsupportedError(f"groups of {self.name} with dampening must all have momentum, or none")
         self._fixed = self.groups[0]
         for group in self.groups[1:]:
@@ -209,7 +212,8 @@ def states_of(optimizer: Any, names: Dict[int, str]) -> States:
     """Of the parameters with these names. Raises UsageError where they have not had equally many updates."""
     rule, title = rule_of(optimizer), type(optimizer).__name__
     tensors: Dict[str, torch.Tensor] = {}
-    unmoved: Dict[str, torch.Tensor] = {}  # by SGD without momentum: read where other groups have it
+    averages = any(group.get("momentum") for group in optimizer.param_groups)
+    unmoved: Dict[str, torch.Tensor] = {}  # without momentum: read where other groups have it
     updates: Dict[str, int] = {}
     for group in optimizer.param_groups:
         for p in group["params"]:
@@ -217,11 +221,16 @@ def states_of(optimizer: Any, names: Dict[int, str]) -> States:
                 continue
             kept = optimizer.state[p] if p in optimizer.state else {}
             held = {state: kept[_KEYS[state]] for state in rule.states if kept.get(_KEYS[state]) is not None}
-            if not rule.counts and group.get("momentum") == 0:
+            if not averages:  # what it kept when there was momentum
+                held.pop("momentum", None)
+            if group.get("momentum") == 0 and averages and not (rule.counts and "momentum" in held):
                 unmoved[f"{names[id(p)]}/momentum"] = torch.zeros_like(p)
+            if group.get("momentum") == 0 and not rule.counts:
                 continue
             made = int(kept.get("step", group.get("step", 0))) if rule.counts else int(bool(held))  # SGD begins its average with the first update
             updates[names[id(p)]] = made
+            if made and "mu_product" in kept:
+                _check_momenta(title, group, made, float(kept["mu_product"]))
             if made:
                 tensors.update({f"{names[id(p)]}/{state}": tensor.detach() for state, tensor in held.items()})
     if not updates:
@@ -234,10 +243,28 @@ def states_of(optimizer: Any, names: Dict[int, str]) -> States:
     return States(updates[most], {**tensors, **unmoved} if updates[most] else {})
 
 
+def _momenta(group: Dict[str, Any], updates: int) -> float:
+    """NAdam's mu_product after so many updates with the betas of now."""
+    product = 1.0
+    for step in range(1, updates + 1):
+        product *= group["betas"][0] * (1.0 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
+        if product == 0.0:
+            break
+    return product
+
+
+def _check_momenta(title: str, group: Dict[str, Any], updates: int, found: float) -> None:
+    expected = _momenta(group, updates)
+    if abs(found - expected) > 1e-3 * expected + 1e-6:  # PyTorch's is rounded to f32 with every update
+        raise UsageError(f"{title} has mu_product={found:g} after {updates} updates, where its beta1 and momentum_decay make {expected:g}: "
+                         f"they changed on the way, which the engine does not follow")  # fmt: skip
+
+
 def put_states(optimizer: Any, names: Dict[int, str], updates: int, read: Callable[[str], Optional[torch.Tensor]]) -> None:
     """The engine's states as the optimizer's own, after so many updates. read: a state by its name; None: there is none."""
     rule = rule_of(optimizer)
     for group in optimizer.param_groups:
+        momenta = _momenta(group, updates) if rule.word == "nadam" else None
         for p in group["params"]:
             found = {state: read(f"{names[id(p)]}/{state}") for state in rule.states} if id(p) in names else {}
             if all(tensor is None for tensor in found.values()) or updates == 0:
@@ -252,13 +279,23 @@ def put_states(optimizer: Any, names: Dict[int, str], updates: int, read: Callab
                 kept[key].copy_(tensor)
             if rule.word == "lamb":
                 group["step"] = torch.tensor(float(updates))
-            elif rule.counts and isinstance(kept.get("step"), torch.Tensor):
-                kept["step"].fill_(updates)
             elif rule.counts:
                 on = p.device if group.get("capturable") or group.get("fused") else "cpu"
-                kept["step"] = torch.tensor(float(updates), device=on) if _title(optimizer)[0] == "torch" else updates
+                _put_number(kept, "step", updates, on, _title(optimizer)[0] == "torch")
+            if momenta is not None:
+                _put_number(kept, "mu_product", momenta, p.device if group.get("capturable") else "cpu", True)
             if rule.word == "adafactor":
                 kept.setdefault("RMS", 0)
+
+
+def _put_number(kept: Dict[str, Any], key: str, number: float, device: Any, as_tensor: bool) -> None:
+    """In the form in which it is there; else a tensor or not."""
+    if isinstance(kept.get(key), torch.Tensor):
+        kept[key].fill_(number)
+    elif key in kept or not as_tensor:
+        kept[key] = number
+    else:
+        kept[key] = torch.tensor(float(number), device=device)
 
 
 # Safetensors' names.
