@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "app/caller_memory.h"
 #include "app/checkpoint_folder.h"
 #include "app/measured_costs.h"
 #include "app/op_libraries.h"
@@ -295,7 +296,7 @@ Result<std::int64_t> own_rank(std::int64_t ranks) {
 }  // namespace
 
 Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepared, const Algorithms& known,
-                                         std::unique_ptr<BatchSource> batches) {
+                                         std::unique_ptr<BatchSource> batches, const CallerMemory* memory) {
   std::unique_ptr<Job> job(new Job());
   job->recipe_ = prepared->recipe;
   job->rank_ = TRY(own_rank(prepared->recipe.ranks)) / tensor_ranks(prepared->compiled.train.graph);
@@ -307,7 +308,13 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
   job->schedule_ = TRY(parse_schedule(recipe.schedule));
   job->device_ = TRY(open_device(device_of_rank(recipe.device)));
   job->device_->set_strict_libraries(recipe.strict_libraries);
-  job->own_ = job->used_ = TRY(in_memory(std::move(prepared), *job->device_, nullptr));
+  LentMemory lent;
+  if (memory != nullptr)
+    lent = TRY(
+        lent_memory(*memory, prepared->compiled.train.graph, prepared->compiled.plan, job->device_->info()));
+  job->uses_callers_memory_ = !lent.states.empty();
+  job->own_ = job->used_ = TRY(in_memory(std::move(prepared), *job->device_, &lent));
+  if (memory != nullptr && !memory->has_contents) TRY(job->executor().load(lent));
   if (recipe.search > 1) TRY(job->choose_algorithms(known));
   job->batches_ = batches ? std::move(batches) : TRY(recipe_batches(recipe, job->own_->inputs));
   job->count_steps();

@@ -20,7 +20,8 @@
 
 namespace gradloom {
 
-struct Checkpoint;  // app/checkpoint.h
+struct CallerMemory;  // app/caller_memory.h
+struct Checkpoint;    // app/checkpoint.h
 
 // Model and plan of a recipe, without memory or data: what `plan` prints and the window shows.
 struct Prepared {
@@ -61,10 +62,12 @@ struct JobPlan {
 class Job {
  public:
   // known: algorithms of earlier runs on this hardware, for a recipe that searches; its own go before. `batches`: null:
-  // the recipe's data.
+  // the recipe's data. `memory`: where parameters and statistics lie, which must stay there as long as the job is; null: with it.
   static Result<std::unique_ptr<Job>> create(std::shared_ptr<const Prepared> prepared,
                                              const Algorithms& known = {},
-                                             std::unique_ptr<BatchSource> batches = nullptr);
+                                             std::unique_ptr<BatchSource> batches = nullptr,
+                                             const CallerMemory* memory = nullptr);
+  bool uses_callers_memory() const { return uses_callers_memory_; }
   const Recipe& asked() const { return own_->prepared->recipe; }
   const Recipe& recipe() const { return recipe_; }  // with the steps that its epochs leave
   const Compiled& compiled() const { return own_->prepared->compiled; }
@@ -138,6 +141,7 @@ class Job {
   std::int64_t batches_per_step() const {  // of all ranks
     return options().train.accumulate * data_ranks_;
   }
+  bool uses_callers_memory_ = false;
   std::int64_t rank_ = 0, data_ranks_ = 1;  // among those that have batches of their own
   std::unique_ptr<Device> device_;
   std::shared_ptr<const JobPlan> own_, used_;

@@ -52,6 +52,8 @@ Status LastGood::agree() {
 
 Status LastGood::go_back_to(std::int64_t step, const std::stop_token& stop) {
   while (job_.pending() > 0) TRY(job_.collect());
+  if (states_.empty() && job_.uses_callers_memory())
+    return Error{Errc::usage, "the parameters that training began with are in the caller's memory no more"};
   TRY(states_.empty() ? job_.executor().reset() : job_.executor().restore(states_));
   for (std::int64_t next = step_ + 1; next <= step; ++next) {
     if (TRY(on_any_rank(stop.stop_requested()))) return Error{Errc::interrupted, "interrupted"};

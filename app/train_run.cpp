@@ -47,12 +47,14 @@ Status run_paced(Job& job, const Output& out) {
 }  // namespace
 
 TrainRun::TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context,
-                   std::optional<Checkpoint> from, std::unique_ptr<BatchSource> batches)
+                   std::optional<Checkpoint> from, std::unique_ptr<BatchSource> batches,
+                   std::optional<CallerMemory> memory)
     : recipe_(std::move(recipe)),
       options_(options),
       context_(context),
       from_(std::move(from)),
       batches_(std::move(batches)),
+      memory_(std::move(memory)),
       own_batches_(batches_ != nullptr),
       record_(options.session, options.name, options.source, context.out, from_ ? from_->path : ""),
       report_(context.out) {}
@@ -84,7 +86,8 @@ Status TrainRun::make_job() {
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
   TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
   marks.compiled = process_bytes();
-  auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)), std::move(batches_));
+  auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)), std::move(batches_),
+                         memory_ ? &*memory_ : nullptr);
   if (!job) return cannot_start(job.error());
   job_ = std::move(job).value();
   marks.created = process_bytes();
@@ -104,6 +107,8 @@ Status TrainRun::begin() {
   // Copies of states cost memory: they are for who has asked that something be kept.
   const bool kept = options_.files.wanted() || !options_.checkpoints.folder.empty();
   if (TRY(as_rank_0(kept))) last_good_.emplace(*job_);
+  if (last_good_ && job_->uses_callers_memory())
+    TRY(last_good_->keep(job_->steps_before()));  // there is no file to begin from again
   next_ = job_->steps_before() + 1;
   if (next_ > job_->recipe().steps)
     context_.out.note("nothing is left to do: the checkpoint is after step " +

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "app/caller_memory.h"
 #include "app/checkpoint_writer.h"
 #include "app/command.h"
 #include "app/evaluation.h"
@@ -40,9 +41,10 @@ struct TrainOptions {
 class TrainRun {
  public:
   // `from`: the training goes on from there.
-  // `batches`: what the steps read instead of the recipe's data; none is asked for before its step.
+  // `batches`: what the steps read instead of the recipe's data; none is asked for before its step. `memory`: Job::create.
   TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& context,
-           std::optional<Checkpoint> from = {}, std::unique_ptr<BatchSource> batches = nullptr);
+           std::optional<Checkpoint> from = {}, std::unique_ptr<BatchSource> batches = nullptr,
+           std::optional<CallerMemory> memory = {});
   Status run();
 
   // All before the first step. After an error there is nothing to finish.
@@ -86,7 +88,8 @@ class TrainRun {
   CommandContext& context_;
   std::optional<Checkpoint> from_;        // until its contents are the job's
   std::unique_ptr<BatchSource> batches_;  // likewise; null: the recipe's data
-  const bool own_batches_;                // false: the recipe's data
+  const std::optional<CallerMemory> memory_;
+  const bool own_batches_;  // false: the recipe's data
   RecordedRun record_;
   TrainReport report_;
   StepHistory history_;

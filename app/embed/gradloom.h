@@ -37,7 +37,7 @@ extern "C" {
 
 /* Raised when something is added (minor) or when what is here changes (major). */
 #define GRADLOOM_API_MAJOR 1
-#define GRADLOOM_API_MINOR 7
+#define GRADLOOM_API_MINOR 8
 
 enum {
   GRADLOOM_OK = 0,
@@ -288,6 +288,23 @@ typedef struct gradloom_callbacks {
  * it. The session, where there is one, has the run from here on. */
 int gradloom_job_open(int word_count, const char* const* words, const gradloom_callbacks* callbacks,
                       gradloom_job** job);
+/* Memory of the caller for a parameter or running statistic of a job. */
+typedef struct gradloom_memory {
+  const char* name;
+  void* data;   /* aligned to its elements, 64 bytes is faster */
+  size_t bytes; /* those of the value (gradloom_job_value) */
+  int32_t used; /* written: 1: the job works there; 0: its plan has no such value */
+} gradloom_memory;
+/* gradloom_job_open on the CPU, with parameters and running statistics in memory of the caller: every step reads them where they
+ * lie and updates them there; nothing is copied, and the job keeps none of its own for them. They begin with what stands there,
+ * whatever the file of the model says; with --resume or --load-params its parameters are written there. What is not given has
+ * memory of the job. The memory stays where it is until gradloom_job_close has returned, which still reads it for files, and belongs to the
+ * job during each call on it. In between the caller may read it and, changing it, says so by gradloom_job_write with the same address, by
+ * which 16-bit copies of weights (--precision bf16, f16) follow; in f32 and f64 nothing needs to be said. After a step that failed it
+ * holds what the step had made of it. GRADLOOM_USAGE: another size, an address that is misaligned or null, a name that comes
+ * twice, memory that overlaps, another device. Since minor version 8. */
+int gradloom_job_open_on(int word_count, const char* const* words, const gradloom_callbacks* callbacks,
+                         int memory_count, gradloom_memory* memories, gradloom_job** job);
 /* Ends the run as `gradloom train` ends: last checkpoint, files of parameters, the session's end. The handle is freed in
  * any case; the code tells what could not be kept. Null: nothing happens. */
 int gradloom_job_close(gradloom_job* job);

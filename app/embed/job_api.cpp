@@ -7,6 +7,7 @@
 #include <stop_token>
 #include <string_view>
 
+#include "app/caller_memory.h"
 #include "app/embed/border.h"
 #include "app/embed/caller_batches.h"
 #include "app/embed/joined_ranks.h"
@@ -114,8 +115,19 @@ Status keep_whole_parameters(Recipe& recipe) {
   return {};
 }
 
+Result<CallerMemory> memory_of(int count, const gradloom_memory* memories) {
+  CallerMemory memory;
+  if (count < 0) return Error{Errc::usage, "memory_count is " + std::to_string(count)};
+  if (count > 0) TRY(embed::given(memories, "memories"));
+  for (int i = 0; i < count; ++i) {
+    TRY(embed::given(memories[i].name, ("name of memory " + std::to_string(i)).c_str()));
+    memory.places.push_back({memories[i].name, static_cast<std::byte*>(memories[i].data), memories[i].bytes});
+  }
+  return memory;
+}
+
 Status open_job(const std::vector<std::string>& words, const gradloom_callbacks* callbacks,
-                gradloom_job** opened) {
+                std::optional<CallerMemory> memory, gradloom_job** opened) {
   auto job = std::make_unique<gradloom_job>();
   listen(*job, callbacks);
   job->request = TRY(read_words(words));
@@ -133,13 +145,21 @@ Status open_job(const std::vector<std::string>& words, const gradloom_callbacks*
     batches = std::make_unique<CallerBatches>();
     job->batches = batches.get();
   }
+  if (memory) memory->has_contents = !job->request.from && recipe.load_params.empty();
   job->run = std::make_unique<TrainRun>(recipe, job->request.options, job->context,
-                                        std::move(job->request.from), std::move(batches));
+                                        std::move(job->request.from), std::move(batches), std::move(memory));
   TRY(job->run->begin());
   for (const std::string& note : job->run->prepared().model.notes) job->notes += note + "\n";
   describe(*job);
   *opened = job.release();
   return {};
+}
+
+Status open_heard(const std::vector<std::string>& words, const gradloom_callbacks* callbacks,
+                  std::optional<CallerMemory> memory, gradloom_job** job) {
+  if (callbacks == nullptr) return open_job(words, nullptr, std::move(memory), job);
+  const gradloom_callbacks own = TRY(embed::sized(callbacks, "callbacks"));
+  return open_job(words, &own, std::move(memory), job);
 }
 
 // One step more. REQUIRES the lock.
@@ -291,9 +311,22 @@ int gradloom_job_open(int word_count, const char* const* words, const gradloom_c
   return embed::guarded(nullptr, [&]() -> Status {
     TRY(embed::given(job, "job"));
     const std::vector<std::string> all = TRY(embed::words_of(word_count, words));
-    if (callbacks == nullptr) return open_job(all, nullptr, job);
-    const gradloom_callbacks own = TRY(embed::sized(callbacks, "callbacks"));
-    return open_job(all, &own, job);
+    return open_heard(all, callbacks, std::nullopt, job);
+  });
+}
+
+int gradloom_job_open_on(int word_count, const char* const* words, const gradloom_callbacks* callbacks,
+                         int memory_count, gradloom_memory* memories, gradloom_job** job) {
+  return embed::guarded(nullptr, [&]() -> Status {
+    TRY(embed::given(job, "job"));
+    CallerMemory memory = TRY(memory_of(memory_count, memories));
+    TRY(open_heard(TRY(embed::words_of(word_count, words)), callbacks, std::move(memory), job));
+    const Executor& executor = (*job)->run->job().executor();
+    for (int i = 0; i < memory_count; ++i) {
+      const auto found = (*job)->contents.find(memories[i].name);
+      memories[i].used = found != (*job)->contents.end() && executor.holds(found->second->id);
+    }
+    return {};
   });
 }
 

@@ -53,4 +53,8 @@ bool Blocks::lent(ValueId v) const {
   return plan_.buffer_of[v] >= 0 && lent_[static_cast<std::size_t>(plan_.buffer_of[v])] != nullptr;
 }
 
+bool Blocks::lends() const {
+  return std::any_of(lent_.begin(), lent_.end(), [](const std::byte* memory) { return memory != nullptr; });
+}
+
 }  // namespace gradloom

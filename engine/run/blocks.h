@@ -30,6 +30,7 @@ class Blocks {
   // Null: the value has no memory, or is none (kNone).
   void* address(ValueId v) const;
   bool lent(ValueId v) const;  // its contents are another's
+  bool lends() const;          // some are
   std::byte* of(Place place) const { return blocks_[static_cast<std::size_t>(place)]; }  // null: none
 
  private:

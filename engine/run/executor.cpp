@@ -68,7 +68,7 @@ struct Executor::Impl {
     auto* const to = static_cast<std::byte*>(address(v));
     const auto copy = copy_of.find(v);
     return data.visit([&](const std::byte* piece, std::size_t from, std::size_t bytes) -> Result<bool> {
-      TRY(device->upload(to + from, piece, bytes));
+      if (piece != to + from) TRY(device->upload(to + from, piece, bytes));
       if (copy != copy_of.end()) TRY(write_rounded(copy->second, data.dtype(), piece, from, bytes));
       return true;
     });
@@ -93,11 +93,40 @@ struct Executor::Impl {
     return {};
   }
 
+  // The 16-bit copy of a parameter that lies in somebody else's memory; the copy may, too.
+  Status round_lent(ValueId v) const {
+    const auto copy = copy_of.find(v);
+    if (queued || copy == copy_of.end() || blocks.lent(copy->second)) return {};
+    const Type& type = graph->type(v);
+    return write_rounded(copy->second, type.dtype, static_cast<const std::byte*>(address(v)), 0,
+                         byte_size(type));
+  }
+
+  // body(offset in the plan's block of states, address, bytes) for all of it: the block, or one after the other where some are lent.
+  template <class Body>
+  Status for_states(const Body& body) const {
+    if (!blocks.lends())
+      return plan->state_bytes == 0
+                 ? Status()
+                 : body(0, blocks.of(Place::state), static_cast<std::size_t>(plan->state_bytes));
+    for (ValueId v = 0; v < graph->values.size(); ++v) {
+      if (graph->values[v].producer != kNone || plan->buffer_of[v] < 0) continue;
+      const Buffer& buffer = plan->buffers[static_cast<std::size_t>(plan->buffer_of[v])];
+      const std::size_t bytes = byte_size(graph->type(v));
+      if (buffer.place != Place::state || bytes == 0) continue;
+      TRY(body(static_cast<std::size_t>(buffer.offset), static_cast<std::byte*>(address(v)), bytes));
+    }
+    return {};
+  }
+
   Status load_initial(bool constants) {
     for (ValueId v = 0; v < graph->values.size(); ++v) {
       const Value& value = graph->values[v];
-      if (value.producer != kNone || plan->buffer_of[v] < 0 || !value.data.defined() || blocks.lent(v))
+      if (value.producer != kNone || plan->buffer_of[v] < 0 || !value.data.defined()) continue;
+      if (blocks.lent(v)) {
+        TRY(round_lent(v));
         continue;
+      }
       if (value.role == Role::constant && !constants) continue;
       if (inputs.holds(v)) {
         if (!constants) continue;
@@ -342,18 +371,27 @@ Status Executor::tune(std::int32_t candidates) {
 
 Result<std::vector<std::byte>> Executor::states() const {
   std::vector<std::byte> states(static_cast<std::size_t>(impl_->plan->state_bytes));
-  if (!states.empty()) TRY(impl_->device->download(states.data(), memory(Place::state), states.size()));
+  TRY(impl_->for_states([&](std::size_t offset, const std::byte* from, std::size_t bytes) {
+    return impl_->device->download(states.data() + offset, from, bytes);
+  }));
   return states;
 }
 
 Status Executor::restore(const std::vector<std::byte>& states) {
   CHECK(pending() == 0, "restore while steps are pending");
   CHECK(states.size() == static_cast<std::size_t>(impl_->plan->state_bytes), "states of another plan");
-  if (states.empty()) return {};
-  return impl_->device->upload(impl_->blocks.of(Place::state), states.data(), states.size());
+  return impl_->for_states([&](std::size_t offset, std::byte* to, std::size_t bytes) {
+    return impl_->device->upload(to, states.data() + offset, bytes);
+  });
 }
 
 Status Executor::reset() { return impl_->load_initial(false); }
+
+Status Executor::load(const LentMemory& lent) {
+  for (const auto& [v, memory] : lent.states)
+    if (const Value& value = impl_->graph->values[v]; value.data.defined()) TRY(impl_->write(v, value.data));
+  return {};
+}
 
 void Executor::poison(std::uint8_t byte) {
   for (const auto& [place, size] :

@@ -9,7 +9,7 @@ import ctypes
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 API_MAJOR = 1
 _POLL = 0.001  # seconds
@@ -41,6 +41,10 @@ class UnsupportedError(Error):
 
 
 _CLASSES = {2: UsageError, 3: UnsupportedError, 6: UnsupportedError}
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("used", ctypes.c_int32))
 
 
 class _Value(ctypes.Structure):
@@ -151,7 +155,7 @@ _SIGNATURES: Sequence[Tuple[str, Sequence[Any]]] = (
     ("ranks_join", (ctypes.c_double, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int))),
     ("ranks_share", (ctypes.c_void_p, ctypes.c_int64)),
     ("ranks_leave", ()),
-    ("job_open", (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Callbacks), _POINTERS)),
+    ("job_open_on", (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(Callbacks), ctypes.c_int, ctypes.POINTER(_Memory), _POINTERS)),
     ("job_close", (ctypes.c_void_p,)),
     ("job_sizes", (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int))),
     ("job_forget_sizes", (ctypes.c_void_p, ctypes.c_int)),
@@ -292,11 +296,13 @@ class Library:
         self.call(what + "_notes", handle, ctypes.byref(text))
         return (text.value or b"").decode(errors="replace").splitlines()
 
-    def open_job(self, words: Sequence[str], callbacks: Optional[Callbacks]) -> int:
-        handle = ctypes.c_void_p()
-        given = None if callbacks is None else ctypes.byref(callbacks)
-        self.call("job_open", len(words), _words(words), given, ctypes.byref(handle))
-        return handle.value or 0
+    def open_job(self, words: Sequence[str], memory: Mapping[str, Tuple[int, int]]) -> Tuple[int, Set[str]]:
+        """Its number, and what of `memory`, addresses and bytes by name, the job works in."""
+        handle, places = ctypes.c_void_p(), (_Memory * len(memory))()
+        for place, (name, (address, size)) in zip(places, memory.items()):
+            place.name, place.data, place.bytes = name.encode(), address, size
+        self.call("job_open_on", len(words), _words(words), None, len(memory), places, ctypes.byref(handle))
+        return handle.value or 0, {place.name.decode() for place in places if place.used}
 
     def job_sizes(self, job: int, words: Sequence[str]) -> int:
         """A number for batches of other sizes."""

@@ -146,13 +146,13 @@ class Autocast(Folder):
             optimizer.step()
             self.assertAlmostEqual(mine, float(loss.detach()), delta=5e-3)
 
-        with counted_calls("job_open", "job_sizes") as made, unittest.mock.patch.object(_train_step, "export_step", wraps=_train_step.export_step) as traced:
+        with counted_calls("job_open_on", "job_sizes") as made, unittest.mock.patch.object(_train_step, "export_step", wraps=_train_step.export_step) as traced:
             for index in range(4):
                 train(index)
-            self.assertEqual((made["job_open"], made["job_sizes"], traced.call_count), (1, 3, 1))
+            self.assertEqual((made["job_open_on"], made["job_sizes"], traced.call_count), (1, 3, 1))
             for index in range(12):
                 train(index)
-            self.assertEqual((made["job_open"], made["job_sizes"], traced.call_count), (1, 3, 1))
+            self.assertEqual((made["job_open_on"], made["job_sizes"], traced.call_count), (1, 3, 1))
             step._most, batches[1] = 2, (torch.randn(9, 6), torch.randint(0, 3, (9,)))
             train(2)
             self.assertEqual(len(step._plans), 3)  # the job's own stays
@@ -198,11 +198,11 @@ class Autocast(Folder):
     def test_a_settings_precision_holds_in_both_states(self):
         batch = (torch.randn(4, 6), torch.randint(0, 3, (4,)))
         step = TrainStep(plain(), nn.CrossEntropyLoss(), precision="bf16")
-        with counted_calls("job_open", "job_sizes") as made:
+        with counted_calls("job_open_on", "job_sizes") as made:
             for low in (True, False, True):
                 with torch.autocast("cpu", torch.bfloat16, enabled=low):
                     step.step(*batch)
-            self.assertEqual((made["job_open"], made["job_sizes"]), (1, 0))
+            self.assertEqual((made["job_open_on"], made["job_sizes"]), (1, 0))
 
     def test_capture_takes_it_as_the_precision(self):
         with torch.autocast("cpu", torch.bfloat16):

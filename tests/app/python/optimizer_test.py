@@ -96,9 +96,9 @@ class States(Folder):
             model = mlp(dtype=torch.float64)
             optimizer = optimizer_of(model.parameters())
             torch_losses(model, ROWS, loss_of, optimizer, 3)
-            with support.counted_calls("job_open", "job_write") as made:
+            with support.counted_calls("job_open_on", "job_write") as made:
                 TrainStep(model, nn.CrossEntropyLoss(), optimizer).step(*ROWS[0])
-            self.assertEqual(made, {"job_open": 1, "job_write": 0})
+            self.assertEqual(made, {"job_open_on": 1, "job_write": 0})
 
     def test_a_captured_job_goes_on_from_them(self):
         for name, make in MADE.items():

@@ -183,6 +183,6 @@ def _resolved(words: Sequence[str]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         session = os.path.join(folder, "session.db")
         engine = library()
-        engine.call("job_close", engine.open_job([*words, "--session", session], None))
+        engine.call("job_close", engine.open_job([*words, "--session", session], {})[0])
         with Session(session) as recorded:
             return recorded.recipe()

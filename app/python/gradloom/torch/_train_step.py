@@ -17,6 +17,7 @@ from . import _ranks, _structure
 from ._devices import place_of
 from ._export import ExportedJob
 from ._host import HostCalls
+from ._in_place import InPlace
 from ._job import Job, Source, Weights, arguments_of, clipped, export_step, make_job
 from ._optimizer import Options, States, is_in_file, put_states, states_of, write_states
 from ._outside import Located, refused, warn
@@ -50,8 +51,9 @@ class _Anew(Exception):
 class _Handle:
     """The engine's job, closed once: by close(), with its TrainStep, or when the interpreter ends."""
 
-    def __init__(self, lock: Any, job: int) -> None:
+    def __init__(self, lock: Any, job: int, in_place: InPlace) -> None:
         self._lock, self.job = lock, job
+        self.in_place = in_place  # what the job works in stays until it is closed
         self.failed = False  # a step was, whose error was raised: closing tells it again
 
     def close(self) -> None:
@@ -72,9 +74,11 @@ class TrainStep:
         for batch in data:
             print(step.step(*batch))
 
-    Parameters and the optimizer's states are the engine's while it trains: update_module() brings them into the module,
-    load_module() the module's into the engine. update_optimizer() and load_optimizer() do the same with the states of a torch optimizer,
-    with which the first step goes on, too. state_dict() has all of it.
+    On the CPU parameters and running statistics of f32 (in precision f64 those of f64) are trained where the module has them: after
+    step() they are the trained ones, and what is written into them between steps is what the next one begins with. Others, and all of a module on a
+    GPU, are the engine's while it trains: update_module() brings them into the module, load_module() the module's into the engine. The
+    optimizer's states are the engine's: update_optimizer() and load_optimizer() do the same with those of a torch optimizer, with which the
+    first step goes on, too. state_dict() has all of it.
 
     model, loss, optimizer: as capture() takes them. The first step fixes the structure of batches; those of other sizes (the last of
     an epoch, texts of another length) get plans of their own, which work in the same memory; `plans` of them are kept.
@@ -108,6 +112,7 @@ class TrainStep:
             raise UsageError("a schedule is for groups of one learning rate; a torch scheduler over the optimizer is followed")
         self._count = int(accumulate)
         self._handle: Optional[_Handle] = None
+        self._in_place = InPlace({}, "f32")
         self._waiting: Optional[States] = None  # with which the next job begins; None: the torch optimizer's
         self._kept: Any = None  # the torch optimizer's state, as it was when the engine's was last the same
         self._before, self._updates = 0, 0  # steps of jobs that were closed; updates before this job's
@@ -150,13 +155,15 @@ class TrainStep:
             self._weights = Weights(folder, job.parameters)
             path = self._weights.write_model(model, "model.onnx")
             with recipe_words(self._recipe, [key for key in words]) as recipe:
-                number = engine.open_job([path, *recipe, *words_of(words), "--profile", "step"], None)
+                self._in_place = InPlace(job.parameters, self._precision)
+                number, used = engine.open_job([path, *recipe, *words_of(words), "--profile", "step"], self._in_place.addresses())
+            self._in_place.keep(used)
             self._notes = about_recipe(engine.notes("job", number))
             return number
 
         job, handle = self._made(lambda: make_job(self._source, batch, self._optimizer, self._options, True), open_job)
         self._inputs, self._parameters, self._counters, self._trained = job.inputs, job.parameters, job.counters, job.trained
-        self._handle = _Handle(self._lock, handle)
+        self._handle = _Handle(self._lock, handle, self._in_place)
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
         signature = self._signature(batch)
@@ -339,8 +346,12 @@ class TrainStep:
                 raise self._refused
             if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
                 self.load_optimizer()  # its load_state_dict() was called
+            if self._handle is not None and self._in_place.moved():
+                self.update_module()
+                self._begin_anew(States(self._updates_made(), self._all_states()))
             if self._handle is None:
                 self._open(batches[0])
+            self._in_place.tell_changes(self._write)
             try:
                 plans = {self._plan(one) for one in batches}
             except _Anew:
@@ -373,6 +384,10 @@ class TrainStep:
             if raised is not None:
                 raise raised
             raise
+        finally:
+            self._in_place.changed()
+        if self._in_place.tensors:
+            self._count_batches()
         return loss.value
 
     @property
@@ -481,13 +496,20 @@ class TrainStep:
             return self.model
         self._begun()
         for name, tensor in self._members().items():
+            if name in self._in_place.tensors:
+                continue
             contents = torch.empty(tensor.shape, dtype=tensor.dtype)
             self._read(name, contents)
             tensor.copy_(contents)
-        new, self._counted = self.steps - self._counted, self.steps
-        for tensor, each in self._counters:
-            tensor += new * each * self._count
+        self._count_batches()
         return self.model
+
+    def _count_batches(self) -> None:
+        """What BatchNorm counts."""
+        if self._counters:
+            new, self._counted = self.steps - self._counted, self.steps
+            for tensor, each in self._counters:
+                tensor += new * each * self._count
 
     @torch.no_grad()
     def load_module(self) -> None:
