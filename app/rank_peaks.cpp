@@ -8,6 +8,7 @@
 
 #include "engine/ir/op.h"
 #include "engine/ir/views.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/training/optimizer_inputs.h"
 #include "engine/plan/plan.h"
 #include "engine/ranks/world.h"
@@ -29,7 +30,7 @@ void add(std::vector<std::int64_t>& changes, std::int32_t first, std::int32_t la
 std::optional<Compiled> without_zero(const Prepared& prepared) {
   const Compiled& c = prepared.compiled;
   if (std::none_of(c.plan.steps.begin(), c.plan.steps.end(), [&](const PlanStep& step) {
-        return c.train.graph.nodes[step.node].op->exchange == RankExchange::share;
+        return gives_parameters(*c.train.graph.nodes[step.node].op);
       }))
     return std::nullopt;
   CompileOptions options = prepared.options;

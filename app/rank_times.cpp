@@ -10,6 +10,7 @@
 #include "app/ranks.h"
 #include "engine/base/boot_id.h"
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ranks/world.h"
 
 namespace gradloom {
@@ -151,12 +152,14 @@ std::vector<ExchangeRow> RankTimes::own_exchanges(const StepResult& result) cons
   const Plan& plan = job_->compiled().plan;
   std::vector<ExchangeRow> rows;
   for (const bool background : {false, true}) {
-    const auto exchanges = [&](const OpDef* op) {
-      return op->exchanges() && op->begins_exchange() == background;
+    const auto exchanges = [&](const OpDef* op, std::int32_t micro) {
+      const bool idle = op == &gather_parameters_op() && micro > 0;  // the first micro-batch has it all
+      return op->exchanges() && op->begins_exchange() == background && !idle;
     };
     auto next = made.begin();
     for (const KernelSample& s : result.samples) {
-      if (!exchanges(graph.nodes[plan.steps[static_cast<std::size_t>(s.plan_step)].node].op)) continue;
+      if (!exchanges(graph.nodes[plan.steps[static_cast<std::size_t>(s.plan_step)].node].op, s.micro))
+        continue;
       next = std::find_if(next, made.end(),
                           [&](const World::Exchanged& e) { return e.background == background; });
       if (next == made.end()) break;

@@ -9,6 +9,7 @@
 #include "app/local_ranks.h"
 #include "app/rank_agreement.h"
 #include "app/rank_message.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ranks/world.h"
 #include "engine/train/state_ranges.h"
 #include "kernels/cpu.h"
@@ -195,6 +196,22 @@ bool has_parts(const Job& job) { return tensor_ranks(job.compiled().train.graph)
 
 bool has_parts_of_parameters(const Job& job) {
   return has_parts(job) || !parameter_ranges(job.compiled().train.graph).empty();
+}
+
+// The kernels that begin it are the first of a step.
+Status gather_parameters(Job& job) {
+  const Compiled& c = job.compiled();
+  const auto begins = [&](std::int32_t step) {
+    return c.train.graph.nodes[c.plan.steps[static_cast<std::size_t>(step)].node].op ==
+           &gather_parameters_op();
+  };
+  if (World::current() == nullptr || c.plan.steps.empty() || !begins(0)) return {};
+  while (job.pending() > 0) TRY(job.collect());
+  TRY(job.executor().observe(
+      c.train.names, StepOptions(), nullptr,
+      [&](std::int32_t step, std::int64_t, bool after) -> Result<bool> { return after || begins(step); }));
+  TRY(of_all_ranks(0));  // which comes after what was begun
+  return {};
 }
 
 bool needs_all_ranks(const Job& job) { return keeps_states_apart(job) || has_parts(job); }

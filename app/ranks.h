@@ -53,6 +53,9 @@ bool keeps_states_apart(const Job& job);
 bool has_parts(const Job& job);
 // Ranks have parts of parameters, by either pass: what is written of these takes all ranks.
 bool has_parts_of_parameters(const Job& job);
+// Ranks give each other what they made of parameters at the beginning of a step (pass gather-early): now, too, so that all have whole ones until the
+// next step is submitted. All call, before anything reads them between steps.
+Status gather_parameters(Job& job);
 // What is written of the job takes all ranks: all call what reads it.
 bool needs_all_ranks(const Job& job);
 // Tensors of which ranks have the parts that are named, whole at rank 0; elsewhere as they are.

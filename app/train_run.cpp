@@ -158,6 +158,7 @@ Result<bool> TrainRun::advance() {
   if (!stop && evaluation_ && evaluation_->due(step - 1)) TRY(evaluate(step - 1));
   if (!stop && enough()) return false;
   const bool copy = !stop && next.copy;
+  if ((copy || (!stop && next.checkpoint)) && job_->pending() == 0) TRY(make_whole(step - 1));
   if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
   // Nothing is pending then: submit_ahead waits there.
   if (!stop && next.checkpoint) checkpoints_->write(*job_, step - 1);
@@ -168,7 +169,15 @@ Result<bool> TrainRun::advance() {
   return true;
 }
 
+Status TrainRun::make_whole(std::int64_t step) {
+  if (whole_after_ == step) return {};
+  TRY(gather_parameters(*job_));
+  whole_after_ = step;
+  return {};
+}
+
 Status TrainRun::evaluate(std::int64_t step) {
+  TRY(make_whole(step));
   const auto row = evaluation_->run(step);
   if (!row) return row.error().code == Errc::interrupted ? stopped(step) : row.error();
   EarlyStop& early_stop = evaluation_->early_stop();
@@ -285,9 +294,11 @@ Status TrainRun::finish(const Status& steps) {
 Status TrainRun::finish_replayed(const Status& steps) {
   finish_environment(environment_);
   const Overhead overhead = sampler_->overhead();
-  const std::vector<SavedFile> saved = save(steps);
   // After an error it is not certain which step the states are of.
-  if (steps.ok() || is_interrupted(steps)) checkpoints_->finish(*job_, last_step(), !steps.ok());
+  const bool known = steps.ok() || is_interrupted(steps);
+  if (known) whole_ = make_whole(last_step());
+  const std::vector<SavedFile> saved = save(steps);
+  if (known && whole_.ok()) checkpoints_->finish(*job_, last_step(), !steps.ok());
   if (steps.ok())
     if (const auto peaks = of_all_ranks(job_->measured_peak_bytes())) report_.rank_peaks(*peaks);
   std::vector<std::map<std::string, std::string>> environments;
@@ -300,7 +311,8 @@ Status TrainRun::finish_replayed(const Status& steps) {
     report_.summary(*job_, record_, history_, loss_scale_, overhead, saved, *checkpoints_, evaluation_.get());
   const Status kept = saved_where_asked(saved);
   const Status* first = nullptr;
-  for (const Status* status : {&steps, &kept, &checkpoints_->status(), &recorded})
+  for (const Status* status :
+       {&steps, static_cast<const Status*>(&whole_), &kept, &checkpoints_->status(), &recorded})
     if (!status->ok() && first == nullptr) first = status;
   // What a recipe promises is of a training from its start.
   const bool replayed = recipe_.expect && job_->steps_before() == 0;
@@ -321,9 +333,10 @@ Status TrainRun::write_checkpoint() {
 std::vector<SavedFile> TrainRun::save(const Status& steps) {
   const TrainedFiles& files = options_.files;
   if (history_.losses.empty() && !steps.ok() && !is_interrupted(steps)) return {};
-  const auto found = has_parts_of_parameters(*job_) ? trained_parts(steps)
-                     : files.wanted()               ? trained()
-                                                    : LastGood::Found();
+  const auto found = !whole_.ok()                     ? Result<LastGood::Found>(whole_.error())
+                     : has_parts_of_parameters(*job_) ? trained_parts(steps)
+                     : files.wanted()                 ? trained()
+                                                      : LastGood::Found();
   if (!files.wanted()) return {};
   if (!found) {
     const std::string why = "the parameters cannot be read: " + found.error().message;

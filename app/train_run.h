@@ -76,6 +76,7 @@ class TrainRun {
   bool enough();  // told once: held-out data say that training ends
   Status stopped(std::int64_t after) const;
   Status finish_replayed(const Status& steps);
+  Status make_whole(std::int64_t step);  // parameters, after this step; all ranks call
   std::vector<SavedFile> save(const Status& steps);
   Result<LastGood::Found> trained();
   Result<LastGood::Found> trained_parts(const Status& steps);
@@ -111,7 +112,9 @@ class TrainRun {
   std::int64_t not_finite_step_ = 0;      // whose loss or gradients were not; 0: none
   std::optional<LastGood::Found> found_;  // before that step, once it was sought
   std::int64_t started_ns_ = 0, waited_before_ns_ = 0;
-  double waited_ = 0;  // ReplayResult
+  double waited_ = 0;              // ReplayResult
+  std::int64_t whole_after_ = -1;  // the step after which make_whole was called last
+  Status whole_;                   // what came of it at the end: after an error parameters are not saved
 };
 
 }  // namespace gradloom

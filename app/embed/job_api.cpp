@@ -134,9 +134,9 @@ Status open_job(const std::vector<std::string>& words, const gradloom_callbacks*
   TRY(embed::has_not_left());
   if (const auto place = embed::joined_place()) become_rank(*place, job->request, job->context);
   Recipe& recipe = job->request.recipe;
-  if (recipe.ranks > 1 && std::any_of(recipe.passes.begin(), recipe.passes.end(),
-                                      [](const RecipePass& pass) { return pass.name == "tensor-parallel"; }))
-    return Error{Errc::usage, "tensor-parallel: callers read whole parameters, of which ranks have parts"};
+  for (const RecipePass& pass : recipe.passes)
+    if (recipe.ranks > 1 && (pass.name == "tensor-parallel" || pass.name == "gather-early"))
+      return Error{Errc::usage, pass.name + ": callers read whole parameters, of which ranks have parts"};
   TRY(keep_whole_parameters(recipe));
   std::unique_ptr<CallerBatches> batches;
   if (recipe.data == kCallerData) {

@@ -262,7 +262,7 @@ class BufferAssigner {
       if (out == kNone) continue;
       std::int32_t buffer = -1;
       if (const auto it = alias.find(i); it != alias.end()) {
-        if (last_read_[it->second] > step)
+        if (last_read_[it->second] > busy_until_[static_cast<std::size_t>(step)])  // it reads it itself
           return Error{Errc::bug,
                        "'" + graph_.values[it->second].name + "' is updated in place before its last reader"};
         buffer = plan_.buffer_of[it->second];

@@ -166,6 +166,10 @@ void World::begin_reduce(DType type, std::vector<Piece> pieces, std::vector<int>
   begin({type, std::move(pieces), std::move(owners), workspace, {}});
 }
 
+void World::begin_share(std::vector<Block> blocks, void* mark) {
+  begin({DType::u8, {}, {}, mark, {}, std::move(blocks)});
+}
+
 void World::begin(Exchange exchange) {
   const std::lock_guard of_steps(of_steps_);
   if (left_) return;
@@ -186,6 +190,7 @@ void World::work() {
     const Exchange& next = begun_.front();  // stays where it is: others are added behind it
     lock.unlock();
     Status made = recorded(true, next.group, [&] {
+      if (!next.blocks.empty()) return share_now(next.blocks);
       return next.owners.empty() ? mean_now(next.type, next.pieces, next.workspace)
                                  : reduce_now(next.type, next.pieces, next.owners, next.workspace);
     });
@@ -409,16 +414,18 @@ Status World::adasum(DType type, std::span<const Piece> pieces, void* workspace)
   return in_step({}, [&] { return adasum_now(type, pieces, workspace); });
 }
 
+Status World::share_now(std::span<const Block> blocks) {
+  for (const Block& block : blocks)
+    for (int peer = 0; peer < world_size_; ++peer) {
+      if (peer == world_rank_) continue;
+      if (block.owner == world_rank_) send(peer, kDataTag, block.at, block.bytes);
+      if (block.owner == peer) receive(peer, kDataTag, block.at, block.bytes);
+    }
+  return wait();
+}
+
 Status World::share(std::span<const Block> blocks) {
-  return in_step({}, [&] {
-    for (const Block& block : blocks)
-      for (int peer = 0; peer < world_size_; ++peer) {
-        if (peer == world_rank_) continue;
-        if (block.owner == world_rank_) send(peer, kDataTag, block.at, block.bytes);
-        if (block.owner == peer) receive(peer, kDataTag, block.at, block.bytes);
-      }
-    return wait();
-  });
+  return in_step({}, [&] { return share_now(blocks); });
 }
 
 Status World::share_between(const Block& block, int with) {

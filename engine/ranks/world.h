@@ -10,8 +10,8 @@
 // by those that wait for it. In both cases what waits gives up, with the Errc of the rank that ended or Errc::device, and no
 // later exchange waits again.
 //
-// Means that were begun, for all or for their owners, are made by a thread of the world's own, one after the other, while the steps' thread computes; whatever
-// else is exchanged comes after them. Every rank begins and waits in the same order. But for that thread, the one that runs the
+// What was begun, means for all or for their owners and what owners give to all, is made by a thread of the world's own, one after the other, while the steps'
+// thread computes; whatever else is exchanged comes after it. Every rank begins and waits in the same order. But for that thread, the one that runs the
 // steps calls; where a GPU runs them, a thread of its runtime in its place, while the program waits for the device. leave() may come in
 // the midst of that: it ends the waiting.
 #pragma once
@@ -114,6 +114,8 @@ class World {
     int owner = 0;
   };
   Status share(std::span<const Block> blocks);
+  // The same in the background: blocks stay as they are until wait_for(mark), any address that tells exchanges apart.
+  void begin_share(std::vector<Block> blocks, void* mark);
   Status share_between(const Block& block, int with);  // of its owner, with one other rank; others do nothing
   // Every rank's number, at every rank.
   Result<std::vector<std::int64_t>> exchange(std::int64_t mine);
@@ -158,6 +160,7 @@ class World {
     std::vector<int> owners;  // empty: the mean goes to all
     void* workspace;
     RankGroup group;
+    std::vector<Block> blocks{};  // no mean: what their owners give to all
   };
   struct Means {
     DType type;
@@ -178,6 +181,7 @@ class World {
   Status adasum_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status mean_now(DType type, std::span<const Piece> pieces, void* workspace);
   Status reduce_now(DType type, std::span<const Piece> pieces, std::span<const int> owners, void* workspace);
+  Status share_now(std::span<const Block> blocks);
   Status mean_by_ring(const Means& means);
   Status mean_by_tree(const Means& means, bool whole);
   Status add_pair_of_leaf(const Means& means, Range all, bool whole, Turn turn);

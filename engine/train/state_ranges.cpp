@@ -25,12 +25,12 @@ bool updates(const Node& node) { return node.alive() && is_op(node, "Optimizer")
 std::map<ValueId, OwnRange> parameter_ranges(const Graph& graph) {
   std::map<ValueId, OwnRange> ranges;
   for (const Node& node : graph.nodes) {
-    if (node.op != &share_parameters_op() || !node.attrs.has(kMasters)) continue;
+    if (!node.alive() || !gives_parameters(*node.op) || !node.attrs.has(kMasters)) continue;
     const std::vector<std::int64_t> masters = node.attrs.integers(kMasters);
     std::vector<Type> types;
     for (const ValueId out : node.outputs) types.push_back(graph.type(out));
     const auto parts = owned_parts(node.attrs, types);
-    CHECK(parts.ok(), "parts of a ShareParameters that was inferred");
+    CHECK(parts.ok(), "parts of parameters that were inferred");
     for (std::size_t i = 0; i < masters.size(); ++i)
       if (masters[i] >= 0) ranges[static_cast<ValueId>(masters[i])].whole = types[i].shape;
     for (const OwnedPart& part : *parts)
@@ -70,15 +70,20 @@ std::set<ValueId> own_states(const Graph& graph) {
   for (const Node& node : graph.nodes)
     if (node.alive() && node.op->exchange == RankExchange::share)
       shared.insert(node.inputs.begin(), node.inputs.end());
+  // At the end of the step, or at the beginning of the next.
+  const auto is_given = [&](ValueId state, ValueId next) {
+    return shared.count(next) != 0 || before_gather(graph, state) != state;
+  };
   std::set<ValueId> own;
   for (const Node& node : graph.nodes) {
     if (!updates(node)) continue;
     const std::vector<std::int64_t> copies = node.attrs.integers("copies");
     std::set<std::size_t> apart;  // parameters whose next value, or its copy, goes to the other ranks
     for (std::size_t i = 0; i < optimizer_inputs::parameter_count(node.attrs); ++i)
-      if (shared.count(node.outputs[i]) != 0) apart.insert(i);
+      if (is_given(node.inputs[optimizer_inputs::kFirst + i], node.outputs[i])) apart.insert(i);
     for (std::size_t i = 0; i < copies.size(); ++i)
-      if (shared.count(node.outputs[node.outputs.size() - copies.size() + i]) != 0)
+      if (is_given(node.inputs[node.inputs.size() - copies.size() + i],
+                   node.outputs[node.outputs.size() - copies.size() + i]))
         apart.insert(static_cast<std::size_t>(copies[i]));
     for_states(node, [&](ValueId state, std::size_t parameter) {
       if (apart.count(parameter) != 0) own.insert(state);

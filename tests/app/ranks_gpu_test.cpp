@@ -71,7 +71,8 @@ TEST_F(GpuRanks, TrainAsOnTheCpu) {
 TEST_F(GpuRanks, KeepStatesAndGradientsApartAsOnTheCpu) {
   REQUIRE_HOST_GPU();
   for (const char* passes :
-       {"default,zero", "default,zero{stage=2}", "default,zero{stage=2},data-parallel{bucket_mb=0}"}) {
+       {"default,zero", "default,zero{stage=2}", "default,zero{stage=2},data-parallel{bucket_mb=0}",
+        "default,zero,gather-early{bucket_mb=0}"}) {
     expect_as_on_cpu("mlp", {"--optimizer", kSgd, "--clip-norm", "0.3", "--passes", passes});
     expect_as_on_cpu("bert-tiny",
                      {"--optimizer", kSgd, "--clip-norm", "0.3", "--accumulate", "2", "--passes", passes});

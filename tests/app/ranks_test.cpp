@@ -370,7 +370,8 @@ TEST_F(Ranks, TheRankWhoseNumbersWentBadFirstNamesItsOperator) {
   const Outcome before = train("default", "2", {"--save-params", path("a.npz")});
   ASSERT_EQ(before.code, 0) << before.err;
   const auto a = parameters("a.npz");
-  for (const char* passes : {"default", "default,zero{stage=2}", "none"})
+  for (const char* passes :
+       {"default", "default,zero{stage=2}", "default,zero,gather-early{bucket_mb=0}", "none"})
     for (const bool saves : {false, true}) {
       SCOPED_TRACE(passes);
       fs::remove(path("b.npz"));
@@ -438,7 +439,7 @@ TEST_F(Ranks, LeaveTheirTimesInOneSession) {
 
 // Each rank has a plan of its own then: its kernels are told by the names of their nodes.
 TEST_F(Ranks, LeaveTheirTimesWhereTheirPlansDiffer) {
-  for (const char* passes : {"zero", "zero{stage=2},data-parallel"}) {
+  for (const char* passes : {"zero", "zero{stage=2},data-parallel", "zero,gather-early"}) {
     fs::remove(path("s.db"));
     const Outcome trained =
         run(training("mlp", {"--ranks", "2", "--steps", "6", "--optimizer", "adam", "--clip-norm", "1",

@@ -9,7 +9,6 @@ namespace gradloom {
 namespace {
 
 using test::expect_same;
-using test::Form;
 using test::kBatch;
 using test::kBatches;
 using test::kPositions;
@@ -46,7 +45,7 @@ TEST(DropPadding, GradientsStayWhatTheyAre) {
 }
 
 TEST(DropPadding, MasksOfEveryFormAreFoundByTrying) {
-  for (const Form form : {Form::keep, Form::block, Form::add, Form::pad_id}) {
+  for (const test::Form form : {test::Form::keep, test::Form::block, test::Form::add, test::Form::pad_id}) {
     const Model model({.form = form});
     Model packed({.form = form});
     const PassReport report = run_drop_padding(packed.graph, kPass);
@@ -217,7 +216,7 @@ TEST(DropPadding, NeedsAMask) {
 }
 
 TEST(DropPadding, NeedsAMaskThatLeavesKeysOut) {
-  Model model({.form = Form::weak});
+  Model model({.form = test::Form::weak});
   EXPECT_NE(refusal(model).find("it leaves out other keys than those where 'mask' is 0"), std::string::npos);
 }
 

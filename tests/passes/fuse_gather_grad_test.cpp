@@ -10,7 +10,7 @@ namespace {
 using test::op_counts;
 using test::why_nots;
 
-constexpr const char* kPass = "fuse-gather-grad";
+constexpr const char* kGatherGradPass = "fuse-gather-grad";
 
 // A table of [9, 4] with a gradient by a product, and one by tokens.
 struct FuseGatherGrad : ::testing::Test {
@@ -25,7 +25,7 @@ struct FuseGatherGrad : ::testing::Test {
     return b.op("GatherGrad", {rows, tokens, b.i64s({9, 4})}, {{"axis", std::int64_t{0}}});
   }
   static std::int64_t onnx_from(DType type) { return type == DType::bf16 ? 16 : 1; }
-  PassReport run(double tolerance = 0) { return test::run_and_compare(graph, kPass, tolerance); }
+  PassReport run(double tolerance = 0) { return test::run_and_compare(graph, kGatherGradPass, tolerance); }
   int gathers_with_base() const {
     int count = 0;
     for (const Node& node : graph.nodes)
@@ -89,9 +89,9 @@ TEST_F(FuseGatherGrad, NotToWhatIsBroadcast) {
 TEST_F(FuseGatherGrad, In16BitsOnGpusAlone) {
   const ValueId low = b.op("Cast", {head}, {{"to", onnx_from(DType::bf16)}});
   graph.outputs = {b.op("Add", {low, gathered(DType::bf16)})};
-  const PassReport report = test::run_pass(graph, kPass, kernels::Target::cpu);
+  const PassReport report = test::run_pass(graph, kGatherGradPass, kernels::Target::cpu);
   EXPECT_NE(why_nots(report).find("16-bit"), std::string::npos) << why_nots(report);
-  EXPECT_EQ(test::run_pass(graph, kPass, kernels::Target::gpu).matched, 1);
+  EXPECT_EQ(test::run_pass(graph, kGatherGradPass, kernels::Target::gpu).matched, 1);
 }
 
 }  // namespace

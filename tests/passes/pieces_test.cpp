@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 using test::random_tensor;
 
 // Loss, gradients, updated states: whatever the plan leaves behind.
-using Results = std::vector<std::pair<std::string, Tensor>>;
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-std::string first_difference(const Results& a, const Results& b) {
+std::string first_difference(const NamedTensors& a, const NamedTensors& b) {
   if (a.size() != b.size()) return "other results exist";
   for (std::size_t i = 0; i < a.size(); ++i)
     if (!bit_equal(a[i].second, b[i].second)) return a[i].first;
@@ -36,7 +36,7 @@ Tensor contents(const Value& value, std::mt19937& random) {
 }
 
 // One step with the arena full of this byte.
-Result<Results> run_step(const Graph& graph, const Plan& plan, std::uint8_t byte) {
+Result<NamedTensors> run_step(const Graph& graph, const Plan& plan, std::uint8_t byte) {
   const auto device = make_cpu_device();
   const auto executor = TRY(Executor::create(graph, plan, *device));
   std::mt19937 random(5);
@@ -49,7 +49,7 @@ Result<Results> run_step(const Graph& graph, const Plan& plan, std::uint8_t byte
   }
   executor->poison(byte);
   TRY(executor->run_forward(17, 0));
-  Results results;
+  NamedTensors results;
   for (const ValueId id : graph.outputs) results.emplace_back(graph.values[id].name, TRY(executor->read(id)));
   for (const Update& u : graph.updates)
     results.emplace_back(graph.values[u.state].name, TRY(executor->read(u.state)));
@@ -57,7 +57,7 @@ Result<Results> run_step(const Graph& graph, const Plan& plan, std::uint8_t byte
 }
 
 // Forward, then backward in the same arena, in memory of the caller's.
-Result<Results> run_parts(const Graph& graph, const Plan& plan) {
+Result<NamedTensors> run_parts(const Graph& graph, const Plan& plan) {
   const auto device = make_cpu_device();
   std::vector<ValueId> sources;
   std::vector<Tensor> owned, given;
@@ -81,7 +81,7 @@ Result<Results> run_parts(const Graph& graph, const Plan& plan) {
   }
   TRY(executor->forward(memory));
   TRY(executor->backward(memory));
-  Results results;
+  NamedTensors results;
   for (std::size_t i = 0; i < given.size(); ++i)
     results.emplace_back(graph.values[graph.outputs[i]].name, given[i]);
   for (std::size_t i = 0; i < sources.size(); ++i)
@@ -305,8 +305,8 @@ class PartsMaker {
   std::vector<ValueId> pool_;
 };
 
-Result<Results> planned_and_run(const Graph& graph, const PlanOptions& options, std::uint8_t byte,
-                                int* taken = nullptr, int* in_rows = nullptr) {
+Result<NamedTensors> planned_and_run(const Graph& graph, const PlanOptions& options, std::uint8_t byte,
+                                     int* taken = nullptr, int* in_rows = nullptr) {
   const Plan plan = TRY(make_plan(graph, options));
   TRY(check_plan(graph, plan));
   if (taken != nullptr)

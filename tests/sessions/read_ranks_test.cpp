@@ -124,7 +124,7 @@ TEST_F(RankRowsTest, KernelsOfEveryExchangeStandStill) {
     std::filesystem::remove(file("s.db"));
     EXPECT_EQ(times_of(write_run(3, *op)), stands) << op->name;
   }
-  for (const OpDef* op : {&reduce_gradients_op(), &all_reduce_result_op()}) {
+  for (const OpDef* op : {&reduce_gradients_op(), &gather_parameters_op(), &all_reduce_result_op()}) {
     std::filesystem::remove(file("s.db"));
     write_run(3, *op);
     EXPECT_EQ(times_of(1)[0], 0) << op->name;

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMostLevels = 24, kMostNodes = 250'000;
 
 // Operators that ranks exchange with. As globs of the search language.
-constexpr const char* kExchanges[] = {"AllReduce*", "ShareParameters", "ReduceGradients"};
+constexpr const char* kExchanges[] = {"AllReduce*", "ShareParameters", "ReduceGradients", "GatherParameters"};
 
 // A node before anything is folded.
 struct Raw {

@@ -7,6 +7,7 @@
 #include "engine/ops/collectives/own_world.h"
 #include "engine/ops/collectives/owned_parts.h"
 #include "engine/ops/collectives/reduce_gradients.h"
+#include "engine/ops/collectives/share_parameters.h"
 #include "engine/ops/preparation.h"
 #include "kernels/signals.h"
 
@@ -64,8 +65,8 @@ void join_equal_parts(std::vector<DeviceExchange::Piece>& pieces, std::int64_t r
 }
 
 Result<DeviceExchange> device_exchange(const OpDef& op, const NodeTypes& types) {
+  if (gives_parameters(op)) return exchange_of_node(DeviceExchange::Kind::share, types);
   if (op.exchange == RankExchange::begin_reduce) return exchange_of_node(DeviceExchange::Kind::reduce, types);
-  if (op.exchange == RankExchange::share) return exchange_of_node(DeviceExchange::Kind::share, types);
   DeviceExchange exchange;
   const bool of_all = !types.attrs.has("world"),  // the library's ranks are all of them
       mean = op.exchange == RankExchange::mean || op.exchange == RankExchange::begin_mean;
@@ -110,7 +111,7 @@ bool may_run_on_host(const OpDef& op) { return op.exchanges() || &op == &norm_of
 // Results take the place of the inputs that they replace, as the kernels allow it.
 Result<std::optional<HostWork>> host_work(const OpDef& op, const NodeTypes& types) {
   const bool meets_ranks = op.exchanges(), begins = op.begins_exchange(),
-             replaces = meets_ranks && op.exchange != RankExchange::begin_reduce;
+             replaces = meets_ranks && (op.exchange != RankExchange::begin_reduce || gives_parameters(op));
   if (!may_run_on_host(op)) return std::optional<HostWork>();
   NodeTypes on_cpu = types;
   on_cpu.target = kernels::Target::cpu;

@@ -435,6 +435,7 @@ TEST_F(JobApi, ErrorsAreCodesAndOneLine) {
   expect(mlp({"--precision", "f31"}), GRADLOOM_USAGE, "f31");
   expect(mlp({"--data", "caller", "--epochs", "2"}), GRADLOOM_USAGE, "data caller");
   expect(mlp({"--device", "cuda:77"}), GRADLOOM_DEVICE, "cuda");
+  expect(mlp({"--ranks", "2", "--passes", "default,zero,gather-early"}), GRADLOOM_USAGE, "gather-early");
   EXPECT_EQ(gradloom_job_open(1, nullptr, nullptr, &job), GRADLOOM_USAGE);
   EXPECT_EQ(gradloom_job_open(0, nullptr, nullptr, nullptr), GRADLOOM_USAGE);
   EXPECT_EQ(gradloom_job_step(nullptr, nullptr), GRADLOOM_USAGE);

@@ -206,6 +206,56 @@ TEST_P(Worlds, GradientsAtTheirOwnersHaveTheBitsOfMeans) {
       }
 }
 
+// Blocks of any bytes, of which the second exchange has one; what comes in place waits for both.
+TEST_P(Worlds, OwnersGiveToAllInTheBackground) {
+  for (const int ranks : {2, 3, 5})
+    on_ranks(ranks, [&](World& world) {
+      const std::vector<int> owners{ranks - 1, 0, 1, 0};
+      const std::vector<std::int64_t> counts{70001, 1, 0, 4097};
+      std::vector<Tensor> x;
+      std::vector<World::Block> blocks;
+      std::int64_t own_bytes = 0;
+      for (std::size_t i = 0; i < counts.size(); ++i) {
+        x.push_back(numbers(DType::bf16, counts[i], world.rank(), static_cast<int>(i)));
+        blocks.push_back({x.back().mutable_data(), static_cast<std::int64_t>(x.back().bytes()), owners[i]});
+        if (owners[i] == world.rank()) own_bytes += blocks.back().bytes;
+      }
+      const std::int64_t sent_before = world.sent_bytes();
+      char marks[2];
+      world.begin_share({blocks.begin(), blocks.begin() + 3}, &marks[0]);
+      world.begin_share({blocks.begin() + 3, blocks.end()}, &marks[1]);
+      EXPECT_TRUE(world.wait_for(&marks[0]).ok());
+      const auto expect_theirs = [&](std::size_t i) {
+        const Tensor want = numbers(DType::bf16, counts[i], owners[i], static_cast<int>(i));
+        EXPECT_EQ(std::memcmp(x[i].data(), want.data(), want.bytes()), 0) << i << " at " << world.rank();
+      };
+      for (const std::size_t i : {0, 1, 2}) expect_theirs(i);
+      const auto all = world.exchange(world.rank());
+      EXPECT_TRUE(all.ok());
+      expect_theirs(3);
+      EXPECT_TRUE(world.wait_for(&marks[1]).ok());
+      const std::int64_t told = static_cast<std::int64_t>(sizeof(std::int64_t)) * (ranks - 1);
+      EXPECT_EQ(world.sent_bytes() - sent_before, own_bytes * (ranks - 1) + told);
+    });
+}
+
+// Nobody waits for ever for what a rank that ended had to give.
+TEST_P(Worlds, ARankThatEndsLeavesWhatOthersWaitFor) {
+  on_ranks(2, [](World& world) {
+    std::vector<float> x(100000);
+    char mark = 0;
+    if (world.rank() == 0) {
+      world.begin_share({{x.data(), 400000, 1}}, &mark);
+      const Status waited = world.wait_for(&mark);
+      EXPECT_FALSE(waited.ok());
+      EXPECT_NE(waited.error().message.find("no space"), std::string::npos) << waited.error().message;
+      EXPECT_FALSE(world.leave(waited).ok());
+    } else {
+      EXPECT_FALSE(world.leave(Error{Errc::io, "no space"}).ok());
+    }
+  });
+}
+
 TEST_P(Worlds, ARankThatFailsLeavesWhatItBegan) {
   on_ranks(2, [](World& world) {
     std::vector<float> x(100000), workspace(100000);
