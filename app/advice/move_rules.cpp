@@ -4,7 +4,6 @@
 #include "app/advice/subject.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
-#include "engine/ops/elementwise/fused.h"
 
 namespace gradloom::advice {
 namespace {
@@ -12,17 +11,12 @@ namespace {
 constexpr const char* kMoves[] = {"Transpose", "Identity", "Concat", "Split", "Slice"};
 constexpr const char* kPieces[] = {"Concat", "Split", "Slice"};
 
-// A region of casts alone is one too.
-bool is_cast(const Node& node) {
-  if (is_op(node, "Cast")) return true;
-  if (!is_op(node, "FusedElementwise")) return false;
-  const auto code = parse_fused(node.attrs.text("code"));
-  return code.ok() && std::all_of(code->begin(), code->end(),
-                                  [](const FusedStatement& s) { return s.op == kernels::EwOp::Cast; });
-}
-
 bool is_any(const Node& node, std::span<const char* const> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* name) { return is_op(node, name); });
+}
+
+bool is_wide_cast(const Graph& graph, const Node& node) {
+  return graph.type(node.inputs[0]).dtype == DType::f64 || graph.type(node.outputs[0]).dtype == DType::f64;
 }
 
 bool only_moves(const Node& node) { return is_cast(node) || node.op->has(kPermutes) || is_any(node, kMoves); }
@@ -95,6 +89,9 @@ Status find_moves(Subject& subject, Findings& found) {
     if (!subject.recipe().pieces && is_any(*time.node, kPieces)) continue;
     // Those of mixed precision come with it: rule precision weighs them.
     if (is_cast(*time.node) && time.kernel->passes.find("mixed-precision") != std::string::npos) continue;
+    // Those of f64 in a job of other numbers come with what works in it: rule wide.
+    if (is_cast(*time.node) && subject.recipe().precision != "f64" && is_wide_cast(graph, *time.node))
+      continue;
     MoveGroup& group = groups[std::string(time.node->op->name) + " " + types_text(graph, *time.node) + " " +
                               role_of(time.node->name)];
     group.nodes.push_back(&time);

@@ -231,12 +231,42 @@ Result<std::string> remedy_for(const Subject& subject, const LeftAlone& reason) 
   return std::string();
 }
 
+// Fusions that take what they stand for in one form: how a model is written so that they find it.
+constexpr const char* kForms[][2] = {
+    {"fuse-attention", "softmax(q @ k.transpose(-2, -1) * scale + mask) @ v with nothing between"},
+    {"fuse-gelu", "F.gelu(x)"},
+    {"fuse-swish", "F.silu(x)"},
+    {"fuse-layernorm", "F.layer_norm(x, dims, weight, bias)"},
+    {"fuse-softmax-cross-entropy", "F.cross_entropy(logits, labels) of the classes' numbers"}};
+
+// What no setting changes, where kernels that the fusion would take in are worth it.
+void add_form(const Subject& subject, const LeftAlone& reason, Findings& found) {
+  const auto* const form = std::find_if(std::begin(kForms), std::end(kForms),
+                                        [&](const auto& row) { return reason.pass == row[0]; });
+  if (form == std::end(kForms)) return;
+  double ns = 0;
+  for (const NodeTime& time : subject.node_times()) {
+    const auto& nodes = time.kernel->onnx_nodes;
+    if (std::find(nodes.begin(), nodes.end(), reason.site) != nodes.end()) ns += time.ns;
+  }
+  ns *= static_cast<double>(reason.places);
+  if (!subject.matters(0.4 * ns)) return;
+  Finding finding = subject.of_model({0.4 * ns, 0, 0.8 * ns, 0},
+                                     reason.pass + " left " + plural_text(reason.places, "place") +
+                                         " alone (" + escaped(reason.site) + "): " + escaped(reason.why),
+                                     std::string("write it as ") + (*form)[1]);
+  finding.node = reason.site;
+  finding.numbers.push_back("kernels there, forward and backward, take " + subject.of_a_step(ns));
+  found.push_back(std::move(finding));
+}
+
 }  // namespace
 
 Status find_left_alone(Subject& subject, Findings& found) {
   std::set<std::string> proposed;
   for (const LeftAlone& reason : left_alone(subject)) {
     const std::string change = TRY(remedy_for(subject, reason));
+    if (change.empty()) add_form(subject, reason, found);
     if (change.empty() || !proposed.insert(change).second) continue;
     const ChangedJob* const changed = TRY(subject.changed(change));
     if (changed == nullptr) continue;

@@ -82,7 +82,7 @@ Status find_cheap_memory(Subject& subject, Findings& found) {
 double products_ns(const Subject& subject) {
   double ns = 0;
   for (const NodeTime& time : subject.node_times())
-    if (time.node->op->precision == Precision::low) ns += time.ns;
+    if (is_product(*time.node)) ns += time.ns;
   return ns;
 }
 

@@ -94,8 +94,6 @@ std::set<std::int64_t> product_dims(const Graph& graph, const Node& node) {
   return dims;
 }
 
-bool is_product(const Node& node) { return node.op->precision == Precision::low; }
-
 // FLOPs per ns of products whose sizes are all even.
 class EvenRates {
  public:

@@ -6,6 +6,8 @@
 #include "app/recipe_flags.h"
 #include "app/roofline.h"
 #include "engine/base/text.h"
+#include "engine/ir/op.h"
+#include "engine/ops/elementwise/fused.h"
 
 namespace gradloom {
 namespace {
@@ -31,6 +33,25 @@ double step_ns_of(const Candidate& candidate, const TimedKernels& timed) {
 }
 
 }  // namespace
+
+bool is_product(const Node& node) { return node.op->precision == Precision::low; }
+
+bool is_cast(const Node& node) {
+  if (is_op(node, "Cast")) return true;
+  if (!is_op(node, "FusedElementwise")) return false;
+  const auto code = parse_fused(node.attrs.text("code"));
+  return code.ok() && std::all_of(code->begin(), code->end(),
+                                  [](const FusedStatement& s) { return s.op == kernels::EwOp::Cast; });
+}
+
+void add_sources(const Node& node, Sources& sources) {
+  sources.insert(node.origin.sources.begin(), node.origin.sources.end());
+}
+
+bool stands_for(const KernelInfo& kernel, const Sources& sources) {
+  return std::any_of(kernel.sources.begin(), kernel.sources.end(),
+                     [&](std::uint32_t s) { return sources.count(s) != 0; });
+}
 
 Result<std::unique_ptr<Subject>> Subject::of(const Recipe& job, const RunRecord* run,
                                              const AdviceOptions& options, std::stop_token stop) {

@@ -27,6 +27,13 @@ struct NodeTime {
   const KernelInfo* kernel = nullptr;
   double ns = 0;
 };
+bool is_product(const Node& node);  // a matrix product or convolution, or a gradient of one
+bool is_cast(const Node& node);     // a region of casts alone is one too
+
+// Nodes of the model, as Graph::sources numbers them: a kernel stands for some, a backward kernel for those that it differentiates.
+using Sources = std::set<std::uint32_t>;
+void add_sources(const Node& node, Sources& sources);
+bool stands_for(const KernelInfo& kernel, const Sources& sources);  // for one of them
 
 class Subject {
  public:

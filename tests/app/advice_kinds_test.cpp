@@ -199,6 +199,122 @@ TestMachine quick() {
   return machine;
 }
 
+// `numbers`: constants of shapes and axes.
+Recipe network(AdviceKinds& t, const std::string& text,
+               const std::map<std::string, std::vector<std::int64_t>>& weights,
+               const std::map<std::string, std::vector<std::int64_t>>& numbers = {}) {
+  Recipe recipe = t.job_of("g " + text, weights);
+  onnx::ModelProto model;
+  EXPECT_TRUE(model.ParseFromString(test::read_bytes(recipe.model)));
+  for (const auto& [name, list] : numbers)
+    test::add_ints(model, name, {static_cast<std::int64_t>(list.size())}, list);
+  test::write_bytes(recipe.model, model.SerializeAsString());
+  return recipe;
+}
+constexpr const char* kSquares = " z = Mul(y, y) loss = ReduceMean<keepdims=0>(z) }";
+
+Recipe softmax_in(AdviceKinds& t, bool wide) {
+  return network(t,
+                 std::string("(float[2048, 64] x) => (float loss) { h = MatMul(x, w0) ") +
+                     (wide ? "a = Cast<to=11>(h) s = Softmax<axis=-1>(a) b = Cast<to=1>(s) "
+                           : "b = Softmax<axis=-1>(h) ") +
+                     "y = MatMul(b, w1)" + kSquares,
+                 {{"w0", {64, 64}}, {"w1", {64, 64}}});
+}
+Recipe rows_of_table(AdviceKinds& t, bool multiplied) {
+  Recipe recipe =
+      network(t,
+              std::string("(int64[512] ids) => (float loss) { ") +
+                  (multiplied ? "hot = OneHot<axis=-1>(ids, depth, values) e = MatMul(hot, table) "
+                              : "e = Gather<axis=0>(table, ids) ") +
+                  "y = MatMul(e, w1)" + kSquares,
+              {{"table", {1000, 64}}, {"w1", {64, 64}}, {"values", {2}}}, {{"depth", {1000}}});
+  if (multiplied) recipe.freeze = {"values"};
+  return recipe;
+}
+Recipe three_matrices(AdviceKinds& t, const std::string& order) {
+  return network(t, "(float[64, 512] x) => (float loss) { " + order + kSquares,
+                 {{"a", {512, 16}}, {"b", {16, 512}}});
+}
+Recipe rows_for_places(AdviceKinds& t, bool repeated) {
+  return network(t,
+                 std::string("(float[16, 1, 256] x) => (float loss) { ") +
+                     (repeated ? "e = Expand(x, shape) h = MatMul(e, w0) " : "h = MatMul(x, w0) ") +
+                     "y = Add(h, place)" + kSquares,
+                 {{"w0", {256, 256}}, {"place", {64, 256}}}, {{"shape", {16, 64, 256}}});
+}
+// Eight products: of one operand, or with one weight.
+Recipe many_products(AdviceKinds& t, bool one_weight) {
+  std::string inputs, code, parts;
+  std::map<std::string, std::vector<std::int64_t>> weights;
+  for (int i = 0; i < 8; ++i) {
+    const std::string n = std::to_string(i), x = one_weight ? "x" + n : "x", w = one_weight ? "w" : "w" + n;
+    if (one_weight || i == 0) inputs += (inputs.empty() ? "float[4, 64] " : ", float[4, 64] ") + x;
+    code += "h" + n + " = MatMul(" + x + ", " + w + ") t" + n + " = Tanh(h" + n + ") ";
+    parts += (parts.empty() ? "t" : ", t") + n;
+    weights[w] = {64, 64};
+  }
+  return network(
+      t, "(" + inputs + ") => (float loss) { " + code + "y = Concat<axis=0>(" + parts + ")" + kSquares,
+      weights);
+}
+Recipe norm_before_product(AdviceKinds& t, bool frozen) {
+  Recipe recipe = network(
+      t,
+      std::string(
+          "(float[8, 16, 64, 64] x) => (float loss) { n, m, v = BatchNormalization<training_mode=1>(x, s, b, "
+          "rm, rv) r = Relu(n) p = GlobalAveragePool(r) y = Conv(p, w)") +
+          kSquares,
+      {{"s", {16}}, {"b", {16}}, {"rm", {16}}, {"rv", {16}}, {"w", {8, 16, 1, 1}}});
+  if (frozen) recipe.freeze = {"s", "b"};
+  return recipe;
+}
+Recipe distances(AdviceKinds& t, bool differences) {
+  return network(t,
+                 std::string("(float[256, 1, 64] x) => (float loss) { h = MatMul(x, w0) ") +
+                     (differences ? "d = Sub(h, to) q = Mul(d, d) y = ReduceSum<keepdims=0>(q, last)"
+                                  : "y = MatMul(h, turned)") +
+                     kSquares,
+                 {{"w0", {64, 64}}, {"to", {1, 128, 64}}, {"turned", {64, 128}}}, {{"last", {-1}}});
+}
+Recipe attention_masked_late(AdviceKinds& t) {
+  Recipe recipe = t.job_of(
+      "g (float[4, 2, 256, 32] q, float[4, 2, 32, 256] k, float[4, 2, 256, 32] v) => (float loss) { "
+      "qw = MatMul(q, w) s = MatMul(qw, k) p = Softmax<axis=-1>(s) m = Mul(p, mask) y = MatMul(m, v) "
+      "z = Mul(y, y) loss = ReduceMean<keepdims=0>(z) }",
+      {{"w", {32, 32}}, {"mask", {1, 1, 256, 256}}});
+  recipe.freeze = {"mask"};
+  return recipe;
+}
+
+std::vector<Kind> kinds_of_networks() {
+  using K = AdviceKinds;
+  return {
+      {"wide", "Softmax", "in f64", [](K& t) { return both(softmax_in(t, true)); },
+       [](K& t) { return both(softmax_in(t, false)); }},
+      {"one_hot", "Table", "nn.Embedding", [](K& t) { return both(rows_of_table(t, true)); },
+       [](K& t) { return both(rows_of_table(t, false)); }},
+      {"product_order", "Left", "(x @ a) @ b",
+       [](K& t) { return both(three_matrices(t, "m = MatMul(a, b) y = MatMul(x, m)")); },
+       [](K& t) { return both(three_matrices(t, "m = MatMul(x, a) y = MatMul(m, b)")); }},
+      {"repeated", "Places", "64 times", [](K& t) { return both(rows_for_places(t, true)); },
+       [](K& t) { return both(rows_for_places(t, false)); }},
+      {"unrolled", "OneWeight", "with one weight",
+       [](K& t) { return both(many_products(t, true), with_fixed(4000)); },
+       [](K& t) { return both(small_layers(t, "default"), with_fixed(4000)); }},
+      {"unrolled", "OneOperand", "of one operand",
+       [](K& t) { return both(many_products(t, false), with_fixed(4000)); },
+       [](K& t) { return both(small_layers(t, "default"), with_fixed(4000)); }},
+      {"frozen_norms", "Training", ".eval()", [](K& t) { return both(norm_before_product(t, true)); },
+       [](K& t) { return both(norm_before_product(t, false)); }},
+      {"pairs", "Distances", "all pairs", [](K& t) { return both(distances(t, true)); },
+       [](K& t) { return both(distances(t, false)); }},
+      {"left_alone", "Form", "write it as softmax",
+       [](K& t) { return both(attention_masked_late(t), slow_at("Softmax", 20)); },
+       [](K& t) { return both(attention_of_fixed_mask(t), slow_at("Softmax", 20)); }},
+  };
+}
+
 std::vector<Kind> kinds_of_passes() {
   using K = AdviceKinds;
   return {
@@ -400,7 +516,8 @@ std::vector<Kind> kinds_of_loops() {
 const std::vector<Kind>& all_kinds() {
   static const std::vector<Kind> kAll = [] {
     std::vector<Kind> all;
-    for (const auto& kinds : {kinds_of_passes(), kinds_of_settings(), kinds_of_runs(), kinds_of_loops()})
+    for (const auto& kinds :
+         {kinds_of_passes(), kinds_of_networks(), kinds_of_settings(), kinds_of_runs(), kinds_of_loops()})
       all.insert(all.end(), kinds.begin(), kinds.end());
     return all;
   }();

@@ -1,0 +1,344 @@
+// Products that compute what they need not, or are more than they need be.
+//
+// What they take is the time of the products that were made of the nodes concerned, with those of their gradients.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "app/advice/subject.h"
+#include "engine/base/text.h"
+#include "engine/ir/op.h"
+#include "passes/product.h"
+
+namespace gradloom::advice {
+namespace {
+
+// Of the products among the nodes, and of their gradients' products.
+double products_of(const std::vector<NodeTime>& times, const Sources& sources) {
+  double ns = 0;
+  for (const NodeTime& time : times)
+    if (is_product(*time.node) && stands_for(*time.kernel, sources)) ns += time.ns;
+  return ns;
+}
+
+std::string shown(const Node& node) { return escaped(node.name); }
+
+}  // namespace
+
+// ---- Products in the slower of two orders ----
+
+namespace {
+
+// Of the matrices as they are multiplied; batch: how many of them.
+struct ProductSizes {
+  double batch = 1, m = 0, k = 0, n = 0;
+  double flops() const { return 2 * batch * m * k * n; }
+};
+
+std::optional<ProductSizes> sizes_of(const Graph& graph, const Product& product) {
+  ProductSpec spec;
+  spec.perm_a = product.perm_a;
+  spec.perm_b = product.perm_b;
+  const auto shape = product_shape(graph.type(product.a).shape, graph.type(product.b).shape, spec);
+  if (!shape.ok()) return std::nullopt;
+  ProductSizes sizes{1, static_cast<double>(shape->m), static_cast<double>(shape->k),
+                     static_cast<double>(shape->n)};
+  for (const std::int64_t dim : shape->batch) sizes.batch *= static_cast<double>(dim);
+  return sizes;
+}
+
+// The product that makes this operand of another, and nothing else of the forward pass; kNone: none does.
+NodeId inner_product(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId operand) {
+  const NodeId id = graph.value(operand).producer;
+  if (id == kNone || graph.nodes[id].origin.phase != Phase::forward) return kNone;
+  const auto product = read_product(graph, id);
+  if (!product || product->bias != kNone || product->activation != "none") return kNone;
+  const auto readers = std::count_if(uses[operand].begin(), uses[operand].end(), [&](const Use& use) {
+    return graph.nodes[use.node].alive() && graph.nodes[use.node].origin.phase == Phase::forward;
+  });
+  return readers == 1 ? id : kNone;
+}
+
+// (A B) C or C (A B): FLOPs as it stands, and in the other order.
+struct ProductOrder {
+  double now = 0, other = 0;
+};
+ProductOrder order_of(const ProductSizes& inner, const ProductSizes& outer, bool left) {
+  // The result of the inner product may be taken as it is or transposed, its shared dim is inner.k in both.
+  const double kept = left ? outer.m : outer.n, shared = outer.k, free = left ? outer.n : outer.m;
+  return {inner.flops() + outer.flops(), 2 * outer.batch * (shared * inner.k * free + kept * inner.k * free)};
+}
+
+}  // namespace
+
+Status find_product_order(Subject& subject, Findings& found) {
+  constexpr double kWorth = 0.7;  // of the FLOPs
+  const Graph& graph = subject.graph();
+  const auto uses = uses_of(graph);
+  const std::vector<NodeTime> times = subject.node_times();
+  for (const NodeTime& time : times) {
+    if (time.node->origin.phase != Phase::forward || !is_product(*time.node)) continue;
+    const auto outer = read_product(graph, graph.value(time.node->outputs[0]).producer);
+    const auto outer_sizes = outer ? sizes_of(graph, *outer) : std::nullopt;
+    if (!outer_sizes) continue;
+    for (const bool left : {true, false}) {
+      const NodeId id = inner_product(graph, uses, left ? outer->a : outer->b);
+      if (id == kNone) continue;
+      const auto inner_sizes = sizes_of(graph, *read_product(graph, id));
+      if (!inner_sizes) continue;
+      const ProductOrder order = order_of(*inner_sizes, *outer_sizes, left);
+      if (order.other > kWorth * order.now) continue;
+      Sources sources;
+      add_sources(*time.node, sources);
+      add_sources(graph.nodes[id], sources);
+      const double ns = products_of(times, sources), gain = ns * (1 - order.other / order.now);
+      if (!subject.matters(gain)) continue;
+      Finding finding = subject.of_model(
+          {gain, 0.4 * gain, std::min(1.1 * gain, ns), 0},
+          fmt::format(
+              "{} and then {} multiply three matrices in the slower order: {}, the other order takes {}",
+              shown(graph.nodes[id]), shown(*time.node), count_text(order.now, "FLOP"),
+              count_text(order.other, "FLOP")),
+          left ? "multiply from the right: a @ (b @ c)" : "multiply from the left: (x @ a) @ b");
+      finding.node = time.node->name;
+      finding.numbers.push_back("these products and their gradients take " + subject.of_a_step(ns));
+      found.push_back(std::move(finding));
+    }
+  }
+  return {};
+}
+
+// ---- Rows that are the same ----
+
+namespace {
+
+// What made the value, behind views.
+const Node* origin_of(const Graph& graph, ValueId id) {
+  while (id != kNone && graph.value(id).producer != kNone) {
+    const Node& node = graph.nodes[graph.value(id).producer];
+    if (!node.op->has(kView)) return &node;
+    id = node.inputs[0];
+  }
+  return nullptr;
+}
+
+// How often each row of the operand is there by an Expand or Tile of other dims than the last; 1: none is there twice.
+struct RepeatedRows {
+  const Node* by = nullptr;
+  std::int64_t times = 1;
+};
+RepeatedRows repeated_rows(const Graph& graph, ValueId operand) {
+  const Node* const by = origin_of(graph, operand);
+  if (by == nullptr || (!is_op(*by, "Expand") && !is_op(*by, "Tile"))) return {};
+  const ValueId from = by->inputs[0], to = by->outputs[0];
+  const Shape &before = graph.type(from).shape, &after = graph.type(to).shape;
+  if (before.empty() || before.back() != after.back() || element_count(graph.type(from).shape) == 0)
+    return {};
+  // Reshapes behind it keep rows whole where the last dim stays.
+  if (graph.type(operand).shape.back() != after.back()) return {};
+  return {by, element_count(graph.type(to).shape) / element_count(graph.type(from).shape)};
+}
+
+}  // namespace
+
+Status find_repeated(Subject& subject, Findings& found) {
+  const Graph& graph = subject.graph();
+  const std::vector<NodeTime> times = subject.node_times();
+  for (const NodeTime& time : times) {
+    if (time.node->origin.phase != Phase::forward || !is_product(*time.node)) continue;
+    const auto product = read_product(graph, graph.value(time.node->outputs[0]).producer);
+    if (!product || product->perm_a != identity_perm(product->perm_a.size()) ||
+        graph.type(product->b).shape.size() != 2)
+      continue;
+    const RepeatedRows rows = repeated_rows(graph, product->a);
+    if (rows.times < 2) continue;
+    Sources sources;
+    add_sources(*time.node, sources);
+    const double ns = products_of(times, sources), gain = ns * (1 - 1 / static_cast<double>(rows.times));
+    if (!subject.matters(gain)) continue;
+    Finding finding = subject.of_model(
+        {gain, 0.5 * gain, ns, 0},
+        fmt::format("{} computes each row {} times: {} ({}) repeats them before", shown(*time.node),
+                    rows.times, shown(*rows.by), rows.by->op->name),
+        "multiply first, then repeat: additions and products behind it broadcast by themselves");
+    finding.node = time.node->name;
+    finding.numbers.push_back(fmt::format(
+        "{} rows, {} of them different",
+        element_count(graph.type(product->a).shape) / graph.type(product->a).shape.back(),
+        element_count(graph.type(product->a).shape) / graph.type(product->a).shape.back() / rows.times));
+    finding.numbers.push_back("the product and its gradients take " + subject.of_a_step(ns));
+    found.push_back(std::move(finding));
+  }
+  return {};
+}
+
+// ---- Loops that were unrolled ----
+
+namespace {
+
+constexpr std::size_t kFewest = 4;
+
+// Products of the forward pass that could be fewer: those with one weight, or of one operand with weights of one shape.
+struct UnrolledLoop {
+  std::vector<NodeId> nodes;  // of all weights, or operands, that are there as often
+  std::size_t passes = 0;
+  bool one_weight = false;
+};
+
+// The parameter behind views and transposes; kNone: it is none.
+ValueId weight_of(const Graph& graph, ValueId id) {
+  while (graph.value(id).producer != kNone) {
+    const Node& node = graph.nodes[graph.value(id).producer];
+    if (!node.op->has(kView) && !node.op->has(kPermutes)) return kNone;
+    id = node.inputs[0];
+  }
+  return graph.value(id).role == Role::parameter ? id : kNone;
+}
+
+// Those of the nodes that need no result of another of them.
+std::vector<NodeId> independent(const Graph& graph, const std::vector<NodeId>& order,
+                                const std::vector<NodeId>& nodes) {
+  const std::set<NodeId> own(nodes.begin(), nodes.end());
+  std::vector<bool> needs(graph.values.size());
+  std::vector<NodeId> free;
+  for (const NodeId id : order) {
+    const Node& node = graph.nodes[id];
+    if (!node.alive() || node.origin.phase != Phase::forward) continue;
+    const bool after = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                   [&](ValueId in) { return in != kNone && needs[in]; });
+    const bool is_own = own.count(id) != 0;
+    if (is_own && !after) free.push_back(id);
+    for (const ValueId out : node.outputs)
+      if (out != kNone) needs[out] = after || is_own;
+  }
+  return free;
+}
+
+struct UnrolledLoops {
+  std::vector<UnrolledLoop> all;
+  bool recurrent = false;  // some products need what others with their weight give
+};
+
+void add_loop(std::vector<UnrolledLoop>& all, const std::vector<NodeId>& nodes, bool one_weight) {
+  if (nodes.size() < kFewest) return;
+  auto at = std::find_if(all.begin(), all.end(), [&](const UnrolledLoop& loop) {
+    return loop.one_weight == one_weight && loop.passes == nodes.size();
+  });
+  if (at == all.end()) at = all.insert(at, {{}, nodes.size(), one_weight});
+  at->nodes.insert(at->nodes.end(), nodes.begin(), nodes.end());
+}
+
+UnrolledLoops unrolled_loops(const Graph& graph) {
+  UnrolledLoops loops;
+  const auto order = topological_order(graph);
+  if (!order.ok()) return loops;
+  std::map<ValueId, std::vector<NodeId>> by_weight;
+  std::map<std::pair<ValueId, Shape>, std::vector<NodeId>> by_operand;
+  for (const NodeId id : *order) {
+    if (graph.nodes[id].origin.phase != Phase::forward) continue;
+    const auto product = read_product(graph, id);
+    const ValueId weight = product ? weight_of(graph, product->b) : kNone;
+    if (weight == kNone) continue;
+    by_weight[weight].push_back(id);
+    by_operand[{product->a, graph.type(weight).shape}].push_back(id);
+  }
+  for (const auto& [_, nodes] : by_weight) {
+    if (nodes.size() < kFewest) continue;
+    const std::vector<NodeId> free = independent(graph, *order, nodes);
+    loops.recurrent |= free.size() < nodes.size();
+    add_loop(loops.all, free, true);
+  }
+  for (const auto& [_, nodes] : by_operand) add_loop(loops.all, nodes, false);
+  return loops;
+}
+
+// Products and their gradients, and what they take as fewer: each is as fast as now beyond the fixed part of its kernel, and may
+// reach the best rates that kernels of its size do.
+struct MergedProducts {
+  std::size_t kernels = 0, into = 0;
+  double ns = 0, merged_ns = 0;
+};
+MergedProducts merged(const Subject& subject, const std::vector<NodeTime>& times, const Sources& sources,
+                      std::size_t passes) {
+  MergedProducts sums;
+  KernelInfo one;
+  for (const NodeTime& time : times) {
+    if (!is_product(*time.node) || !stands_for(*time.kernel, sources)) continue;
+    ++sums.kernels;
+    sums.ns += time.ns;
+    one.flops += time.kernel->flops;
+    one.bytes_read += time.kernel->bytes_read;
+    one.bytes_written += time.kernel->bytes_written;
+  }
+  const Predictor& predictor = subject.predictor();
+  sums.into = (sums.kernels + passes - 1) / passes;
+  const auto into = static_cast<double>(sums.into), gone = static_cast<double>(sums.kernels - sums.into);
+  sums.merged_ns = std::max(0.0, sums.ns - gone * predictor.fixed_ns());
+  constexpr double kOfBest = 1.5;
+  if (const double best = predictor.best_ns(one); best > 0)
+    sums.merged_ns = std::min(sums.merged_ns, kOfBest * best + into * predictor.fixed_ns());
+  sums.ns += gone * predictor.launch_ns();
+  return sums;
+}
+
+// What the other kernels of the loop take whatever their size: those that are there once or more for each pass through it.
+struct LoopRest {
+  std::int64_t kernels = 0;
+  double ns = 0;
+};
+LoopRest rest_of_loop(const Subject& subject, const std::vector<NodeTime>& times, const Sources& products,
+                      std::size_t passes) {
+  std::map<std::string, std::vector<const NodeTime*>> alike;
+  for (const NodeTime& time : times)
+    if (!is_product(*time.node) && !stands_for(*time.kernel, products))
+      alike[time.kernel->kernel + " " + time.kernel->types + " " + time.kernel->phase].push_back(&time);
+  LoopRest rest;
+  const Predictor& predictor = subject.predictor();
+  for (const auto& [_, kind] : alike) {
+    const std::size_t gone = kind.size() - kind.size() / passes;
+    if (kind.size() < passes) continue;
+    rest.kernels += static_cast<std::int64_t>(gone);
+    rest.ns += static_cast<double>(gone) *
+               (std::min(predictor.fixed_ns(), kind.front()->ns) + predictor.launch_ns());
+  }
+  return rest;
+}
+
+}  // namespace
+
+Status find_unrolled(Subject& subject, Findings& found) {
+  const Graph& graph = subject.graph();
+  const std::vector<NodeTime> times = subject.node_times();
+  const UnrolledLoops loops = unrolled_loops(graph);
+  for (const UnrolledLoop& loop : loops.all) {
+    Sources sources;
+    for (const NodeId id : loop.nodes) add_sources(graph.nodes[id], sources);
+    const MergedProducts products = merged(subject, times, sources, loop.passes);
+    const double saved = products.ns - products.merged_ns;
+    // A recurrence goes on one position after the other, whatever its products do.
+    const LoopRest rest = loops.recurrent ? LoopRest() : rest_of_loop(subject, times, sources, loop.passes);
+    const double gain = saved + 0.5 * rest.ns;
+    if (saved <= 0 || !subject.matters(gain)) continue;
+    const Node& first = graph.nodes[loop.nodes.front()];
+    Finding finding = subject.of_model(
+        {gain, 0.3 * saved, products.ns + rest.ns, 0},
+        fmt::format("{} products {} ({}, ..) could be one", loop.passes,
+                    loop.one_weight ? "with one weight" : "of one operand", shown(first)),
+        loop.one_weight
+            ? "stack what they multiply and multiply once: a batch instead of a loop, all positions before a recurrence"
+            : "put their weights side by side in one, multiply once and split what comes out");
+    finding.node = first.name;
+    finding.numbers.push_back(fmt::format(
+        "{} take {}, {} of all their rows about {}",
+        plural_text(static_cast<std::int64_t>(products.kernels), "product"), subject.of_a_step(products.ns),
+        plural_text(static_cast<std::int64_t>(products.into), "product"), duration_text(products.merged_ns)));
+    if (rest.kernels > 0)
+      finding.numbers.push_back(fmt::format("{} more that are alike take {} whatever their size",
+                                            plural_text(rest.kernels, "kernel"), duration_text(rest.ns)));
+    found.push_back(std::move(finding));
+  }
+  return {};
+}
+
+}  // namespace gradloom::advice
