@@ -65,15 +65,17 @@ constexpr std::int64_t kApartNs = 1'000'000'000;  // lines that tell of checkpoi
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(const CheckpointOptions& options,
                                                                    const Job& job, const Output& out) {
   std::unique_ptr<CheckpointWriter> writer(new CheckpointWriter(options, job, out));
-  if (options.folder.empty()) return writer;
   writer->tried_step_ = job.steps_before();
+  if (options.folder.empty()) return writer;
   writer->folder_ =
       TRY(CheckpointFolder::open(options.folder, options.keep, job.steps_before(), job.recipe().model_hash));
   return writer;
 }
 
+// On all ranks whose states it takes: they have no step under way then.
 bool CheckpointWriter::due(std::int64_t step) const {
-  return folder_ != nullptr && options_->every > 0 && step % options_->every == 0 && step != tried_step_;
+  return (folder_ != nullptr || helps_) && options_->every > 0 && step % options_->every == 0 &&
+         step != tried_step_;
 }
 
 Status CheckpointWriter::meet_ranks(const Job& job) {
@@ -164,12 +166,12 @@ Status CheckpointWriter::help_rank_0(const Job& job, std::int64_t step, bool sha
 
 void CheckpointWriter::write(const Job& job, std::int64_t step) {
   if (folder_ == nullptr && !helps_) return;
+  tried_step_ = step;
   if (folder_ == nullptr) {  // what fails is rank 0's to tell, or ends the next exchange
     (void)help_rank_0(job, step, sharded_);
     return;
   }
   const std::int64_t start_ns = monotonic_ns();
-  tried_step_ = step;
   const auto path = put(job, step);
   out_->progress_done();
   if (!lost_.ok()) return;

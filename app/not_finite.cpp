@@ -9,6 +9,7 @@
 #include "app/ranks.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/share_parameters.h"
 
 namespace gradloom {
 namespace {
@@ -77,7 +78,7 @@ class NotFiniteSearch {
   }
   // What nothing made: NaN there is no kernel's doing.
   Result<bool> judge_source(ValueId id) {
-    const Value& value = graph_.values[id];
+    const Value& value = graph_.values[before_gather(graph_, id)];
     if (value.producer != kNone || value.role == Role::constant || ranges_.at(id).nan == 0) return true;
     if (usual_ == nullptr) return true;
     NotFinite source{step_, micro_, -1, {}, {}, {ranges_.at(id)}};

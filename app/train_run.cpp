@@ -317,6 +317,8 @@ Status TrainRun::finish_replayed(const Status& steps) {
   // What a recipe promises is of a training from its start.
   const bool replayed = recipe_.expect && job_->steps_before() == 0;
   if (first == nullptr) return replayed ? report_.replay(*recipe_.expect, replay_result()) : Status();
+  if (!whole_.ok() && first != &whole_ && !options_.files.wanted())  // else `kept` tells it
+    context_.out.error("the parameters cannot be gathered: " + whole_.error().message);
   for (const Status* status : {&kept, &checkpoints_->status(), &recorded})
     if (!status->ok() && status != first) context_.out.error(status->error().message);
   return *first;

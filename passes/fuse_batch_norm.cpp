@@ -241,6 +241,9 @@ class FuseBatchNorm final : public Pass {
     if (tail.activation == kNone) return;
     if (tail.sum != kNone)
       return refuse("a sum lies between it and the activation, whose gradient others read too");
+    // A library of a GPU may make what this kernel could not find again to the bit.
+    if (target != kernels::Target::cpu && rw.is_output(graph.nodes[norm].outputs[0]))
+      return refuse("its normalization's result is an output of the graph");
     const Node activation = graph.nodes[tail.activation];
     const auto bounds = read_activation(graph, activation);
     if (!bounds) return refuse("a bound of " + activation.name + " is computed");

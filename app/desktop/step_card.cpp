@@ -3,6 +3,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "app/desktop/ui.h"
@@ -65,7 +66,7 @@ void draw_group(Ui& ui, const StepSums& sums, const char* key, const KernelLine&
   if (draw_part({fmt::format("step-card.{}.{}", key, line.name), label, part_value(sums, line), tip,
                  of > 0 ? amount / of : 0, color},
                 false))
-    ui.asks.filter_kernels = fmt::format("{}:\"{}\"", key, line.name);
+    ui.asks.filter_kernels = fmt::format("{}~\"^{}$\"", key, line.name);
 }
 
 double largest_of(const StepSums& sums, const std::vector<KernelLine>& lines) {
@@ -77,13 +78,13 @@ double largest_of(const StepSums& sums, const std::vector<KernelLine>& lines) {
 void draw_longest(Ui& ui, const StepSums& sums) {
   if (sums.longest.empty()) return;
   heading("Longest kernels");
+  const double most = sums.longest.front().time_ns;
   for (std::size_t i = 0; i < sums.longest.size(); ++i) {
     const KernelLine& line = sums.longest[i];
     const std::string name = escaped(line.name);
-    if (draw_part(
-            {fmt::format("step-card.longest.{}", i + 1), name, part_value(sums, line), name + "\nSelects it",
-             line.time_ns / sums.longest.front().time_ns, phase_color(line.phase)},
-            true))
+    if (draw_part({fmt::format("step-card.longest.{}", i + 1), name, part_value(sums, line),
+                   name + "\nSelects it", most > 0 ? line.time_ns / most : 0, phase_color(line.phase)},
+                  true))
       ui.go_to(line.name);
     if (ImGui::IsItemHovered()) ui.asks.hover_node = line.name;
   }
@@ -113,7 +114,8 @@ void draw_advice_rows(Ui& ui) {
 void draw_step_card(Ui& ui) {
   const AppState& s = ui.state();
   const bool recorded = ui.shows_recorded();
-  const void* const source = recorded ? static_cast<const void*>(s.run.get()) : s.plan.get();
+  const std::shared_ptr<const void> source =
+      recorded ? std::shared_ptr<const void>(s.run) : std::shared_ptr<const void>(s.plan);
   StepCard& card = ui.step_card;
   if (source != card.source)
     card = {source,

@@ -225,7 +225,7 @@ struct TimesOffer {
 
 // What draw_step_card tells, once per snapshot.
 struct StepCard {
-  const void* source = nullptr;  // snapshot that it is of
+  std::shared_ptr<const void> source;  // snapshot that it is of
   StepSums sums;
 };
 

@@ -20,7 +20,7 @@ TEST_F(DesktopStepCard, TellsWhereTheTimeOfARunGoes) {
                      "\n"
                      // An operator lists its kernels.
                      "click step-card.op.FusedMatMul\nexpect tab.Kernels on\n"
-                     "expect kernels.search \"op:?FusedMatMul?\"\n"
+                     "expect kernels.search \"op~?^FusedMatMul$?\"\n"
                      // A kernel is selected: the tab is the node's, until nothing is.
                      "click step-card.longest.1\nexpect node-panel.name\nabsent step-card.kernels\n"
                      "click tab.Graph\nhover graph\nkey escape\nexpect step-card.kernels\n"

@@ -256,7 +256,6 @@ INSTANTIATE_TEST_SUITE_P(Models, HostGpuAttention,
                                             std::get<1>(test.param));
                          });
 
-// The second step's gradients overflow in f16 when they are multiplied by 2^16.
 // Relu, and a residual sum with Relu, forward and backward.
 TEST(HostGpu, FusedBatchNormalizationsKeepTheirBits) {
   REQUIRE_HOST_GPU();
@@ -278,6 +277,7 @@ TEST(HostGpu, FusedBatchNormalizationsKeepTheirBits) {
   }
 }
 
+// The second step's gradients overflow in f16 when they are multiplied by 2^16.
 TEST(HostGpu, SkipsTheStepsThatTheCpuSkips) {
   REQUIRE_HOST_GPU();
   Recipe recipe = recipe_for("cnn-digits", "default", "cpu");

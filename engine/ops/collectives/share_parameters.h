@@ -11,7 +11,7 @@
 //   attributes: those of ShareParameters; micro, i64[]: the number of the micro-batch (micro_batches.h), of which the first alone exchanges;
 //   left out where a step is one
 // AllReduceWait and AllReduceResult (all_reduce.h) follow as they do behind AllReduceBegin. Pass gather-early puts it in the place of
-// ShareParameters: then a rank has no more of a parameter between two steps than what it owns is up to date in.
+// ShareParameters: between two steps only the elements that a rank owns are up to date there.
 #pragma once
 
 #include "engine/ir/op.h"
