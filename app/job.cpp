@@ -314,7 +314,7 @@ Result<std::unique_ptr<Job>> Job::create(std::shared_ptr<const Prepared> prepare
         lent_memory(*memory, prepared->compiled.train.graph, prepared->compiled.plan, job->device_->info()));
   job->uses_callers_memory_ = !lent.states.empty();
   job->own_ = job->used_ = TRY(in_memory(std::move(prepared), *job->device_, &lent));
-  if (memory != nullptr && !memory->has_contents) TRY(job->executor().load(lent));
+  if (memory != nullptr) TRY(memory->has_contents ? job->begin_averages(lent) : job->executor().load(lent));
   if (recipe.search > 1) TRY(job->choose_algorithms(known));
   job->batches_ = batches ? std::move(batches) : TRY(recipe_batches(recipe, job->own_->inputs));
   job->count_steps();
@@ -422,6 +422,9 @@ Result<std::size_t> Job::option_column(const std::string& name, double value) co
   const std::string whose = "optimizer " + std::string(def.name);
   if (option == def.options.end() || followed == std::end(optimizer_inputs::kFollowed))
     return Error{Errc::usage, whose + " has no option '" + escaped(name) + "' that may change"};
+  if (optimizer_.kind == kernels::OptimizerKind::nadam && name == "beta1")
+    return Error{Errc::usage,
+                 whose + ": beta1 cannot change: its momenta are multiplied from the first update on"};
   if (!(value >= option->least && value <= option->most))
     return Error{Errc::usage, whose + ": no " + name + ": " + std::to_string(value)};
   const bool keeps = std::any_of(def.states.begin(), def.states.end(),
@@ -544,6 +547,18 @@ Result<std::map<std::string, Tensor>> Job::parameters_by(ReadValue read) const {
 }
 
 Result<std::map<std::string, Tensor>> Job::parameters() const { return parameters_by(&Executor::read); }
+
+// Where the caller's memory says what parameters begin with, and no file what their averages do.
+Status Job::begin_averages(const LentMemory& lent) {
+  const TrainGraph& train = compiled().train;
+  if (!recipe_.load_optimizer.empty()) return {};
+  for (const TrainState& state : train.states) {
+    const ValueId parameter = state.name == kAverage ? find_value(train.graph, state.parameter) : kNone;
+    if (parameter == kNone || lent.states.count(parameter) == 0) continue;
+    TRY(executor().write(find_value(train.graph, state.value), TRY(executor().view(parameter))));
+  }
+  return {};
+}
 
 Result<std::map<std::string, Tensor>> Job::parameter_views() const { return parameters_by(&Executor::view); }
 

@@ -141,7 +141,7 @@ class Job {
   std::int64_t batches_per_step() const {  // of all ranks
     return options().train.accumulate * data_ranks_;
   }
-  bool uses_callers_memory_ = false;
+  Status begin_averages(const LentMemory& lent);
   std::int64_t rank_ = 0, data_ranks_ = 1;  // among those that have batches of their own
   std::unique_ptr<Device> device_;
   std::shared_ptr<const JobPlan> own_, used_;
@@ -153,6 +153,7 @@ class Job {
   ScheduleSpec schedule_;
   std::optional<double> own_lr_;
   std::vector<double> own_options_;  // rows of numbered groups; NaN: not set
+  bool uses_callers_memory_ = false;
 };
 
 // Errc::bad_input: among the trained parameters is one that the exporter computed from others and that trains apart from

@@ -54,10 +54,10 @@ TrainRun::TrainRun(Recipe recipe, const TrainOptions& options, CommandContext& c
       context_(context),
       from_(std::move(from)),
       batches_(std::move(batches)),
-      memory_(std::move(memory)),
       own_batches_(batches_ != nullptr),
       record_(options.session, options.name, options.source, context.out, from_ ? from_->path : ""),
-      report_(context.out) {}
+      report_(context.out),
+      memory_(std::move(memory)) {}
 
 Status TrainRun::run() {
   if (options_.paced) {

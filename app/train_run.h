@@ -89,7 +89,6 @@ class TrainRun {
   CommandContext& context_;
   std::optional<Checkpoint> from_;        // until its contents are the job's
   std::unique_ptr<BatchSource> batches_;  // likewise; null: the recipe's data
-  const std::optional<CallerMemory> memory_;
   const bool own_batches_;  // false: the recipe's data
   RecordedRun record_;
   TrainReport report_;
@@ -115,6 +114,7 @@ class TrainRun {
   double waited_ = 0;              // ReplayResult
   std::int64_t whole_after_ = -1;  // the step after which make_whole was called last
   Status whole_;                   // what came of it at the end: after an error parameters are not saved
+  const std::optional<CallerMemory> memory_;
 };
 
 }  // namespace gradloom

@@ -296,12 +296,13 @@ typedef struct gradloom_memory {
   int32_t used; /* written: 1: the job works there; 0: its plan has no such value */
 } gradloom_memory;
 /* gradloom_job_open on the CPU, with parameters and running statistics in memory of the caller: every step reads them where they
- * lie and updates them there; nothing is copied, and the job keeps none of its own for them. They begin with what stands there,
+ * lie and updates them there; nothing is copied but what --checkpoint and --save-params keep to go back to, and the job has none of its own
+ * for them. They begin with what stands there (with several ranks, the same on all),
  * whatever the file of the model says; with --resume or --load-params its parameters are written there. What is not given has
  * memory of the job. The memory stays where it is until gradloom_job_close has returned, which still reads it for files, and belongs to the
  * job during each call on it. In between the caller may read it and, changing it, says so by gradloom_job_write with the same address, by
  * which 16-bit copies of weights (--precision bf16, f16) follow; in f32 and f64 nothing needs to be said. After a step that failed it
- * holds what the step had made of it. GRADLOOM_USAGE: another size, an address that is misaligned or null, a name that comes
+ * holds what the step had made of it; with --checkpoint or --save-params gradloom_job_close then writes the last finite parameters there. GRADLOOM_USAGE: another size, an address that is misaligned or null, a name that comes
  * twice, memory that overlaps, another device. Since minor version 8. */
 int gradloom_job_open_on(int word_count, const char* const* words, const gradloom_callbacks* callbacks,
                          int memory_count, gradloom_memory* memories, gradloom_job** job);
@@ -335,7 +336,7 @@ int gradloom_job_steps(const gradloom_job* job, int64_t* made, int64_t* all);
 int gradloom_job_set_learning_rate(gradloom_job* job, double rate);
 /* The same of one option of the parameters that `--group GLOB{number=N}` numbers: "lr" or, on the CPU, "momentum", "beta1", "beta2",
  * "weight_decay" or "eps" where the optimizer has it. GRADLOOM_USAGE: others, values out of range, a group that the recipe does not number, momentum
- * for an optimizer that began without. Since minor version 6. */
+ * for an optimizer that began without, beta1 of nadam. Since minor version 6. */
 int gradloom_job_set_option(gradloom_job* job, int group, const char* option, double value);
 
 /* Notes that were made while the model was read and compiled, one a line. Since minor version 6. */

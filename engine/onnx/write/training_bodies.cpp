@@ -313,7 +313,9 @@ class Update {
   // mu(1) .. mu(t), as there; the terms are a vector over k.
   ValueId momenta() {
     constexpr std::int64_t kTerms = kernels::portable::kMomentumTerms;
-    const double rate = kernels::portable::kLogOfBase * option_.said("momentum_decay");
+    // So small that Exp(rate k t) - 1 would lose its digits: all powers of the base are 1.
+    const double said = kernels::portable::kLogOfBase * option_.said("momentum_decay"),
+                 rate = std::fabs(said) * kTerms < 1e-12 ? 0 : said;
     std::vector<double> rates, factors;
     for (std::int64_t k = 1; k <= kTerms; ++k) {
       const double x = rate * static_cast<double>(k),

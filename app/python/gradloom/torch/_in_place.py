@@ -1,6 +1,7 @@
 """A module's parameters and running statistics where the engine trains them: in the module's own memory."""
 
-from typing import Callable, Dict, List, Mapping, Set, Tuple
+import contextlib
+from typing import Callable, Dict, Iterator, List, Mapping, Set, Tuple
 
 import torch
 
@@ -45,6 +46,17 @@ class InPlace:
         self.tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
         self._held = [tensor.detach() for tensor in self.tensors.values()]  # also when the module's tensor gets other memory
         self._seen = self._now()
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Around what writes there: afterwards they are as they were."""
+        before = [tensor.clone() for tensor in self._held]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for tensor, contents in zip(self._held, before):
+                    tensor.copy_(contents)
 
     def _now(self) -> List[Tuple[int, int]]:
         return [(tensor.data_ptr(), tensor._version) for tensor in self.tensors.values()]

@@ -4,6 +4,7 @@ States have the engine's names here, PARAMETER/STATE ("0.weight/m"); files of st
 as checkpoints do.
 """
 
+import functools
 import json
 import os
 from collections import Counter
@@ -245,9 +246,14 @@ def states_of(optimizer: Any, names: Dict[int, str]) -> States:
 
 def _momenta(group: Dict[str, Any], updates: int) -> float:
     """NAdam's mu_product after so many updates with the betas of now."""
+    return _momenta_of(float(group["betas"][0]), float(group["momentum_decay"]), updates)
+
+
+@functools.lru_cache(maxsize=64)  # asked for each parameter
+def _momenta_of(beta1: float, decay: float, updates: int) -> float:
     product = 1.0
     for step in range(1, updates + 1):
-        product *= group["betas"][0] * (1.0 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
+        product *= beta1 * (1.0 - 0.5 * 0.96 ** (step * decay))
         if product == 0.0:
             break
     return product

@@ -1,6 +1,7 @@
 """gradloom.torch.TrainStep: whole training steps, optimizer inside, from a PyTorch script."""
 
 import collections
+import contextlib
 import ctypes
 import shutil
 import tempfile
@@ -59,8 +60,12 @@ class _Handle:
     def close(self) -> None:
         with self._lock:
             job, self.job = self.job, 0
+            held, self.in_place = self.in_place, InPlace({}, "f32")
+            if not job:
+                return
             try:
-                if job:
+                # After a step that failed the engine goes back to its last good parameters, for its files: the module keeps its own.
+                with held.kept() if self.failed else contextlib.nullcontext():
                     library().call("job_close", job)
             except Error:
                 if not self.failed:
@@ -155,7 +160,7 @@ class TrainStep:
             self._weights = Weights(folder, job.parameters)
             path = self._weights.write_model(model, "model.onnx")
             with recipe_words(self._recipe, [key for key in words]) as recipe:
-                self._in_place = InPlace(job.parameters, self._precision)
+                self._in_place = InPlace(job.parameters if words["device"] == "cpu" else {}, self._precision)
                 number, used = engine.open_job([path, *recipe, *words_of(words), "--profile", "step"], self._in_place.addresses())
             self._in_place.keep(used)
             self._notes = about_recipe(engine.notes("job", number))
@@ -548,10 +553,11 @@ class TrainStep:
             raise UsageError(f"states of 8 bits, of step {state['steps']}, go on from a checkpoint alone (checkpoint=.., resume=..)")
         if begun:
             self.update_module()
-        self.model.load_state_dict(state["model"])
         self._begin_anew(States(state["steps"], {name: tensor.detach().clone() for name, tensor in state["optimizer"].items()}))
+        self.model.load_state_dict(state["model"])  # not before: the closed job wrote its files from the module
 
     def close(self) -> None:
-        """Ends the training in the engine; the module keeps what update_module() brought."""
+        """Ends the training in the engine, whose files hold what the module does now; of parameters that are the engine's the module keeps
+        what update_module() brought."""
         if self._handle is not None:
             self._handle.close()
