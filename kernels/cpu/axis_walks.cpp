@@ -171,23 +171,22 @@ void trilu(const TriluArgs& args) {
   // Far outside the matrix all values of k mean the same; clamped, no sum below overflows.
   const i64 k = args.k == nullptr ? 0 : smaller(larger(*args.k, -args.rows - 1), args.cols + 1);
   const i64 bytes = i64(args.element_bytes), row_bytes = args.cols * bytes, rows = args.matrices * args.rows;
-  parallel_pieces(rows, larger(1, 32768 / larger(1, row_bytes)), rows * row_bytes / 4,
-                  [&](i64 begin, i64 end) {
-                    for (i64 r = begin; r < end; ++r) {
-                      const char* const x = static_cast<const char*>(args.x) + r * row_bytes;
-                      char* const y = static_cast<char*>(args.y) + r * row_bytes;
-                      const i64 diagonal = r % args.rows + k + (args.upper ? 0 : 1);
-                      const auto left = std::size_t(smaller(larger(diagonal, 0), args.cols) * bytes),
-                                 right = std::size_t(row_bytes) - left;
-                      if (args.upper) {
-                        __builtin_memset(y, 0, left);
-                        __builtin_memcpy(y + left, x + left, right);
-                      } else {
-                        __builtin_memcpy(y, x, left);
-                        __builtin_memset(y + left, 0, right);
-                      }
-                    }
-                  });
+  parallel_pieces(rows, larger(1, 32768 / larger(1, row_bytes)), rows * row_bytes, [&](i64 begin, i64 end) {
+    for (i64 r = begin; r < end; ++r) {
+      const char* const x = static_cast<const char*>(args.x) + r * row_bytes;
+      char* const y = static_cast<char*>(args.y) + r * row_bytes;
+      const i64 diagonal = r % args.rows + k + (args.upper ? 0 : 1);
+      const auto left = std::size_t(smaller(larger(diagonal, 0), args.cols) * bytes),
+                 right = std::size_t(row_bytes) - left;
+      if (args.upper) {
+        __builtin_memset(y, 0, left);
+        __builtin_memcpy(y + left, x + left, right);
+      } else {
+        __builtin_memcpy(y, x, left);
+        __builtin_memset(y + left, 0, right);
+      }
+    }
+  });
 }
 
 void cum_sum(const CumSumArgs& args) {

@@ -36,7 +36,7 @@ struct Plan {
   i64 tile;   // elements per tile
   int slots = 0;
   i64 slot_bytes;
-  i64 work = 0;  // per element, for the decision to go parallel
+  i64 work = 0;  // of arithmetic per element, for the decision to go parallel
   Register reg[kEwMaxRegisters];
   bool output_copied[kEwMaxOutputs];  // written at the end of the tile
   Strided strided[kEwMaxRegisters];
@@ -114,6 +114,15 @@ void place_registers(const ElementwiseArgs& args, Plan& plan) {
   for (int o = 0; o < plan.outputs; ++o) {
     if (plan.output_copied[o]) plan.reg[outputs[o].reg].last_use = std::int16_t(plan.instructions);
   }
+}
+
+// Read and written for an element.
+i64 element_bytes(const EwProgram& program, const Plan& plan) {
+  i64 bytes = 0;
+  for (int i = 0; i < plan.inputs; ++i)
+    if (plan.reg[i].place != Place::uniform) bytes += plan.reg[i].bytes;
+  for (int o = 0; o < plan.outputs; ++o) bytes += plan.reg[program.outputs.data()[o].reg].bytes;
+  return bytes;
 }
 
 // The largest tile up to `tile` that never lies across two runs of neighbours of the input, a multiple of 4
@@ -417,7 +426,7 @@ void elementwise(const ElementwiseArgs& args) {
   place_registers(args, plan);
   assign_slots(args, plan);
   const i64 tiles = ceil_div(plan.count, plan.tile);
-  const i64 work = plan.count * (plan.work + plan.inputs + plan.outputs) / 2;
+  const i64 work = plan.count * (plan.work + element_bytes(program, plan)) / 2;
   parallel_ranges(tiles, work, [&](i64 begin, i64 end) {  // no sums here
     alignas(64) char slots[kMostSlotBytes];
     fill_uniform(args, plan, slots);

@@ -64,7 +64,7 @@ void gather_blocks(const IndexGatherArgs& args) {
   const char* const data = static_cast<const char*>(args.data);
   const Index* const indices = static_cast<const Index*>(args.indices);
   char* const out = static_cast<char*>(args.out);
-  parallel_pieces(items, larger(1, 32768 / bytes), items * bytes / 4, [&](i64 begin, i64 end) {
+  parallel_pieces(items, larger(1, 32768 / bytes), items * bytes, [&](i64 begin, i64 end) {
     Cursor cursor(args.walk, begin);
     for (i64 i = begin; i < end; ++i, cursor.next()) {
       const i64 place = moved(args.walk, indices, i, cursor.base);
@@ -247,7 +247,7 @@ void reverse_sequence(const ReverseSequenceArgs& args) {
   char* const y = static_cast<char*>(args.y);
   const i64 bytes = args.inner * i64(args.element_bytes), rows = args.batch * args.time;
   if (bytes == 0) return;
-  parallel_pieces(rows, larger(1, 32768 / bytes), rows * bytes / 4, [&](i64 begin, i64 end) {
+  parallel_pieces(rows, larger(1, 32768 / bytes), rows * bytes, [&](i64 begin, i64 end) {
     for (i64 row = begin; row < end; ++row) {
       const i64 b = args.time_first ? row % args.batch : row / args.time;
       const i64 t = args.time_first ? row / args.batch : row % args.time;

@@ -62,8 +62,8 @@ void nll(const NllLossArgs& args) {
 template <class T>
 void nll_grad(const NllLossGradArgs& args) {
   T* const out = static_cast<T*>(args.dlog_prob);
-  const i64 inner = args.inner, n = args.n, rows = args.outer * inner;
-  parallel_pieces(args.outer, larger(1, 16384 / larger(1, n * inner)), rows * n, [&](i64 begin, i64 end) {
+  const i64 inner = args.inner, n = args.n, rows = args.outer * inner, work = rows * n * i64(sizeof(T));
+  parallel_pieces(args.outer, larger(1, 16384 / larger(1, n * inner)), work, [&](i64 begin, i64 end) {
     for (i64 i = begin * n * inner; i < end * n * inner; ++i) out[i] = T(0);
     for (i64 row = begin * inner; row < end * inner; ++row) {
       const i64 label = label_of(args, row);

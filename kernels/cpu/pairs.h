@@ -75,45 +75,6 @@ GRADLOOM_INLINE void pair_up(const Brain* first, const Brain* second, Pair* out)
 #endif
 }
 
-#if defined(__AVX512F__)
-// Rows become columns, in registers of 64 bytes: within their quarters, then the quarters.
-GRADLOOM_INLINE void transpose(Vec<unsigned> (&x)[16]) {
-  Vec<unsigned> y[16];
-  const auto i512 = [](const Vec<unsigned>& v) { return __builtin_bit_cast(__m512i, v); };
-  const auto back = [](const __m512i& v) { return __builtin_bit_cast(Vec<unsigned>, v); };
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    y[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-    y[i + 1] =
-        __builtin_shufflevector(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4)
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {  // x[i + c]: column c of each quarter, of rows i..i+3
-      const auto &low = y[i + j], &high = y[i + j + 2];
-      x[i + 2 * j] =
-          __builtin_shufflevector(low, high, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-      x[i + 2 * j + 1] =
-          __builtin_shufflevector(low, high, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-    }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    const __m512i a = i512(x[c]), b = i512(x[4 + c]), d = i512(x[8 + c]), e = i512(x[12 + c]);
-    const __m512i ab0 = _mm512_maskz_shuffle_i32x4(kEveryLane, a, b, 0x44),
-                  ab1 = _mm512_maskz_shuffle_i32x4(kEveryLane, a, b, 0xee),
-                  de0 = _mm512_maskz_shuffle_i32x4(kEveryLane, d, e, 0x44),
-                  de1 = _mm512_maskz_shuffle_i32x4(kEveryLane, d, e, 0xee);
-    y[c] = back(_mm512_maskz_shuffle_i32x4(kEveryLane, ab0, de0, 0x88));
-    y[4 + c] = back(_mm512_maskz_shuffle_i32x4(kEveryLane, ab0, de0, 0xdd));
-    y[8 + c] = back(_mm512_maskz_shuffle_i32x4(kEveryLane, ab1, de1, 0x88));
-    y[12 + c] = back(_mm512_maskz_shuffle_i32x4(kEveryLane, ab1, de1, 0xdd));
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) x[i] = y[i];
-}
-#endif
-
 // Whole pairs of lines whose numbers lie beside one another -> out[pair][line], as pack_transposed.
 template <i64 width>
 GRADLOOM_INLINE void pack_pairs_transposed(const char* x, i64 line_bytes, i64 count, i64 pairs, Pair* out) {

@@ -1,6 +1,8 @@
 // Strided copy, fill and gather against plain index loops; all element sizes; exact.
 #include "tests/kernels/support.h"
 
+#include <algorithm>
+
 namespace gradloom::kernels::test {
 namespace {
 
@@ -61,7 +63,56 @@ void check_copies() {
   check_copy<T>({50, 30}, {60, 2}, {30, 1}, 3000, 1500);      // slice with steps
   check_copy<T>({50, 30}, {30, 1}, {64, 1}, 1500, 3200);      // piece of a concat
   check_copy<T>({300, 3}, {3, 1}, {1, 300}, 900, 900);        // columns out
+  check_copy<T>({65, 130}, {130, 1}, {1, 65}, 8450, 8450);
+  check_copy<T>({2, 65, 130}, {9000, 137, 1}, {9001, 1, 66}, 18000, 18002);  // between other columns
+  check_copy<T>({130, 65}, {1, 0}, {65, 1}, 130, 8450);
+  check_copy<T>({70, 65}, {1, -70}, {65, 1}, 4550, 4550, 4480);  // columns turned around, too
   check_copy<T>({2, 3, 5, 7, 2, 3}, {630, 210, 42, 6, 3, 1}, {1, 2, 6, 30, 210, 420}, 1260, 1260);
+}
+
+// Of a dense tensor, and of one whose rows lie among others.
+template <class T>
+void check_permutation(const Dims& shape, const std::vector<std::size_t>& perm, std::int64_t gap) {
+  Dims strides(shape.size(), 1), dims, in, out(shape.size(), 1);
+  for (std::size_t d = shape.size(); d-- > 1;)
+    strides[d - 1] = strides[d] * shape[d] + (d + 1 == shape.size() ? gap : 0);
+  for (const std::size_t p : perm) {
+    dims.push_back(shape[p]);
+    in.push_back(strides[p]);
+  }
+  for (std::size_t d = dims.size(); d-- > 1;)
+    out[d - 1] = out[d] * dims[d] + (d + 1 == dims.size() ? gap : 0);
+  check_copy<T>(dims, in, out, strides[0] * shape[0], out[0] * dims[0]);
+}
+
+template <class T>
+void check_permutations(const std::vector<Dims>& shapes) {
+  for (const Dims& shape : shapes) {
+    std::vector<std::size_t> perm(shape.size());
+    for (std::size_t d = 0; d < perm.size(); ++d) perm[d] = d;
+    do {
+      for (const std::int64_t gap : {0, 3}) check_permutation<T>(shape, perm, gap);
+    } while (std::next_permutation(perm.begin(), perm.end()));
+  }
+}
+
+// Sizes below, at and above those of blocks and tiles; below and above what threads share.
+const std::vector<Dims> kShapes = {
+    {70000},      {3, 5},         {4, 4},          {7, 33},        {8, 15},       {16, 31},     {17, 64},
+    {63, 65},     {127, 129},     {191, 300},      {5, 20011},     {3, 65, 33},   {130, 4, 67}, {9, 128, 16},
+    {2, 3, 5, 7}, {3, 33, 4, 19}, {2, 12, 65, 32}, {1, 40, 1, 50}, {17, 8, 9, 16}};
+
+TEST(StridedCopy, EveryPermutation) {
+  check_permutations<std::uint8_t>(kShapes);
+  check_permutations<std::uint16_t>(kShapes);
+  check_permutations<std::uint32_t>(kShapes);
+  check_permutations<std::uint64_t>(kShapes);
+}
+
+// Runs of every length up to where a call of memcpy begins, and of some beyond.
+TEST(StridedCopy, RunsOfEveryLength) {
+  for (std::int64_t n = 1; n <= 1100; n += n < 300 ? 1 : 37)
+    check_copy<std::uint8_t>({3, 2, n}, {2 * n + 10, n + 5, 1}, {n + 1, 3 * n + 3, 1}, 6 * n + 30, 6 * n + 6);
 }
 
 TEST(StridedCopy, MovesEveryElement) {
