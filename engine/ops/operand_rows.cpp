@@ -71,4 +71,10 @@ bool has_rows(const NodeTypes& types) {
   return false;
 }
 
+NodeTypes dense_types(NodeTypes types) {
+  for (std::size_t i = 0; i < types.inputs.size(); ++i) types.attrs.erase(input_key(i));
+  for (std::size_t i = 0; i < types.outputs.size(); ++i) types.attrs.erase(output_key(i));
+  return types;
+}
+
 }  // namespace gradloom

@@ -29,5 +29,6 @@ std::vector<std::int64_t> input_strides(const NodeTypes& types, std::size_t inpu
 std::vector<std::int64_t> output_strides(const NodeTypes& types, std::size_t output);
 bool in_rows(const NodeTypes& types, std::size_t output);  // strides of the output are set
 bool has_rows(const NodeTypes& types);                     // some strides are set
+NodeTypes dense_types(NodeTypes types);                    // the same without any
 
 }  // namespace gradloom

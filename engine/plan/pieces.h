@@ -10,8 +10,8 @@
 // gradient, matrix products and Transpose read and write rows; elementwise operators and Concat read them, on the CPU.
 // So the Split of a transformer's queries, keys and values costs nothing, nor does the Concat of their gradients.
 // Views of such a part are rows as well, if no dim goes over the end of one, and so are those between a kernel and the Concat.
-// Our own products have the same bits for any strides; oneDNN's have not: its fast kernel is for dense layouts alone,
-// with strides it would be another one (gemm:jit for brg:avx512_core), so that what it multiplies stays dense.
+// Our own products have the same bits for any strides. oneDNN chooses its kernels by them: where it has another one for rows (gemm:jit
+// for brg:avx512_core), what it multiplies stays dense; where it has the same, a trial tells (MatMul::has_bits_of).
 // Which tensors of which operators is one function, not a field of OpDef: with these shapes only preparing a kernel tells.
 //
 // Copies stay, each with its reason, where a part is anything else, and

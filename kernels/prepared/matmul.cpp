@@ -2,15 +2,16 @@
 // when B is shared. Operands whose layout oneDNN has no fast path for are copied into the workspace first. Activations run as an
 // elementwise kernel over C while it is in the cache: oneDNN's relu turns NaN into 0 and its gelu is less accurate than the separate
 // operator. f64, and most f32 without AVX-512: the gemm kernel.
-#include "kernels/elementwise.h"
 #include "kernels/prepared/matmul.h"
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "kernels/cpu.h"
+#include "kernels/prepared/activated_matmul.h"
 #include "kernels/prepared/bf16.h"
 #include "kernels/prepared/dnnl.h"
+#include "kernels/prepared/trial_tensor.h"
 
 namespace gradloom::kernels {
 namespace {
@@ -278,7 +279,20 @@ class DnnlMatMul final : public MatMul {
     }
   }
 
-  std::string implementation() const override { return shapes_[0].pd.impl_info_str(); }
+  bool has_bits_of(MatMul& other) override {
+    auto* const product = dynamic_cast<DnnlMatMul*>(&other);
+    if (product == nullptr || packing_ || product->packing_ || shapes_.size() != product->shapes_.size())
+      return false;
+    const auto equal = [&](Shape& x, Shape& y) {
+      return implementation_of(x) == implementation_of(y) &&
+             x.pd.dst_desc().dims() == y.pd.dst_desc().dims() && x.rows == y.rows && x.columns == y.columns &&
+             (same_layouts(x, y) ||
+              trial(x, scratchpad_bytes_) == product->trial(y, product->scratchpad_bytes_));
+    };
+    return std::equal(shapes_.begin(), shapes_.end(), product->shapes_.begin(), equal);
+  }
+
+  std::string implementation() const override { return implementation_of(shapes_[0]); }
 
  private:
   // What pieces of the same size share.
@@ -299,6 +313,21 @@ class DnnlMatMul final : public MatMul {
   };
 
   int team() const { return shapes_[0].call.team(); }
+
+  static std::string implementation_of(const Shape& shape) { return shape.pd.impl_info_str(); }
+  static bool same_layouts(const Shape& x, const Shape& y) {
+    return x.pd.src_desc() == y.pd.src_desc() && x.pd.weights_desc() == y.pd.weights_desc() &&
+           x.pd.dst_desc() == y.pd.dst_desc();
+  }
+  // The bits of a piece of this size.
+  std::vector<char> trial(Shape& shape, std::size_t scratchpad_bytes) const {
+    const OneThread scope;
+    prepared::TrialTensor a(shape.pd.src_desc(), 1), b(shape.pd.weights_desc(), 2), c(shape.pd.dst_desc(), 3),
+        bias(memory::desc({shape.columns}, type_, memory::dims{1}), 4);
+    const prepared::AlignedMemory scratchpad = prepared::aligned_memory(scratchpad_bytes);
+    shape.call.run({a.data(), b.data(), c.data(), scratchpad.get(), bias.data()});
+    return c.bits();
+  }
 
   void prepare_operand(Matrix& x, StrideOf stride, Packed& packed) {
     tidy(x);
@@ -495,71 +524,6 @@ class EmptyMatMul final : public MatMul {
   Problem problem_;
 };
 
-// Another MatMul, then the activation over C; over an image of C in the workspace where C is not dense.
-class ActivatedMatMul final : public MatMul {
- public:
-  explicit ActivatedMatMul(const MatMulDesc& desc) {
-    MatMulDesc linear = desc;
-    linear.activation = Activation::none;
-    linear_ = MatMul::create(linear);
-    std::vector<std::int64_t> dims = desc.batch, strides = desc.c_strides;
-    dims.insert(dims.end(), {desc.m, desc.n});
-    for (std::size_t d = dims.size(); d-- > 0;) {
-      if (dims[d] != 1) continue;
-      dims.erase(dims.begin() + std::ptrdiff_t(d));
-      strides.erase(strides.begin() + std::ptrdiff_t(d));
-    }
-    if (dims.size() > std::size_t(kEwMaxRank)) throw std::runtime_error("matmul: too many batch dims");
-    program_.rank = copy_.rank = int(dims.size());
-    program_.inputs = {{desc.dtype, {}}};
-    copy_.element_bytes = dtype_bytes(desc.dtype);
-    std::int64_t count = 1;
-    for (std::size_t d = dims.size(); d-- > 0;) {
-      program_.dims[d] = copy_.dims[d] = dims[d];
-      program_.inputs[0].strides[d] = copy_.out_strides[d] = strides[d];
-      copy_.in_strides[d] = count;
-      dense_ = dense_ && strides[d] == count;
-      count *= dims[d];
-    }
-    const EwOp op = desc.activation == Activation::relu       ? EwOp::Relu
-                    : desc.activation == Activation::gelu_erf ? EwOp::Gelu
-                                                              : EwOp::GeluTanh;
-    if (desc.dtype == DType::bf16) {  // computed in f32
-      constexpr DType low = DType::bf16, full = DType::f32;
-      program_.code = {{EwOp::Cast, low, full, {0, -1, -1}, 0},
-                       {op, full, full, {1, -1, -1}, 0},
-                       {EwOp::Cast, full, low, {2, -1, -1}, 0}};
-    } else {
-      program_.code = {{op, desc.dtype, desc.dtype, {0, -1, -1}, 0}};
-    }
-    program_.outputs = {{std::int16_t(program_.code.size()), desc.dtype}};
-    ew_collapse_dims(program_);
-    layout_.take(linear_->workspace_bytes());
-    image_ = layout_.take(dense_ ? 0 : std::size_t(count) * copy_.element_bytes);
-  }
-  std::size_t workspace_bytes() const override { return layout_.size(); }
-  void run(const void* a, const void* b, const void* bias, void* c, void* workspace) override {
-    linear_->run(a, b, bias, c, workspace);
-    const void* const inputs[] = {c};
-    void* const outputs[] = {dense_ ? c : prepared::at(workspace, image_)};
-    cpu().elementwise({&program_, inputs, outputs, nullptr});
-    if (dense_) return;
-    StridedCopyArgs copy = copy_;
-    copy.in = outputs[0];
-    copy.out = c;
-    cpu().strided_copy(copy);
-  }
-  std::string implementation() const override { return linear_->implementation(); }
-
- private:
-  std::unique_ptr<MatMul> linear_;
-  EwProgram program_;
-  StridedCopyArgs copy_{};
-  Layout layout_;
-  std::size_t image_ = 0;
-  bool dense_ = true;
-};
-
 }  // namespace
 
 GemmArgs gemm_args(const MatMulDesc& desc) {
@@ -595,7 +559,7 @@ GemmArgs gemm_args(const MatMulDesc& desc) {
 std::unique_ptr<MatMul> MatMul::create(const MatMulDesc& desc) {
   if (desc.wide_c && (desc.dtype != DType::bf16 || desc.activation != Activation::none))
     throw std::runtime_error("matmul: a wide result is that of a product in bf16 by itself");
-  if (desc.activation != Activation::none) return std::make_unique<ActivatedMatMul>(desc);
+  if (desc.activation != Activation::none) return std::make_unique<prepared::ActivatedMatMul>(desc);
   Problem problem = problem_of(desc);
   fold_batch_into_rows(problem);
   const bool empty = problem.m() * problem.n() * problem.k() * problem.batches() == 0;

@@ -43,6 +43,10 @@ class MatMul {
   virtual void run(const void* a, const void* b, const void* bias, void* c, void* workspace) = 0;
   // Whether strides change no bit of what it computes: oneDNN chooses its kernels, and with them the order of sums, by them.
   virtual bool keeps_bits() const { return false; }
+  // Whether this and `other`, the same product of operands that lie otherwise, compute the same bits. Where oneDNN has the same kernel for
+  // both, nothing but a trial tells, since that kernel chooses by strides, too: their pieces multiply the same numbers here. That takes
+  // the time of a few pieces, and memory. Not while either runs.
+  virtual bool has_bits_of(MatMul& other) { return keeps_bits() && other.keeps_bits(); }
   virtual std::string implementation() const = 0;  // e.g. "brg:avx512_core", "f32 blocked"
 };
 

@@ -4,6 +4,9 @@
 
 #include <omp.h>
 
+#include <algorithm>
+#include <array>
+
 #include "kernels/prepared/bf16.h"
 #include "tests/kernels/support.h"
 
@@ -354,6 +357,77 @@ TYPED_TEST(MatMulTest, FollowsItsAddresses) {
     matmul->run(a.data(), b.data(), bias.data(), c.data(), workspace.data());
     EXPECT_EQ(c, std::vector<TypeParam>(12, TypeParam(11 * run)));
   }
+}
+
+// Two heads of `columns` columns in rows that lie `pitch` numbers apart: what is made of them, as attention has it.
+struct HeadProduct {
+  std::int64_t rows, keys, columns;
+  bool of_keys;  // [rows, columns] x [keys, columns]^T, else [rows, keys] x [keys, columns]
+
+  MatMulDesc in_rows(std::int64_t pitch) const {
+    MatMulDesc d;
+    d.batch = {2};
+    d.m = rows;
+    d.n = of_keys ? keys : columns;
+    d.k = of_keys ? columns : keys;
+    const Dims dense{rows * keys, keys, 1}, heads{columns, pitch, 1};
+    d.a_strides = of_keys ? heads : dense;
+    d.b_strides = of_keys ? Dims{columns, 1, pitch} : heads;
+    d.c_strides = of_keys ? dense : heads;
+    d.alpha = 0.25;
+    return d;
+  }
+};
+
+// C, its elements one after the other, of operands whose numbers do not depend on where they lie.
+std::vector<float> product_of(MatMul& matmul, const MatMulDesc& d, std::uint64_t seed) {
+  const auto places = [&](std::int64_t rows, std::int64_t cols, const Dims& strides) {
+    std::vector<std::size_t> at;
+    for (std::int64_t b = 0; b < d.batch[0]; ++b)
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < cols; ++j)
+          at.push_back(std::size_t(b * strides[0] + i * strides[1] + j * strides[2]));
+    return at;
+  };
+  const auto spread = [&](const std::vector<std::size_t>& at, std::uint64_t number) {
+    const auto given = values<float>(std::int64_t(at.size()), number, -1, 1);
+    std::vector<float> x(*std::max_element(at.begin(), at.end()) + 1);
+    for (std::size_t i = 0; i < at.size(); ++i) x[at[i]] = given[i];
+    return x;
+  };
+  const auto a = spread(places(d.m, d.k, d.a_strides), seed),
+             b = spread(places(d.k, d.n, d.b_strides), seed + 1);
+  const auto at = places(d.m, d.n, d.c_strides);
+  std::vector<float> c(*std::max_element(at.begin(), at.end()) + 1), result;
+  std::vector<std::uint8_t> workspace(matmul.workspace_bytes() + 64, 0xff);
+  matmul.run(a.data(), b.data(), nullptr, c.data(), workspace.data());
+  for (const std::size_t place : at) result.push_back(c[place]);
+  return result;
+}
+
+// What a trial says of strides holds of other numbers; other kernels are never said to have the same bits.
+TEST(MatMul, TrialTellsWhetherStridesChangeBits) {
+  int equal = 0;
+  for (const bool of_keys : {true, false})
+    for (const auto& [rows, keys, columns] :
+         {std::array<std::int64_t, 3>{128, 1024, 64}, {64, 520, 32}, {24, 24, 8}, {33, 700, 20}})
+      for (const std::int64_t pitch : {3 * 2 * columns, 2 * columns + 5}) {
+        const HeadProduct product{rows, keys, columns, of_keys};
+        const MatMulDesc dense = product.in_rows(2 * columns), apart = product.in_rows(pitch);
+        const auto of_dense = MatMul::create(dense), of_apart = MatMul::create(apart);
+        const bool said = of_apart->has_bits_of(*of_dense);
+        EXPECT_EQ(said, of_dense->has_bits_of(*of_apart));
+        if (of_dense->implementation() != of_apart->implementation()) {
+          EXPECT_FALSE(said) << of_dense->implementation() << " and " << of_apart->implementation();
+        }
+        if (!said) continue;
+        ++equal;
+        for (const std::uint64_t seed : {5, 8})
+          EXPECT_TRUE(same_bits(product_of(*of_dense, dense, seed), product_of(*of_apart, apart, seed)))
+              << rows << " rows, " << keys << " keys, " << columns << " columns, " << pitch << " apart, "
+              << of_apart->implementation();
+      }
+  EXPECT_GT(equal, 0);
 }
 
 // oneDNN computes only the parts of the threads that it may have.

@@ -227,7 +227,8 @@ Result<Kernel> prepare(const NodeTypes& types) {
     return Kernel{"attention", library_bytes, [library, flash](const LaunchArgs& args) {
                     if (!library || !library->attention(args)) flash->attention(args);
                   }};
-  const auto blocks = std::make_shared<const BlockCalls>(TRY(BlockCalls::of(types, attended, false)));
+  const auto blocks = std::make_shared<const BlockCalls>(
+      TRY(BlockCalls::of(types, attended, TRY(attention_of(dense_types(types), false)), false)));
   return Kernel{"attention", std::max(blocks->workspace_bytes(), library_bytes),
                 [blocks, library](const LaunchArgs& args) {
                   if (!library || !library->attention(args)) blocks->attention(args);
@@ -246,7 +247,8 @@ Result<Kernel> prepare_grad(const NodeTypes& types) {
                   [library, flash](const LaunchArgs& args) {
                     if (!library || !library->attention_grad(args)) flash->attention_grad(args);
                   }};
-  const auto blocks = std::make_shared<const BlockCalls>(TRY(BlockCalls::of(types, attended, true)));
+  const auto blocks = std::make_shared<const BlockCalls>(
+      TRY(BlockCalls::of(types, attended, TRY(attention_of(dense_types(types), true)), true)));
   return Kernel{"attention gradient", std::max(blocks->workspace_bytes(), library_bytes),
                 [blocks, library](const LaunchArgs& args) {
                   if (!library || !library->attention_grad(args)) blocks->attention_grad(args);

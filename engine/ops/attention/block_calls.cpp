@@ -118,7 +118,8 @@ void convert(const LaunchArgs& args, const Program& program, const void* from, v
 
 }  // namespace
 
-Result<BlockCalls> BlockCalls::of(const NodeTypes& types, Attention attention, bool backward) {
+Result<BlockCalls> BlockCalls::of(const NodeTypes& types, Attention attention, const Attention& dense,
+                                  bool backward) {
   const std::size_t mask = (backward ? kGradOperands : 0) + 3;
   BlockCalls p;
   p.a_ = std::move(attention);
@@ -138,8 +139,7 @@ Result<BlockCalls> BlockCalls::of(const NodeTypes& types, Attention attention, b
     TRY(require_dense_sums(types, p.fill_grads_, p.sums_ != a.dtype));
   }
   for (const QueryBlock& block : blocks) TRY(p.add_step(types, block, schedule.masked_shares, backward));
-  if (!p.keeps_bits_ && gradloom::has_rows(types))
-    return no_kernel("a product that the processor's library may add in another order where rows lie apart");
+  if (gradloom::has_rows(types)) TRY(p.require_bits_of(types, dense, backward));
   p.lay_out(types, backward);
   return p;
 }
@@ -162,13 +162,32 @@ Status BlockCalls::add_step(const NodeTypes& types, const QueryBlock& block, boo
   return {};
 }
 
+// Where the tensors lie changes no bit.
+Status BlockCalls::require_bits_of(const NodeTypes& types, const Attention& dense, bool backward) const {
+  BlockCalls other;
+  other.a_ = dense;
+  other.sums_ = sums_;
+  other.fill_grads_ = fill_grads_;
+  for (const Step& s : steps_) {
+    Step d;
+    d.block = s.block;
+    TRY(other.add_products(types, d, backward));
+    for (const auto product :
+         {&Step::scores, &Step::result, &Step::probability_grad, &Step::q_grad, &Step::k_grad, &Step::v_grad})
+      if (!(s.*product).has_bits_of(d.*product))
+        return no_kernel(
+            "a product that the processor's library may add in another order where rows lie apart");
+    other.steps_.push_back(std::move(d));
+  }
+  return {};
+}
+
 Status BlockCalls::add_products(const NodeTypes& types, Step& s, bool backward) {
   const QueryBlock& block = s.block;
   const Attention& a = a_;
   const auto make = [&](SliceProduct& to, Result<SliceProduct> made) -> Status {
     to = TRY(std::move(made));
     product_bytes_ = std::max(product_bytes_, to.workspace_bytes());
-    keeps_bits_ = keeps_bits_ && to.keeps_bits();
     return {};
   };
   const View x = dense_view(a, block.rows, block.keys);

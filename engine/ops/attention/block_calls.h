@@ -19,8 +19,10 @@ class BlockCalls {
  public:
   using Program = std::shared_ptr<const kernels::EwProgram>;
 
-  // A device error where a product or the layout of an operand has no kernel.
-  static Result<BlockCalls> of(const NodeTypes& types, Attention attention, bool backward);
+  // A device error where a product or the layout of an operand has no kernel, or where the result had other bits than of
+  // `dense`, the same attention of dense tensors.
+  static Result<BlockCalls> of(const NodeTypes& types, Attention attention, const Attention& dense,
+                               bool backward);
   std::size_t workspace_bytes() const { return at_.bytes; }
   std::vector<Program> programs() const;
   // Inputs and outputs of FusedAttention, of FusedAttentionGrad.
@@ -51,6 +53,7 @@ class BlockCalls {
 
   Status add_step(const NodeTypes& types, const QueryBlock& block, bool masked_shares, bool backward);
   Status add_products(const NodeTypes& types, Step& s, bool backward);
+  Status require_bits_of(const NodeTypes& types, const Attention& dense, bool backward) const;
   Status add_row_numbers(const NodeTypes& types, Step& s, bool backward);
   void lay_out(const NodeTypes& types, bool backward);
   void masked_scores(const Step& s, const LaunchArgs& args, const void* const* operands, void* scores) const;
@@ -69,7 +72,6 @@ class BlockCalls {
   std::size_t score_bytes_ = 0, number_bytes_ = 0, product_bytes_ = 0;  // of one buffer of each
   bool log_sums_ = false;                                               // FusedAttention gives them
   bool fill_grads_ = false;
-  bool keeps_bits_ = true;                  // of every product, whatever the strides of its operands
   DType sums_ = DType::f32;                 // of dK and dV while blocks add to them
   Program narrow_k_, narrow_v_;             // where that is not their type
   std::int64_t k_count_ = 0, v_count_ = 0;  // elements of dK and dV

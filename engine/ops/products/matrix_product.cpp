@@ -247,6 +247,7 @@ struct ProductLaunch {
   ProductSlots slots;
   std::size_t workspace_bytes = 0;
   std::shared_ptr<kernels::MatMul> matmul;  // CPU
+  bool other_order = false;                 // in_other_order
   std::optional<kernels::GemmArgs> gemm;    // GPU
   // Addend, in place; on a GPU what `slots` say of it is gemm's
   std::shared_ptr<const kernels::EwProgram> tail;
@@ -341,10 +342,20 @@ Result<kernels::MatMulDesc> stored_desc(const NodeTypes& types, const ProductSha
   return desc;
 }
 
+// Whether the product of what lies in rows is not, bit by bit, the one of dense tensors.
+bool in_other_order(const NodeTypes& types, const ProductShape& s, const ProductSpec& spec,
+                    const kernels::MatMulDesc& desc, kernels::MatMul& product) {
+  if (!has_rows(types) || product.keeps_bits()) return false;
+  kernels::MatMulDesc dense = product_desc(desc.dtype, s, types.inputs[0].shape, types.inputs[1].shape, spec);
+  dense.bias = desc.bias;
+  dense.activation = desc.activation;
+  return !product.has_bits_of(*kernels::MatMul::create(dense));
+}
+
 // What a launch does beside the product is done with dense tensors.
 Status require_plain_product(const NodeTypes& types, const ProductLaunch& launch) {
   if (!has_rows(types)) return {};
-  if (launch.matmul ? !launch.matmul->keeps_bits() : !launch.gemm)
+  if (launch.matmul ? launch.other_order : !launch.gemm)
     return no_kernel("a product that the processor's library may add in another order where rows lie apart");
   if (launch.sums_of != kernels::GemmOperand::none)
     return no_kernel("sums of an operand are those of a dense one");
@@ -412,6 +423,7 @@ Result<Kernel> prepare_product(const NodeTypes& types, const ProductSpec& spec, 
         launch.matmul = kernels::MatMul::create(desc);
       else
         launch.gemm = kernels::gemm_args(desc);
+      launch.other_order = launch.matmul && in_other_order(types, s, spec, desc, *launch.matmul);
     } catch (const std::exception& e) {
       return Error{Errc::device, e.what()};
     }

@@ -80,8 +80,10 @@ class SliceProduct {
   static Result<SliceProduct> create(kernels::Target target, const kernels::MatMulDesc& desc,
                                      bool library = false);
   std::size_t workspace_bytes() const { return workspace_bytes_; }
-  // Whether strides change no bit of the product.
-  bool keeps_bits() const { return !matmul_ || matmul_->keeps_bits(); }
+  // Whether it has the bits of `other`, the same product of tensors that lie otherwise (of our own kernels: always).
+  bool has_bits_of(const SliceProduct& other) const {
+    return !matmul_ || !other.matmul_ || matmul_->has_bits_of(*other.matmul_);
+  }
   // With packed_b: bytes for the packed B, and B as runs take it: packed into `to`, or as it is.
   std::size_t packed_bytes() const { return matmul_ ? matmul_->packed_bytes() : 0; }
   const void* packed(const void* b, void* to) const;

@@ -121,13 +121,14 @@ TEST_F(AttentionRows, OfAKnownMaskAndDropout) {
   EXPECT_EQ(same_bits(), 2u) << why(plan(), false);
 }
 
-// oneDNN's: with few columns it is faster than our own product, and what lies in rows it may add in another order.
-TEST_F(AttentionRows, OfALibrarysProductsAreCopied) {
+// oneDNN's, which with few columns is faster than our own: in rows where a trial finds the bits of dense tensors, else copied.
+TEST_F(AttentionRows, OfALibrarysProductsHaveTheBitsOfCopies) {
   attend({.columns = 8});
   const Plan p = plan();
-  expect_copies(node_of(grads[0]) + " (FusedAttentionGrad) writes dense tensors only", p);
-  expect_copies("a product that the processor's library may add in another order", p);
-  EXPECT_EQ(same_bits(), 0u);
+  const std::size_t taken = same_bits();
+  if (taken < 2) {
+    expect_copies("a product that the processor's library may add in another order", p);
+  }
 }
 
 // Keys that nothing sees: their gradients are zeros, which are written as dense ones.
