@@ -7,6 +7,7 @@
 namespace gradloom {
 namespace {
 
+constexpr const char* kBitsKey = "bits of dense tensors";
 std::string input_key(std::size_t input) { return "strides of input " + std::to_string(input); }
 std::string output_key(std::size_t output) { return "strides of output " + std::to_string(output); }
 
@@ -76,5 +77,8 @@ NodeTypes dense_types(NodeTypes types) {
   for (std::size_t i = 0; i < types.outputs.size(); ++i) types.attrs.erase(output_key(i));
   return types;
 }
+
+void ask_for_bits(NodeTypes& types) { types.attrs.set(kBitsKey, std::int64_t{1}); }
+bool asks_for_bits(const NodeTypes& types) { return types.attrs.has(kBitsKey); }
 
 }  // namespace gradloom

@@ -2,8 +2,9 @@
 // `row` elements each, `pitch` elements from one to the next. Kernels that take strides read and write them where they are.
 //
 // A prepare function learns of them by NodeTypes, from attributes that no node of a graph has: the strides of their
-// dims. It refuses what it would not compute to the same bits as with dense tensors. (A library of a GPU chooses its algorithm
-// by strides as it does by shapes: the promise is that of our own kernels.)
+// dims. Asked for bits, as by who chooses what lies in rows, it refuses what it would not compute to the same bits as with dense
+// tensors; that may take trials, which what was chosen does not need again. (A library of a GPU chooses its algorithm by strides as it
+// does by shapes: the promise is that of our own kernels.)
 #pragma once
 
 #include <cstdint>
@@ -30,5 +31,7 @@ std::vector<std::int64_t> output_strides(const NodeTypes& types, std::size_t out
 bool in_rows(const NodeTypes& types, std::size_t output);  // strides of the output are set
 bool has_rows(const NodeTypes& types);                     // some strides are set
 NodeTypes dense_types(NodeTypes types);                    // the same without any
+void ask_for_bits(NodeTypes& types);
+bool asks_for_bits(const NodeTypes& types);
 
 }  // namespace gradloom

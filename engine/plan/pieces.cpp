@@ -305,7 +305,8 @@ class PieceChooser {
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (in_rows(node.outputs[i]) && !writes_rows(node, i, options_.target)) return writes;
     // Of the operator's own kernel: prepare_kernel would convert halves for one in f32 as if they were dense.
-    const NodeTypes types = types_with_parts(graph_, node, options_.target, options_.dnn_library, rows);
+    NodeTypes types = types_with_parts(graph_, node, options_.target, options_.dnn_library, rows);
+    ask_for_bits(types);
     const Status own = known_.own(*node.op, types);
     return own ? "" : (any_read ? reads : writes) + ": " + own.error().message;
   }

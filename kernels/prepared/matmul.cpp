@@ -283,13 +283,11 @@ class DnnlMatMul final : public MatMul {
     auto* const product = dynamic_cast<DnnlMatMul*>(&other);
     if (product == nullptr || packing_ || product->packing_ || shapes_.size() != product->shapes_.size())
       return false;
-    const auto equal = [&](Shape& x, Shape& y) {
-      return implementation_of(x) == implementation_of(y) &&
-             x.pd.dst_desc().dims() == y.pd.dst_desc().dims() && x.rows == y.rows && x.columns == y.columns &&
-             (same_layouts(x, y) ||
-              trial(x, scratchpad_bytes_) == product->trial(y, product->scratchpad_bytes_));
-    };
-    return std::equal(shapes_.begin(), shapes_.end(), product->shapes_.begin(), equal);
+    static prepared::TrialVerdicts verdicts;
+    return verdicts.of(desc_, product->desc_, [&] {
+      return std::equal(shapes_.begin(), shapes_.end(), product->shapes_.begin(),
+                        [&](Shape& x, Shape& y) { return equal_bits(x, *product, y); });
+    });
   }
 
   std::string implementation() const override { return implementation_of(shapes_[0]); }
@@ -319,10 +317,27 @@ class DnnlMatMul final : public MatMul {
     return x.pd.src_desc() == y.pd.src_desc() && x.pd.weights_desc() == y.pd.weights_desc() &&
            x.pd.dst_desc() == y.pd.dst_desc();
   }
+  bool equal_bits(Shape& x, DnnlMatMul& other, Shape& y) const {
+    if (implementation_of(x) != implementation_of(y) || x.pd.dst_desc().dims() != y.pd.dst_desc().dims() ||
+        x.rows != y.rows || x.columns != y.columns)
+      return false;
+    if (same_layouts(x, y)) return true;
+    constexpr std::size_t kMostBytes = std::size_t{32} << 20;  // of a trial's operands
+    const auto bytes_of = [](const Shape& shape) {
+      return shape.pd.src_desc().get_size() + shape.pd.weights_desc().get_size() +
+             shape.pd.dst_desc().get_size();
+    };
+    if (desc_.dtype == DType::bf16 || bytes_of(x) > kMostBytes || bytes_of(y) > kMostBytes)
+      return false;  // sums of bf16 products are exact in every order
+    return trial(x, scratchpad_bytes_) == other.trial(y, other.scratchpad_bytes_);
+  }
+
   // The bits of a piece of this size.
   std::vector<char> trial(Shape& shape, std::size_t scratchpad_bytes) const {
     const OneThread scope;
-    prepared::TrialTensor a(shape.pd.src_desc(), 1), b(shape.pd.weights_desc(), 2), c(shape.pd.dst_desc(), 3),
+    prepared::TrialTensor a(shape.pd.src_desc(), 1), b(shape.pd.weights_desc(), 2),
+        c = desc_.accumulate ? prepared::TrialTensor(shape.pd.dst_desc(), 3)
+                             : prepared::TrialTensor(shape.pd.dst_desc()),
         bias(memory::desc({shape.columns}, type_, memory::dims{1}), 4);
     const prepared::AlignedMemory scratchpad = prepared::aligned_memory(scratchpad_bytes);
     shape.call.run({a.data(), b.data(), c.data(), scratchpad.get(), bias.data()});

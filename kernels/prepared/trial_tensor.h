@@ -1,5 +1,5 @@
-// Operands of a trial of oneDNN's kernels: the same numbers in tensors that lie differently, to see whether what is made of them has the
-// same bits. f32 and bf16, any strides.
+// Trials of oneDNN's kernels: the same numbers in tensors that lie differently, to see whether what is made of them has the same bits.
+// f32 and bf16, any strides.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -7,10 +7,15 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/prepared/dnnl.h"
+#include "kernels/prepared/matmul.h"
 
 namespace gradloom::kernels::prepared {
 
@@ -22,21 +27,16 @@ inline AlignedMemory aligned_memory(std::size_t bytes) {
   return memory;
 }
 
-// In memory of its own. The numbers are told by their place in the tensor and `seed`; their products and sums are rounded.
+// In memory of its own. The numbers are told by their place in the tensor and `seed`; their products and sums are rounded in f32 (those of
+// bf16 numbers are exact).
 class TrialTensor {
  public:
-  TrialTensor(const dnnl::memory::desc& desc, std::uint32_t seed)
+  explicit TrialTensor(const dnnl::memory::desc& desc)  // contents undefined
       : desc_(desc),
         element_(desc.data_type() == dnnl::memory::data_type::bf16 ? 2 : 4),
-        memory_(aligned_memory(desc.get_size())) {
-    for_rows([&](char* row, std::int64_t step, std::int64_t count, std::int64_t number) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint32_t bits = number_bits(std::uint32_t(number + i) + seed * 40503u);
-        const auto upper = std::uint16_t(bits >> 16);
-        std::memcpy(row + i * step, element_ == 2 ? static_cast<const void*>(&upper) : &bits,
-                    std::size_t(element_));
-      }
-    });
+        memory_(aligned_memory(desc.get_size())) {}
+  TrialTensor(const dnnl::memory::desc& desc, std::uint32_t seed) : TrialTensor(desc) {
+    element_ == 2 ? fill<std::uint16_t>(seed) : fill<std::uint32_t>(seed);
   }
   void* data() { return memory_.get(); }
   // Of the elements one after the other, wherever they lie.
@@ -54,6 +54,18 @@ class TrialTensor {
   }
 
  private:
+  // T: the bits of an element.
+  template <class T>
+  void fill(std::uint32_t seed) {
+    for_rows([&](char* row, std::int64_t step, std::int64_t count, std::int64_t number) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t bits = number_bits(std::uint32_t(number + i) + seed * 40503u);
+        const T value = T(sizeof(T) == 2 ? bits >> 16 : bits);
+        std::memcpy(row + i * step, &value, sizeof value);
+      }
+    });
+  }
+
   // Of a float of either sign and of 0.5 to 2 in size.
   static std::uint32_t number_bits(std::uint32_t x) {
     x *= 2654435761u;
@@ -80,6 +92,35 @@ class TrialTensor {
   dnnl::memory::desc desc_;
   std::int64_t element_;  // bytes
   AlignedMemory memory_;
+};
+
+// What chooses a kernel for a product.
+inline auto trial_key(const MatMulDesc& d) {
+  return std::tuple(d.dtype, d.batch, d.m, d.n, d.k, d.a_strides, d.b_strides, d.c_strides, d.alpha, d.bias,
+                    d.accumulate, d.wide_c, d.packed_b);
+}
+
+// What trials told of two products: layers that are alike ask for the same again.
+class TrialVerdicts {
+ public:
+  template <class Try>
+  bool of(const MatMulDesc& x, const MatMulDesc& y, const Try& attempt) {
+    const std::pair key(trial_key(x), trial_key(y));
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = verdicts_.find(key); known != verdicts_.end()) return known->second;
+    }
+    const bool verdict = attempt();
+    const std::lock_guard lock(mutex_);
+    constexpr std::size_t kMost = 4096;
+    if (verdicts_.size() >= kMost) verdicts_.clear();
+    return verdicts_[key] = verdict;
+  }
+
+ private:
+  using Key = decltype(trial_key(MatMulDesc()));
+  std::mutex mutex_;
+  std::map<std::pair<Key, Key>, bool> verdicts_;
 };
 
 }  // namespace gradloom::kernels::prepared

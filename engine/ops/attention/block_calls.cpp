@@ -1,6 +1,7 @@
 #include "engine/ops/attention/block_calls.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "engine/ops/operand_rows.h"
@@ -139,7 +140,7 @@ Result<BlockCalls> BlockCalls::of(const NodeTypes& types, Attention attention, c
     TRY(require_dense_sums(types, p.fill_grads_, p.sums_ != a.dtype));
   }
   for (const QueryBlock& block : blocks) TRY(p.add_step(types, block, schedule.masked_shares, backward));
-  if (gradloom::has_rows(types)) TRY(p.require_bits_of(types, dense, backward));
+  if (asks_for_bits(types)) TRY(p.require_bits_of(types, dense, backward));
   p.lay_out(types, backward);
   return p;
 }
@@ -162,8 +163,8 @@ Status BlockCalls::add_step(const NodeTypes& types, const QueryBlock& block, boo
   return {};
 }
 
-// Where the tensors lie changes no bit.
-Status BlockCalls::require_bits_of(const NodeTypes& types, const Attention& dense, bool backward) const {
+// Where the tensors lie changes no bit. What the library throws in a trial leaves the tensors dense.
+Status BlockCalls::require_bits_of(const NodeTypes& types, const Attention& dense, bool backward) const try {
   BlockCalls other;
   other.a_ = dense;
   other.sums_ = sums_;
@@ -180,6 +181,8 @@ Status BlockCalls::require_bits_of(const NodeTypes& types, const Attention& dens
     other.steps_.push_back(std::move(d));
   }
   return {};
+} catch (const std::exception& e) {
+  return no_kernel(e.what());
 }
 
 Status BlockCalls::add_products(const NodeTypes& types, Step& s, bool backward) {

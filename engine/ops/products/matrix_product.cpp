@@ -345,7 +345,7 @@ Result<kernels::MatMulDesc> stored_desc(const NodeTypes& types, const ProductSha
 // Whether the product of what lies in rows is not, bit by bit, the one of dense tensors.
 bool in_other_order(const NodeTypes& types, const ProductShape& s, const ProductSpec& spec,
                     const kernels::MatMulDesc& desc, kernels::MatMul& product) {
-  if (!has_rows(types) || product.keeps_bits()) return false;
+  if (!asks_for_bits(types) || product.keeps_bits()) return false;
   kernels::MatMulDesc dense = product_desc(desc.dtype, s, types.inputs[0].shape, types.inputs[1].shape, spec);
   dense.bias = desc.bias;
   dense.activation = desc.activation;
