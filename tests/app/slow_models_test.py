@@ -105,29 +105,26 @@ def findings_of(case, mended):
 # ---- What needs no advice ----
 
 
-def kernels_of(make, inputs, folder):
-    """What a step launches: operators, FLOPs and bytes."""
+def work_of(make, inputs, folder):
+    """Kernels, FLOPs and bytes of a step."""
     model = os.path.join(folder, "model.onnx")
     slow_models.export(made(make), inputs, model)
     (plan,) = (line for line in answer("plan", model, "--optimizer", "adam{lr=1e-3}", "--json") if "kernels" in line)
-    return sorted((k["op"], k["flops"], k["bytes"]) for k in plan["kernels"])
+    return len(plan["kernels"]), sum(k["flops"] for k in plan["kernels"]), sum(k["bytes"] for k in plan["kernels"])
 
 
 def uncured(wanted):
-    """Names of what passes do not mend; prints what is left of it."""
+    """Names of what passes do not mend."""
     names = []
     for name, slow, mended, inputs in slow_models.CURED:
         if wanted and name not in wanted:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            before, after = kernels_of(slow, inputs, folder), kernels_of(mended, inputs, folder)
-        print(f"{name:36} {'mended' if before == after else 'NOT MENDED'} by the passes: {len(before)} kernels", flush=True)
-        if before != after:
+            before, after = work_of(slow, inputs, folder), work_of(mended, inputs, folder)
+        fits = all(a <= 1.001 * b for a, b in zip(before, after))
+        print(f"{name:36} {'mended' if fits else 'NOT MENDED'} by the passes: kernels, FLOPs, bytes {before}, {after}", flush=True)
+        if not fits:
             names.append(name)
-            for kernel in before:
-                print("  ", "left:", *kernel) if kernel not in after else None
-            for kernel in after:
-                print("  ", "wanted:", *kernel) if kernel not in before else None
     return names
 
 
@@ -196,7 +193,7 @@ def loop_findings(kind, slow, folder):
 LOOPS = [
     ("samples made in Python", "loop_data", "num_workers"),
     ("optimizer of many tensors", "loop_optimizer", "TrainStep"),
-    ("module outside", "loop_backward", "wrap the outermost module"),
+    ("module outside", "loop_module|loop_backward", "wrap the outermost module"),
     ("every batch another length", "loop_compile", "plans="),
 ]
 
@@ -204,7 +201,7 @@ LOOPS = [
 
 
 def fits(finding, rule, words):
-    return finding["finding"] == rule and words in " ".join((finding["title"], finding["change"], finding["remedy"]))
+    return finding["finding"] in rule.split("|") and words in " ".join((finding["title"], finding["change"], finding["remedy"]))
 
 
 def told(findings):
@@ -216,7 +213,7 @@ def judge(name, rule, words, slow, mended):
     place = next((i for i, finding in enumerate(slow) if fits(finding, rule, words)), None)
     absent = not any(fits(finding, rule, words) for finding in mended)
     shown = "not found" if place is None else f"place {place + 1} of {len(slow)}, {100 * slow[place]['gain']:.0f} % of a step"
-    print(f"{name:36} {rule:14} {shown}{'' if absent else '; FOUND IN THE MENDED ONE'}", flush=True)
+    print(f"{name:36} {rule:25} {shown}{'' if absent else '; FOUND IN THE MENDED ONE'}", flush=True)
     if place != 0:
         print(told(slow))
     if not absent:
