@@ -78,6 +78,14 @@ std::string why_kept(const Subject& subject, const Node& node) {
 
 }  // namespace
 
+std::string kind_of_move(const Graph& graph, const Node& node) {
+  if (!node.op->has(kPermutes))
+    return std::string(node.op->name) + " " + types_text(graph, node) + " " + role_of(node.name);
+  Type type = graph.type(node.inputs[0]);
+  std::sort(type.shape.begin(), type.shape.end());
+  return std::string(node.op->name) + " " + to_string(type);
+}
+
 Status find_moves(Subject& subject, Findings& found) {
   const Graph& graph = subject.graph();
   const auto uses = uses_of(graph);
@@ -92,8 +100,7 @@ Status find_moves(Subject& subject, Findings& found) {
     // Those of f64 in a job of other numbers come with what works in it: rule wide.
     if (is_cast(*time.node) && subject.recipe().precision != "f64" && is_wide_cast(graph, *time.node))
       continue;
-    MoveGroup& group = groups[std::string(time.node->op->name) + " " + types_text(graph, *time.node) + " " +
-                              role_of(time.node->name)];
+    MoveGroup& group = groups[kind_of_move(graph, *time.node)];
     group.nodes.push_back(&time);
     group.ns += time.ns;
   }

@@ -101,7 +101,7 @@ Status find_wide(Subject& subject, Findings& found) {
   const double gain = ns - narrow_ns;
   if (count == 0 || !subject.matters(gain)) return {};
   Finding finding = subject.of_model(
-      {gain, 0.4 * gain, std::max(gain, 0.9 * ns), 0},
+      {gain, 0.4 * gain, std::max(gain, 0.98 * ns), 0},
       fmt::format("{} {} in f64 ({}{}), where the job computes in {}", plural_text(count, "kernel"),
                   count == 1 ? "works" : "work", name_of(*longest->node), count > 1 ? ", .." : "",
                   subject.recipe().precision),

@@ -239,19 +239,62 @@ constexpr const char* kForms[][2] = {
     {"fuse-layernorm", "F.layer_norm(x, dims, weight, bias)"},
     {"fuse-softmax-cross-entropy", "F.cross_entropy(logits, labels) of the classes' numbers"}};
 
-// What no setting changes, where kernels that the fusion would take in are worth it.
+// Whether values that are no parameter are multiplied with what elementwise operators make of these probabilities.
+bool weighs_values(const Graph& graph, const Node& softmax) {
+  const auto uses = uses_of(graph);
+  std::vector<ValueId> open = {softmax.outputs[0]};
+  std::set<ValueId> seen;
+  while (!open.empty()) {
+    const ValueId id = open.back();
+    open.pop_back();
+    if (!seen.insert(id).second) continue;
+    for (const Use& use : uses[id]) {
+      const Node& reader = graph.nodes[use.node];
+      if (!reader.alive() || reader.origin.phase != Phase::forward) continue;
+      if (is_product(reader))
+        for (const ValueId in : reader.inputs)
+          if (in != kNone && in != id && graph.value(in).role != Role::parameter) return true;
+      if (reader.op->has(kElementwise) || reader.op->has(kPointwise) || is_op(reader, "ReduceSum"))
+        open.insert(open.end(), reader.outputs.begin(), reader.outputs.end());
+    }
+  }
+  return false;
+}
+
+// Of kernels that the fusion would take in: those that stand for the place, and of an attention all but products that read or write
+// tensors as large as its probabilities.
+double left_ns(const Subject& subject, const LeftAlone& reason) {
+  const Graph& graph = subject.graph();
+  const std::vector<NodeTime> times = subject.node_times();
+  double ns = 0;
+  if (reason.pass != "fuse-attention") {
+    for (const NodeTime& time : times) {
+      const auto& nodes = time.kernel->onnx_nodes;
+      if (std::find(nodes.begin(), nodes.end(), reason.site) != nodes.end()) ns += time.ns;
+    }
+    return ns * static_cast<double>(reason.places);
+  }
+  const auto softmax = std::find_if(times.begin(), times.end(),
+                                    [&](const NodeTime& time) { return time.node->name == reason.site; });
+  if (softmax == times.end() || !weighs_values(graph, *softmax->node)) return 0;
+  const Shape& scores = graph.type(softmax->node->outputs[0]).shape;
+  const auto is_large = [&](ValueId id) { return id != kNone && graph.type(id).shape == scores; };
+  for (const NodeTime& time : times)
+    if (!is_product(*time.node) &&
+        (std::any_of(time.node->inputs.begin(), time.node->inputs.end(), is_large) ||
+         std::any_of(time.node->outputs.begin(), time.node->outputs.end(), is_large)))
+      ns += time.ns;
+  return ns;
+}
+
+// What no setting changes, where those kernels are worth it.
 void add_form(const Subject& subject, const LeftAlone& reason, Findings& found) {
   const auto* const form = std::find_if(std::begin(kForms), std::end(kForms),
                                         [&](const auto& row) { return reason.pass == row[0]; });
   if (form == std::end(kForms)) return;
-  double ns = 0;
-  for (const NodeTime& time : subject.node_times()) {
-    const auto& nodes = time.kernel->onnx_nodes;
-    if (std::find(nodes.begin(), nodes.end(), reason.site) != nodes.end()) ns += time.ns;
-  }
-  ns *= static_cast<double>(reason.places);
-  if (!subject.matters(0.4 * ns)) return;
-  Finding finding = subject.of_model({0.4 * ns, 0, 0.8 * ns, 0},
+  const double ns = left_ns(subject, reason);
+  if (!subject.matters(0.6 * ns)) return;
+  Finding finding = subject.of_model({0.6 * ns, 0, 0.98 * ns, 0},
                                      reason.pass + " left " + plural_text(reason.places, "place") +
                                          " alone (" + escaped(reason.site) + "): " + escaped(reason.why),
                                      std::string("write it as ") + (*form)[1]);

@@ -156,7 +156,13 @@ Status find_repeated(Subject& subject, Findings& found) {
     if (rows.times < 2) continue;
     Sources sources;
     add_sources(*time.node, sources);
-    const double ns = products_of(times, sources), gain = ns * (1 - 1 / static_cast<double>(rows.times));
+    const double products = products_of(times, sources);
+    Sources copies;
+    add_sources(*rows.by, copies);
+    double copied = 0;  // what repeats the rows, and adds up their gradients
+    for (const NodeTime& other : times)
+      if (!is_product(*other.node) && stands_for(*other.kernel, copies)) copied += other.ns;
+    const double ns = products + copied, gain = ns * (1 - 1 / static_cast<double>(rows.times));
     if (!subject.matters(gain)) continue;
     Finding finding = subject.of_model(
         {gain, 0.5 * gain, ns, 0},
@@ -168,7 +174,8 @@ Status find_repeated(Subject& subject, Findings& found) {
         "{} rows, {} of them different",
         element_count(graph.type(product->a).shape) / graph.type(product->a).shape.back(),
         element_count(graph.type(product->a).shape) / graph.type(product->a).shape.back() / rows.times));
-    finding.numbers.push_back("the product and its gradients take " + subject.of_a_step(ns));
+    finding.numbers.push_back("the product and its gradients take " + subject.of_a_step(products) +
+                              ", copies of rows " + duration_text(copied));
     found.push_back(std::move(finding));
   }
   return {};
@@ -254,13 +261,12 @@ UnrolledLoops unrolled_loops(const Graph& graph) {
   return loops;
 }
 
-// What so many kernels of a time take as one. A small one does not keep a processor busy: its time grows as the root of its work, that of
-// a long one as its work. (On two cores, AVX2: 64 products of 7 us are 4.0 times as long as the two that they could be, 255 of 1 us 15 times;
-// merged Q, K and V of longer ones are no faster: passes/README.md.)
+// What so many kernels of a time take as one. A small one does not keep a processor busy: its time hardly grows with its work, that of a
+// long one as its work. (On a core, AVX2: 255 kernels of 1.5 us are 14 times as long as what they could be, 64 of 7 us 3.9 times; merged Q, K
+// and V of longer ones are no faster: passes/README.md.)
 double as_one(double ns, double count) {
-  constexpr double kSmallNs = 10'000, kLongNs = 100'000;
-  const double length = std::clamp(std::log(ns / kSmallNs) / std::log(kLongNs / kSmallNs), 0.0, 1.0);
-  return ns * std::pow(count, 0.5 + 0.5 * length);
+  const auto tenfold = [&](double from_ns) { return std::clamp(std::log10(ns / from_ns), 0.0, 1.0); };
+  return ns * std::pow(count, 0.25 + 0.25 * tenfold(1'000) + 0.5 * tenfold(10'000));
 }
 
 // Kernels of a loop, and what they take where each pass through it is a part of one.
@@ -303,12 +309,13 @@ Status find_unrolled(Subject& subject, Findings& found) {
     for (const NodeTime& time : times) {
       const bool of_loop = stands_for(*time.kernel, sources);
       if (is_product(*time.node) && of_loop) own.push_back(&time);
-      // A recurrence goes on one position after the other, whatever its products do.
-      if (!is_product(*time.node) && !loops.recurrent) others.push_back(&time);
+      if (!is_product(*time.node)) others.push_back(&time);
     }
     const LoopKernels products = kernels_of_loop(subject, own, loop.passes),
                       rest = kernels_of_loop(subject, others, loop.passes);
-    const double saved = products.ns - products.merged_ns, gain = saved + rest.ns - rest.merged_ns;
+    // A recurrence goes on one position after the other, whatever its products do.
+    const double saved = products.ns - products.merged_ns,
+                 gain = saved + (loops.recurrent ? 0 : rest.ns - rest.merged_ns);
     if (saved <= 0 || !subject.matters(gain)) continue;
     const Node& first = graph.nodes[loop.nodes.front()];
     Finding finding = subject.of_model(
@@ -323,7 +330,7 @@ Status find_unrolled(Subject& subject, Findings& found) {
         "{} take {}, {} of all their rows about {}",
         plural_text(static_cast<std::int64_t>(products.kernels), "product"), subject.of_a_step(products.ns),
         plural_text(static_cast<std::int64_t>(products.into), "product"), duration_text(products.merged_ns)));
-    if (rest.kernels > 0)
+    if (rest.kernels > 0 && !loops.recurrent)
       finding.numbers.push_back(
           fmt::format("{} that are as often there take {}, as {} about {}",
                       plural_text(static_cast<std::int64_t>(rest.kernels), "other kernel"),

@@ -193,15 +193,12 @@ class Heads(nn.Module):
 
 
 class FrozenBackbone(nn.Module):
+    """A head over a body that is not trained, whose norms are in training with it or not."""
+
     def __init__(self, evaluated):
         super().__init__()
-        self.backbone, channels = nn.Sequential(), 3
-        for i in range(3):
-            self.backbone.add_module(f"conv{i}", nn.Conv2d(channels, 12, 1, bias=False))
-            self.backbone.add_module(f"norm{i}", nn.BatchNorm2d(12))
-            self.backbone.add_module(f"act{i}", nn.ReLU())
-            channels = 12
-        self.head, self.evaluated = nn.Linear(12, 10), evaluated
+        self.backbone = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Tanh())))
+        self.head, self.evaluated = nn.Linear(16, 10), evaluated
 
     def train(self, mode=True):
         super().train(mode)
@@ -209,7 +206,7 @@ class FrozenBackbone(nn.Module):
         return self
 
     def forward(self, x):
-        return self.head(self.backbone(x).mean((2, 3))).pow(2).mean()
+        return self.head(self.backbone(x)).pow(2).mean()
 
 
 class Prototypes(nn.Module):
@@ -232,8 +229,8 @@ class ChannelsLast(nn.Module):
     def __init__(self, turns):
         super().__init__()
         self.turns = turns
-        self.convs = nn.ModuleList(nn.Conv2d(32, 32, 1) for _ in range(4))
-        self.norms = nn.ModuleList(nn.LayerNorm(32) if turns else nn.GroupNorm(1, 32) for _ in range(4))
+        self.convs = nn.ModuleList(nn.Conv2d(36, 36, 1) for _ in range(4))
+        self.norms = nn.ModuleList(nn.LayerNorm(36) if turns else nn.GroupNorm(1, 36) for _ in range(4))
 
     def forward(self, x):
         if self.turns:
@@ -258,17 +255,6 @@ class Encoder(nn.Module):
             x = x + F.softmax(scores.masked_fill(mask.unsqueeze(1) == 0, -1e9), -1) @ self.v(x)
             x = x + self.down(F.relu(self.up(x)))
         return self.head(x[:, 0]).pow(2).mean()
-
-
-class Small(nn.Module):
-    """A convolutional network for one picture at a time."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(2048, 256), nn.ReLU(), nn.Linear(256, 10))
-
-    def forward(self, x):
-        return self.body(x)
 
 
 class Block(nn.Module):
@@ -383,18 +369,18 @@ CASES = [
     case("loop-over-samples", "unrolled", "with one weight", mean(PerSample, True), {"x": floats(32, 64)}, mean(PerSample, False)),
     case("inputs-of-a-recurrence-one-by-one", "unrolled", "with one weight", mean(Cells, True), {"x": floats(48, 4, 512)}, mean(Cells, False)),
     case("layer-for-each-head", "unrolled", "of one operand", mean(Heads, True), {"x": floats(128, 256)}, mean(Heads, False)),
-    case("frozen-norms-in-training", "frozen_norms", ".eval()", lambda: FrozenBackbone(False), {"x": floats(8, 3, 64, 64)},
+    case("frozen-norms-in-training", "frozen_norms", ".eval()", lambda: FrozenBackbone(False), {"x": floats(8192, 16)},
          lambda: FrozenBackbone(True), flags=("--freeze", "backbone.*")),
     case("distances-by-differences", "pairs", "all pairs", mean(Prototypes, True), {"x": floats(256, 64)}, mean(Prototypes, False)),
-    case("masked-behind-softmax", "left_alone", "fuse-attention", mean(Attention, masked_after), {"x": floats(2, 384, 64)},
-         mean(Attention, masked_before)),
-    case("trained-bias-of-positions", "left_alone", "freeze=", lambda: Mean(Attention(with_bias, bias=True)), {"x": floats(2, 384, 64)},
+    case("masked-behind-softmax", "left_alone", "fuse-attention", mean(Attention, masked_after, 32, 4, 512), {"x": floats(2, 512, 32)},
+         mean(Attention, masked_before, 32, 4, 512)),
+    case("trained-bias-of-positions", "left_alone", "freeze=", lambda: Mean(Attention(with_bias, 32, 4, 512, bias=True)), {"x": floats(1, 512, 32)},
          flags=(), mended_flags=("--freeze", "body.bias")),
-    case("turns-around-each-convolution", "moves", "Transpose", mean(ChannelsLast, True), {"x": floats(4, 32, 64, 64)}, mean(ChannelsLast, False)),
+    case("turns-around-each-convolution", "moves", "Transpose", mean(ChannelsLast, True), {"x": floats(4, 36, 64, 64)}, mean(ChannelsLast, False)),
     case("one-row-at-a-time", "batch", "dim=batch=", lambda: Mean(layers(256, 512, 512, 256)), {"x": floats(4, 256)},
          batch=True, flags=("--dim", "batch=1"), mended_flags=("--dim", "batch=1024")),
-    case("memory-unused", "batch", "dim=batch=", lambda: Mean(Small()), {"x": floats(4, 3, 32, 32)},
-         batch=True, flags=("--dim", "batch=2"), mended_flags=("--dim", "batch=256")),
+    case("memory-unused", "batch", "dim=batch=", lambda: Classifier(), {"x": floats(4, 32), "labels": numbers(2000, 4)},
+         batch=True, flags=("--dim", "batch=4"), mended_flags=("--dim", "batch=1024")),
     case("passes-off", "passes_off", "passes=default", mean(Block), {"x": floats(8, 64, 64)}, flags=("--passes", "none"), mended_flags=()),
     case("everything-again", "recompute", "recompute=", mean(Block), {"x": floats(8, 64, 64)}, flags=("--recompute", "*"), mended_flags=()),
     case("job-in-float64", "precision", "precision=f32", mean(Block), {"x": floats(8, 64, 64)}, flags=("--precision", "f64"), mended_flags=()),
