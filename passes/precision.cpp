@@ -1,8 +1,12 @@
 #include "passes/precision.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/fields.h"
 #include "engine/base/text.h"
@@ -125,6 +129,19 @@ std::vector<std::string> list_names() {
   return names;
 }
 
+// What the script that the model is of made of an operand, as the Python package writes it behind names.
+std::optional<Precision> scripted(const Graph& graph, const Node& node) {
+  const auto ends = [&](std::string_view label) {
+    return std::any_of(node.origin.sources.begin(), node.origin.sources.end(), [&](std::uint32_t source) {
+      const std::string& name = graph.sources[source].name;
+      return name.size() > label.size() && std::string_view(name).substr(name.size() - label.size()) == label;
+    });
+  };
+  if (ends("@f32")) return Precision::full;
+  if (ends("@low") && node.origin.sources.size() == 1) return Precision::low;
+  return std::nullopt;
+}
+
 bool contains(std::span<const char* const> names, const char* name) {
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return std::strcmp(n, name) == 0; });
 }
@@ -217,10 +234,14 @@ bool PrecisionChoice::by_user(const Graph& graph, NodeId node) const {
 Precision PrecisionChoice::of(const Graph& graph, NodeId id) const {
   const Node& node = graph.nodes[id];
   if (const auto own = named(graph, node)) return *own;
-  if (list_ == nullptr) return node.op->precision;
-  if (contains(list_->full, node.op->name)) return Precision::full;
-  if (contains(list_->low, node.op->name) || list_->all_low) return Precision::low;
-  return Precision::follow;
+  Precision wanted = node.op->precision;
+  if (list_ != nullptr)
+    wanted = contains(list_->full, node.op->name)  ? Precision::full
+             : contains(list_->low, node.op->name) ? Precision::low
+                                                   : Precision::follow;
+  if (wanted != Precision::follow) return wanted;
+  if (const auto scripts = scripted(graph, node)) return *scripts;
+  return list_ != nullptr && list_->all_low ? Precision::low : Precision::follow;
 }
 
 }  // namespace gradloom

@@ -5,8 +5,8 @@
 //   low   computes in 16 bits
 //   within  where 16 bits may be at all, in the same words: what is elsewhere stays in f32
 //   weights  low: bf16 weights are the only ones, rounded at random; full (default): f32 ones stand behind them
-// Names are those of the model's nodes and of the nodes that passes made of them; one name fits all that was made of it. What
-// is in both lists stays in f32; losses do always. Errors: Errc::usage, one line with the nearest name.
+// Names are the model's and those of what passes made of them. What is in both lists stays in f32; losses do always. What would follow
+// its operands does as a name of the model says that ends with @f32 or @low: a script's x.float(). Errors: Errc::usage, with the nearest name.
 #pragma once
 
 #include <optional>

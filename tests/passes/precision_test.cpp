@@ -117,6 +117,22 @@ TEST_F(PrecisionLists, KnownLists) {
   EXPECT_EQ(types_with("list=autocast,low=Softmax"), "bf16 bf16 bf16");
 }
 
+// x.float() and x.to(y.dtype) of a script: what would follow its operands does as its name says.
+TEST_F(PrecisionLists, TypesOfAScriptAreInNames) {
+  graph.sources[1].name = "/body/Relu@f32";
+  EXPECT_EQ(types_with("type=bf16"), "bf16 f32 f32");
+  EXPECT_EQ(types_with("list=autocast"), "bf16 f32 f32");
+  EXPECT_EQ(types_with("list=O2"), "bf16 f32 bf16");
+  EXPECT_EQ(types_with("low=Relu"), "bf16 bf16 bf16") << "the user's word goes first";
+  graph.sources[1].name = "/body/Relu@low";
+  EXPECT_EQ(types_with("list=autocast,full=MatMul"), "f32 bf16 f32");
+  EXPECT_EQ(types_with("list=autocast,within=/head/*"), "f32 f32 f32");
+  graph.sources[1].name = "/body/Relu";
+  graph.sources[0].name = "/body/MatMul@f32";
+  graph.sources[2].name = "/head/Softmax@low";
+  EXPECT_EQ(types_with("list=autocast"), "bf16 bf16 f32") << "products and sums have types of their own";
+}
+
 TEST_F(PrecisionLists, UnknownNamesAreErrorsWithTheNearest) {
   const auto error = [&](const std::string& pattern) {
     PrecisionSpec spec;
