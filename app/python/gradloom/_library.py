@@ -187,6 +187,19 @@ class _Calls:
     def one(self) -> "_Call":
         return _Call(self)
 
+    def begin(self) -> object:
+        """A call begins in this thread; what end() takes."""
+        call, thread = object(), threading.get_ident()
+        self.running[call] = thread
+        if self.ending not in (None, thread) and list(self.running.values()).count(thread) == 1:
+            del self.running[call]
+            while True:  # this is a daemon thread
+                time.sleep(1)
+        return call
+
+    def end(self, call: object) -> None:
+        self.running.pop(call, None)
+
     def _end(self) -> None:
         self.ending = threading.get_ident()
         while any(thread != self.ending for thread in list(self.running.values())):
@@ -195,18 +208,13 @@ class _Calls:
 
 class _Call:
     def __init__(self, calls: _Calls) -> None:
-        self._calls = calls
+        self._calls, self._call = calls, None  # type: _Calls, object
 
     def __enter__(self) -> None:
-        calls, thread = self._calls, threading.get_ident()
-        calls.running[self] = thread
-        if calls.ending not in (None, thread) and list(calls.running.values()).count(thread) == 1:
-            del calls.running[self]
-            while True:  # this is a daemon thread
-                time.sleep(1)
+        self._call = self._calls.begin()
 
     def __exit__(self, *_: Any) -> None:
-        self._calls.running.pop(self, None)
+        self._calls.end(self._call)
 
 
 class Library:
@@ -252,8 +260,11 @@ class Library:
 
     def run(self, function: Any, *arguments: Any) -> None:
         """compute() of a function of the library."""
-        with _Call(self.calls):
+        call = self.calls.begin()
+        try:
             code = function(*arguments)
+        finally:
+            self.calls.end(call)
         if code != 0:
             self.check(code)
 

@@ -119,7 +119,7 @@ class _Run:
         if takes != self.opened.expected:
             self.opened.expected = takes
         arena, self.arena = self.arena, None
-        if arena is None or (takes != tuple(self.plan.takes) and not set(takes) <= set(self.plan.takes)):
+        if arena is None or (takes != self.plan.taken and not set(takes) <= set(self.plan.takes)):
             # A second backward, or one by other results than foreseen.
             self.plan = self.opened.plan(takes)
             _, arena = self.plan.forward(addresses, self.seed)

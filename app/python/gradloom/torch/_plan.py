@@ -4,7 +4,6 @@ import ctypes
 import sys
 import threading
 import weakref
-from array import array
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -19,9 +18,15 @@ DTYPES: Dict[int, torch.dtype] = {1: torch.float32, 2: torch.uint8, 3: torch.int
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
-def _begin(addresses: "array[int]") -> int:
-    """Where the array lies, which has to live until the call is over."""
-    return addresses.buffer_info()[0]
+class _Prepared:
+    """A call of the engine with its arrays of addresses, which are of one call at a time."""
+
+    def __init__(self, flags: int, **arrays: int) -> None:
+        """arrays: lengths by the fields of ModuleCall."""
+        self.arrays = [(ctypes.c_uint64 * length)() for length in arrays.values()]
+        places = {field: ctypes.addressof(array) for field, array in zip(arrays, self.arrays)}
+        self.call = ModuleCall(size=ctypes.sizeof(ModuleCall), flags=flags, **places)
+        self.reference = ctypes.byref(self.call)
 
 
 def _references(tensors: Sequence[object], index: int) -> int:
@@ -70,6 +75,13 @@ def _close(close: Callable[[int], None], handle: int, place: Place) -> None:
         close(handle)
 
 
+def _free(kept: List[_Prepared]) -> Optional[_Prepared]:
+    try:
+        return kept.pop()
+    except IndexError:
+        return None
+
+
 class Plan:
     """An open module of the engine. Its calls may come from any thread."""
 
@@ -98,15 +110,18 @@ class Plan:
         self.takes = [index for index, value in enumerate(outputs) if value.gradient]
         self.reads = {place for place, value in zip(self.order, inputs) if value.used}
         self.results = [(value.shape, DTYPES[value.dtype]) for value in outputs]
+        self.taken = tuple(self.takes)
         self.no_grad = not self.takes
-        flags = NO_GRAD if self.no_grad else 0
-        self._blank = ModuleCall(size=ctypes.sizeof(ModuleCall), flags=flags)
+        self._flags = flags = NO_GRAD if self.no_grad else 0
+        self._forwards: List[_Prepared] = []  # that no call has
+        self._backwards: List[_Prepared] = []
+        self._on_gpu = place.device.type != "cpu"
         with place.current():
             size, alignment = self._library.arena(self._handle, flags)
         self.bytes, self._alignment = size + alignment, alignment
 
     def recorded(self) -> bool:
-        return self._place.recorded()
+        return self._on_gpu and self._place.recorded()
 
     def _values(self, kind: int) -> List[Any]:
         return self._library.values("module", self._handle, kind)
@@ -120,20 +135,23 @@ class Plan:
     def notes(self) -> List[str]:
         return self._library.notes("module", self._handle)
 
-    def _call(self, inputs: "array[int]", arena: torch.Tensor, seed: int) -> ModuleCall:
-        call = ModuleCall.from_buffer_copy(self._blank)
-        call.inputs, call.seed, call.stream = _begin(inputs), seed, self._place.stream()
-        call.arena = -(-arena.data_ptr() // self._alignment) * self._alignment
-        return call
+    def _run(self, function: Any, prepared: _Prepared, kept: List[_Prepared], addresses: Sequence[int], arena: torch.Tensor, seed: int) -> None:
+        """The first of the arrays is the file's inputs. kept: where the call goes when it is over."""
+        call = prepared.call
+        prepared.arrays[0][:] = [addresses[place] for place in self.order]
+        call.seed, call.arena = seed, -(-arena.data_ptr() // self._alignment) * self._alignment
+        if self._on_gpu:
+            call.stream = self._place.stream()
+        self._library.run(function, self._handle, prepared.reference)
+        kept.append(prepared)
 
     def forward(self, addresses: Sequence[int], seed: int) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """addresses: of the file's inputs, contiguous. All outputs, and the memory that the backward needs."""
-        arena = self._arenas.take(self.bytes, self._place.recorded())
+        arena = self._arenas.take(self.bytes, self.recorded())
         outputs = [torch.empty(shape, dtype=dtype, device=self._place.device) for shape, dtype in self.results]
-        inputs, written = array("Q", [addresses[place] for place in self.order]), array("Q", [output.data_ptr() for output in outputs])
-        call = self._call(inputs, arena, seed)
-        call.outputs = _begin(written)
-        self._library.run(self._library.module_forward, self._handle, ctypes.byref(call))
+        prepared = _free(self._forwards) or _Prepared(self._flags, inputs=len(self.order), outputs=len(outputs))
+        prepared.arrays[1][:] = [output.data_ptr() for output in outputs]
+        self._run(self._library.module_forward, prepared, self._forwards, addresses, arena, seed)
         return outputs, arena
 
     def backward(self, tensors: Sequence[torch.Tensor], addresses: Sequence[int], arena: torch.Tensor, seed: int,
@@ -144,16 +162,14 @@ class Plan:
         if absent:
             zeros = {index: torch.zeros(self.results[index][0], dtype=self.results[index][1], device=self._place.device) for index in absent}
             given = {**given, **zeros}
-        taken = array("Q", [0]) * len(self.results)
+        prepared = _free(self._backwards) or _Prepared(self._flags, inputs=len(self.order), output_gradients=len(self.results),
+                                                       input_gradients=len(self.order))  # fmt: skip
+        _, taken, written = prepared.arrays
         for index in self.takes:
             taken[index] = given[index].data_ptr()
         gradients: List[Optional[torch.Tensor]] = [None] * len(addresses)
-        written = array("Q", [0]) * len(self.order)
         for index, place in self.gives:
             gradients[place] = gradient = torch.empty_like(tensors[place])
             written[index] = gradient.data_ptr()
-        inputs = array("Q", [addresses[place] for place in self.order])
-        call = self._call(inputs, arena, seed)
-        call.output_gradients, call.input_gradients = _begin(taken), _begin(written)
-        self._library.run(self._library.module_backward, self._handle, ctypes.byref(call))
+        self._run(self._library.module_backward, prepared, self._backwards, addresses, arena, seed)
         return gradients
