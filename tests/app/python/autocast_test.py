@@ -209,6 +209,26 @@ class Results(Compared):
         self.assert_results(mine, theirs, True, torch.randn(6, 32), exact=(0,))
         self.assert_results(mine, theirs, False, torch.randn(6, 32), exact=(0, 1))
 
+    def test_blocks_of_one_forward(self):
+        """Of one name, and with the same operators."""
+
+        class Apart(Layers):
+            def forward(self, x):
+                with off():
+                    first = x @ self.a.weight
+                low = self.b(x)
+                with off():
+                    second = (x @ self.c.weight).relu()
+                with off():
+                    third = F.dropout(x @ self.c.weight, 0.0)
+                return first, low, second, third
+
+        mine, theirs = twins(Apart)
+        for low in (True, False):
+            self.assert_results(mine, theirs, low, torch.randn(6, 32), exact=(0, 2, 3))
+        names = [name for name, _ in gradloom._onnx_file.names(self.entries(mine)[0].exported.model)]
+        self.assertEqual(len(set(names)), len(names))
+
     def test_decorated_methods_and_older_names(self):
         class Decorated(Layers):
             @torch.autocast("cpu", enabled=False)

@@ -223,6 +223,20 @@ class Steps(Folder):
         for name in ("running_mean", "running_var"):
             self.assertLess(worst([getattr(model[1], name)], [getattr(other[1], name)]), 1e-6, name)  # a file's momentum is f32
 
+    def test_statistics_of_instances(self):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Conv1d(4, 6, 1), nn.InstanceNorm1d(6, affine=True, track_running_stats=True), nn.ReLU(), nn.Flatten(), nn.Linear(30, 3))
+        model = model.double()
+        other = copy.deepcopy(model)
+        batches = [(torch.randn(n, 4, 5, dtype=torch.float64), torch.randint(0, 3, (n,))) for n in (8, 8, 5, 8)]
+        step, optimizer = (kind(*more) for kind, more in ((TrainStep, (model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1))),
+                           (torch.optim.SGD, (other.parameters(), 0.1))))  # fmt: skip
+        mine = [step.step(*batch) for batch in batches]
+        self.assert_curves(mine, torch_losses(other, batches, lambda m, b: F.cross_entropy(m(b[0]), b[1]), optimizer, 4), 1e-9)
+        step.update_module()
+        for name in ("running_mean", "running_var"):
+            self.assertLess(worst([getattr(model[1], name)], [getattr(other[1], name)]), 1e-6, name)  # a file's momentum is f32
+
     def test_accumulation_and_clipping(self):
         torch.manual_seed(1)
         model = mlp(dtype=torch.float64)

@@ -149,6 +149,22 @@ class Statistics(Case):
             self.assert_as_at_rest(mine, model)
         self.assertEqual(len(mine._gradloom._entries), 1)
 
+    def test_instance_norms_that_track_statistics(self):
+        """Running statistics are means over the instances, whose variances are each its own."""
+        for make in (lambda: nn.InstanceNorm1d(6, affine=True, track_running_stats=True),
+                     lambda: nn.Sequential(nn.InstanceNorm1d(6, track_running_stats=True, momentum=0.3), nn.Linear(5, 5),
+                                           nn.InstanceNorm1d(6, affine=True, track_running_stats=True, eps=1e-3))):  # fmt: skip
+            mine, theirs = self.make(make())
+            for _ in range(3):
+                x = torch.randn(8, 1, 1) + torch.rand(8, 4, 1) * torch.randn(8, 4, 5)
+                for model in (mine, theirs):
+                    model.zero_grad()
+                    (model(x) ** 3).sum().backward()
+                self.assert_near(mine(x), theirs(x))
+                self.assert_same_gradients(mine, theirs, 1e-4)
+                self.assert_near([b.float() for b in mine.buffers()], [b.float() for b in theirs.buffers()])
+            self.assert_as_at_rest(mine, theirs)
+
     def test_two_forwards_before_a_backward_after_an_evaluation(self):
         mine, theirs = self.make()
         for rows in (8, 8, 6):

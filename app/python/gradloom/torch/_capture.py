@@ -17,7 +17,7 @@ from ..session import Session
 from . import _structure
 from ._devices import AUTOCAST
 from ._export import batch_names, distinct
-from ._job import Source, arguments_of, clipped, make_job, write_job
+from ._job import Batch, Source, clipped, flat_batch, make_job, write_job
 from ._optimizer import Options, States, states_of, write_states
 from ._outside import warn
 from ._regions import precision_of
@@ -33,24 +33,17 @@ def _batches(batch: Any) -> List[Any]:
     return [batch]
 
 
-def _tensors(batch: Any) -> List[torch.Tensor]:
-    tensors: List[torch.Tensor] = []
-    _structure.flatten(arguments_of(batch), tensors, "the batch: ")
-    return tensors
-
-
 def _array(tensor: torch.Tensor) -> Any:
     """bf16, which archives do not have, as f32."""
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def _of_one_size(source: Source, batches: Sequence[Any], pad: Optional[Mapping[str, float]]) -> Sequence[Any]:
+def _of_one_size(source: Source, batches: Sequence[Batch], pad: Optional[Mapping[str, float]]) -> Sequence[Batch]:
     """Batches as a file has them: filled up to the longest where `pad` says with what, else those of the most frequent sizes."""
-    columns = [_tensors(batch) for batch in batches]
-    structure = _structure.flatten(arguments_of(batches[0]), [])
+    columns, structure = [batch.tensors for batch in batches], batches[0].structure
     for index, (batch, column) in enumerate(zip(batches, columns)):
-        if _structure.flatten(arguments_of(batch), []) != structure or [t.dtype for t in column] != [t.dtype for t in columns[0]]:
+        if batch.structure != structure or [t.dtype for t in column] != [t.dtype for t in columns[0]]:
             raise UsageError(f"batch {index} has another structure or other types than the first")
     names, sizes = distinct(batch_names(source.objective, structure), set()), [tuple([t.shape for t in column]) for column in columns]
     unknown = sorted(set(pad or {}) - set(names))
@@ -59,7 +52,7 @@ def _of_one_size(source: Source, batches: Sequence[Any], pad: Optional[Mapping[s
     if len(set(sizes)) == 1:
         return batches
     if pad is not None:
-        return _padded(source, batches, dict(zip(names, zip(*columns))), structure, pad)
+        return _padded(source, batches, dict(zip(names, zip(*columns))), pad)
     counts = Counter(sizes)
     kept = max(counts, key=lambda some: (counts[some], sum(shape.numel() for shape in some)))
     shown = ", ".join(f"{name} {_shown(shape)}" for name, shape in zip(names, kept))
@@ -72,7 +65,7 @@ def _shown(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "a number"
 
 
-def _padded(source: Source, batches: Sequence[Any], columns: Dict[str, Sequence[torch.Tensor]], structure: Any, pad: Mapping[str, float]) -> List[Any]:
+def _padded(source: Source, batches: Sequence[Batch], columns: Dict[str, Sequence[torch.Tensor]], pad: Mapping[str, float]) -> List[Batch]:
     """columns: the tensors of each name. Raises UsageError where the loss does not ignore the fill."""
     filled: List[List[torch.Tensor]] = []
     for name, tensors in columns.items():
@@ -84,8 +77,8 @@ def _padded(source: Source, batches: Sequence[Any], columns: Dict[str, Sequence[
         filled.append([_filled(t, longest, pad.get(name, 0)) for t in tensors])
     made = []
     for row in zip(*filled):
-        args, kwargs = _structure.unflatten(structure, iter(row))
-        made.append(kwargs or args)
+        args, kwargs = _structure.unflatten(batches[0].structure, iter(row))
+        made.append(Batch(kwargs or args, batches[0].structure, list(row)))
     index = min(range(len(batches)), key=lambda i: sum(tensors[i].numel() for tensors in columns.values()))
     plain, full = _loss_at_rest(source, batches[index]), _loss_at_rest(source, made[index])
     rounds = source.autocast() is not None or any(p.dtype in AUTOCAST for p in source.objective.parameters())
@@ -103,9 +96,9 @@ def _filled(tensor: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Te
     return made
 
 
-def _loss_at_rest(source: Source, batch: Any) -> float:
+def _loss_at_rest(source: Source, batch: Batch) -> float:
     """As PyTorch computes it in eval mode, which draws nothing and moves no statistics."""
-    args, kwargs = _structure.of_tensors(arguments_of(batch))
+    args, kwargs = _structure.unflatten(batch.structure, iter(batch.tensors))
     with torch.no_grad(), _at_rest(source.objective):
         return float(source.objective(*args, **kwargs))
 
@@ -121,12 +114,11 @@ def _at_rest(module: torch.nn.Module) -> Iterator[None]:
             part.training = mode
 
 
-def write_batches(path: str, names: Sequence[str], batches: Sequence[Any]) -> None:
+def write_batches(path: str, names: Sequence[str], batches: Sequence[Batch]) -> None:
     """An npz archive of batches of one size: arrays called after the inputs, with the batch's number as first axis."""
     import numpy
 
-    columns = [_tensors(batch) for batch in batches]
-    arrays = {name: numpy.stack([_array(column[i]) for column in columns]) for i, name in enumerate(names)}
+    arrays = {name: numpy.stack([_array(batch.tensors[i]) for batch in batches]) for i, name in enumerate(names)}
     with zipfile.ZipFile(path, "w") as archive:  # numpy.savez has names of its own, such as "file"
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -134,7 +126,8 @@ def write_batches(path: str, names: Sequence[str], batches: Sequence[Any]) -> No
 
 
 def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",
-            folder: Any = "job", clip: Optional[float] = None, pad: Optional[Mapping[str, float]] = None, **settings: Any) -> str:  # fmt: skip
+            folder: Any = "job", clip: Optional[float] = None, pad: Optional[Mapping[str, float]] = None, exporter: str = "auto",
+            **settings: Any) -> str:  # fmt: skip
     """Writes a training step into a folder: model.onnx with the module's parameters, batches.npz, recipe.json.
 
     `gradloom open FOLDER/model.onnx --recipe FOLDER/recipe.json` shows it, `gradloom train --recipe FOLDER/recipe.json` runs it, and
@@ -148,13 +141,13 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     loss: None: the model returns it; else a function of the model's result and the batch's last entry.
     optimizer: a torch.optim.SGD, Adam, AdamW, RMSprop, NAdam, RAdam, Adadelta or Adagrad, transformers' Adafactor, or timm's Lion or Lamb, over the model's parameters, or a
     recipe's text. States that it keeps go along, in optimizer.safetensors: the job goes on with the update that comes next.
-    clip: as TrainStep takes it.
+    clip, exporter: as TrainStep and Module take them.
     settings: of the recipe, over what follows from the others: steps=200 (from here on), passes=.. (docs/recipe.md).
     Returns the recipe's path.
     """
     options = None if isinstance(optimizer, str) else Options(optimizer)
-    source = Source(model, loss)
-    batches = _of_one_size(source, _batches(batch), pad)
+    source = Source(model, loss, exporter=exporter)
+    batches = _of_one_size(source, [flat_batch(one) for one in _batches(batch)], pad)
     job = make_job(source, batches[0], optimizer, options, False)
     precision = precision_of(job.exported.model, source.autocast(), job.exported.all_f64)
     states = States(0, {}) if options is None else states_of(optimizer, job.trained)

@@ -15,22 +15,23 @@ import math
 import sys
 import threading
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
 import torch
 
 from .._library import UnsupportedError
 from .. import _onnx_file
-from . import _sizes, _structure
+from . import _dynamo, _sizes, _structure
+from ._casts import LABELS, Casts, Told, noting
 from ._complex import Complex, dft_symbolic
 from ._members import Tensors, exchanged, members
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of, warn
-from ._regions import Regions
+from ._regions import SCOPES, Regions
 from ._rows import refuse_rows
-from ._symbolics import SYMBOLICS
-from ._trace import lock, tracing
+from ._trace import Noted, lock, tracing
 from ._values import untraced
 
+_Made = TypeVar("_Made")
 RANDOM = {"Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -79,6 +80,10 @@ class Exported(NamedTuple):
     asked_autocast: bool  # Python did, whether it is around the call: other calls have other files
 
 
+class _Notes(Dict[str, Any]):
+    """What a forward that is traced leaves behind: torch.export gives attributes that are plain dicts back what they were."""
+
+
 class _Flat(torch.nn.Module):
     """The module as a function of all that it reads. Its parameters are no attributes of this one: they are inputs."""
 
@@ -86,37 +91,41 @@ class _Flat(torch.nn.Module):
 
     def __init__(self, module: torch.nn.Module, description: Any, arguments: int, parameters: Tensors, buffers: Tensors,
                  changing: Sequence[int], outside: Outside, cast: Optional[torch.dtype], states: bool = False,
-                 types: Sequence[torch.dtype] = ()) -> None:  # fmt: skip
+                 told: Optional[Told] = None, dynamo: bool = False) -> None:  # fmt: skip
         """cast: of the autocast around the call. states: running statistics are the file's own states, moved by its BatchNormalizations; the
-        first result is all. types: of the results, where they are not those of the trace."""
+        first result is all. told: of types, where they are not those of the trace.
+        dynamo: for the exporter of _dynamo.py, to which all buffers are inputs."""
         super().__init__()
         self.__dict__["source"] = module
         self.description, self.arguments = description, arguments
         self.given, self.held, self.changing = parameters, buffers, list(changing)
-        self.outside, self.cast, self.states, self.types = outside, cast, states, types
+        self.outside, self.cast, self.states, self.told, self.dynamo = outside, cast, states, told or Told(), dynamo
         self.dtype = torch.get_default_dtype()
         self.input_names: Sequence[str] = ()
-        self.trace: Dict[str, Any] = {}
+        self.trace = _Notes()
 
     def forward(self, *inputs: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         count = len(self.given.names)
         arguments, rest = inputs[: self.arguments], inputs[self.arguments :]
         with untraced():
-            buffers = [tensor.detach().clone() for tensor in self.held.tensors]
+            buffers = [] if self.dynamo else [tensor.detach().clone() for tensor in self.held.tensors]
+        buffers = buffers or list(rest[count:])
         for index, tensor in zip(self.changing, rest[count:]):
-            buffers[index] = tensor if self.states else tensor.clone()
+            buffers[index] = tensor if self.states and not self.dynamo else tensor.clone()
         with untraced():
-            counted = {i: int(buffers[i]) for i, slots in enumerate(self.held.slots) if slots[0][1] == "num_batches_tracked"}
+            counted = {i: int(buffers[i]) for i, slots in enumerate(self.held.slots) if slots[0][1] == "num_batches_tracked" and not self.dynamo}
         versions = [tensor._version for tensor in buffers]
         given_versions = [tensor._version for tensor in inputs]
         self._name_scopes()
         self.outside.begin()
-        regions = Regions(next((tensor.device.type for tensor in inputs), "cpu"), self.cast)
-        with tracing(self.outside, regions, not self.states) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, \
+        casts = Casts(Regions(next((tensor.device.type for tensor in inputs), "cpu"), self.cast), self.told)
+        with self._noting(casts) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, \
                 exchanged(self.source, ("_parameters", self.given.slots, rest[:count]), ("_buffers", self.held.slots, buffers)):  # fmt: skip
             args, kwargs = _structure.unflatten(self.description, iter(arguments))
             result = _without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
             after = [places[0][0]._buffers[places[0][1]] for places in self.held.slots]
+            if self.dynamo:
+                _sizes.read()  # it may have, and nobody noted it
         fixed = len(inputs) - len(self.changing) * self.states
         for tensor, before, name in zip(inputs[:fixed], given_versions, self.input_names):
             if tensor._version != before:
@@ -126,16 +135,30 @@ class _Flat(torch.nn.Module):
         refuse_rows(tensors, "the module's results are")
         if any(isinstance(tensor, Complex) for tensor in tensors):
             raise UnsupportedError("the module's results are complex numbers: give torch.view_as_real of them")
-        if len(self.types) == len(tensors):
-            tensors = _of_types(tensors, self.types)
+        tensors = [casts.source(tensor) for tensor in tensors]
+        if casts.regions.low and not self.told.results and not self.states:
+            with untraced():
+                self.told = told_types(self.source, self.description, arguments)
+        if len(self.told.results) == len(tensors):
+            tensors = _of_types(tensors, self.told.results)
         owned = self.outside.owns()
         elsewhere = {i for i, slots in enumerate(self.held.slots) if all(id(owner) in owned for owner, _ in slots)}
         changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
-        self.trace = {"result": description, "tensors": tensors, "changed": changed, "buffers": buffers, "after": after,
-                      "statistics": list(noted.statistics), "failing": list(noted.failing), "checks": list(noted.checks),
-                      "inputs": inputs, "elsewhere": elsewhere, "compared": compared, "counted": counted,
-                      "asked_autocast": regions.asked}  # fmt: skip
+        self.trace.update(result=description, tensors=tensors, changed=changed, buffers=buffers, after=after, statistics=list(noted.statistics),
+                          failing=list(noted.failing), checks=list(noted.checks), inputs=inputs, elsewhere=elsewhere, compared=compared,
+                          counted=counted, asked_autocast=casts.regions.asked or self.dynamo)  # fmt: skip
+        if self.dynamo and self.states and changed:
+            raise UnsupportedError("it has no states that a forward writes, such as running statistics")
         return (tensors[0],) if self.states else self._outputs()
+
+    @contextlib.contextmanager
+    def _noting(self, casts: Casts) -> Iterator[Noted]:
+        if self.dynamo:
+            with _dynamo.exporting():
+                yield Noted([], [], [])
+            return
+        with tracing(self.outside, casts, not self.states) as noted:
+            yield noted
 
     def _name_scopes(self) -> None:
         """Nodes are named after the submodules that make them."""
@@ -184,24 +207,26 @@ def _of_types(tensors: Sequence[torch.Tensor], types: Sequence[torch.dtype]) -> 
     return [made[id(tensor), dtype] for tensor, dtype in zip(tensors, types)]
 
 
-def result_types(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor]) -> List[torch.dtype]:
-    """Of the results of a call in PyTorch, which may depend on torch.autocast: by such a call, of which nothing stays. None where it fails."""
+def told_types(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor]) -> Told:
+    """Types of a call in PyTorch, which may depend on torch.autocast: by such a call, of which nothing stays. None where it fails."""
     buffers = members(module, "_buffers")
     devices = sorted({tensor.device.index or 0 for tensor in arguments if tensor.device.type == "cuda"})
     tensors: List[torch.Tensor] = []
+    told = Told()
     caches = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)  # casts of parameters that are made here have no gradient
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=devices), \
+        with lock, noting(told), torch.no_grad(), torch.random.fork_rng(devices=devices), \
                 exchanged(module, ("_buffers", buffers.slots, [tensor.detach().clone() for tensor in buffers.tensors])):  # fmt: skip
             args, kwargs = _structure.unflatten(description, iter([tensor.detach().clone() for tensor in arguments]))
             result = module(*args, **kwargs)
             _structure.flatten(_without_cache(result) if module.training else result, tensors)
     except Exception:  # the call itself tells
-        return []
+        return Told()
     finally:
         torch.set_autocast_cache_enabled(caches)
-    return [tensor.dtype for tensor in tensors]
+    told.results = [tensor.dtype for tensor in tensors]
+    return told
 
 
 def _without_cache(result: Any) -> Any:
@@ -229,6 +254,9 @@ def _register(opset: int) -> None:
         new_var.setType(scale.type())
         return y, new_mean, new_var
 
+    def alias(g: Any, x: Any) -> Any:
+        return g.op(f"{DOMAIN}::Typed", x).setType(x.type())
+
     def copy(g: Any, x: Any, source: Any, non_blocking: Any) -> Any:
         """Tensor.copy_ of a whole tensor: the source in its shape and type."""
         made = g.original_node.output().type()
@@ -239,9 +267,12 @@ def _register(opset: int) -> None:
             source = g.op("Expand", source, g.op("Constant", value_t=torch.tensor(sizes, dtype=torch.int64)))
         return source.setType(made)
 
+    from ._symbolics import SYMBOLICS  # of the exporter by TorchScript alone
+
     register: Callable[..., None] = getattr(torch.onnx, "register_custom_op_symbolic")
     register("aten::detach", detach, opset)
     register("aten::native_batch_norm", native_batch_norm, opset)
+    register("aten::alias", alias, opset)
     register("aten::copy", copy, opset)
     register(f"{DOMAIN}::outside", outside_symbolic, opset)
     register(f"{DOMAIN}::dft", dft_symbolic, opset)
@@ -341,7 +372,8 @@ def _may_change(tensor: torch.Tensor) -> torch.Tensor:
 def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[str], outputs: Optional[List[str]] = None) -> bytes:
     opset, outside = _opset(), flat.outside
     _register(opset)
-    flat.input_names, flat.trace = list(names), {}
+    flat.input_names = list(names)
+    flat.trace.clear()
     outside.begin()
     to_onnx: Callable[..., Any] = torch.onnx.export  # whose types say nothing of writing into memory
     legacy = {"dynamo": False} if "dynamo" in inspect.signature(to_onnx).parameters else {}
@@ -360,7 +392,8 @@ def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[s
     failed: Optional[Exception] = None
     with lock, _passing(outside) as missing:
         try:
-            model = _onnx_file.with_detached(export(), DOMAIN)
+            model = _onnx_file.with_scopes(export(), [*SCOPES, *LABELS])
+            model = _onnx_file.with_detached(_onnx_file.with_labels(model, DOMAIN, LABELS), DOMAIN)
         except Exception as error:
             if getattr(error, "gradloom_own", False):
                 raise
@@ -383,6 +416,39 @@ def _whole(error: Exception) -> str:
     if "Tensor that requires grad as a constant" in str(error):
         return "the module reads a tensor that requires a gradient and is none of its parameters or arguments"
     return reason_of(error)
+
+
+def _by_dynamo(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[str], outputs: Optional[List[str]] = None) -> bytes:
+    """Raises Located."""
+    flat.input_names = list(names)
+    flat.trace.clear()
+    flat.outside.begin()
+    reason = _dynamo.missing() or ("it loses the types of torch.autocast" if flat.cast is not None else "")
+    if reason:
+        raise Located([Refusal("", "", reason)])
+    width = torch.float64 if _all_f64(inputs) else torch.get_default_dtype()
+    try:
+        with lock, _quiet(), _default_dtype(width), torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+            return _dynamo.exported_file(flat, [_may_change(tensor) for tensor in inputs], names, outputs)
+    except Exception as error:
+        raise Located([Refusal("", "", reason_of(error))]) from None
+
+
+def _by_either(exporter: str, outside: Outside, by_torchscript: Callable[[], _Made], by_dynamo: Callable[[], _Made]) -> _Made:
+    """exporter: of Module. The dynamo exporter is asked where the other one cannot export what is none of the module's own doing, and nothing is outside.
+    Raises Located, which says what both lack."""
+    if exporter == "dynamo" or (exporter == "auto" and not hasattr(torch.onnx, "register_custom_op_symbolic")):
+        return by_dynamo()
+    try:
+        return by_torchscript()
+    except Located as error:
+        first, *others = error.refusals
+        if exporter != "auto" or outside.chosen or _dynamo.missing() or not any(refusal.reason.startswith("PyTorch") for refusal in error.refusals):
+            raise
+    try:
+        return by_dynamo()
+    except Located as error:
+        raise Located([first._replace(reason=f"{first.reason}; and by the dynamo exporter: {error}"), *others]) from None
 
 
 def argument_names(module: torch.nn.Module, description: Any) -> List[str]:
@@ -411,24 +477,34 @@ def distinct(names: Sequence[str], taken: Set[str]) -> List[str]:
 
 
 def export(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], changing: Set[int], outside: Outside,
-           cast: Optional[torch.dtype], types: Sequence[torch.dtype] = ()) -> Exported:  # fmt: skip
+           cast: Optional[torch.dtype], told: Optional[Told] = None, exporter: str = "auto") -> Exported:  # fmt: skip
     """The file for calls with such arguments. changing: ids of buffers whose numbers are known to change. cast: the type of the autocast that is
-    around them, though not around this. types: of the results (result_types).
+    around them, though not around this. told: by told_types. exporter: "auto", "torchscript", "dynamo".
 
     Raises Located, or what the module's own forward raises.
     """
     parameters, buffers = members(module, "_parameters"), members(module, "_buffers")
-    inputs_of = [i for i, tensor in enumerate(buffers.tensors) if id(tensor) in changing or any(not norm.training for norm in buffers.norms_of(i))]
-    while True:
-        taken = set(parameters.names) | set(buffers.names)
-        names = distinct(argument_names(module, description), taken) + parameters.names + [buffers.names[i] for i in inputs_of]
-        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of, outside, cast, types=types)
+    taken = set(parameters.names) | set(buffers.names)
+    own = distinct(argument_names(module, description), taken) + parameters.names
+
+    def exported(inputs_of: Sequence[int], dynamo: bool) -> Tuple[Exported, List[int]]:
+        """With these buffers as inputs; those that it writes."""
+        names = own + [buffers.names[i] for i in inputs_of]
+        flat = _Flat(module, description, len(arguments), parameters, buffers, inputs_of, outside, cast, told=told, dynamo=dynamo)
         given = [*arguments, *parameters.tensors, *[buffers.tensors[i] for i in inputs_of]]
-        model = _run_exporter(flat, given, names)
-        later = sorted(set(inputs_of) | set(flat.trace["written"]))
-        if later == inputs_of:
-            return _exported(model, names, flat, given)
-        inputs_of = later
+        model = (_by_dynamo if dynamo else _run_exporter)(flat, given, names)
+        return _exported(model, names, flat, given), flat.trace["written"]
+
+    def by_torchscript() -> Exported:
+        inputs_of = [i for i, tensor in enumerate(buffers.tensors) if id(tensor) in changing or any(not norm.training for norm in buffers.norms_of(i))]
+        while True:
+            made, written = exported(inputs_of, False)
+            later = sorted(set(inputs_of) | set(written))
+            if later == inputs_of:
+                return made
+            inputs_of = later
+
+    return _by_either(exporter, outside, by_torchscript, lambda: exported(range(len(buffers.names)), True)[0])
 
 
 class ExportedJob(NamedTuple):
@@ -449,8 +525,9 @@ def batch_names(objective: torch.nn.Module, description: Any) -> List[str]:
 
 
 def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor], outside: Outside,
-               cast: Optional[torch.dtype], functions: bool, fallback: bool) -> ExportedJob:  # fmt: skip
-    """The file whose output "loss" is what `objective`, whose part `model` gives the names, returns.
+               cast: Optional[torch.dtype], functions: bool, fallback: bool, told: Told,
+               exporter: str) -> ExportedJob:  # fmt: skip
+    """The file whose output "loss" is what `objective`, whose part `model` gives the names, returns. told, exporter: as of export.
 
     functions, fallback: torch.autograd.Functions, and what cannot be traced, may be outside; else Located for all that stands in the way.
     """
@@ -458,9 +535,20 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     own = [outside.title(name) for name in parameters.names + buffers.names]
     taken = set(own) | {"loss"}
     inputs = distinct(batch_names(objective, description), taken)
-    flat = _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), outside, cast, states=True)
     given = [*arguments, *parameters.tensors, *[tensor.detach().clone() for tensor in buffers.tensors]]
-    model = _onnx_file.with_unbiased(_run_job_exporter(flat, given, inputs + own, functions, fallback))
+
+    def flat_of(dynamo: bool) -> _Flat:
+        return _Flat(objective, description, len(arguments), parameters, buffers, range(len(buffers.names)), outside, cast, True, told, dynamo)
+
+    def by_torchscript() -> Tuple[_Flat, bytes]:
+        flat = flat_of(False)
+        return flat, _onnx_file.with_unbiased(_run_exporter(flat, given, inputs + own, ["loss"]))
+
+    def by_dynamo() -> Tuple[_Flat, bytes]:
+        flat = flat_of(True)
+        return flat, _by_dynamo(flat, given, inputs + own, ["loss"])
+
+    flat, model = _tried_job(outside, lambda: _by_either(exporter, outside, by_torchscript, by_dynamo), functions, fallback)
     read = _onnx_file.read_names(model)
     if flat.trace["checks"]:
         warn("gradloom: steps go on where the model would raise, but for the first: " + ", ".join(dict.fromkeys(flat.trace["checks"])))
@@ -474,16 +562,15 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     return ExportedJob(exported, inputs, members_read, counters)
 
 
-def _run_job_exporter(flat: _Flat, given: Sequence[torch.Tensor], names: Sequence[str], functions: bool, fallback: bool) -> bytes:
-    outside = flat.outside
-    model = outside.tried(lambda: _run_exporter(flat, given, names, ["loss"]))
+def _tried_job(outside: Outside, make: Callable[[], _Made], functions: bool, fallback: bool) -> _Made:
+    made = outside.tried(make)
     refusals = list(outside.chosen.values())
     if not functions:
         names_of = sorted({str(call) for call in outside.calls if not call.is_module})
         refusals += [Refusal("", "", f"{name} has a backward of its own, which no file holds (TrainStep calls it)") for name in names_of]
-    if model is None or (refusals and not fallback):
+    if made is None or (refusals and not fallback):
         raise outside.error(refusals)
-    return model
+    return made
 
 
 def _moved(flat: _Flat, output: int) -> List[Moved]:

@@ -10,8 +10,10 @@ from torch.nn import functional
 from .. import _onnx_file
 from .._library import UnsupportedError, UsageError
 from . import _structure
+from ._casts import Told
 from ._devices import autocast, without_autocast
-from ._export import Exported, ExportedJob, export_job
+from ._dynamo import checked_exporter
+from ._export import Exported, ExportedJob, export_job, told_types
 from ._optimizer import Options, globs, optimizer_words
 from ._outside import Located, Outside
 from ._plan import NUMBERS
@@ -57,6 +59,19 @@ def arguments_of(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     if isinstance(batch, Mapping):  # also Hugging Face's BatchEncoding
         return (), dict(batch)
     return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
+
+
+class Batch(NamedTuple):
+    """What a step is given, and as a list of tensors."""
+
+    given: Any
+    structure: Any  # of arguments_of
+    tensors: List[torch.Tensor]
+
+
+def flat_batch(given: Any) -> Batch:
+    tensors: List[torch.Tensor] = []
+    return Batch(given, _structure.flatten(arguments_of(given), tensors, "the batch: "), tensors)
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
@@ -113,10 +128,12 @@ class Weights:
 
 class Source:
     """A model with its loss, whose steps are exported. functions: torch.autograd.Functions may be nodes Outside; fallback: so may the
-    smallest submodules around what cannot be traced or has no kernel, which are functions of their parameters then."""
+    smallest submodules around what cannot be traced or has no kernel, which are functions of their parameters then. exporter: as of Module."""
 
-    def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]], functions: bool = False, fallback: bool = False) -> None:
+    def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]], functions: bool = False, fallback: bool = False,
+                 exporter: str = "auto") -> None:  # fmt: skip
         self.model, self.functions, self.fallback = unwrapped(model), functions, fallback
+        self.exporter = checked_exporter(exporter)
         self.objective = Objective(self.model, loss)
         self.outside = Outside(self.objective, unnamed="model", owns_parameters=True)
 
@@ -138,18 +155,19 @@ class Source:
             raise self.outside.error(refusals, error.code) from None
 
 
-def export_step(source: Source, batch: Any) -> ExportedJob:
+def export_step(source: Source, batch: Batch) -> ExportedJob:
     """The loss on batches like `batch`."""
     source.objective.training = source.model.training
-    args, kwargs = arguments_of(batch)
-    tensors: List[torch.Tensor] = []
-    description = _structure.flatten((args, kwargs), tensors, "the batch: ")
+    _, description, tensors = batch
     cast = source.autocast()
+    told = Told() if cast is None else told_types(source.objective, description, tensors)
+    told.results = []  # the loss is in f32
     with source.without_autocast():
-        return export_job(source.objective, description, tensors, source.outside, cast, source.functions, source.fallback)
+        return export_job(source.objective, description, tensors, source.outside, cast, source.functions, source.fallback, told,
+                          source.exporter)  # fmt: skip
 
 
-def make_job(source: Source, batch: Any, optimizer: Any, options: Optional[Options], numbered: bool) -> Job:
+def make_job(source: Source, batch: Batch, optimizer: Any, options: Optional[Options], numbered: bool) -> Job:
     """The step on batches like `batch`. options: of a torch optimizer, which is no text; numbered: as optimizer_words."""
     step = export_step(source, batch)
     members = step.members

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import functools
+import itertools
 import os
 import sys
 import threading
@@ -15,7 +16,8 @@ from .._library import Error, UnsupportedError
 from . import _structure
 from ._cut import Cut
 from ._devices import Place, autocast, place_of, recorded, without_autocast
-from ._export import Exported, export, result_types
+from ._dynamo import checked_exporter
+from ._export import Exported, export, told_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
 from ._plan import Arenas
@@ -33,7 +35,7 @@ class _Members:
         self._children = [(m._modules, list(m._modules.values())) for m in modules if m._modules]
         self._parameters = [m._parameters for m in modules if m._parameters]
         self._buffers = [m._buffers for m in modules if m._buffers]
-        self._identities = [id(p) for d in self._parameters for p in d.values()], [id(b) for d in self._buffers for b in d.values()]
+        self._identities = _identities(self._parameters), _identities(self._buffers)
         self.parameters = _each_once(self._parameters)
         self.buffers = _each_once(self._buffers)
         self.floating = {p.dtype for p in self.parameters if p.is_floating_point()}
@@ -44,10 +46,14 @@ class _Members:
             if list(members.values()) != kept:
                 return False
         parameters, buffers = self._identities
-        return [id(p) for d in self._parameters for p in d.values()] == parameters and [id(b) for d in self._buffers for b in d.values()] == buffers
+        return _identities(self._parameters) == parameters and (not buffers or _identities(self._buffers) == buffers)
 
     def modes(self) -> Tuple[bool, ...]:
         return tuple([m.training for m in self.modules])
+
+
+def _identities(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[int]:
+    return list(map(id, itertools.chain.from_iterable([d.values() for d in members])))
 
 
 def _each_once(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[torch.Tensor]:
@@ -144,19 +150,20 @@ class Module(torch.nn.Module):
     fallback: "torch": the smallest submodules around what cannot be exported or has no kernel run in PyTorch, the rest in the
     engine, and a warning names them once; None: all of it is one UnsupportedError.
     plans: how many exported files are kept; the least recently used goes first.
+    exporter: "torchscript" or "dynamo", of PyTorch's two; "auto": the first, and the other where it fails or is gone.
     """
 
     _gradloom: "_Engine"
 
     def __init__(self, module: torch.nn.Module, recipe: Any = None, fallback: Optional[str] = None, plans: int = 16,
-                 memory_budget: Optional[str] = None) -> None:  # fmt: skip
+                 memory_budget: Optional[str] = None, exporter: str = "auto") -> None:  # fmt: skip
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"gradloom.torch.Module wraps a torch.nn.Module, not {type(module).__name__}")
         if fallback not in (None, "torch"):
             raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
         if plans < 1:
             raise ValueError("plans is at least 1")
-        self.__dict__["_gradloom"] = _Engine(module, recipe, fallback, plans, memory_budget)
+        self.__dict__["_gradloom"] = _Engine(module, recipe, fallback, plans, memory_budget, checked_exporter(exporter))
         super().__init__()
         self._share()
         if type(self) is Module:
@@ -239,7 +246,8 @@ class Module(torch.nn.Module):
 
     def __getstate__(self) -> Dict[str, Any]:
         engine = self._gradloom
-        return {"module": engine.module, "recipe": engine.recipe, "fallback": engine.fallback, "plans": engine.most, "memory_budget": engine.memory_budget}
+        return {"module": engine.module, "recipe": engine.recipe, "fallback": engine.fallback, "plans": engine.most, "memory_budget": engine.memory_budget,
+                "exporter": engine.exporter}  # fmt: skip
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         kind = type(self)
@@ -271,8 +279,10 @@ class Module(torch.nn.Module):
 class _Engine:
     """What a Module has besides the module: its entries by the structure of calls."""
 
-    def __init__(self, module: torch.nn.Module, recipe: Any, fallback: Optional[str], most: int, memory_budget: Optional[str]) -> None:
+    def __init__(self, module: torch.nn.Module, recipe: Any, fallback: Optional[str], most: int, memory_budget: Optional[str],
+                 exporter: str) -> None:  # fmt: skip
         self.module, self.recipe, self.fallback, self.most, self.memory_budget = module, read_recipe(recipe), fallback, most, memory_budget
+        self.exporter = exporter
         self._members: Optional[_Members] = None
         self._entries: "collections.OrderedDict[Any, Optional[_Entry]]" = collections.OrderedDict()
         self._latest: Optional[_Entry] = None  # the last of them
@@ -292,10 +302,14 @@ class _Engine:
 
     def _call(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         tensors: List[torch.Tensor] = []
-        try:
-            description = _structure.flatten((args, kwargs), tensors, "the module's arguments: ")
-        except UnsupportedError as error:
-            raise self._refuse(error) from None
+        if not kwargs and all([type(argument) is torch.Tensor for argument in args]):
+            description = _structure.of_arguments(len(args))
+            tensors.extend(args)
+        else:
+            try:
+                description = _structure.flatten((args, kwargs), tensors, "the module's arguments: ")
+            except UnsupportedError as error:
+                raise self._refuse(error) from None
         gradients = torch.is_grad_enabled()
         with self.lock:  # a trace exchanges the module's parameters
             entry = self._entry(description, tensors, gradients)
@@ -385,12 +399,12 @@ class _Engine:
 
     def _try(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, outside: Outside,
              cast: Optional[torch.dtype], place: Place) -> _Entry:  # fmt: skip
-        types = [] if cast is None else result_types(self.module, description, tensors)
+        told = None if cast is None else told_types(self.module, description, tensors)
         with without_autocast(place.device.type):
-            exported = export(self.module, description, tensors, self._changing, outside, cast, types)
-            if cast is None and has_regions(exported.model):
-                types = result_types(self.module, description, tensors)
-                exported = export(self.module, description, tensors, self._changing, outside, cast, types)
+            exported = export(self.module, description, tensors, self._changing, outside, cast, told, self.exporter)
+            if cast is None and exported.asked_autocast and has_regions(exported.model):  # where Python gives types that a trace does not know
+                told = told_types(self.module, description, tensors)
+                exported = export(self.module, description, tensors, self._changing, outside, cast, told, self.exporter)
         try:
             steps = self._steps(exported, tensors, gradients, cast, place)
         except UnsupportedError as error:

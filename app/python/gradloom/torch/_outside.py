@@ -21,6 +21,7 @@ import torch
 from .._library import UnsupportedError
 from .. import _onnx_file
 from . import _structure
+from ._casts import Casts, Told
 from ._members import exchanged, members
 from ._regions import Regions, without_labels
 from ._rows import refuse_rows
@@ -129,10 +130,14 @@ class Outside:
         self.calls: List[Call] = []
         self.found: List[Refusal] = []
         self.stack: List[str] = []
-        self.regions = Regions("cpu", None)  # of the trace that runs
+        self.casts = Casts(Regions("cpu", None), Told())  # of the trace that runs
         self.takes_rows, self.rows_refused = True, False  # that masks choose (_rows.py): by the next trace, by the last one
         self._unnamed = ("", unnamed)
         self._scopes: Dict[str, str] = {"": ""}
+
+    @property
+    def regions(self) -> Regions:
+        return self.casts.regions
 
     def begin(self) -> None:
         """Another trace begins."""

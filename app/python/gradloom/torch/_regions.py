@@ -20,6 +20,7 @@ _OFF = "autocast.off"
 _IN_OFF = f"/{_OFF}/"
 _LABELS: Dict[Optional[torch.dtype], str] = {None: _OFF, **{dtype: f"autocast.{name}" for dtype, name in AUTOCAST.items()}}
 _TYPES = {label: dtype for dtype, label in _LABELS.items()}
+SCOPES = tuple(_TYPES)
 _Region = Tuple[str, Optional[torch.dtype]]  # the kind of device, and the type of products; None: autocast is off
 
 
@@ -45,11 +46,12 @@ class Regions:
         """kind: of the call's device; cast: the type of the autocast that is around the call."""
         self.kind, self.cast = kind, cast
         self.asked = False  # the forward's Python, for what is around the call
-        self.met = False  # a block was
+        self.met = self.low = False  # a block was, one of 16 bits was
         self._blocks: List[_Block] = []
 
     def enter(self, enabled: bool, dtype: torch.dtype) -> None:
         cast, self.met = dtype if enabled else None, True
+        self.low = self.low or enabled
         scoped = not self._blocks or self._blocks[-1].cast != cast
         if scoped:
             torch._C._get_tracing_state().push_scope(f"torch.autocast::{_LABELS[cast]}")
@@ -74,6 +76,10 @@ class Regions:
     def innermost(self) -> Optional[_Region]:
         """None: there is no block."""
         return (self.kind, self._blocks[-1].cast) if self._blocks else None
+
+    def innermost_type(self) -> Optional[torch.dtype]:
+        """Of products where the trace is; None: as they are."""
+        return self._blocks[-1].cast if self._blocks else self.cast
 
     def is_enabled(self) -> bool:
         if self._blocks:

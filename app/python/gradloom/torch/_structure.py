@@ -8,6 +8,7 @@ cupy's, jax's) are tensors in their own memory, by DLPack.
 
 import dataclasses
 import enum
+import functools
 from typing import Any, Iterator, List, Tuple
 
 import torch
@@ -56,6 +57,12 @@ def flatten(value: Any, tensors: List[torch.Tensor], where: str = "") -> Any:
         return kind, tuple([(name, flatten(item, tensors, where)) for name, item in vars(value).items()])
     name = f"{kind.__module__}.{kind.__qualname__}"
     raise UnsupportedError(f"{where}an object of type {name} is neither a tensor nor made of tensors and plain values")
+
+
+@functools.lru_cache(maxsize=None)
+def of_arguments(count: int) -> Any:
+    """The description of a call (args, kwargs) with so many tensors by place and nothing else."""
+    return tuple, ((tuple, (TENSOR,) * count), (dict, ()))
 
 
 def _imported(array: Any, where: str) -> torch.Tensor:

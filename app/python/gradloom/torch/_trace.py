@@ -8,12 +8,12 @@ in operators:
   other truth would only raise: that is told with each call's results (_checks.py);
 - what is written in place shows in the tensors that share its memory (_operators.py);
 - detach(), .data and no_grad blocks become Identity nodes that say so;
-- training BatchNormalization gives its batch's statistics as results of their own, from which the caller moves the
-  running ones; the module's buffers stay as they are;
+- training BatchNormalization, and InstanceNormalization that tracks statistics, give their batch's as results of their own, from which the caller
+  moves the running ones; the module's buffers stay as they are;
 - an embedding's row of padding gets no gradient, and cross entropy has its label smoothing;
 - functions that some exporter lacks are written in others (_decompositions.py), complex numbers as two real ones (_complex.py);
 - torch.utils.checkpoint inside the module calls its function: what is kept in memory is the plan's business;
-- blocks of torch.autocast are scopes of the trace (_regions.py);
+- blocks of torch.autocast are scopes of the trace (_regions.py), types that Python gives are nodes (_casts.py);
 - submodules, torch.autograd.Functions and the few functions of torch that stay in PyTorch are called as they are (_outside.py).
 
 Patches are process-wide while a trace runs: one runs at a time, and other threads' tensors behave as ever.
@@ -35,6 +35,7 @@ from torch.overrides import TorchFunctionMode
 from .._library import UnsupportedError
 from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, LOSSES, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm, unflatten
 from . import _sizes
+from ._casts import Casts, cast_patches
 from ._checks import failing, passing
 from ._operators import Operators
 from ._outside import Outside, reason_of
@@ -68,6 +69,7 @@ class Noted(NamedTuple):
 
 class _Trace(threading.local):
     active = False
+    apart = True  # training normalizations give their statistics to what is noted
     noted = Noted([], [], [])
     outside: Optional[Outside] = None
     chosen: Optional[Chosen] = None
@@ -97,6 +99,10 @@ def _traces() -> bool:
 
 def _regions() -> Optional[Regions]:
     return _trace.outside.regions if _trace.outside is not None and _traces() else None
+
+
+def _casts() -> Optional[Casts]:
+    return _trace.outside.casts if _trace.outside is not None and _traces() else None
 
 
 def _call(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,7 +283,7 @@ def _batch_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
     def batch_norm(input: torch.Tensor, running_mean: Optional[torch.Tensor], running_var: Optional[torch.Tensor],
                    weight: Optional[torch.Tensor] = None, bias: Optional[torch.Tensor] = None, training: bool = False,
                    momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:  # fmt: skip
-        if not _trace.active or not training or running_mean is None or running_var is None:
+        if not _trace.active or not _trace.apart or not training or running_mean is None or running_var is None:
             return original(input, running_mean, running_var, weight, bias, training, momentum, eps)
         sizes = tuple([int.__int__(size) for axis, size in enumerate(input.shape) if axis != 1])
         if math.prod(sizes) < 2:
@@ -287,6 +293,32 @@ def _batch_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
         return y
 
     return batch_norm
+
+
+def _instance_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Its running statistics follow the means of those of the instances, which have their own variance each: so does a BatchNormalization of two
+    rows with this mean and variance, whose result is of no use. PyTorch's ATen/native/Normalization.cpp, instance_norm."""
+
+    def instance_norm(input: torch.Tensor, running_mean: Optional[torch.Tensor] = None, running_var: Optional[torch.Tensor] = None,
+                      weight: Optional[torch.Tensor] = None, bias: Optional[torch.Tensor] = None, use_input_stats: bool = True,
+                      momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:  # fmt: skip
+        if not _trace.active or not use_input_stats or running_mean is None or running_var is None:
+            return original(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+        y = original(input, None, None, weight, bias, True, momentum, eps)
+        x, axes, regions = input.detach(), tuple(range(2, input.dim())), _regions()
+        count = math.prod([int.__int__(input.shape[axis]) for axis in axes])
+        with contextlib.nullcontext() if regions is None else regions.without():
+            mean = x.mean(axes, keepdim=True)
+            deviation = ((x - mean).square().mean(axes).mean(0) * (count / (count - 1) / 2)).sqrt()
+            center = mean.reshape(mean.shape[:2]).mean(0)
+            with untraced():
+                signs = torch.tensor([[-1], [1]], dtype=x.dtype, device=x.device)
+                scale, shift = torch.ones_like(running_mean), torch.zeros_like(running_mean)  # without which exporters ask for sizes
+            moved = functional.batch_norm(center + signs * deviation, running_mean, running_var, scale, shift, True, momentum)
+            nothing = 0 * moved.detach().sum()
+        return y if _trace.apart else y + nothing  # else it would be dead
+
+    return instance_norm
 
 
 def _embedding(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -385,6 +417,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
         (tensor, "data", property(lambda t: t.detach() if _trace.active else _BASE.data.__get__(t), lambda t, value: _BASE.data.__set__(t, value))),
         (tensor, "__len__", lambda t: _sizes.as_plain(number_of(_of_no_trace(tensor_len)(t)))),
         (functional, "batch_norm", _batch_norm(functional.batch_norm)),
+        (functional, "instance_norm", _instance_norm(functional.instance_norm)),
         (functional, "embedding", _embedding(functional.embedding)),
         (functional, "pad", _pad(functional.pad)),
         (functional, "cross_entropy", _cross_entropy(functional.cross_entropy)),
@@ -403,7 +436,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     rows += [(torch.nn.Module, "__call__", _call(torch.nn.Module.__call__)), (function, "apply", _apply(apply))]
     for block in (torch.no_grad, torch.set_grad_enabled):
         rows += [(block, "__enter__", _stopping(block.__enter__, 1)), (block, "__exit__", _stopping(block.__exit__, -1))]
-    rows += autocast_patches(_regions)
+    rows += [*autocast_patches(_regions), *cast_patches(_casts)]
     rows += [(owner, name, _value_read(name, getattr(owner, name))) for owner in (torch, tensor) for name in ("equal", "allclose", "is_nonzero")]
     rows += [(functional, name, _decomposed(getattr(functional, name), body)) for name, body in DECOMPOSITIONS.items()]
     rows += [(functional, name, in_f32(_decomposed(getattr(functional, name), body), _regions)) for name, body in LOSSES.items()]
@@ -416,16 +449,14 @@ def _patches() -> List[Tuple[Any, str, Any]]:
 
 
 @contextlib.contextmanager
-def tracing(outside: Outside, regions: Regions, apart: bool = True) -> Iterator[Noted]:
-    """While a module's forward is traced, and `regions` is where it is. apart: training BatchNormalizations give their statistics to what is
+def tracing(outside: Outside, casts: Casts, apart: bool = True) -> Iterator[Noted]:
+    """While a module's forward is traced, and `casts` knows where it is. apart: training BatchNormalizations give their statistics to what is
     noted. REQUIRES `lock`."""
     kept: List[Tuple[Any, str, Optional[Any]]] = []
-    _trace.active, _trace.noted, _trace.outside = True, Noted([], [], []), outside
-    outside.regions = regions
+    _trace.active, _trace.apart, _trace.noted, _trace.outside = True, apart, Noted([], [], []), outside
+    outside.casts = casts
     try:
         for owner, name, replacement in _patches():
-            if name == "batch_norm" and not apart:
-                continue
             own: Dict[str, Any] = vars(owner)
             kept.append((owner, name, own.get(name)))
             setattr(owner, name, replacement)

@@ -14,12 +14,12 @@ import torch
 
 from .._library import PARAMETER, STATE, STATISTIC, Error, UnsupportedError, UsageError, library, pointers
 from ..commands import words_of
-from . import _ranks, _structure
+from . import _ranks
 from ._devices import place_of
 from ._export import ExportedJob
 from ._host import HostCalls
 from ._in_place import InPlace
-from ._job import Job, Source, Weights, arguments_of, clipped, export_step, make_job
+from ._job import Batch, Job, Source, Weights, clipped, export_step, flat_batch, make_job
 from ._optimizer import Options, States, is_in_file, put_states, states_of, write_states
 from ._outside import Located, refused, warn
 from ._plan import DTYPES, NUMBERS
@@ -32,6 +32,10 @@ _MOST_STEPS = 10**12
 _Step = TypeVar("_Step", Job, ExportedJob)
 _Cast = Optional[torch.dtype]  # of a running torch.autocast
 _Signature = Tuple[Any, Tuple[Tuple[torch.Size, torch.dtype], ...]]  # of a batch: its structure, and its tensors
+
+
+def _signature(batch: Batch) -> _Signature:
+    return batch.structure, tuple([(t.shape, t.dtype) for t in batch.tensors])
 
 
 def _kind_of(signature: _Signature) -> Any:
@@ -100,15 +104,16 @@ class TrainStep:
     torch.distributed is not needed. Without a launcher the process is the only rank. `rank`, `world`: which of how many it is.
     accumulate: a step takes so many batches, one after another.
     clip: the largest norm of all gradients together, as torch.nn.utils.clip_grad_norm_ makes it (the recipe's clip_norm).
+    exporter: as Module takes it.
     settings: of the recipe: clip_value=0.5, memory_budget=..
     """
 
     def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",
                  recipe: Any = None, plans: int = 16, fallback: Optional[str] = None, distributed: bool = False, rank_timeout: float = 600.0,
-                 accumulate: int = 1, clip: Optional[float] = None, **settings: Any) -> None:  # fmt: skip
+                 accumulate: int = 1, clip: Optional[float] = None, exporter: str = "auto", **settings: Any) -> None:  # fmt: skip
         if fallback not in (None, "torch"):
             raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
-        self._source = Source(model, loss, functions=True, fallback=fallback == "torch")
+        self._source = Source(model, loss, functions=True, fallback=fallback == "torch", exporter=exporter)
         self.model, self._optimizer = self._source.model, optimizer
         self._options = None if isinstance(optimizer, str) else Options(optimizer)
         given = {**clipped(clip, settings), "accumulate": accumulate}
@@ -134,7 +139,7 @@ class TrainStep:
         self._lock = threading.RLock()
         self._refused: Optional[Error] = None  # options that the device does not take: each step says so
 
-    def _open(self, batch: Any) -> None:
+    def _open(self, batch: Batch) -> None:
         engine, folder = library(), tempfile.mkdtemp()
         states = States(0, {})
         self._options = None if self._options is None else Options(self._optimizer)
@@ -171,7 +176,7 @@ class TrainStep:
         self._handle = _Handle(self._lock, handle, self._in_place)
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
-        signature = self._signature(batch)
+        signature = _signature(batch)
         self._kind, self._asks_autocast = _kind_of(signature), job.exported.asked_autocast
         self._plans[self._cast(), signature] = 0
         self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
@@ -265,9 +270,9 @@ class TrainStep:
             return of_file(str(recipe), model)
         return precision_of(model, cast, all_f64) or "f32"
 
-    def _plan(self, batch: Any) -> int:
+    def _plan(self, batch: Batch) -> int:
         """The number of the batch's sizes in the precision of now."""
-        signature = self._signature(batch)
+        signature = _signature(batch)
         key = self._cast(), signature
         known = self._plans.get(key)
         if known is not None:
@@ -281,16 +286,6 @@ class TrainStep:
         for other in others[: max(0, len(others) - self._most)]:
             library().call("job_forget_sizes", self._begun(), self._plans.pop(other))
         return number
-
-    @staticmethod
-    def _tensors(batch: Any) -> List[torch.Tensor]:
-        tensors: List[torch.Tensor] = []
-        _structure.flatten(arguments_of(batch), tensors, "the batch: ")
-        return [t.cpu().contiguous() for t in tensors]  # the same where nothing is to do
-
-    def _signature(self, batch: Any) -> "_Signature":
-        tensors: List[torch.Tensor] = []
-        return _structure.flatten(arguments_of(batch), tensors), tuple([(t.shape, t.dtype) for t in tensors])
 
     def _open_sizes(self, model: bytes) -> int:
         precision = self._precision_of(model, self._all_f64)
@@ -318,7 +313,7 @@ class TrainStep:
         library().call("job_forget_sizes", self._begun(), number)
         return 0
 
-    def _trace(self, signature: _Signature, batch: Any) -> int:
+    def _trace(self, signature: _Signature, batch: Batch) -> int:
         """A number for sizes that were traced in another precision, or are now."""
         key = self._cast_of_traces(), signature
         known = self._traced.get(key)
@@ -343,9 +338,10 @@ class TrainStep:
     def step(self, *batch: Any, **named: Any) -> float:
         """Trains on one batch, given as the model's (and loss's) arguments; with accumulate=K on K batches, each a tuple or dict. The
         loss before the update."""
-        batches: Sequence[Any] = batch if self._count > 1 else [named or batch]
-        if len(batches) != self._count or (named and batch):
+        given: Sequence[Any] = batch if self._count > 1 else [named or batch]
+        if len(given) != self._count or (named and batch):
             raise UsageError(f"a step takes {self._count} batches" if self._count > 1 else "a batch is positional or named")
+        batches = [flat_batch(one) for one in given]
         with library().calls.one(), self._lock:  # in this order: who waits for the end of the interpreter holds no lock
             if self._refused is not None:
                 raise self._refused
@@ -377,8 +373,8 @@ class TrainStep:
                         raise
             return self._run(plans.pop(), batches)
 
-    def _run(self, plan: int, batches: Sequence[Any]) -> float:
-        tensors = [t for one in batches for t in self._tensors(one)]
+    def _run(self, plan: int, batches: Sequence[Batch]) -> float:
+        tensors = [t.cpu().contiguous() for one in batches for t in one.tensors]  # the same where nothing is to do
         loss, given = ctypes.c_double(), pointers([t.data_ptr() for t in tensors])
         try:
             library().call("job_step_sized", self._begun(), plan, len(tensors), given, ctypes.byref(loss))
