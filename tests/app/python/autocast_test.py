@@ -198,8 +198,9 @@ class Results(Compared):
         for low in (True, False):
             self.assert_results(mine, theirs, low, torch.randn(6, 32), exact=() if low else (0,))
         x = torch.randn(6, 32)
-        with torch.no_grad():
+        with torch.no_grad(), support.mock.patch.object(gradloom.torch._export, "_run_exporter", wraps=gradloom.torch._export._run_exporter) as traced:
             before, low, _, after = mine(x)
+            self.assertEqual(traced.call_count, 1)
             self.assertEqual((low.dtype, after.dtype), (LOW, torch.float32))
             self.assertGreater(worst([low], [theirs.b(before)]), 1e-4)  # it is bf16
             self.assertLess(worst([after], [theirs.c(low.float())]), 1e-6)

@@ -17,6 +17,7 @@ import unittest
 from unittest import mock
 from xml.etree import ElementTree
 
+import numpy
 import support
 import torch
 from gradloom import Session, plots
@@ -222,6 +223,25 @@ class Steps(Folder):
         step.update_module()
         for name in ("running_mean", "running_var"):
             self.assertLess(worst([getattr(model[1], name)], [getattr(other[1], name)]), 1e-6, name)  # a file's momentum is f32
+
+    def test_arrays_are_read_once(self):
+        """Those of numpy's booleans, which are copied."""
+
+        class Masked(nn.Linear):
+            def forward(self, x, mask):
+                return super().forward(x) * mask[:, None]
+
+        model = Masked(6, 3)
+        step = TrainStep(model, F.mse_loss, "sgd{lr=0.1}")
+        batch = torch.randn(4, 6), numpy.array([True, False, True, True]), torch.randn(4, 3)
+        expected = F.mse_loss(model(batch[0], torch.from_numpy(batch[1])), batch[2])
+        with mock.patch.object(gradloom.torch._structure, "_imported", wraps=gradloom.torch._structure._imported) as read:
+            self.assertLess(abs(step.step(*batch) - float(expected.detach())), 1e-6)
+            self.assertEqual(read.call_count, 1)
+            step.step(*batch)
+            self.assertEqual(read.call_count, 2)
+            capture(Masked(6, 3), [batch, batch], F.mse_loss, folder=self.folder)
+            self.assertEqual(read.call_count, 4)
 
     def test_statistics_of_instances(self):
         torch.manual_seed(1)
