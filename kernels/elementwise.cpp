@@ -1,6 +1,7 @@
 // The table of elementwise operators, and the iteration space of their programs made simple.
 #include "kernels/elementwise.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace gradloom::kernels {
@@ -48,7 +49,19 @@ constexpr EwRow kOthers[] = {
      .types = 'X',
      .summary = "",
      .weight = 12},
+    {.op = EwOp::RowSum, .name = "RowSum", .formula = "", .arity = 1, .types = 'X', .summary = ""},
+    {.op = EwOp::RowMean, .name = "RowMean", .formula = "", .arity = 1, .types = 'X', .summary = ""},
+    {.op = EwOp::RowMax, .name = "RowMax", .formula = "", .arity = 1, .types = 'X', .summary = ""},
+    {.op = EwOp::RowMin, .name = "RowMin", .formula = "", .arity = 1, .types = 'X', .summary = ""},
 };
+
+// Whether the input is the same along a row. A merged dim that holds more than the rest of a row is stepped through evenly.
+bool same_along_rows(const EwProgram& program, const EwInput& input) {
+  std::int64_t inside = 1;
+  for (int d = program.rank; d-- > 0 && inside < program.row; inside *= program.dims[std::size_t(d)])
+    if (program.dims[std::size_t(d)] != 1 && input.strides[std::size_t(d)] != 0) return false;
+  return true;
+}
 
 bool mergeable(const EwProgram& program, int outer, int inner) {
   for (const EwInput& input : program.inputs) {
@@ -71,6 +84,24 @@ const EwRow* find_ew_row(std::string_view name) {
     for (const EwRow& row : rows)
       if (name == row.name) return &row;
   return nullptr;
+}
+
+std::vector<EwRowPlace> ew_row_places(const EwProgram& program) {
+  std::vector<EwRowPlace> places;
+  for (const EwInput& input : program.inputs) places.push_back({same_along_rows(program, input), 0});
+  places.resize(places.size() + program.constants.size());
+  for (const EwInstruction& instruction : program.code) {
+    EwRowPlace place{!ew_draws(instruction.op), 0};
+    for (const std::int16_t reg : instruction.operands) {
+      if (reg < 0) continue;
+      const EwRowPlace& operand = places[std::size_t(reg)];
+      place.per_row = place.per_row && operand.per_row;
+      place.wave = std::max(place.wave, operand.wave);
+    }
+    if (ew_reduces(instruction.op)) place = {true, place.wave + 1};
+    places.push_back(place);
+  }
+  return places;
 }
 
 void ew_collapse_dims(EwProgram& program) {

@@ -24,7 +24,17 @@ enum class EwOp : std::uint8_t {
             // not training
   DropoutMask,  // a: ratio, b: training -> boolean keep mask
   Uniform,      // a: low, b: high -> low + u (high - low), u uniform in [0, 1)
+  // Of floats over the elements of a row (EwProgram::row), one number for each: added up in f32, f64 of f64; NaN wins.
+  RowSum,
+  RowMean,
+  RowMax,
+  RowMin,
 };
+constexpr bool ew_reduces(EwOp op) { return op >= EwOp::RowSum; }
+// The operator draws random numbers, by a key and the places of elements in the iteration space.
+constexpr bool ew_draws(EwOp op) {
+  return op == EwOp::Dropout || op == EwOp::DropoutMask || op == EwOp::Uniform;
+}
 
 // What kernels/elementwise.def says of an operator.
 struct EwRange {
@@ -55,6 +65,7 @@ const EwRow* find_ew_row(std::string_view name);  // null: there is none
 
 constexpr int kEwMaxRegisters = 256;  // inputs + constants + instructions of one program
 constexpr int kEwMaxOutputs = 64;
+constexpr std::int64_t kEwMostRow = 8192;  // elements of a row: 32 of each thread of a block
 
 struct EwInput {
   DType dtype;
@@ -85,12 +96,23 @@ struct EwOutput {
 // Iteration space: row-major dims[0..rank); outputs are dense in it. rank 0 = one element.
 struct EwProgram {
   int rank = 0;
+  // Elements of a row, the product of the last dims (before they are collapsed): what RowSum, .. go over; 0: no instruction does.
+  // Such programs are for GPUs. No output lies over an input; an output that has one number per row is dense in the rows.
+  std::int64_t row = 0;
   std::array<std::int64_t, kEwMaxRank> dims{};
   std::vector<EwInput> inputs;
   std::vector<EwConstant> constants;
   std::vector<EwInstruction> code;
   std::vector<EwOutput> outputs;
 };
+
+// Of a program with rows, by register: whether it has one number per row, and after how many reductions, one behind the other, it
+// is known.
+struct EwRowPlace {
+  bool per_row = true;
+  int wave = 0;
+};
+std::vector<EwRowPlace> ew_row_places(const EwProgram& program);
 
 // Merges adjacent dims that every input steps through evenly and drops dims of size
 // 1. Call once when planning.

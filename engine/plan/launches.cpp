@@ -57,8 +57,12 @@ std::optional<LaunchKind> work_of(const ElementwiseArgs& args) {
   for (const EwInput& in : p.inputs)
     read += static_cast<double>(of_dims(p.dims.data(), in.strides.data(), p.rank)) *
             static_cast<double>(dtype_bytes(in.dtype));
-  for (const EwOutput& out : p.outputs)
-    written += static_cast<double>(elements) * static_cast<double>(dtype_bytes(out.dtype));
+  const std::vector<EwRowPlace> places = p.row > 0 ? ew_row_places(p) : std::vector<EwRowPlace>();
+  for (const EwOutput& out : p.outputs) {
+    const bool per_row = p.row > 0 && places[static_cast<std::size_t>(out.reg)].per_row;
+    written += static_cast<double>(per_row ? elements / p.row : elements) *
+               static_cast<double>(dtype_bytes(out.dtype));
+  }
   const DType dtype = p.outputs.empty() ? DType::f32 : p.outputs[0].dtype;
   return work(dtype, static_cast<double>(elements) * static_cast<double>(p.code.size()), read, written);
 }

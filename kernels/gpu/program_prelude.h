@@ -194,4 +194,18 @@ GRADLOOM_DEVICE unsigned char dropout_mask(float uniform, T ratio, unsigned char
   return T(uniform) >= ratio || !training ? 1 : 0;
 }
 
+// ---- rows -----------------------------------------------------------------------------------------------------------------------
+
+// Of the `lanes` threads of a row, which are neighbours, in a fixed order; every thread gets the result. lanes: a power of two; more
+// than 32: the whole block.
+template <int lanes, class A, class Op>
+GRADLOOM_DEVICE A row_reduce(A v, Op op, A identity) {
+  if constexpr (lanes > 32) {
+    return block_reduce(v, op, identity);
+  } else {
+    for (int apart = lanes / 2; apart > 0; apart /= 2) v = op(v, shuffle_xor(v, apart));
+    return v;
+  }
+}
+
 }  // namespace gradloom::kernels::gpu

@@ -102,19 +102,10 @@ std::string offset_text(const ProgramLayout& layout, const EwInput& input, const
   return sum.empty() ? "0" : sum;
 }
 
-namespace {
-
-bool draws(const EwInstruction& instruction) {
-  return instruction.op == EwOp::Dropout || instruction.op == EwOp::DropoutMask ||
-         instruction.op == EwOp::Uniform;
-}
-
-}  // namespace
-
 std::vector<std::uint64_t> random_keys(const EwProgram& program) {
   std::vector<std::uint64_t> found;
   for (const EwInstruction& instruction : program.code) {
-    if (draws(instruction) && std::find(found.begin(), found.end(), instruction.key) == found.end())
+    if (ew_draws(instruction.op) && std::find(found.begin(), found.end(), instruction.key) == found.end())
       found.push_back(instruction.key);
   }
   return found;

@@ -22,7 +22,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/gpu/runtime/rtc.h"
+#include "kernels/gpu/program_source.h"
 #include "tests/folder.h"
+#include "tests/kernels/gpu/programs.h"
 #include "tests/paths.h"
 
 namespace gradloom {
@@ -137,11 +140,10 @@ int number_after(const std::string& line, const std::string& word) {
 // Warps of an SM whose registers there are: 65,536, given to a warp 256 at a time.
 int resident_warps(int registers) { return std::min(64, 65536 / ((registers * 32 + 255) / 256 * 256)); }
 
-// Those of code for sm_90 in a report of cuobjdump, by mangled name.
-std::map<std::string, CompiledKernel> hopper_kernels(const std::string& report) {
+// Those of code for sm_90 in a report of cuobjdump, by mangled name. hopper: the report begins with such code.
+std::map<std::string, CompiledKernel> hopper_kernels(const std::string& report, bool hopper = false) {
   std::map<std::string, CompiledKernel> kernels;
   std::istringstream lines(report);
-  bool hopper = false;
   std::string function;
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("arch = ", 0) == 0) hopper = line.rfind("arch = sm_90", 0) == 0;
@@ -240,6 +242,37 @@ TEST(CompiledByNvcc, AttentionIsWithinTheTable) {
     instances += kernel.name.rfind("flash_", 0) == 0 && kernel.found.registers > 0;
   }
   EXPECT_EQ(instances, 18u);  // three kernels, three sizes of heads, two types
+}
+
+// Rows of all lengths, of which threads keep up to 64 registers from one walk to the next.
+TEST(CompiledByNvrtc, RowsWithReductionsSpillNothing) {
+  using namespace kernels;
+  const std::string cuobjdump = tool("cuobjdump");
+  if (cuobjdump.empty()) GTEST_SKIP() << "no cuobjdump";
+  if (gpu::nvrtc_version().empty()) GTEST_SKIP() << "no NVRTC";
+  std::string source = gpu::generated_prelude();
+  std::map<std::string, std::string> names;
+  const auto add = [&](const EwProgram& program, const std::string& name) {
+    const gpu::GeneratedKernel kernel = gpu::generate(program);
+    if (names.emplace(kernel.entry, name).second) source += kernel.source;
+  };
+  for (const DType type : {DType::f32, DType::f64, DType::bf16})
+    for (const std::int64_t columns : {64, 768, 1001, 1600, 8191, 8192})
+      add(test::norm_program(type, 512, columns),
+          "norm of " + std::to_string(columns) + " of type " + std::to_string(int(type)));
+  for (const std::int64_t columns : {11, 64, 640}) add(test::softmax_program(512, columns), "softmax");
+  const gpu::RtcOutput output = gpu::nvrtc_compile(source, "sm_90");
+  ASSERT_EQ(output.error, "");
+  const TemporaryFolder folder;
+  const std::string path = folder / "rows.cubin";
+  std::ofstream(path, std::ios::binary) << output.code;
+  const auto kernels =
+      hopper_kernels(output_of("\"" + cuobjdump + "\" --dump-resource-usage \"" + path + "\""), true);
+  EXPECT_EQ(kernels.size(), names.size());
+  for (const auto& [entry, kernel] : kernels) {
+    EXPECT_EQ(kernel.found.scratch, 0) << names[entry];
+    EXPECT_GE(kernel.found.warps, 16) << names[entry] << ": " << kernel.found.registers << " registers";
+  }
 }
 
 // ---- HIP --------------------------------------------------------------------------------------------------------------------------

@@ -72,6 +72,38 @@ TEST(Elementwise, CollapseMergesAndDropsDims) {
   EXPECT_EQ(program.inputs[1].strides[1], 1);
 }
 
+// Of rows of two dims: what is the same along them is one number per row; each reduction is waited for by what reads it.
+TEST(Elementwise, RowsOfAProgram) {
+  const DType f = DType::f32;
+  for (const bool collapse : {false, true}) {
+    EwProgram program = program_over({5, 3, 4});
+    program.row = 12;
+    program.inputs = {input_of(f, {5, 3, 4}), input_of(f, {5, 1, 1}), input_of(f, {1, 3, 1}),
+                      input_of(f, {1, 1, 1}), input_of(f, {1, 1, 4})};
+    program.constants = {{f, 2}};
+    program.code = {{EwOp::Add, f, f, {0, 2, -1}, 0}, {EwOp::RowSum, f, f, {6, -1, -1}, 0},
+                    {EwOp::Mul, f, f, {1, 3, -1}, 0}, {EwOp::Div, f, f, {7, 5, -1}, 0},
+                    {EwOp::Sub, f, f, {4, 9, -1}, 0}, {EwOp::RowMax, f, f, {10, -1, -1}, 0}};
+    if (collapse) ew_collapse_dims(program);
+    const std::vector<EwRowPlace> places = ew_row_places(program);
+    const bool per_row[] = {false, true, false, true, false, true, false, true, true, true, false, true};
+    const int wave[] = {0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 2};
+    ASSERT_EQ(places.size(), std::size(per_row));
+    for (std::size_t r = 0; r < places.size(); ++r) {
+      EXPECT_EQ(places[r].per_row, per_row[r]) << r;
+      EXPECT_EQ(places[r].wave, wave[r]) << r;
+    }
+  }
+  // Dense inputs alone are one dim, rows and all.
+  EwProgram dense = program_over({5, 12});
+  dense.row = 12;
+  dense.inputs = {input_of(f, {5, 12}), input_of(f, {1, 1})};
+  ew_collapse_dims(dense);
+  ASSERT_EQ(dense.rank, 1);
+  EXPECT_FALSE(ew_row_places(dense)[0].per_row);
+  EXPECT_TRUE(ew_row_places(dense)[1].per_row);
+}
+
 TEST(Elementwise, StridedAndTransposedInputs) {
   const std::int64_t rows = 67, cols = 129;
   const auto x = values<float>(rows * cols, 8);

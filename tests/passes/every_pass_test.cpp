@@ -180,8 +180,9 @@ TEST_P(EveryModel, KeepsLossAndGradientsUnderEveryChoiceOfPasses) {
   }
   expect_same(exact, 0);
   expect_same("default", kTolerance);
-  for (const std::string of_gpus : {"fuse-matmul-epilogue{devices=all}", "fuse-residual{devices=all}",
-                                    "fuse-matmul-epilogue{devices=all},fuse-residual{devices=all}"}) {
+  for (const std::string of_gpus :
+       {"fuse-matmul-epilogue{devices=all}", "fuse-residual{devices=all}",
+        "fuse-matmul-epilogue{devices=all},fuse-residual{devices=all}", "fuse-rows{devices=all}"}) {
     expect_same(of_gpus, kTolerance);
     expect_same("default," + of_gpus, kTolerance);
   }

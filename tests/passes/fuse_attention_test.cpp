@@ -20,7 +20,7 @@ constexpr const char* kAlways = "fuse-attention{min_keys=1}";
 
 enum class Masked { no, block, keep, add };
 
-struct Form {
+struct AttentionForm {
   Masked mask = Masked::no;
   bool scaled_scores = true, scaled_operands = false, divided = false;
   bool heads = true;        // [batch, rows, heads, d] and transposes, as exports have it
@@ -37,7 +37,7 @@ Tensor future(std::int64_t rows) {
   return mask;
 }
 
-Graph attention(const Form& f) {
+Graph attention(const AttentionForm& f) {
   Graph graph;
   GraphBuilder b(graph);
   const Type type{DType::f64, f.heads ? Shape{2, 6, 3, 4} : Shape{2, 3, 6, 4}};
@@ -81,7 +81,7 @@ Graph attention(const Form& f) {
   return graph;
 }
 
-std::vector<Form> forms() {
+std::vector<AttentionForm> forms() {
   return {{},
           {.scaled_scores = false},
           {.scaled_operands = true, .divided = true},
@@ -97,7 +97,7 @@ std::vector<Form> forms() {
 
 TEST(FuseAttention, EveryFormBecomesOneNode) {
   int number = 0;
-  for (const Form& form : forms()) {
+  for (const AttentionForm& form : forms()) {
     SCOPED_TRACE(number++);
     Graph graph = attention(form);
     const PassReport report = run_and_compare(graph, kAlways, 1e-12);
@@ -124,7 +124,7 @@ void add_attention_training(Graph& graph) {
 
 TEST(FuseAttention, GradientsStayTheSame) {
   int number = 0;
-  for (const Form& form : forms()) {
+  for (const AttentionForm& form : forms()) {
     SCOPED_TRACE(number++);
     Graph apart = attention(form), fused = attention(form);
     EXPECT_EQ(run_pass(fused, kAlways).matched, 1);
@@ -159,7 +159,7 @@ TEST(FuseAttention, LogSumExpIsMadeForTheGradientAlone) {
 
 TEST(FuseAttention, SaysWhyNot) {
   struct Case {
-    Form form;
+    AttentionForm form;
     const char* why;
   };
   for (const Case& c :

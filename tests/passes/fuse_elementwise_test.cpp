@@ -31,6 +31,19 @@ TEST_F(FuseElementwise, AChainIsOneNode) {
   EXPECT_EQ(fused().attrs.text("code"), "t0=Neg(i0);t1=Exp(t0);t2=Tanh(t1)");
 }
 
+TEST_F(FuseElementwise, RegionsHaveLimits) {
+  graph.outputs = {b.op("Tanh", {b.op("Exp", {b.op("Neg", {x})})})};
+  EXPECT_NE(why_nots(run_and_compare(graph, "fuse-elementwise{max_nodes=2}", 0))
+                .find("the region would have more than max_nodes operations"),
+            std::string::npos);
+  const ValueId e = b.op("Exp", {y});
+  for (int i = 0; i < 64; ++i) graph.outputs.push_back(b.op("Add", {e, b.scalar(DType::f32, i)}));
+  graph.outputs.push_back(e);
+  EXPECT_NE(why_nots(run_and_compare(graph, "fuse-elementwise{max_nodes=150}", 0))
+                .find("the region would write more than 64 tensors"),
+            std::string::npos);
+}
+
 // Sizes of later nodes are read from it: as a region's result nobody would know it.
 TEST_F(FuseElementwise, WhatIsKnownBeforeRunningStays) {
   const ValueId rows = b.op("Add", {b.op("Size", {x}), b.constant(Tensor::scalar(DType::i64, 1))});

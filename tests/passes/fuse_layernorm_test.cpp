@@ -9,7 +9,7 @@ using test::op_counts;
 using test::run_and_compare;
 using test::why_nots;
 
-struct Form {
+struct LayerNormForm {
   bool power = true, bias = true;
   int opset = 13;
   std::vector<std::int64_t> axes = {-1}, variance_axes = {-1};
@@ -22,7 +22,7 @@ struct Built {
   ValueId deviation = kNone;
 };
 
-Built layernorm(const Form& form) {
+Built layernorm(const LayerNormForm& form) {
   Built built;
   Graph& graph = built.graph;
   GraphBuilder b(graph);

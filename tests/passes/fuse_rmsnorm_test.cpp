@@ -10,7 +10,7 @@ using test::op_counts;
 using test::run_and_compare;
 using test::why_nots;
 
-struct Form {
+struct RmsNormForm {
   std::string inverse = "reciprocal";  // or quotient, one-over, power
   bool square_by_power = true;
   int opset = 13;
@@ -24,7 +24,7 @@ struct Built {
   ValueId mean = kNone;
 };
 
-Built rmsnorm(const Form& form) {
+Built rmsnorm(const RmsNormForm& form) {
   Built built;
   Graph& graph = built.graph;
   GraphBuilder b(graph);

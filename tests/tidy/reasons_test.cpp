@@ -146,8 +146,6 @@ const std::set<Reason> kUntested = {
     {"fuse_accumulate.cpp", "the product has a bias or an activation"},
     {"fuse_accumulate.cpp", "there is nothing to multiply"},
     {"fuse_attention.cpp", "nothing reads the probabilities"},
-    {"fuse_elementwise.cpp", "the region would have more than max_nodes operations"},
-    {"fuse_elementwise.cpp", "the region would write more than .. tensors"},
     {"fuse_gather_grad.cpp", "this processor adds 16-bit rows in f32, and would convert the whole table"},
     {"fuse_layernorm.cpp", "the input is not floating point"},
     {"fuse_linear_cross_entropy.cpp", "has axes that are not constant"},

@@ -1,4 +1,4 @@
-// Elementwise operators of ours, and regions of them (FusedElementwise).
+// Elementwise operators of ours, and regions of them (FusedElementwise, FusedRows).
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -90,6 +90,12 @@ Result<double> ratio_of(const Body& body, const FusedStatement& s) {
   return TRY(operand(2, "the mode of Dropout")) != 0 ? ratio : 0.0;
 }
 
+// Over the rows of FusedRows.
+ValueId over_rows(Body& body, kernels::EwOp op, ValueId x) {
+  const std::vector<std::int64_t> axes = row_axes(body.attrs(), body.shape(x));
+  return body.op(row_reduction(op), {x, body.b.i64s(axes)}, {{"keepdims", std::int64_t{1}}});
+}
+
 // One statement of a region.
 Result<ValueId> statement(Body& body, const FusedStatement& s, Values operands) {
   using kernels::EwOp;
@@ -100,11 +106,14 @@ Result<ValueId> statement(Body& body, const FusedStatement& s, Values operands) 
   if (s.op == EwOp::Dropout) {
     const double ratio = TRY(ratio_of(body, s));
     if (ratio == 0) return operands[0];
-    if (body.shape(operands[0]) != body.types.outputs[0].shape)
+    const std::vector<Type>& outputs = body.types.outputs;
+    if (std::none_of(outputs.begin(), outputs.end(),
+                     [&](const Type& type) { return type.shape == body.shape(operands[0]); }))
       return infer_error("Dropout of a part of a region");
     return body.dropped(operands[0], ratio, s.key);
   }
   if (s.op == EwOp::DropoutMask || s.op == EwOp::Uniform) return infer_error("random numbers in a region");
+  if (kernels::ew_reduces(s.op)) return over_rows(body, s.op, operands[0]);
   const OpDef& op = op_by_name(ew_name(s.op));
   if (*op.domain == '\0') return TRY(body.b.add(op, std::move(operands)))[0];
   const auto found = elementwise_bodies().find(op.name);
@@ -171,6 +180,7 @@ const Bodies& elementwise_bodies() {
       {"SigmoidGrad", sigmoid_grad},
       {"Dropout", dropout},
       {"FusedElementwise", fused_elementwise},
+      {"FusedRows", fused_elementwise},
   };
   return bodies;
 }

@@ -20,6 +20,11 @@ Result<Kernel> prepare_elementwise(const std::vector<FusedStatement>& code,
                                    const std::vector<std::int64_t>& outputs, const NodeTypes& types,
                                    const std::vector<Tensor>& extra = {});
 
+// The same for a region whose rows are the last `row_dims` dims, on GPUs. REQUIRES rows of at most kEwMostRow elements.
+Result<Kernel> prepare_row_program(const std::vector<FusedStatement>& code,
+                                   const std::vector<std::int64_t>& outputs, std::size_t row_dims,
+                                   const NodeTypes& types);
+
 // Attributes `saturate` and `round_mode` of Cast as EwInstruction::key: 0 unless `to` is a small float.
 Result<std::uint64_t> cast_mode(const Attrs& attrs, DType to);
 

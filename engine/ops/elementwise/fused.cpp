@@ -18,8 +18,6 @@ namespace {
 using kernels::EwOp;
 using kernels::EwRow;
 
-bool has_key(EwOp op) { return op == EwOp::Dropout || op == EwOp::DropoutMask || op == EwOp::Uniform; }
-
 // To compute with.
 bool is_number(DType t) { return t != DType::boolean && !is_small(t); }
 
@@ -100,7 +98,7 @@ class Parser {
       s.cast_to = *type;
       if (take('#')) s.key = TRY(number<std::uint64_t>());
     }
-    if (has_key(s.op)) {
+    if (kernels::ew_draws(s.op)) {
       if (!take('#')) return infer_error(name + " without a key");
       s.key = TRY(number<std::uint64_t>());
     }
@@ -121,17 +119,10 @@ Status infer_fused(InferContext& ctx) {
   const auto code = TRY(parse_fused(ctx.attrs.text("code")));
   const auto outputs = ctx.attrs.integers("outputs");
   if (outputs.size() < ctx.outputs.size()) return infer_error("attribute outputs names too few statements");
-  std::vector<DType> result;
-  for (const FusedStatement& s : code) {
-    std::vector<DType> operands;
-    for (const FusedOperand& o : s.operands) {
-      if (o.is_input && !ctx.has(static_cast<std::size_t>(o.index)))
-        return infer_error("the code reads input " + std::to_string(o.index) + ", which is missing");
-      operands.push_back(o.is_input ? ctx.dtype(static_cast<std::size_t>(o.index))
-                                    : result[static_cast<std::size_t>(o.index)]);
-    }
-    result.push_back(TRY(ew_result_type(s.op, operands, s.cast_to)));
-  }
+  for (const FusedStatement& s : code)
+    if (kernels::ew_reduces(s.op))
+      return infer_error(std::string(ew_name(s.op)) + " in a region without rows");
+  const std::vector<DType> result = TRY(statement_types(ctx, code));
   const Shape shape = TRY(broadcast_inputs(ctx));
   for (std::size_t i = 0; i < ctx.outputs.size(); ++i) {
     if (outputs[i] < 0 || outputs[i] >= static_cast<std::int64_t>(code.size()))
@@ -219,8 +210,24 @@ Result<DType> ew_result_type(EwOp op, const std::vector<DType>& operands, DType 
         return first;
       if (op == EwOp::Uniform && same && is_float(first)) return first;
       if (op == EwOp::DropoutMask && is_float(first) && operands[1] == DType::boolean) return DType::boolean;
+      if (kernels::ew_reduces(op) && is_float(first)) return first;
   }
   return type_error(row, operands);
+}
+
+Result<std::vector<DType>> statement_types(const InferContext& ctx, const std::vector<FusedStatement>& code) {
+  std::vector<DType> result;
+  for (const FusedStatement& s : code) {
+    std::vector<DType> operands;
+    for (const FusedOperand& o : s.operands) {
+      if (o.is_input && !ctx.has(static_cast<std::size_t>(o.index)))
+        return infer_error("the code reads input " + std::to_string(o.index) + ", which is missing");
+      operands.push_back(o.is_input ? ctx.dtype(static_cast<std::size_t>(o.index))
+                                    : result[static_cast<std::size_t>(o.index)]);
+    }
+    result.push_back(TRY(ew_result_type(s.op, operands, s.cast_to)));
+  }
+  return result;
 }
 
 std::string print_fused(const std::vector<FusedStatement>& code) {
@@ -229,7 +236,7 @@ std::string print_fused(const std::vector<FusedStatement>& code) {
     const FusedStatement& s = code[i];
     text += (i ? ";t" : "t") + std::to_string(i) + "=" + ew_name(s.op);
     if (s.op == EwOp::Cast) text += ":" + std::string(dtype_name(s.cast_to));
-    if (has_key(s.op) || s.key != 0) text += "#" + std::to_string(s.key);
+    if (kernels::ew_draws(s.op) || s.key != 0) text += "#" + std::to_string(s.key);
     for (std::size_t o = 0; o < s.operands.size(); ++o)
       text += (o ? "," : "(") + std::string(s.operands[o].is_input ? "i" : "t") +
               std::to_string(s.operands[o].index);

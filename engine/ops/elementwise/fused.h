@@ -1,5 +1,6 @@
-// The text form of a fused elementwise region, attribute `code` of the FusedElementwise operator:
+// The text form of a fused elementwise region, attribute `code` of the operators FusedElementwise and FusedRows:
 //   "t0=Mul(i0,i1);t1=Cast:f32(t0);t2=Dropout#81985529216486895(t1,i2,i3);t3=Where(i4,t2,i0)"
+//   "t0=Add(i0,i1);t1=RowMean(t0);t2=Sub(t0,t1)", of FusedRows alone
 // iN is input N (broadcast to the region's shape), tN the result of statement N.
 // Attribute `outputs`: statement numbers.
 #pragma once
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/ir/op.h"
 #include "kernels/elementwise.h"
 
 namespace gradloom {
@@ -25,8 +27,14 @@ struct FusedStatement {
 
 const char* ew_name(kernels::EwOp op);
 int ew_arity(kernels::EwOp op);
+// Of the reductions of FusedRows: "ReduceSum", ..; the dims of `x` that are a row by attribute row_dims.
+const char* row_reduction(kernels::EwOp op);
+std::vector<std::int64_t> row_axes(const Attrs& attrs, const Shape& x);
 // Result type for operands of these types; error when the operator does not take them.
 Result<DType> ew_result_type(kernels::EwOp op, const std::vector<DType>& operands, DType cast_to);
+
+// The type of each statement over the node's inputs.
+Result<std::vector<DType>> statement_types(const InferContext& ctx, const std::vector<FusedStatement>& code);
 
 std::string print_fused(const std::vector<FusedStatement>& code);
 Result<std::vector<FusedStatement>> parse_fused(const std::string& text);

@@ -4,9 +4,11 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "engine/base/text.h"
 #include "engine/ops/copies.h"
+#include "engine/ops/dims.h"
 #include "engine/ops/operand_rows.h"
 #include "engine/ops/preparation.h"
 #include "engine/ops/elementwise/formulas.h"
@@ -51,9 +53,10 @@ bool exact_as_double(const Tensor& t) {
 
 class ProgramBuilder {
  public:
+  // row_dims: the last dims, which are a row; 0: nothing reduces.
   ProgramBuilder(const std::vector<FusedStatement>& code, const NodeTypes& types,
-                 const std::vector<Tensor>& extra)
-      : code_(code), types_(types) {
+                 const std::vector<Tensor>& extra, std::size_t row_dims = 0)
+      : code_(code), types_(types), row_dims_(row_dims) {
     for (std::size_t i = 0; i < types.inputs.size(); ++i) {
       const Tensor* known = types.constants[i];
       const bool scalar = known != nullptr && known->count() == 1 && exact_as_double(*known);
@@ -90,6 +93,10 @@ class ProgramBuilder {
     const auto first = std::find(types_.output_present.begin(), types_.output_present.end(), true);
     if (first == types_.output_present.end()) return no_kernel("an elementwise node without outputs");
     full_ = types_.outputs[static_cast<std::size_t>(first - types_.output_present.begin())].shape;
+    for (std::size_t i = 0; row_dims_ > 0 && i < types_.inputs.size();
+         ++i)  // that output may have one number per row
+      if (types_.has(i)) full_ = TRY(broadcast_shapes(full_, types_.inputs[i].shape));
+    if (row_dims_ > 0) program_.row = dim_product(full_, full_.size() - row_dims_, full_.size());
     for (std::size_t d = 0; d < full_.size(); ++d)
       if (full_[d] != 1) kept_.push_back(d);
     if (kept_.size() > static_cast<std::size_t>(kernels::kEwMaxRank))
@@ -102,9 +109,8 @@ class ProgramBuilder {
 
   // Random numbers are drawn by the places of elements.
   Status check_rows() const {
-    const bool draws = std::any_of(code_.begin(), code_.end(), [](const FusedStatement& s) {
-      return s.op == EwOp::Dropout || s.op == EwOp::DropoutMask || s.op == EwOp::Uniform;
-    });
+    const bool draws = std::any_of(code_.begin(), code_.end(),
+                                   [](const FusedStatement& s) { return kernels::ew_draws(s.op); });
     return has_rows(types_) && draws
                ? Status(no_kernel("no kernel draws random numbers for operands in rows"))
                : Status();
@@ -188,6 +194,7 @@ class ProgramBuilder {
 
   const std::vector<FusedStatement>& code_;
   const NodeTypes& types_;
+  const std::size_t row_dims_;
   std::vector<Source> sources_;
   Shape full_;
   std::vector<std::size_t> kept_;  // dims of full_ larger than 1
@@ -196,13 +203,32 @@ class ProgramBuilder {
   EwProgram program_;
 };
 
-std::string kernel_name(const std::vector<FusedStatement>& code) {
+std::string kernel_name(std::string name, const std::vector<FusedStatement>& code) {
   constexpr std::size_t kMostNames = 6;
-  std::string name = "elementwise ";
   for (std::size_t i = 0; i < std::min(code.size(), kMostNames); ++i)
     name += (i ? "+" : "") + std::string(ew_name(code[i].op));
   if (code.size() > kMostNames) name += "+" + std::to_string(code.size() - kMostNames) + " more";
   return name;
+}
+
+Result<Kernel> kernel_of(std::string name, ProgramBuilder builder, const std::vector<std::int64_t>& outputs) {
+  struct Prepared {
+    EwProgram program;
+    std::vector<int> inputs, outputs;
+  };
+  auto prepared = std::make_shared<Prepared>();
+  prepared->program = TRY(builder.build(outputs, prepared->inputs, prepared->outputs));
+  Kernel kernel;
+  kernel.name = std::move(name);
+  kernel.programs = {std::shared_ptr<const EwProgram>(prepared, &prepared->program)};
+  kernel.run = [prepared](const LaunchArgs& launch) {
+    std::array<const void*, kernels::kEwMaxRegisters> in;
+    std::array<void*, kernels::kEwMaxOutputs> out;
+    for (std::size_t i = 0; i < prepared->inputs.size(); ++i) in[i] = launch.inputs[prepared->inputs[i]];
+    for (std::size_t i = 0; i < prepared->outputs.size(); ++i) out[i] = launch.outputs[prepared->outputs[i]];
+    launch.on.elementwise({&prepared->program, in.data(), out.data(), launch.random});
+  };
+  return kernel;
 }
 
 }  // namespace
@@ -228,24 +254,13 @@ Result<Shape> broadcast_inputs(const InferContext& ctx) {
 Result<Kernel> prepare_elementwise(const std::vector<FusedStatement>& code,
                                    const std::vector<std::int64_t>& outputs, const NodeTypes& types,
                                    const std::vector<Tensor>& extra) {
-  struct Prepared {
-    EwProgram program;
-    std::vector<int> inputs, outputs;
-  };
-  auto prepared = std::make_shared<Prepared>();
-  prepared->program =
-      TRY(ProgramBuilder(code, types, extra).build(outputs, prepared->inputs, prepared->outputs));
-  Kernel kernel;
-  kernel.name = kernel_name(code);
-  kernel.programs = {std::shared_ptr<const EwProgram>(prepared, &prepared->program)};
-  kernel.run = [prepared](const LaunchArgs& launch) {
-    std::array<const void*, kernels::kEwMaxRegisters> in;
-    std::array<void*, kernels::kEwMaxOutputs> out;
-    for (std::size_t i = 0; i < prepared->inputs.size(); ++i) in[i] = launch.inputs[prepared->inputs[i]];
-    for (std::size_t i = 0; i < prepared->outputs.size(); ++i) out[i] = launch.outputs[prepared->outputs[i]];
-    launch.on.elementwise({&prepared->program, in.data(), out.data(), launch.random});
-  };
-  return kernel;
+  return kernel_of(kernel_name("elementwise ", code), ProgramBuilder(code, types, extra), outputs);
+}
+
+Result<Kernel> prepare_row_program(const std::vector<FusedStatement>& code,
+                                   const std::vector<std::int64_t>& outputs, std::size_t row_dims,
+                                   const NodeTypes& types) {
+  return kernel_of(kernel_name("rows ", code), ProgramBuilder(code, types, {}, row_dims), outputs);
 }
 
 }  // namespace gradloom

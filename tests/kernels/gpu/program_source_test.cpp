@@ -114,6 +114,90 @@ TEST(Generate, RowsAreReadInVectorsOnceOrByStep) {
       << body;
 }
 
+// Two walks: the largest is known before the second, which has what it needs in registers; a number per row is stored once.
+TEST(Generate, RowsAreWalkedOverOncePerReduction) {
+  EwProgram program = program_of({3, 64});
+  program.row = 64;
+  const DType f = DType::f32;
+  program.inputs = {strided_input(f, {64, 1}), strided_input(f, {0, 1}), strided_input(f, {1, 0})};
+  program.code = {{EwOp::Mul, f, f, {0, 1, -1}, 0},
+                  {EwOp::RowMax, f, f, {3, -1, -1}, 0},
+                  {EwOp::Add, f, f, {4, 2, -1}, 0},
+                  {EwOp::Sub, f, f, {3, 5, -1}, 0}};
+  program.outputs = {{6, f}, {4, f}};
+  const GeneratedKernel kernel = generate(program);
+  EXPECT_EQ(
+      body_of(kernel),
+      "  const unsigned lane = threadIdx.x % 16u;\n"
+      "  const unsigned at = blockIdx.x * 16u + threadIdx.x / 16u;\n"
+      "  const bool exists = at < 3u;\n"
+      "  const unsigned row = exists ? at : 2u;\n"
+      "  const unsigned start = row * 64u;\n"
+      "  const bool whole = at_boundary<float, 4>(params.in[0]) && at_boundary<float, 4>(params.in[1]) && "
+      "at_boundary<float, 4>(params.out[0]);\n"
+      "  const int valid = 4;\n"
+      "  const float r2 = static_cast<const float*>(params.in[2])[start / 64u];\n"
+      "  float h3[4] = {};\n"
+      "  float s4 = float(__builtin_bit_cast(double, 0xfff0000000000000ull));\n"
+      "#pragma unroll\n"
+      "  for (int k = 0; k < 1; ++k) {\n"
+      "    const unsigned c = (k * 16u + lane) * 4u;\n"
+      "    [[maybe_unused]] const unsigned first = start + c;\n"
+      "    const Lanes<float, 4> a0 = load_lanes<float, 4>(static_cast<const float*>(params.in[0]) + (first), "
+      "whole, valid);\n"
+      "    const Lanes<float, 4> a1 = load_lanes<float, 4>(static_cast<const float*>(params.in[1]) + (first % "
+      "64u), whole, valid);\n"
+      "#pragma unroll\n"
+      "    for (int j = 0; j < 4; ++j) {\n"
+      "      const float r0 = a0.v[j];\n"
+      "      const float r1 = a1.v[j];\n"
+      "      const float r3 = op::Mul<float>(r0, r1);\n"
+      "      h3[k * 4 + j] = r3;\n"
+      "      s4 = Max()(s4, float(widen(r3)));\n"
+      "    }\n"
+      "  }\n"
+      "  const float r4 = cast<float>(row_reduce<16>(s4, Max(), "
+      "float(__builtin_bit_cast(double, 0xfff0000000000000ull))));\n"
+      "  const float r5 = op::Add<float>(r4, r2);\n"
+      "#pragma unroll\n"
+      "  for (int k = 0; k < 1; ++k) {\n"
+      "    const unsigned c = (k * 16u + lane) * 4u;\n"
+      "    [[maybe_unused]] const unsigned first = start + c;\n"
+      "    Lanes<float, 4> y0;\n"
+      "#pragma unroll\n"
+      "    for (int j = 0; j < 4; ++j) {\n"
+      "      const float r3 = h3[k * 4 + j];\n"
+      "      const float r6 = op::Sub<float>(r3, r5);\n"
+      "      y0.v[j] = r6;\n"
+      "    }\n"
+      "    if (exists) store_lanes(static_cast<float*>(params.out[0]) + first, y0, whole, valid);\n"
+      "  }\n"
+      "  if (lane == 0 && exists) static_cast<float*>(params.out[1])[row] = r4;\n");
+  EXPECT_EQ(kernel.entry.substr(0, 5), "rows_");
+  EXPECT_EQ(kernel.threads, 256u);
+  EXPECT_EQ(kernel.blocks, 1u);
+}
+
+// Of 8192 elements a thread of 256 has 32: two values of each stay in its registers, the third is read again.
+TEST(Generate, LongRowsAreReadAgainWhereRegistersEnd) {
+  const auto reads = [](std::int64_t columns) {
+    EwProgram program = program_of({2, columns});
+    program.row = columns;
+    const DType f = DType::f32;
+    for (int i = 0; i < 3; ++i) program.inputs.push_back(strided_input(f, {columns, 1}));
+    program.code = {{EwOp::RowSum, f, f, {0, -1, -1}, 0}, {EwOp::RowSum, f, f, {1, -1, -1}, 0},
+                    {EwOp::RowSum, f, f, {2, -1, -1}, 0}, {EwOp::Mul, f, f, {0, 3, -1}, 0},
+                    {EwOp::Mul, f, f, {1, 4, -1}, 0},     {EwOp::Mul, f, f, {2, 5, -1}, 0}};
+    program.outputs = {{6, f}, {7, f}, {8, f}};
+    const GeneratedKernel kernel = generate(program);
+    int loads = 0;
+    for (std::size_t at = 0; (at = kernel.source.find("load_lanes", at)) != std::string::npos; ++at) ++loads;
+    return loads;
+  };
+  EXPECT_EQ(reads(512), 3);
+  EXPECT_EQ(reads(8192), 4);
+}
+
 // 16 bytes of the narrowest type, within 4 and 8 elements.
 TEST(Generate, LanesFollowTheNarrowestType) {
   const auto lanes = [](DType type) {
@@ -185,6 +269,11 @@ std::string everything() {
   }
   add(broadcast_program(64, 128));
   add(broadcast_program(63, 127));
+  for (const DType type : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    add(norm_program(type, 5, 64));
+  }
+  add(norm_program(DType::f32, 5, 1024));
+  add(softmax_program(4, 44));
   EwProgram power = program_of({64});
   power.inputs = {strided_input(DType::f32, {1})};
   power.constants = {

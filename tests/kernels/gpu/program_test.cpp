@@ -132,6 +132,7 @@ struct Case {
   std::size_t offset = 0;  // elements that every buffer begins behind a 256-byte boundary
   double relative = 2e-6;  // of f32 results
   bool exact = false;
+  double absolute = 1e-7;  // beside it
 };
 
 std::int64_t elements(const EwProgram& program) {
@@ -258,6 +259,46 @@ void smallest_programs(Cases& cases) {
   cases.push_back(empty);
 }
 
+// Threads of a warp, of several and of a block per row; whole and broken chunks; rows that a block's threads share out unevenly.
+void rows_with_reductions(Cases& cases) {
+  const auto norm = [&](DType type, std::int64_t rows, std::int64_t cols, std::size_t offset) {
+    const DType wide = type == DType::f64 ? DType::f64 : DType::f32;
+    Case one{"norm of " + std::to_string(rows) + "x" + std::to_string(cols) + " of type " +
+                 std::to_string(int(type)),
+             norm_program(type, rows, cols),
+             {},
+             -1,
+             offset,
+             2e-5};
+    one.inputs = {convert(values<double>(rows * cols, 13), type),
+                  convert({0.25}, type),
+                  convert({1}, DType::boolean),
+                  convert(values<double>(rows * cols, 14), type),
+                  convert(values<double>(cols, 15, 0.5, 1.5), wide),
+                  convert(values<double>(cols, 16), wide)};
+    one.absolute = type == DType::f64 ? 1e-12 : 4e-6;  // of results near 0, which are differences
+    cases.push_back(one);
+  };
+  for (const DType type : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    norm(type, 5, 64, 0);
+    norm(type, 3, 7, 0);
+    norm(type, 2, 768, 0);
+    norm(type, 2, 1001, 0);
+  }
+  norm(DType::f32, 130, 2, 0);
+  norm(DType::f32, 9, 64, 1);
+  norm(DType::bf16, 3, 512, 3);
+  norm(DType::f32, 2, 8192, 0);
+  norm(DType::f64, 1, 8191, 0);
+  for (const std::int64_t cols : {1, 4, 11, 44, 640}) {
+    Case one{"softmax of 4x3x" + std::to_string(cols), softmax_program(4, cols), {}};
+    one.inputs = {convert(values<double>(4 * 3 * cols, 17, -4, 4), DType::f32),
+                  convert({1, -2, 0.5}, DType::f32)};
+    one.relative = 1e-5;
+    cases.push_back(one);
+  }
+}
+
 Cases all_cases() {
   Cases cases;
   operators_and_casts(cases);
@@ -266,6 +307,7 @@ Cases all_cases() {
   powers(cases);
   outputs_of_all_kinds(cases);
   smallest_programs(cases);
+  rows_with_reductions(cases);
   return cases;
 }
 
@@ -273,8 +315,92 @@ Cases all_cases() {
 
 constexpr RandomState kRandom = {0xfeedfacecafebeefull, 41};
 
+// One instruction of `program`, or (code empty) an input as it is read, over all elements of the space.
+Bytes over_all(EwProgram program, const std::vector<const void*>& in) {
+  program.row = 0;
+  Bytes made(std::size_t(elements(program)) * dtype_bytes(program.outputs[0].dtype));
+  void* out[] = {made.data()};
+  cpu().elementwise({&program, in.data(), out, &kRandom});
+  return made;
+}
+
+// The reduction of each row in double, for each of its elements.
+Bytes reduced(const EwProgram& program, const EwInstruction& instruction, const Bytes& operand) {
+  const std::size_t width = dtype_bytes(instruction.operand_type);
+  std::vector<double> results;
+  for (std::int64_t row = 0; row < elements(program) / program.row; ++row) {
+    const auto element = [&](std::int64_t i) {
+      return read(instruction.operand_type, operand.data() + std::size_t(row * program.row + i) * width);
+    };
+    double sum = 0, least = element(0), most = element(0);
+    for (std::int64_t i = 0; i < program.row; ++i) {
+      sum += element(i);
+      least = std::min(least, element(i));
+      most = std::max(most, element(i));
+    }
+    const double result = instruction.op == EwOp::RowSum    ? sum
+                          : instruction.op == EwOp::RowMean ? sum / double(program.row)
+                          : instruction.op == EwOp::RowMax  ? most
+                                                            : least;
+    results.insert(results.end(), std::size_t(program.row), result);
+  }
+  return convert(results, instruction.result_type);
+}
+
+// A program with rows, one instruction after the other over all elements.
+std::vector<Bytes> run_rows(const EwProgram& program, const std::vector<Bytes>& inputs) {
+  std::vector<Bytes> registers;
+  std::vector<DType> types;
+  const auto keep = [&](Bytes made, DType type) {
+    registers.push_back(std::move(made));
+    types.push_back(type);
+  };
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    EwProgram copy = program;
+    copy.inputs = {program.inputs[i]};
+    copy.constants.clear();
+    copy.code.clear();
+    copy.outputs = {{0, program.inputs[i].dtype}};
+    keep(over_all(copy, {inputs[i].data()}), program.inputs[i].dtype);
+  }
+  for (const EwConstant& constant : program.constants)
+    keep(convert(std::vector<double>(std::size_t(elements(program)), constant.value), constant.dtype),
+         constant.dtype);
+  for (const EwInstruction& instruction : program.code) {
+    if (ew_reduces(instruction.op)) {
+      keep(reduced(program, instruction, registers[std::size_t(instruction.operands[0])]),
+           instruction.result_type);
+      continue;
+    }
+    EwProgram alone = program_of({elements(program)});
+    std::vector<const void*> in;
+    EwInstruction own = instruction;
+    for (std::int16_t& reg : own.operands) {
+      if (reg < 0) continue;
+      in.push_back(registers[std::size_t(reg)].data());
+      alone.inputs.push_back(strided_input(types[std::size_t(reg)], {1}));
+      reg = std::int16_t(in.size() - 1);
+    }
+    alone.code = {own};
+    alone.outputs = {{std::int16_t(in.size()), instruction.result_type}};
+    keep(over_all(alone, in), instruction.result_type);
+  }
+  const std::vector<EwRowPlace> places = ew_row_places(program);
+  std::vector<Bytes> outputs;
+  for (const EwOutput& output : program.outputs) {
+    const Bytes& all = registers[std::size_t(output.reg)];
+    const std::size_t width = dtype_bytes(output.dtype), step = std::size_t(program.row) * width;
+    Bytes firsts;
+    for (std::size_t i = 0; i < all.size(); i += step)
+      firsts.insert(firsts.end(), all.begin() + std::ptrdiff_t(i), all.begin() + std::ptrdiff_t(i + width));
+    outputs.push_back(places[std::size_t(output.reg)].per_row ? firsts : all);
+  }
+  return outputs;
+}
+
 std::vector<Bytes> run_on_cpu(const Case& one) {
   const EwProgram program = in_float(one.program);
+  if (program.row > 0) return run_rows(program, one.inputs);
   const std::size_t n = std::size_t(elements(program));
   std::vector<Bytes> outputs;
   std::vector<const void*> in;
@@ -320,6 +446,7 @@ class Programs : public ::testing::Test {
   std::vector<Bytes> run_on_device(const Case& one, GpuModule* module, int index,
                                    const gpu::GeneratedKernel& kernel, const void* random) {
     const std::size_t n = std::size_t(elements(one.program));
+    const std::vector<EwRowPlace> places = ew_row_places(one.program);
     std::vector<void*> params;
     std::vector<Bytes> outputs;
     for (std::size_t i = 0; i < one.inputs.size(); ++i)
@@ -327,10 +454,11 @@ class Programs : public ::testing::Test {
                               one.offset * dtype_bytes(one.program.inputs[i].dtype)));
     for (std::size_t o = 0; o < one.program.outputs.size(); ++o) {
       const std::size_t width = dtype_bytes(one.program.outputs[o].dtype);
-      outputs.emplace_back(n * width, 0xFF);
+      const bool per_row = one.program.row > 0 && places[std::size_t(one.program.outputs[o].reg)].per_row;
+      outputs.emplace_back((per_row ? n / std::size_t(one.program.row) : n) * width, 0xFF);
       params.push_back(o == 0 && one.in_place >= 0
                            ? params[std::size_t(one.in_place)]
-                           : device(outputs[o].data(), n * width, one.offset * width));
+                           : device(outputs[o].data(), outputs[o].size(), one.offset * width));
     }
     params.push_back(const_cast<void*>(random));
     EXPECT_EQ(params.size() * sizeof(void*), kernel.params_bytes) << one.name;
@@ -363,7 +491,7 @@ void expect_same(const Case& one, std::size_t o, const Bytes& actual, const Byte
     const double a = read(type, actual.data() + i), b = read(type, expected.data() + i);
     bool same =
         std::memcmp(actual.data() + i, expected.data() + i, width) == 0 || (std::isnan(a) && std::isnan(b));
-    if (!exact && std::isfinite(b)) same = same || std::abs(a - b) <= relative * std::abs(b) + 1e-7;
+    if (!exact && std::isfinite(b)) same = same || std::abs(a - b) <= relative * std::abs(b) + one.absolute;
     if (same) continue;
     ++reported;
     ADD_FAILURE() << one.name << ", output " << o << ", element " << i / width << ": " << a

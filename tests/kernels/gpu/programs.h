@@ -111,4 +111,47 @@ inline EwProgram broadcast_program(std::int64_t rows, std::int64_t cols) {
   return program;
 }
 
+// Over rows of [rows, cols]: s = dropout(x) + residual, its mean and deviation, (s - mean) / deviation * scale + bias in `type`, of which
+// s, the deviations and the last are results. Numbers of 16 bits are computed with in f32.
+inline EwProgram norm_program(DType type, std::int64_t rows, std::int64_t cols) {
+  EwProgram program = program_of({rows, cols});
+  program.row = cols;
+  const DType wide = type == DType::f16 || type == DType::bf16 ? DType::f32 : type;
+  program.inputs = {strided_input(type, {cols, 1}),        strided_input(type, {0, 0}),
+                    strided_input(DType::boolean, {0, 0}), strided_input(type, {cols, 1}),
+                    strided_input(wide, {0, 1}),           strided_input(wide, {0, 1})};
+  program.constants = {{wide, 1e-3}};
+  const auto add = [&](EwOp op, DType made, std::int16_t a, std::int16_t b = -1, std::int16_t c = -1,
+                       std::uint64_t key = 0) {
+    const DType operand = op == EwOp::Dropout || (op == EwOp::Cast && a == 8) ? type : wide;
+    program.code.push_back({op, operand, made, {a, b, c}, key});
+    return std::int16_t(program.inputs.size() + program.constants.size() + program.code.size() - 1);
+  };
+  const std::int16_t dropped = add(EwOp::Dropout, type, 0, 1, 2, 0x1234567890abcdefull);
+  program.code.push_back({EwOp::Add, type, type, {dropped, 3, -1}, 0});
+  const std::int16_t sum = std::int16_t(dropped + 1), x = add(EwOp::Cast, wide, sum);
+  const std::int16_t mean = add(EwOp::RowMean, wide, x), d = add(EwOp::Sub, wide, x, mean);
+  const std::int16_t variance = add(EwOp::RowMean, wide, add(EwOp::Square, wide, d));
+  const std::int16_t deviation = add(EwOp::Sqrt, wide, add(EwOp::Add, wide, variance, 6));
+  const std::int16_t normal = add(EwOp::Mul, wide, add(EwOp::Div, wide, d, deviation), 4);
+  const std::int16_t y = add(EwOp::Cast, type, add(EwOp::Add, wide, normal, 5));
+  program.outputs = {{sum, type}, {deviation, wide}, {y, type}};
+  return program;
+}
+
+// f32 over rows of [outer, 3, cols], both of whose last dims are a row: softmax of x + bias, of which [3, 1] are added; the largest and the
+// smallest.
+inline EwProgram softmax_program(std::int64_t outer, std::int64_t cols) {
+  EwProgram program = program_of({outer, 3, cols});
+  program.row = 3 * cols;
+  const DType f = DType::f32;
+  program.inputs = {strided_input(f, {3 * cols, cols, 1}), strided_input(f, {0, 1, 0})};
+  program.code = {{EwOp::Add, f, f, {0, 1, -1}, 0},     {EwOp::RowMax, f, f, {2, -1, -1}, 0},
+                  {EwOp::RowMin, f, f, {2, -1, -1}, 0}, {EwOp::Sub, f, f, {2, 3, -1}, 0},
+                  {EwOp::Exp, f, f, {5, -1, -1}, 0},    {EwOp::RowSum, f, f, {6, -1, -1}, 0},
+                  {EwOp::Div, f, f, {6, 7, -1}, 0}};
+  program.outputs = {{8, f}, {3, f}, {4, f}};
+  return program;
+}
+
 }  // namespace gradloom::kernels::test

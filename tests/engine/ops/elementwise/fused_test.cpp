@@ -16,7 +16,7 @@ TEST(FusedCode, RoundTrips) {
   for (const std::string text :
        {"t0=Mul(i0,i1);t1=Cast:f32(t0);t2=Dropout#81985529216486895(t1,i2,i3);t3=Where(i4,t2,i0)",
         "t0=Neg(i0)", "t0=DropoutMask#18446744073709551615(i0,i1)", "t0=Uniform#5(i0,i1)",
-        "t0=GeluTanhGrad(i0,i12)", "t0=Cast:f8e8m0#5(i0);t1=Cast:i4(t0)"}) {
+        "t0=RowMax(i0);t1=Sub(i0,t0)", "t0=GeluTanhGrad(i0,i12)", "t0=Cast:f8e8m0#5(i0);t1=Cast:i4(t0)"}) {
     const auto code = parse_fused(text);
     ASSERT_TRUE(code.ok()) << code.error().message;
     EXPECT_EQ(print_fused(*code), text);
