@@ -142,20 +142,28 @@ TEST_F(RankGather, SavesWhatAnInterruptedTrainingHas) {
   expect_same_files();
 }
 
-TEST_F(RankGather, ARankThatIsKilledOrHangsIsNamed) {
-  for (const char* transport : {"mpi", "tcp"}) {
-    SCOPED_TRACE(transport);
-    const EnvironmentVariable over("GRADLOOM_TRANSPORT", transport);
-    std::set<pid_t> ranks;
-    const Words how = adamw({"--passes", early("default,zero"), "--rank-timeout", "1"});
-    const Outcome killed = signalled(SIGKILL, ranks, how);
-    EXPECT_EQ(killed.code, 6);
-    EXPECT_NE(killed.err.find("was ended by signal 9"), std::string::npos) << killed.err;
-    const Outcome hung = signalled(SIGSTOP, ranks, how);
-    EXPECT_EQ(hung.code, 6);
-    EXPECT_NE(hung.err.find("said nothing for 1.00 s"), std::string::npos) << hung.err;
-    for (const pid_t rank : ranks) EXPECT_TRUE(ends(rank)) << "none is left";
-  }
+class RankGatherOver : public RankGather, public testing::WithParamInterface<const char*> {
+  EnvironmentVariable transport_{"GRADLOOM_TRANSPORT", GetParam()};
+
+ protected:
+  static Words gathering() { return adamw({"--passes", early("default,zero")}); }
+};
+INSTANTIATE_TEST_SUITE_P(Transport, RankGatherOver, testing::Values("mpi", "tcp"),
+                         [](const auto& over) { return std::string(over.param); });
+
+TEST_P(RankGatherOver, ARankThatIsKilledIsNamed) {
+  std::set<pid_t> ranks;
+  const Outcome o = signalled(SIGKILL, ranks, gathering());
+  EXPECT_EQ(o.code, 6);
+  EXPECT_NE(o.err.find("was ended by signal 9"), std::string::npos) << o.err;
+}
+
+TEST_P(RankGatherOver, ARankThatHangsIsNamed) {
+  std::set<pid_t> ranks;
+  const Outcome o = signalled(SIGSTOP, ranks, with(gathering(), {"--rank-timeout", "1"}));
+  EXPECT_EQ(o.code, 6);
+  EXPECT_NE(o.err.find("said nothing for 1.00 s"), std::string::npos) << o.err;
+  for (const pid_t rank : ranks) EXPECT_TRUE(ends(rank)) << "none is left";
 }
 
 // Of each step of micro-batches every piece is one exchange, on every rank.
@@ -190,7 +198,8 @@ TEST_F(RankGather, IsPredictedToWaitLess) {
         run({"plan", model("gpt-char") + "/model.onnx", "--dim", "batch=64", "--ranks", "8", "--local", "1",
              "--link", "1Gb/s,20us", "--optimizer", "adamw", "--passes", passes, "--json"});
     EXPECT_EQ(o.code, 0) << o.err;
-    for (const json& one : o.lines().back()["scaling"]["rows"])
+    const json rows = o.lines().back()["scaling"]["rows"];
+    for (const json& one : rows)
       if (one["ranks"] == 8) return one;
     return json();
   };

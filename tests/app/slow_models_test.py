@@ -249,7 +249,7 @@ def main():
         faults.append(f"not mended by the passes: {', '.join(left)}")
     if first < FIRST * len(results) or (not wanted and len(results) < FEWEST):
         faults.append("too few come first")
-    return "; ".join(faults)
+    return "; ".join(faults) or 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/ops/collectives/all_reduce.h"
@@ -208,6 +210,42 @@ TEST(GatherEarly, SaysWhyNot) {
       << "without zero nothing is given";
   EXPECT_EQ(compiled_for("default,zero,gather-early", {.ranks = 1}).plan.hash,
             compiled_for("default", {.ranks = 1}).plan.hash);
+}
+
+// Of three parameters one is read by its update alone, and one is a result.
+TEST(GatherEarly, WhatStaysBehindIsExchangedAtTheEnd) {
+  Graph graph;
+  GraphBuilder b(graph, {.origin = {{}, Phase::optimizer}, .rank = 9});
+  const ValueId lr = b.input("lr", {DType::f64, {}}, Role::hyper),
+                step = b.input("step", {DType::i64, {}}, Role::hyper), x = b.input("x", {DType::f32, {4}});
+  std::vector<ValueId> parameters, next;
+  for (const char* name : {"read", "unread", "shown"}) {
+    parameters.push_back(b.parameter(name, Tensor(DType::f32, {4})));
+    next.push_back(
+        b.op("Optimizer", {lr, step, kNone, kNone, parameters.back(), x}, {{"kind", std::string("sgd")}}));
+  }
+  const std::vector<ValueId> shared =
+      b.ops(share_parameters_op(), next,
+            {{"ranks", std::int64_t{1}}, {"owners", std::vector<std::int64_t>{0, 0, 0}}}, 3);
+  for (std::size_t i = 0; i < shared.size(); ++i) b.update(parameters[i], shared[i]);
+  const BuildScope forward(b, {{{}, Phase::forward}, 1, ""});
+  graph.outputs = {b.op("Mul", {x, parameters[0]}), b.op("Mul", {x, parameters[2]}), parameters[2]};
+  const Graph before = graph;
+  const PassReport report = test::run_pass(graph, "gather-early");
+  EXPECT_EQ(report.matched, 1);
+  EXPECT_NE(why_nots(report).find("unread is read by its update alone"), std::string::npos)
+      << why_nots(report);
+  EXPECT_NE(why_nots(report).find("shown is an output of the graph"), std::string::npos) << why_nots(report);
+  for (const Node& node : graph.nodes) {
+    if (!node.alive()) continue;
+    if (node.op == &share_parameters_op()) {
+      EXPECT_EQ(node.inputs.size(), 2u);
+    }
+    if (node.op == &gather_parameters_op()) {
+      EXPECT_EQ(node.inputs, std::vector<ValueId>{parameters[0]});
+    }
+  }
+  test::expect_same_results(before, graph, 0);
 }
 
 // On a GPU pieces go beside the kernels. Each wait taken away is found.

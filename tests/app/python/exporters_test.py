@@ -5,7 +5,9 @@ GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 
 (PyTorch before 2.6, no package onnxscript) its tests see what is said then.
 """
 
+import contextlib
 import copy
+import io
 import sys
 import unittest
 from unittest import mock
@@ -122,6 +124,15 @@ class Dynamo(Case):
             Module(OwnBackward(6, 6), exporter="dynamo")(x)
         with torch.autocast("cpu", torch.bfloat16), self.assertRaisesRegex(gradloom.UnsupportedError, "it loses the types of torch.autocast"):
             Module(nn.Linear(6, 6), exporter="dynamo")(x)
+
+    def test_what_only_the_data_tell(self):
+        class Asks(nn.Linear):
+            def forward(self, x):
+                return super().forward(x) if x.sum() > 0 else x
+
+        with contextlib.redirect_stderr(io.StringIO()) as printed, self.assertRaisesRegex(gradloom.UnsupportedError, "PyTorch cannot export it"):
+            Module(Asks(6, 6), exporter="dynamo")(torch.randn(4, 6))
+        self.assertEqual(printed.getvalue(), "")
 
     def test_either(self):
         """The other exporter where the first one fails."""

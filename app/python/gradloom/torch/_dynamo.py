@@ -5,6 +5,7 @@ operators (no_grad blocks, an embedding's row of padding, running statistics) or
 """
 
 import contextlib
+import importlib
 import importlib.util
 import logging
 import warnings
@@ -130,14 +131,17 @@ def _say_blocks(graph: Any) -> None:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without the graphs that torch's loggers show where an export fails: the exception tells."""
+    """Without the graphs that torch's loggers, and torch.export itself, show where an export fails: the exception tells."""
+    tracer: Any = vars(importlib.import_module("torch.export._trace")) if importlib.util.find_spec("torch.export._trace") else {}
     loggers = [logger for name, logger in logging.root.manager.loggerDict.items() if name.split(".")[0] == "torch" and isinstance(logger, logging.Logger)]
     kept = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
+    tracer["print"] = lambda *_, **__: None
     try:
         yield
     finally:
+        del tracer["print"]
         for logger, disabled in zip(loggers, kept):
             logger.disabled = disabled
 
