@@ -126,10 +126,15 @@ namespace {
 
 // Time of the kernels at nodes that a pass met and left alone, by reason.
 struct LeftAlone {
-  std::string pass, why, site;  // the first site
-  std::int64_t places = 0;
+  std::string pass, why;
+  std::vector<std::string> sites;
   double ns = 0;
 };
+std::string left_text(const std::string& pass, const std::vector<std::string>& sites,
+                      const std::string& why) {
+  return pass + " left " + plural_text(static_cast<std::int64_t>(sites.size()), "place") + " alone (" +
+         escaped(sites.front()) + "): " + escaped(why);
+}
 
 std::vector<LeftAlone> left_alone(const Subject& subject) {
   std::map<std::string, double> ns_of;
@@ -144,11 +149,9 @@ std::vector<LeftAlone> left_alone(const Subject& subject) {
     for (const RewriteRecord& record : report.log) {
       if (record.matched || record.why.empty()) continue;
       LeftAlone& reason = all[{report.name, record.why}];
-      if (reason.places++ == 0) {
-        reason.pass = report.name;
-        reason.why = record.why;
-        reason.site = record.site;
-      }
+      reason.pass = report.name;
+      reason.why = record.why;
+      reason.sites.push_back(record.site);
       if (const auto ns = ns_of.find(record.site); ns != ns_of.end()) reason.ns += ns->second;
     }
   }
@@ -213,7 +216,7 @@ Result<std::string> remedy_for(const Subject& subject, const LeftAlone& reason) 
     std::vector<std::string> frozen = subject.recipe().freeze, trained = subject.recipe().train;
     Graph forward = subject.prepared().compiled.forward;
     freeze_parameters(forward, subject.prepared().options.train);
-    const std::vector<std::string> masks = trained_masks(forward, reason.site);
+    const std::vector<std::string> masks = trained_masks(forward, reason.sites.front());
     if (masks.empty()) return std::string();
     const auto list = [](const std::vector<std::string>& names) {
       std::string text;
@@ -231,13 +234,12 @@ Result<std::string> remedy_for(const Subject& subject, const LeftAlone& reason) 
   return std::string();
 }
 
-// Fusions that take what they stand for in one form: how a model is written so that they find it.
-constexpr const char* kForms[][2] = {
-    {"fuse-attention", "softmax(q @ k.transpose(-2, -1) * scale + mask) @ v with nothing between"},
-    {"fuse-gelu", "F.gelu(x)"},
-    {"fuse-swish", "F.silu(x)"},
-    {"fuse-layernorm", "F.layer_norm(x, dims, weight, bias)"},
-    {"fuse-softmax-cross-entropy", "F.cross_entropy(logits, labels) of the classes' numbers"}};
+// Whether the model writes an attention in a form that fuse-attention does not take, where another form computes the same. What other
+// passes meet and leave is often another operator than theirs: a norm without a mean, a product of two tensors with one gate.
+bool is_of_form(const LeftAlone& reason) {
+  return reason.pass == "fuse-attention" && (reason.why.starts_with("the probabilities are read by") ||
+                                             reason.why.find("is also read by node") != std::string::npos);
+}
 
 // Whether values that are no parameter are multiplied with what elementwise operators make of these probabilities.
 bool weighs_values(const Graph& graph, const Node& softmax) {
@@ -261,44 +263,48 @@ bool weighs_values(const Graph& graph, const Node& softmax) {
   return false;
 }
 
-// Of kernels that the fusion would take in: those that stand for the place, and of an attention all but products that read or write
-// tensors as large as its probabilities.
-double left_ns(const Subject& subject, const LeftAlone& reason) {
+// Of what fusing attention at these softmaxes would take in: all kernels but products that read or write tensors as large as their
+// probabilities. Of several attentions of one size each takes a like part. A softmax that another pass took has no kernel.
+double unfused_ns(const Subject& subject, const std::vector<std::string>& sites) {
   const Graph& graph = subject.graph();
   const std::vector<NodeTime> times = subject.node_times();
-  double ns = 0;
-  if (reason.pass != "fuse-attention") {
-    for (const NodeTime& time : times) {
-      const auto& nodes = time.kernel->onnx_nodes;
-      if (std::find(nodes.begin(), nodes.end(), reason.site) != nodes.end()) ns += time.ns;
-    }
-    return ns * static_cast<double>(reason.places);
+  const std::set<std::string> left(sites.begin(), sites.end());
+  struct OfSize {
+    double left = 0, all = 0;
+  };
+  std::map<Shape, OfSize> softmaxes;  // by the dims of their probabilities
+  for (const NodeTime& time : times) {
+    if (!is_op(*time.node, "Softmax") || !weighs_values(graph, *time.node)) continue;
+    OfSize& of_size = softmaxes[graph.type(time.node->outputs[0]).shape];
+    of_size.all += 1;
+    of_size.left += left.count(time.node->name) != 0 ? 1 : 0;
   }
-  const auto softmax = std::find_if(times.begin(), times.end(),
-                                    [&](const NodeTime& time) { return time.node->name == reason.site; });
-  if (softmax == times.end() || !weighs_values(graph, *softmax->node)) return 0;
-  const Shape& scores = graph.type(softmax->node->outputs[0]).shape;
-  const auto is_large = [&](ValueId id) { return id != kNone && graph.type(id).shape == scores; };
-  for (const NodeTime& time : times)
-    if (!is_product(*time.node) &&
-        (std::any_of(time.node->inputs.begin(), time.node->inputs.end(), is_large) ||
-         std::any_of(time.node->outputs.begin(), time.node->outputs.end(), is_large)))
-      ns += time.ns;
+  double ns = 0;
+  for (const NodeTime& time : times) {
+    if (is_product(*time.node)) continue;
+    double part = 0;
+    for (const auto* const values : {&time.node->inputs, &time.node->outputs})
+      for (const ValueId id : *values)
+        if (const auto at = id == kNone ? softmaxes.end() : softmaxes.find(graph.type(id).shape);
+            at != softmaxes.end())
+          part = std::max(part, at->second.left / at->second.all);
+    ns += part * time.ns;
+  }
   return ns;
 }
 
-// What no setting changes, where those kernels are worth it.
-void add_form(const Subject& subject, const LeftAlone& reason, Findings& found) {
-  const auto* const form = std::find_if(std::begin(kForms), std::end(kForms),
-                                        [&](const auto& row) { return reason.pass == row[0]; });
-  if (form == std::end(kForms)) return;
-  const double ns = left_ns(subject, reason);
+// What no setting changes, where those kernels are worth it: one finding, as one change of the model mends all layers.
+void add_form(const Subject& subject, const std::vector<LeftAlone>& reasons, Findings& found) {
+  if (reasons.empty()) return;
+  std::vector<std::string> sites;
+  for (const LeftAlone& reason : reasons) sites.insert(sites.end(), reason.sites.begin(), reason.sites.end());
+  const double ns = unfused_ns(subject, sites);
   if (!subject.matters(0.6 * ns)) return;
-  Finding finding = subject.of_model({0.6 * ns, 0, 0.98 * ns, 0},
-                                     reason.pass + " left " + plural_text(reason.places, "place") +
-                                         " alone (" + escaped(reason.site) + "): " + escaped(reason.why),
-                                     std::string("write it as ") + (*form)[1]);
-  finding.node = reason.site;
+  const LeftAlone& first = reasons.front();
+  Finding finding = subject.of_model(
+      {0.6 * ns, 0, 0.98 * ns, 0}, left_text(first.pass, sites, first.why),
+      "write it as softmax(q @ k.transpose(-2, -1) * scale + mask) @ v with nothing between");
+  finding.node = sites.front();
   finding.numbers.push_back("kernels there, forward and backward, take " + subject.of_a_step(ns));
   found.push_back(std::move(finding));
 }
@@ -307,20 +313,20 @@ void add_form(const Subject& subject, const LeftAlone& reason, Findings& found) 
 
 Status find_left_alone(Subject& subject, Findings& found) {
   std::set<std::string> proposed;
+  std::vector<LeftAlone> of_form;
   for (const LeftAlone& reason : left_alone(subject)) {
     const std::string change = TRY(remedy_for(subject, reason));
-    if (change.empty()) add_form(subject, reason, found);
+    if (change.empty() && is_of_form(reason)) of_form.push_back(reason);
     if (change.empty() || !proposed.insert(change).second) continue;
     const ChangedJob* const changed = TRY(subject.changed(change));
     if (changed == nullptr) continue;
-    Finding finding =
-        subject.of_change(*changed, reason.pass + " left " + plural_text(reason.places, "place") +
-                                        " alone (" + escaped(reason.site) + "): " + escaped(reason.why));
-    finding.node = reason.site;
+    Finding finding = subject.of_change(*changed, left_text(reason.pass, reason.sites, reason.why));
+    finding.node = reason.sites.front();
     if (reason.ns > 0) finding.numbers.push_back("kernels there take " + subject.of_a_step(reason.ns));
     if (change.rfind("freeze=", 0) == 0) finding.remedy = "if the mask need not be trained";
     found.push_back(std::move(finding));
   }
+  add_form(subject, of_form, found);
   return {};
 }
 
