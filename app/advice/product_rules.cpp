@@ -23,6 +23,16 @@ double products_of(const std::vector<NodeTime>& times, const Sources& sources) {
   return ns;
 }
 
+// Adds nodes of the model that are products: what a pass fused with them, as an activation, may stand for kernels of other layers too.
+void add_product_sources(const Subject& subject, const Node& node, Sources& sources) {
+  const Sources own(node.origin.sources.begin(), node.origin.sources.end());
+  for (const Node& of_model : subject.prepared().compiled.forward.nodes) {
+    if (!of_model.alive() || !is_product(of_model)) continue;
+    for (const std::uint32_t source : of_model.origin.sources)
+      if (own.count(source) != 0) sources.insert(source);
+  }
+}
+
 std::string shown(const Node& node) { return escaped(node.name); }
 
 }  // namespace
@@ -53,6 +63,7 @@ std::optional<ProductSizes> sizes_of(const Graph& graph, const Product& product)
 NodeId inner_product(const Graph& graph, const std::vector<std::vector<Use>>& uses, ValueId operand) {
   const NodeId id = graph.value(operand).producer;
   if (id == kNone || graph.nodes[id].origin.phase != Phase::forward) return kNone;
+  if (std::find(graph.outputs.begin(), graph.outputs.end(), operand) != graph.outputs.end()) return kNone;
   const auto product = read_product(graph, id);
   if (!product || product->bias != kNone || product->activation != "none") return kNone;
   const auto readers = std::count_if(uses[operand].begin(), uses[operand].end(), [&](const Use& use) {
@@ -91,8 +102,8 @@ Status find_product_order(Subject& subject, Findings& found) {
       const ProductOrder order = order_of(*inner_sizes, *outer_sizes, left);
       if (order.other > kWorth * order.now) continue;
       Sources sources;
-      add_sources(*time.node, sources);
-      add_sources(graph.nodes[id], sources);
+      add_product_sources(subject, *time.node, sources);
+      add_product_sources(subject, graph.nodes[id], sources);
       const double ns = products_of(times, sources), gain = ns * (1 - order.other / order.now);
       if (!subject.matters(gain)) continue;
       Finding finding = subject.of_model(
@@ -155,7 +166,7 @@ Status find_repeated(Subject& subject, Findings& found) {
     const RepeatedRows rows = repeated_rows(graph, product->a);
     if (rows.times < 2) continue;
     Sources sources;
-    add_sources(*time.node, sources);
+    add_product_sources(subject, *time.node, sources);
     const double products = products_of(times, sources);
     Sources copies;
     add_sources(*rows.by, copies);
@@ -192,6 +203,7 @@ struct UnrolledLoop {
   std::vector<NodeId> nodes;  // of all weights, or operands, that are there as often
   std::size_t passes = 0;
   bool one_weight = false;
+  Sources around;  // with one weight: nodes that depend on, or feed, the products of one pass alone
 };
 
 // The parameter behind views and transposes; kNone: it is none.
@@ -223,18 +235,58 @@ std::vector<NodeId> independent(const Graph& graph, const std::vector<NodeId>& o
   return free;
 }
 
+// Which of the nodes something depends on, or feeds: 0 none, else its place from 1 on, or several.
+constexpr std::int64_t kSeveral = -1;
+std::int64_t both_of(std::int64_t a, std::int64_t b) {
+  if (a == 0 || a == b) return b;
+  return b == 0 ? a : kSeveral;
+}
+
+// Adds the sources of what depends on, or feeds, exactly one of the nodes.
+void add_around(const Graph& graph, const std::vector<NodeId>& order, const std::vector<NodeId>& nodes,
+                Sources& sources) {
+  std::map<NodeId, std::int64_t> place;
+  for (const NodeId id : nodes) place.emplace(id, static_cast<std::int64_t>(place.size()) + 1);
+  const auto place_of = [&](NodeId id) {
+    const auto at = place.find(id);
+    return at == place.end() ? std::int64_t{0} : at->second;
+  };
+  std::vector<std::int64_t> needs(graph.values.size()), feeds(graph.values.size()), met(graph.nodes.size());
+  for (const NodeId id : order) {
+    const Node& node = graph.nodes[id];
+    if (!node.alive() || node.origin.phase != Phase::forward) continue;
+    met[id] = place_of(id);
+    for (const ValueId in : node.inputs)
+      if (in != kNone) met[id] = both_of(met[id], needs[in]);
+    for (const ValueId out : node.outputs)
+      if (out != kNone) needs[out] = met[id];
+  }
+  for (auto at = order.rbegin(); at != order.rend(); ++at) {
+    const Node& node = graph.nodes[*at];
+    if (!node.alive() || node.origin.phase != Phase::forward) continue;
+    std::int64_t fed = place_of(*at);
+    for (const ValueId out : node.outputs)
+      if (out != kNone) fed = both_of(fed, feeds[out]);
+    for (const ValueId in : node.inputs)
+      if (in != kNone) feeds[in] = both_of(feeds[in], fed);
+    if (both_of(met[*at], fed) > 0) add_sources(node, sources);
+  }
+}
+
 struct UnrolledLoops {
   std::vector<UnrolledLoop> all;
   bool recurrent = false;  // some products need what others with their weight give
 };
 
-void add_loop(std::vector<UnrolledLoop>& all, const std::vector<NodeId>& nodes, bool one_weight) {
-  if (nodes.size() < kFewest) return;
+// Null: too few.
+UnrolledLoop* add_loop(std::vector<UnrolledLoop>& all, const std::vector<NodeId>& nodes, bool one_weight) {
+  if (nodes.size() < kFewest) return nullptr;
   auto at = std::find_if(all.begin(), all.end(), [&](const UnrolledLoop& loop) {
     return loop.one_weight == one_weight && loop.passes == nodes.size();
   });
-  if (at == all.end()) at = all.insert(at, {{}, nodes.size(), one_weight});
+  if (at == all.end()) at = all.insert(at, {{}, nodes.size(), one_weight, {}});
   at->nodes.insert(at->nodes.end(), nodes.begin(), nodes.end());
+  return &*at;
 }
 
 UnrolledLoops unrolled_loops(const Graph& graph) {
@@ -255,7 +307,8 @@ UnrolledLoops unrolled_loops(const Graph& graph) {
     if (nodes.size() < kFewest) continue;
     const std::vector<NodeId> free = independent(graph, *order, nodes);
     loops.recurrent |= free.size() < nodes.size();
-    add_loop(loops.all, free, true);
+    if (UnrolledLoop* const loop = add_loop(loops.all, free, true))
+      add_around(graph, *order, free, loop->around);
   }
   for (const auto& [_, nodes] : by_operand) add_loop(loops.all, nodes, false);
   return loops;
@@ -267,6 +320,13 @@ UnrolledLoops unrolled_loops(const Graph& graph) {
 double as_one(double ns, double count) {
   const auto tenfold = [&](double from_ns) { return std::clamp(std::log10(ns / from_ns), 0.0, 1.0); };
   return ns * std::pow(count, 0.25 + 0.25 * tenfold(1'000) + 0.5 * tenfold(10'000));
+}
+
+// Whether all that the kernel stands for belongs to one pass, or another, of the loop.
+bool is_around(const KernelInfo& kernel, const UnrolledLoop& loop) {
+  return !kernel.sources.empty() &&
+         std::all_of(kernel.sources.begin(), kernel.sources.end(),
+                     [&](std::uint32_t source) { return loop.around.count(source) != 0; });
 }
 
 // Kernels of a loop, and what they take where each pass through it is a part of one.
@@ -304,18 +364,19 @@ Status find_unrolled(Subject& subject, Findings& found) {
   const UnrolledLoops loops = unrolled_loops(graph);
   for (const UnrolledLoop& loop : loops.all) {
     Sources sources;
-    for (const NodeId id : loop.nodes) add_sources(graph.nodes[id], sources);
+    for (const NodeId id : loop.nodes) add_product_sources(subject, graph.nodes[id], sources);
+    // A recurrence goes on one position after the other, whatever its products do.
     std::vector<const NodeTime*> own, others;
     for (const NodeTime& time : times) {
-      const bool of_loop = stands_for(*time.kernel, sources);
-      if (is_product(*time.node) && of_loop) own.push_back(&time);
-      if (!is_product(*time.node)) others.push_back(&time);
+      if (is_product(*time.node)) {
+        if (stands_for(*time.kernel, sources)) own.push_back(&time);
+      } else if (!loops.recurrent && is_around(*time.kernel, loop)) {
+        others.push_back(&time);
+      }
     }
     const LoopKernels products = kernels_of_loop(subject, own, loop.passes),
                       rest = kernels_of_loop(subject, others, loop.passes);
-    // A recurrence goes on one position after the other, whatever its products do.
-    const double saved = products.ns - products.merged_ns,
-                 gain = saved + (loops.recurrent ? 0 : rest.ns - rest.merged_ns);
+    const double saved = products.ns - products.merged_ns, gain = saved + rest.ns - rest.merged_ns;
     if (saved <= 0 || !subject.matters(gain)) continue;
     const Node& first = graph.nodes[loop.nodes.front()];
     Finding finding = subject.of_model(
@@ -330,7 +391,7 @@ Status find_unrolled(Subject& subject, Findings& found) {
         "{} take {}, {} of all their rows about {}",
         plural_text(static_cast<std::int64_t>(products.kernels), "product"), subject.of_a_step(products.ns),
         plural_text(static_cast<std::int64_t>(products.into), "product"), duration_text(products.merged_ns)));
-    if (rest.kernels > 0 && !loops.recurrent)
+    if (rest.kernels > 0)
       finding.numbers.push_back(
           fmt::format("{} that are as often there take {}, as {} about {}",
                       plural_text(static_cast<std::int64_t>(rest.kernels), "other kernel"),
