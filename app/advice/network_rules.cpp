@@ -8,6 +8,8 @@
 #include "app/advice/subject.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ops/elementwise/fused.h"
+#include "passes/product.h"
 
 namespace gradloom::advice {
 namespace {
@@ -120,12 +122,48 @@ Status find_wide(Subject& subject, Findings& found) {
 
 namespace {
 
-// Kernels that read the value behind casts and views, and those casts.
+// Kernels that multiply with the value, behind casts and views, and those casts. What else reads it is no cause: a recurrence, a
+// convolution or a mask over other axes may need the rows as they are.
 struct HotReaders {
-  std::vector<const NodeTime*> products, others, casts;
+  std::vector<const NodeTime*> products, factors, casts;
+  bool picks_numbers = false;  // the last axis of what is multiplied is summed up
 };
 
-void add_readers(const Graph& graph, const std::vector<std::vector<Use>>& uses,
+bool multiplies(const Node& node) {
+  if (is_op(node, "Mul")) return true;
+  if (!is_op(node, "FusedElementwise")) return false;
+  const auto code = parse_fused(node.attrs.text("code"));
+  return code.ok() && std::any_of(code->begin(), code->end(),
+                                  [](const FusedStatement& s) { return s.op == kernels::EwOp::Mul; });
+}
+
+// Whether the last axis, and no other, of one of the node's results is summed up.
+bool sums_last_axis(const Graph& graph, const std::vector<std::vector<Use>>& uses, const Node& node) {
+  for (const ValueId out : node.outputs) {
+    if (out == kNone || graph.type(out).shape.empty()) continue;
+    Shape without = graph.type(out).shape;
+    without.pop_back();
+    Shape kept = without;
+    kept.push_back(1);
+    for (const Use& use : uses[out]) {
+      const Node& sum = graph.nodes[use.node];
+      if (!sum.alive() || (!is_op(sum, "ReduceSum") && !is_op(sum, "ReduceMean"))) continue;
+      const Shape& shape = graph.type(sum.outputs[0]).shape;
+      if (shape == without || shape == kept) return true;
+    }
+  }
+  return false;
+}
+
+// Nodes of the model that are plain products: a recurrence that was taken apart has products too, but none that its module gathers.
+Sources plain_products(const Graph& forward) {
+  Sources sources;
+  for (NodeId id = 0; id < static_cast<NodeId>(forward.nodes.size()); ++id)
+    if (forward.nodes[id].alive() && read_product(forward, id)) add_sources(forward.nodes[id], sources);
+  return sources;
+}
+
+void add_readers(const Graph& graph, const Sources& plain, const std::vector<std::vector<Use>>& uses,
                  const std::map<const Node*, const NodeTime*>& timed, ValueId id, HotReaders& readers) {
   for (const Use& use : uses[id]) {
     const Node& node = graph.nodes[use.node];
@@ -133,9 +171,13 @@ void add_readers(const Graph& graph, const std::vector<std::vector<Use>>& uses,
     const auto at = timed.find(&node);
     if (node.op->has(kView) || is_cast(node) || node.op->has(kPermutes)) {
       if (at != timed.end()) readers.casts.push_back(at->second);
-      add_readers(graph, uses, timed, node.outputs[0], readers);
-    } else if (at != timed.end()) {
-      auto& list = is_product(node) ? readers.products : readers.others;
+      add_readers(graph, plain, uses, timed, node.outputs[0], readers);
+    } else if (const bool product = is_product(node);
+               at != timed.end() &&
+               (product ? read_product(graph, use.node) && stands_for(*at->second->kernel, plain)
+                        : multiplies(node))) {
+      auto& list = product ? readers.products : readers.factors;
+      readers.picks_numbers |= !product && sums_last_axis(graph, uses, node);
       if (std::find(list.begin(), list.end(), at->second) == list.end()) list.push_back(at->second);
     }
   }
@@ -153,25 +195,27 @@ double sum_of(const std::vector<const NodeTime*>& times) {
 Status find_one_hot(Subject& subject, Findings& found) {
   const Graph& graph = subject.graph();
   const auto uses = uses_of(graph);
+  const Sources plain = plain_products(subject.prepared().compiled.forward);
   const std::vector<NodeTime> times = subject.node_times();
   std::map<const Node*, const NodeTime*> timed;
   for (const NodeTime& time : times) timed[time.node] = &time;
   for (const NodeTime& time : times) {
     if (!is_op(*time.node, "OneHot")) continue;
     HotReaders readers;
-    add_readers(graph, uses, timed, time.node->outputs[0], readers);
-    if (readers.products.empty() && readers.others.empty()) continue;
+    add_readers(graph, plain, uses, timed, time.node->outputs[0], readers);
+    if (!readers.picks_numbers) readers.factors.clear();
+    if (readers.products.empty() && readers.factors.empty()) continue;
     const double made = time.ns + sum_of(readers.casts), products = sum_of(readers.products),
-                 others = sum_of(readers.others);
+                 factors = sum_of(readers.factors);
     double gathers = 0;
     for (const NodeTime* product : readers.products)
       gathers += subject.predictor().ns(copy_of(*product->kernel, product->kernel->bytes_written));
-    const Gain gain{std::max(0.0, made + products - gathers) + 0.7 * others,
-                    std::max(0.0, 0.5 * (made + products) - gathers), made + products + others, 0};
+    const Gain gain{std::max(0.0, made + products - gathers) + 0.7 * factors,
+                    std::max(0.0, 0.5 * (made + products) - gathers), made + products + factors, 0};
     if (!subject.matters(gain.ns)) continue;
     const auto classes = element_count(graph.type(time.node->outputs[0]).shape) /
                          std::max<std::int64_t>(1, element_count(graph.type(time.node->inputs[0]).shape));
-    const bool picks_rows = products > others;
+    const bool picks_rows = products > factors;
     const NodeTime& reader = picks_rows ? *readers.products.front() : time;
     Finding finding = subject.of_model(
         gain,
@@ -187,7 +231,8 @@ Status find_one_hot(Subject& subject, Findings& found) {
       finding.numbers.push_back(plural_text(static_cast<std::int64_t>(readers.products.size()), "product") +
                                 " with it " + subject.of_a_step(products) + ", gathering the rows about " +
                                 duration_text(gathers));
-    if (others > 0) finding.numbers.push_back("what else reads it takes " + subject.of_a_step(others));
+    if (factors > 0)
+      finding.numbers.push_back("what else multiplies with it takes " + subject.of_a_step(factors));
     found.push_back(std::move(finding));
   }
   return {};
@@ -203,7 +248,11 @@ Status find_frozen_norms(Subject& subject, Findings& found) {
   for (const Node& node : forward.nodes) {
     if (!node.alive() || !is_op(node, "BatchNormalization") || node.attrs.integer("training_mode") == 0)
       continue;
-    if (is_trained(forward, node.inputs[1]) || is_trained(forward, node.inputs[2])) continue;
+    // Constants are those of a norm that never had a scale and bias (affine=False): it is not a frozen part.
+    const auto is_frozen = [&](ValueId id) {
+      return forward.value(id).role == Role::parameter && forward.value(id).frozen;
+    };
+    if (!is_frozen(node.inputs[1]) || !is_frozen(node.inputs[2])) continue;
     add_sources(node, sources);
     if (count++ == 0) first = &node;
   }
@@ -291,7 +340,7 @@ Status find_pairs(Subject& subject, Findings& found) {
         {gain, 0.4 * gain, ns, 0},
         fmt::format("{} subtracts all pairs of rows: {} numbers, of which the sum of squares leaves {}",
                     name_of(node), all, all / width),
-        "|a - b|^2 = |a|^2 + |b|^2 - 2 a b: one product of the two, torch.cdist(a, b) by matrix products");
+        "write |a|^2 + |b|^2 - 2 a @ b.T: one product (torch.cdist is exported as differences)");
     finding.node = kernels.node;
     finding.numbers.push_back("differences, squares, sums and their gradients take " + subject.of_a_step(ns) +
                               ", a product and its gradients about " + duration_text(instead));

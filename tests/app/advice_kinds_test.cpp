@@ -4,23 +4,12 @@
 
 #include "app/advice/subject.h"
 #include "engine/base/npz.h"
-#include "tests/app/advice_support.h"
+#include "tests/app/advice_networks.h"
 
 namespace gradloom {
 namespace {
 
-class AdviceKinds : public AdviceTest {
- public:
-  using AdviceTest::job_of;
-  using AdviceTest::known_job;
-  using AdviceTest::told;
-
-  static Recipe with_passes(Recipe recipe, const std::string& passes) {
-    set_passes(recipe, passes);
-    return recipe;
-  }
-  std::string file(const std::string& name) const { return folder_ / name; }
-};
+using namespace advice_jobs;
 
 using All = std::vector<Result<Advice>>;
 All predicted(const Recipe& recipe, const TestMachine& machine = {}) {
@@ -199,94 +188,6 @@ TestMachine quick() {
   return machine;
 }
 
-// `numbers`: constants of shapes and axes.
-Recipe network(AdviceKinds& t, const std::string& text,
-               const std::map<std::string, std::vector<std::int64_t>>& weights,
-               const std::map<std::string, std::vector<std::int64_t>>& numbers = {}) {
-  Recipe recipe = t.job_of("g " + text, weights);
-  onnx::ModelProto model;
-  EXPECT_TRUE(model.ParseFromString(test::read_bytes(recipe.model)));
-  for (const auto& [name, list] : numbers)
-    test::add_ints(model, name, {static_cast<std::int64_t>(list.size())}, list);
-  test::write_bytes(recipe.model, model.SerializeAsString());
-  return recipe;
-}
-constexpr const char* kSquares = " z = Mul(y, y) loss = ReduceMean<keepdims=0>(z) }";
-
-Recipe softmax_in(AdviceKinds& t, bool wide) {
-  return network(t,
-                 std::string("(float[2048, 64] x) => (float loss) { h = MatMul(x, w0) ") +
-                     (wide ? "a = Cast<to=11>(h) s = Softmax<axis=-1>(a) b = Cast<to=1>(s) "
-                           : "b = Softmax<axis=-1>(h) ") +
-                     "y = MatMul(b, w1)" + kSquares,
-                 {{"w0", {64, 64}}, {"w1", {64, 64}}});
-}
-Recipe rows_of_table(AdviceKinds& t, bool multiplied) {
-  Recipe recipe =
-      network(t,
-              std::string("(int64[512] ids) => (float loss) { ") +
-                  (multiplied ? "hot = OneHot<axis=-1>(ids, depth, values) e = MatMul(hot, table) "
-                              : "e = Gather<axis=0>(table, ids) ") +
-                  "y = MatMul(e, w1)" + kSquares,
-              {{"table", {1000, 64}}, {"w1", {64, 64}}, {"values", {2}}}, {{"depth", {1000}}});
-  if (multiplied) recipe.freeze = {"values"};
-  return recipe;
-}
-Recipe three_matrices(AdviceKinds& t, const std::string& order) {
-  return network(t, "(float[64, 512] x) => (float loss) { " + order + kSquares,
-                 {{"a", {512, 16}}, {"b", {16, 512}}});
-}
-Recipe rows_for_places(AdviceKinds& t, bool repeated) {
-  return network(t,
-                 std::string("(float[16, 1, 256] x) => (float loss) { ") +
-                     (repeated ? "e = Expand(x, shape) h = MatMul(e, w0) " : "h = MatMul(x, w0) ") +
-                     "y = Add(h, place)" + kSquares,
-                 {{"w0", {256, 256}}, {"place", {64, 256}}}, {{"shape", {16, 64, 256}}});
-}
-// Eight products: of one operand, or with one weight.
-Recipe many_products(AdviceKinds& t, bool one_weight) {
-  std::string inputs, code, parts;
-  std::map<std::string, std::vector<std::int64_t>> weights;
-  for (int i = 0; i < 8; ++i) {
-    const std::string n = std::to_string(i), x = one_weight ? "x" + n : "x", w = one_weight ? "w" : "w" + n;
-    if (one_weight || i == 0) inputs += (inputs.empty() ? "float[4, 64] " : ", float[4, 64] ") + x;
-    code += "h" + n + " = MatMul(" + x + ", " + w + ") t" + n + " = Tanh(h" + n + ") ";
-    parts += (parts.empty() ? "t" : ", t") + n;
-    weights[w] = {64, 64};
-  }
-  return network(
-      t, "(" + inputs + ") => (float loss) { " + code + "y = Concat<axis=0>(" + parts + ")" + kSquares,
-      weights);
-}
-Recipe norm_before_product(AdviceKinds& t, bool frozen) {
-  Recipe recipe = network(
-      t,
-      std::string(
-          "(float[8, 16, 64, 64] x) => (float loss) { n, m, v = BatchNormalization<training_mode=1>(x, s, b, "
-          "rm, rv) r = Relu(n) p = GlobalAveragePool(r) y = Conv(p, w)") +
-          kSquares,
-      {{"s", {16}}, {"b", {16}}, {"rm", {16}}, {"rv", {16}}, {"w", {8, 16, 1, 1}}});
-  if (frozen) recipe.freeze = {"s", "b"};
-  return recipe;
-}
-Recipe distances(AdviceKinds& t, bool differences) {
-  return network(t,
-                 std::string("(float[256, 1, 64] x) => (float loss) { h = MatMul(x, w0) ") +
-                     (differences ? "d = Sub(h, to) q = Mul(d, d) y = ReduceSum<keepdims=0>(q, last)"
-                                  : "y = MatMul(h, turned)") +
-                     kSquares,
-                 {{"w0", {64, 64}}, {"to", {1, 128, 64}}, {"turned", {64, 128}}}, {{"last", {-1}}});
-}
-Recipe attention_masked_late(AdviceKinds& t) {
-  Recipe recipe = t.job_of(
-      "g (float[4, 2, 256, 32] q, float[4, 2, 32, 256] k, float[4, 2, 256, 32] v) => (float loss) { "
-      "qw = MatMul(q, w) s = MatMul(qw, k) p = Softmax<axis=-1>(s) m = Mul(p, mask) y = MatMul(m, v) "
-      "z = Mul(y, y) loss = ReduceMean<keepdims=0>(z) }",
-      {{"w", {32, 32}}, {"mask", {1, 1, 256, 256}}});
-  recipe.freeze = {"mask"};
-  return recipe;
-}
-
 std::vector<Kind> kinds_of_networks() {
   using K = AdviceKinds;
   return {
@@ -294,6 +195,13 @@ std::vector<Kind> kinds_of_networks() {
        [](K& t) { return both(softmax_in(t, false)); }},
       {"one_hot", "Table", "nn.Embedding", [](K& t) { return both(rows_of_table(t, true)); },
        [](K& t) { return both(rows_of_table(t, false)); }},
+      {"one_hot", "NotOfARecurrence", "nn.Embedding", [](K& t) { return both(rows_of_table(t, true)); },
+       [](K& t) { return both(recurrence_of_hot_rows(t)); }},
+      {"one_hot", "NotOfAConvolution", "nn.Embedding", [](K& t) { return both(rows_of_table(t, true)); },
+       [](K& t) { return both(convolution_of_hot_rows(t)); }},
+      {"one_hot", "Loss", "F.cross_entropy",
+       [](K& t) { return both(picked_by_hot_rows(t, true), slow_at("OneHot", 4)); },
+       [](K& t) { return both(picked_by_hot_rows(t, false), slow_at("OneHot", 4)); }},
       {"product_order", "Left", "(x @ a) @ b",
        [](K& t) { return both(three_matrices(t, "m = MatMul(a, b) y = MatMul(x, m)")); },
        [](K& t) { return both(three_matrices(t, "m = MatMul(x, a) y = MatMul(m, b)")); }},
@@ -307,11 +215,19 @@ std::vector<Kind> kinds_of_networks() {
        [](K& t) { return both(small_layers(t, "default"), with_fixed(4000)); }},
       {"frozen_norms", "Training", ".eval()", [](K& t) { return both(norm_before_product(t, true)); },
        [](K& t) { return both(norm_before_product(t, false)); }},
+      {"frozen_norms", "NotWithoutScale", ".eval()", [](K& t) { return both(norm_before_product(t, true)); },
+       [](K& t) { return both(norm_without_scale(t)); }},
       {"pairs", "Distances", "all pairs", [](K& t) { return both(distances(t, true)); },
        [](K& t) { return both(distances(t, false)); }},
       {"left_alone", "Form", "write it as softmax",
        [](K& t) { return both(attention_masked_late(t), slow_at("Softmax", 20)); },
        [](K& t) { return both(attention_of_fixed_mask(t), slow_at("Softmax", 20)); }},
+      {"left_alone", "NotANormInPieces", "write it as softmax",
+       [](K& t) { return both(attention_masked_late(t), slow_at("Softmax", 20)); },
+       [](K& t) { return both(norm_in_pieces(t)); }},
+      {"left_alone", "NotAGate", "write it as softmax",
+       [](K& t) { return both(attention_masked_late(t), slow_at("Softmax", 20)); },
+       [](K& t) { return both(gated(t)); }},
   };
 }
 
