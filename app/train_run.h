@@ -89,7 +89,7 @@ class TrainRun {
   CommandContext& context_;
   std::optional<Checkpoint> from_;        // until its contents are the job's
   std::unique_ptr<BatchSource> batches_;  // likewise; null: the recipe's data
-  const bool own_batches_;  // false: the recipe's data
+  const bool own_batches_;                // false: the recipe's data
   RecordedRun record_;
   TrainReport report_;
   StepHistory history_;

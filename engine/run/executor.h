@@ -104,8 +104,8 @@ class Executor {
   // Contents of all states after everything that was submitted, and back. REQUIRES pending() == 0 to restore.
   Result<std::vector<std::byte>> states() const;
   Status restore(const std::vector<std::byte>& states);
-  Status reset();                                        // states back to their initial contents, but lent ones
-  Status load(const LentMemory& lent);                   // the initial contents of these alone
+  Status reset();                       // states back to their initial contents, but lent ones
+  Status load(const LentMemory& lent);  // the initial contents of these alone
   std::vector<Implementations> implementations() const;  // by plan step, as launched last
   std::int64_t measured_peak_bytes() const;              // bytes really taken from the device
   // The arena, and the memory of these values for those of another graph: {its value, ours}.

@@ -11,8 +11,8 @@
 namespace gradloom {
 
 std::span<const OpDef* const> exchange_rows() {
-  static const std::array rows = {&all_reduce_op(),       &all_reduce_sum_op(),  &all_reduce_adasum_op(),
-                                  &all_reduce_begin_op(), &all_reduce_wait_op(), &reduce_gradients_op(),
+  static const std::array rows = {&all_reduce_op(),       &all_reduce_sum_op(),   &all_reduce_adasum_op(),
+                                  &all_reduce_begin_op(), &all_reduce_wait_op(),  &reduce_gradients_op(),
                                   &share_parameters_op(), &gather_parameters_op()};
   return rows;
 }

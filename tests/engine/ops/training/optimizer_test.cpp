@@ -174,8 +174,8 @@ TEST(Optimizer, AStepThatIsNotAppliedChangesNothing) {
   const Tensor p = Tensor::from_f64(DType::f32, {3}, {0.5, -1.25, 2}),
                g = Tensor::from_f64(DType::f32, {3}, {HUGE_VAL, -HUGE_VAL, NAN}),
                v = Tensor::from_f64(DType::f32, {3}, {0.1, 0.2, 0.3});
-  for (const char* kind :
-       {"sgd", "adam", "adamw", "lamb", "adagrad", "lion", "adamw_hf", "rmsprop", "nadam", "radam", "adadelta"}) {
+  for (const char* kind : {"sgd", "adam", "adamw", "lamb", "adagrad", "lion", "adamw_hf", "rmsprop", "nadam",
+                           "radam", "adadelta"}) {
     Attrs attrs{{"kind", std::string(kind)}, {"weight_decay", 0.1}, {"momentum", 0.9}};
     std::vector<Tensor> inputs{Tensor::scalar(DType::f64, 0.1),
                                Tensor::scalar(DType::i64, 3),
