@@ -55,7 +55,7 @@ TEST_P(AttentionRowsOf, GptChar) {
   }
   Recipe recipe = model_recipe("gpt-char");
   recipe.data = "synthetic";
-  recipe.dims = {{"batch", 2}};
+  recipe.dims = {{"batch", 4}};
   recipe.device = device;
   set_pipeline(recipe, *parse_pipeline(kPasses[passes]));
   set_precision(recipe, precision);
