@@ -18,8 +18,8 @@ std::vector<const PassDef*> default_passes() {
 TEST(Pipeline, DefaultHasInOrderWhatThePrecisionDoesNotSwitch) {
   const Pipeline pipeline = default_pipeline();
   const auto expected = default_passes();
-  EXPECT_EQ(expected.size() + 7, all_passes().size())
-      << "mixed-precision, tensor-parallel, zero, fp8, sync-batchnorm, adasum and drop-padding";
+  EXPECT_EQ(expected.size() + 8, all_passes().size())
+      << "mixed-precision, tensor-parallel, zero, fp8, sync-batchnorm, adasum, drop-padding and gather-early";
   ASSERT_EQ(pipeline.passes.size(), expected.size());
   for (std::size_t i = 0; i < pipeline.passes.size(); ++i) EXPECT_EQ(pipeline.passes[i].def, expected[i]);
 }
