@@ -61,7 +61,7 @@ class InPlace(Folder):
 
     def test_running_statistics_and_their_counters(self):
         model = Cnn().double()
-        model.body[5].momentum = 0.1  # one without counts in Python
+        model.body[1].momentum = model.body[5].momentum = 0.125  # as ONNX's f32 attribute has it
         other, batch = copy.deepcopy(model), (torch.randn(4, 3, 8, 8, dtype=torch.float64), torch.randint(0, 4, (4,)))
         step = TrainStep(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1))
         optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
