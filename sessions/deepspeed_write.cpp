@@ -97,8 +97,10 @@ class DeepSpeedWriter {
       case OptimizerKind::adadelta: type = "Adadelta"; break;
       case OptimizerKind::adafactor: break;
     }
-    if (spec.amsgrad) params["torch_adam"] = true;  // DeepSpeed's own kernels have none
-    if (spec.amsgrad) params["amsgrad"] = true;
+    if (spec.amsgrad) {
+      params["torch_adam"] = true;  // DeepSpeed's own kernels have none
+      params["amsgrad"] = true;
+    }
     if (type.empty()) return note("optimizer", text, "no optimizer of this kind there: yours to give");
     params["weight_decay"] = spec.weight_decay;
     if (is_of_torch_alone(spec.kind))

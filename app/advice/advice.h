@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ struct Finding {
   std::string remedy;                // what to do, where the change does not say it
   std::string command;               // proves it
   double ratio = 0, ratio_low = 0, ratio_high = 0;  // that this command should show; 0: it compares nothing
+  std::set<std::string> nodes{};                    // of the plan, all that it is of; empty: `node` alone
 };
 
 // What the rules know of the machine.

@@ -76,8 +76,7 @@ std::string why_kept(const Subject& subject, const Node& node) {
   return "";
 }
 
-}  // namespace
-
+// Equal for alike moves of all layers. Turns of tensors of the same dims are alike, there and back, forward and backward.
 std::string kind_of_move(const Graph& graph, const Node& node) {
   if (!node.op->has(kPermutes))
     return std::string(node.op->name) + " " + types_text(graph, node) + " " + role_of(node.name);
@@ -85,6 +84,8 @@ std::string kind_of_move(const Graph& graph, const Node& node) {
   std::sort(type.shape.begin(), type.shape.end());
   return std::string(node.op->name) + " " + to_string(type);
 }
+
+}  // namespace
 
 Status find_moves(Subject& subject, Findings& found) {
   const Graph& graph = subject.graph();
@@ -121,6 +122,8 @@ Status find_moves(Subject& subject, Findings& found) {
                          ends.back ? "take the way there and back out of the model"
                                    : "let " + ends.from + " give what " + ends.to + " takes");
     finding.node = node.name;
+    if (node.op->has(kPermutes))
+      for (const NodeTime* const moved : group.nodes) finding.nodes.insert(moved->node->name);
     finding.numbers.push_back("takes " + subject.of_a_step(group.ns));
     finding.numbers.push_back("between " + ends.from + " and " + ends.to);
     for (const std::string& why : {why_copied(subject, node), why_kept(subject, node)})

@@ -35,7 +35,9 @@ KernelsOf kernels_of(const std::vector<NodeTime>& times, const Sources& sources)
   return sum;
 }
 
-std::string name_of(const Node& node) { return escaped(node.name); }
+bool sums(const Node& node) {
+  return node.alive() && (is_op(node, "ReduceSum") || is_op(node, "ReduceMean"));
+}
 
 KernelInfo copy_of(const KernelInfo& kernel, double bytes) {
   KernelInfo copy;
@@ -74,8 +76,8 @@ std::string where_f64_begins(const Graph& graph) {
     if (!node.alive() || !has_f64(graph, node.outputs)) continue;
     for (const ValueId in : node.inputs)
       if (in != kNone && graph.value(in).producer == kNone && graph.type(in).dtype == DType::f64)
-        return escaped(graph.value(in).name) + ", which " + name_of(node) + " reads";
-    return name_of(node) + " (" + node.op->name + ")";
+        return escaped(graph.value(in).name) + ", which " + escaped(node.name) + " reads";
+    return escaped(node.name) + " (" + node.op->name + ")";
   }
   return "";
 }
@@ -105,7 +107,7 @@ Status find_wide(Subject& subject, Findings& found) {
   Finding finding = subject.of_model(
       {gain, 0.4 * gain, std::max(gain, 0.98 * ns), 0},
       fmt::format("{} {} in f64 ({}{}), where the job computes in {}", plural_text(count, "kernel"),
-                  count == 1 ? "works" : "work", name_of(*longest->node), count > 1 ? ", .." : "",
+                  count == 1 ? "works" : "work", escaped(longest->node->name), count > 1 ? ", .." : "",
                   subject.recipe().precision),
       "let it be f32 in the model: constants, buffers, .double() and float64 data");
   finding.node = longest->node->name;
@@ -147,7 +149,7 @@ bool sums_last_axis(const Graph& graph, const std::vector<std::vector<Use>>& use
     kept.push_back(1);
     for (const Use& use : uses[out]) {
       const Node& sum = graph.nodes[use.node];
-      if (!sum.alive() || (!is_op(sum, "ReduceSum") && !is_op(sum, "ReduceMean"))) continue;
+      if (!sums(sum)) continue;
       const Shape& shape = graph.type(sum.outputs[0]).shape;
       if (shape == without || shape == kept) return true;
     }
@@ -219,8 +221,8 @@ Status find_one_hot(Subject& subject, Findings& found) {
     const NodeTime& reader = picks_rows ? *readers.products.front() : time;
     Finding finding = subject.of_model(
         gain,
-        fmt::format("OneHot of {} classes ({}) {}", classes, name_of(*time.node),
-                    picks_rows ? "is multiplied to pick rows: " + name_of(*reader.node)
+        fmt::format("OneHot of {} classes ({}) {}", classes, escaped(time.node->name),
+                    picks_rows ? "is multiplied to pick rows: " + escaped(reader.node->name)
                                : "is multiplied to pick one number of each row"),
         picks_rows
             ? "pick the rows by their numbers: table[ids], nn.Embedding"
@@ -270,7 +272,7 @@ Status find_frozen_norms(Subject& subject, Findings& found) {
   Finding finding = subject.of_model(
       {gain, 0.2 * ns, ns, 0},
       fmt::format("{} ({}{}) {} the batch's statistics, though scale and bias are not trained",
-                  plural_text(count, "BatchNormalization"), name_of(*first), count > 1 ? ", .." : "",
+                  plural_text(count, "BatchNormalization"), escaped(first->name), count > 1 ? ", .." : "",
                   count == 1 ? "takes" : "take"),
       "put what is frozen into evaluation before the export: backbone.eval(), which takes the running statistics");
   finding.node = node;
@@ -298,8 +300,7 @@ bool summed_squares(const Graph& graph, const std::vector<std::vector<Use>>& use
     if (!squares) continue;
     for (const Use& next : uses[square.outputs[0]]) {
       const Node& sum = graph.nodes[next.node];
-      const bool sums = sum.alive() && (is_op(sum, "ReduceSum") || is_op(sum, "ReduceMean"));
-      if (!sums ||
+      if (!sums(sum) ||
           element_count(graph.type(sum.outputs[0]).shape) * graph.type(square.outputs[0]).shape.back() !=
               element_count(graph.type(square.outputs[0]).shape))
         continue;
@@ -339,7 +340,7 @@ Status find_pairs(Subject& subject, Findings& found) {
     Finding finding = subject.of_model(
         {gain, 0.4 * gain, ns, 0},
         fmt::format("{} subtracts all pairs of rows: {} numbers, of which the sum of squares leaves {}",
-                    name_of(node), all, all / width),
+                    escaped(node.name), all, all / width),
         "write |a|^2 + |b|^2 - 2 a @ b.T: one product (torch.cdist is exported as differences)");
     finding.node = kernels.node;
     finding.numbers.push_back("differences, squares, sums and their gradients take " + subject.of_a_step(ns) +

@@ -242,8 +242,7 @@ bool is_of_form(const LeftAlone& reason) {
 }
 
 // Whether values that are no parameter are multiplied with what elementwise operators make of these probabilities.
-bool weighs_values(const Graph& graph, const Node& softmax) {
-  const auto uses = uses_of(graph);
+bool weighs_values(const Graph& graph, const std::vector<std::vector<Use>>& uses, const Node& softmax) {
   std::vector<ValueId> open = {softmax.outputs[0]};
   std::set<ValueId> seen;
   while (!open.empty()) {
@@ -267,6 +266,7 @@ bool weighs_values(const Graph& graph, const Node& softmax) {
 // probabilities. Of several attentions of one size each takes a like part. A softmax that another pass took has no kernel.
 double unfused_ns(const Subject& subject, const std::vector<std::string>& sites) {
   const Graph& graph = subject.graph();
+  const auto uses = uses_of(graph);
   const std::vector<NodeTime> times = subject.node_times();
   const std::set<std::string> left(sites.begin(), sites.end());
   struct OfSize {
@@ -274,7 +274,7 @@ double unfused_ns(const Subject& subject, const std::vector<std::string>& sites)
   };
   std::map<Shape, OfSize> softmaxes;  // by the dims of their probabilities
   for (const NodeTime& time : times) {
-    if (!is_op(*time.node, "Softmax") || !weighs_values(graph, *time.node)) continue;
+    if (!is_op(*time.node, "Softmax") || !weighs_values(graph, uses, *time.node)) continue;
     OfSize& of_size = softmaxes[graph.type(time.node->outputs[0]).shape];
     of_size.all += 1;
     of_size.left += left.count(time.node->name) != 0 ? 1 : 0;

@@ -10,30 +10,31 @@
 #include "app/advice/subject.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
+#include "engine/ir/views.h"
 #include "passes/product.h"
 
 namespace gradloom::advice {
 namespace {
 
-// Of the products among the nodes, and of their gradients' products.
-double products_of(const std::vector<NodeTime>& times, const Sources& sources) {
+// Of the kernels that stand for them: products, with those of their gradients, or all others.
+double ns_of(const std::vector<NodeTime>& times, const Sources& sources, bool products) {
   double ns = 0;
   for (const NodeTime& time : times)
-    if (is_product(*time.node) && stands_for(*time.kernel, sources)) ns += time.ns;
+    if (is_product(*time.node) == products && stands_for(*time.kernel, sources)) ns += time.ns;
   return ns;
 }
 
-// Adds nodes of the model that are products: what a pass fused with them, as an activation, may stand for kernels of other layers too.
-void add_product_sources(const Subject& subject, const Node& node, Sources& sources) {
-  const Sources own(node.origin.sources.begin(), node.origin.sources.end());
-  for (const Node& of_model : subject.prepared().compiled.forward.nodes) {
-    if (!of_model.alive() || !is_product(of_model)) continue;
-    for (const std::uint32_t source : of_model.origin.sources)
-      if (own.count(source) != 0) sources.insert(source);
-  }
+// Nodes of the model that are products: what a pass fused with them, as an activation, may stand for kernels of other layers too.
+Sources product_sources(const Subject& subject) {
+  Sources products;
+  for (const Node& node : subject.prepared().compiled.forward.nodes)
+    if (node.alive() && is_product(node)) add_sources(node, products);
+  return products;
 }
-
-std::string shown(const Node& node) { return escaped(node.name); }
+void add_product_sources(const Sources& products, const Node& node, Sources& sources) {
+  for (const std::uint32_t source : node.origin.sources)
+    if (products.count(source) != 0) sources.insert(source);
+}
 
 }  // namespace
 
@@ -89,6 +90,7 @@ Status find_product_order(Subject& subject, Findings& found) {
   const Graph& graph = subject.graph();
   const auto uses = uses_of(graph);
   const std::vector<NodeTime> times = subject.node_times();
+  const Sources products = product_sources(subject);
   for (const NodeTime& time : times) {
     if (time.node->origin.phase != Phase::forward || !is_product(*time.node)) continue;
     const auto outer = read_product(graph, graph.value(time.node->outputs[0]).producer);
@@ -102,15 +104,15 @@ Status find_product_order(Subject& subject, Findings& found) {
       const ProductOrder order = order_of(*inner_sizes, *outer_sizes, left);
       if (order.other > kWorth * order.now) continue;
       Sources sources;
-      add_product_sources(subject, *time.node, sources);
-      add_product_sources(subject, graph.nodes[id], sources);
-      const double ns = products_of(times, sources), gain = ns * (1 - order.other / order.now);
+      add_product_sources(products, *time.node, sources);
+      add_product_sources(products, graph.nodes[id], sources);
+      const double ns = ns_of(times, sources, true), gain = ns * (1 - order.other / order.now);
       if (!subject.matters(gain)) continue;
       Finding finding = subject.of_model(
           {gain, 0.4 * gain, std::min(1.1 * gain, ns), 0},
           fmt::format(
               "{} and then {} multiply three matrices in the slower order: {}, the other order takes {}",
-              shown(graph.nodes[id]), shown(*time.node), count_text(order.now, "FLOP"),
+              escaped(graph.nodes[id].name), escaped(time.node->name), count_text(order.now, "FLOP"),
               count_text(order.other, "FLOP")),
           left ? "multiply from the right: a @ (b @ c)" : "multiply from the left: (x @ a) @ b");
       finding.node = time.node->name;
@@ -125,23 +127,14 @@ Status find_product_order(Subject& subject, Findings& found) {
 
 namespace {
 
-// What made the value, behind views.
-const Node* origin_of(const Graph& graph, ValueId id) {
-  while (id != kNone && graph.value(id).producer != kNone) {
-    const Node& node = graph.nodes[graph.value(id).producer];
-    if (!node.op->has(kView)) return &node;
-    id = node.inputs[0];
-  }
-  return nullptr;
-}
-
 // How often each row of the operand is there by an Expand or Tile of other dims than the last; 1: none is there twice.
 struct RepeatedRows {
   const Node* by = nullptr;
   std::int64_t times = 1;
 };
 RepeatedRows repeated_rows(const Graph& graph, ValueId operand) {
-  const Node* const by = origin_of(graph, operand);
+  const NodeId id = graph.value(behind_views(graph, operand)).producer;
+  const Node* const by = id == kNone ? nullptr : &graph.nodes[id];
   if (by == nullptr || (!is_op(*by, "Expand") && !is_op(*by, "Tile"))) return {};
   const ValueId from = by->inputs[0], to = by->outputs[0];
   const Shape &before = graph.type(from).shape, &after = graph.type(to).shape;
@@ -157,6 +150,7 @@ RepeatedRows repeated_rows(const Graph& graph, ValueId operand) {
 Status find_repeated(Subject& subject, Findings& found) {
   const Graph& graph = subject.graph();
   const std::vector<NodeTime> times = subject.node_times();
+  const Sources products = product_sources(subject);
   for (const NodeTime& time : times) {
     if (time.node->origin.phase != Phase::forward || !is_product(*time.node)) continue;
     const auto product = read_product(graph, graph.value(time.node->outputs[0]).producer);
@@ -166,26 +160,24 @@ Status find_repeated(Subject& subject, Findings& found) {
     const RepeatedRows rows = repeated_rows(graph, product->a);
     if (rows.times < 2) continue;
     Sources sources;
-    add_product_sources(subject, *time.node, sources);
-    const double products = products_of(times, sources);
+    add_product_sources(products, *time.node, sources);
+    const double multiplied = ns_of(times, sources, true);
     Sources copies;
     add_sources(*rows.by, copies);
-    double copied = 0;  // what repeats the rows, and adds up their gradients
-    for (const NodeTime& other : times)
-      if (!is_product(*other.node) && stands_for(*other.kernel, copies)) copied += other.ns;
-    const double ns = products + copied, gain = ns * (1 - 1 / static_cast<double>(rows.times));
+    const double copied = ns_of(times, copies, false);  // what repeats the rows, and adds up their gradients
+    const double ns = multiplied + copied, gain = ns * (1 - 1 / static_cast<double>(rows.times));
     if (!subject.matters(gain)) continue;
     Finding finding = subject.of_model(
         {gain, 0.5 * gain, ns, 0},
-        fmt::format("{} computes each row {} times: {} ({}) repeats them before", shown(*time.node),
-                    rows.times, shown(*rows.by), rows.by->op->name),
+        fmt::format("{} computes each row {} times: {} ({}) repeats them before", escaped(time.node->name),
+                    rows.times, escaped(rows.by->name), rows.by->op->name),
         "multiply first, then repeat: additions and products behind it broadcast by themselves");
     finding.node = time.node->name;
     finding.numbers.push_back(fmt::format(
         "{} rows, {} of them different",
         element_count(graph.type(product->a).shape) / graph.type(product->a).shape.back(),
         element_count(graph.type(product->a).shape) / graph.type(product->a).shape.back() / rows.times));
-    finding.numbers.push_back("the product and its gradients take " + subject.of_a_step(products) +
+    finding.numbers.push_back("the product and its gradients take " + subject.of_a_step(multiplied) +
                               ", copies of rows " + duration_text(copied));
     found.push_back(std::move(finding));
   }
@@ -361,10 +353,11 @@ LoopKernels kernels_of_loop(const Subject& subject, const std::vector<const Node
 Status find_unrolled(Subject& subject, Findings& found) {
   const Graph& graph = subject.graph();
   const std::vector<NodeTime> times = subject.node_times();
+  const Sources products = product_sources(subject);
   const UnrolledLoops loops = unrolled_loops(graph);
   for (const UnrolledLoop& loop : loops.all) {
     Sources sources;
-    for (const NodeId id : loop.nodes) add_product_sources(subject, graph.nodes[id], sources);
+    for (const NodeId id : loop.nodes) add_product_sources(products, graph.nodes[id], sources);
     // A recurrence goes on one position after the other, whatever its products do.
     std::vector<const NodeTime*> own, others;
     for (const NodeTime& time : times) {
@@ -374,23 +367,24 @@ Status find_unrolled(Subject& subject, Findings& found) {
         others.push_back(&time);
       }
     }
-    const LoopKernels products = kernels_of_loop(subject, own, loop.passes),
+    const LoopKernels multiplied = kernels_of_loop(subject, own, loop.passes),
                       rest = kernels_of_loop(subject, others, loop.passes);
-    const double saved = products.ns - products.merged_ns, gain = saved + rest.ns - rest.merged_ns;
+    const double saved = multiplied.ns - multiplied.merged_ns, gain = saved + rest.ns - rest.merged_ns;
     if (saved <= 0 || !subject.matters(gain)) continue;
     const Node& first = graph.nodes[loop.nodes.front()];
     Finding finding = subject.of_model(
-        {gain, 0.3 * saved, 0.98 * (products.ns + rest.ns), 0},
+        {gain, 0.3 * saved, 0.98 * (multiplied.ns + rest.ns), 0},
         fmt::format("{} products {} ({}, ..) could be one", loop.passes,
-                    loop.one_weight ? "with one weight" : "of one operand", shown(first)),
+                    loop.one_weight ? "with one weight" : "of one operand", escaped(first.name)),
         loop.one_weight
             ? "stack what they multiply and multiply once: a batch instead of a loop, all positions before a recurrence"
             : "put their weights side by side in one, multiply once and split what comes out");
     finding.node = first.name;
     finding.numbers.push_back(fmt::format(
         "{} take {}, {} of all their rows about {}",
-        plural_text(static_cast<std::int64_t>(products.kernels), "product"), subject.of_a_step(products.ns),
-        plural_text(static_cast<std::int64_t>(products.into), "product"), duration_text(products.merged_ns)));
+        plural_text(static_cast<std::int64_t>(multiplied.kernels), "product"),
+        subject.of_a_step(multiplied.ns), plural_text(static_cast<std::int64_t>(multiplied.into), "product"),
+        duration_text(multiplied.merged_ns)));
     if (rest.kernels > 0)
       finding.numbers.push_back(
           fmt::format("{} that are as often there take {}, as {} about {}",

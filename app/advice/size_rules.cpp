@@ -252,21 +252,16 @@ Status find_padding(Subject& subject, Findings& found) {
 namespace {
 
 // Products whose sizes are odd are rule odd_sizes' business, what another rule would take away is that rule's.
-bool is_explained(const Subject& subject, const std::vector<NodeTime>& times, const NodeTime& time,
-                  const Findings& found) {
+bool is_explained(const Subject& subject, const NodeTime& time, const Findings& found) {
   const std::set<std::int64_t> dims =
       is_product(*time.node) ? product_dims(subject.graph(), *time.node) : std::set<std::int64_t>();
   if (std::any_of(dims.begin(), dims.end(), [](std::int64_t d) { return d > 2 * kEven && !even(d); }))
     return true;
   return std::any_of(found.begin(), found.end(), [&](const Finding& finding) {
     if (finding.gain.ns <= 0) return false;
-    if (finding.rule == "moves" && time.node->op->has(kPermutes))
-      return std::any_of(times.begin(), times.end(), [&](const NodeTime& moved) {
-        return moved.node->name == finding.node &&
-               kind_of_move(subject.graph(), *moved.node) == kind_of_move(subject.graph(), *time.node);
-      });
     const bool whole = finding.rule == "precision" || finding.rule == "batch";  // of every kernel
-    return !whole && (finding.node == time.node->name || subject.takes_away(finding.change, *time.kernel));
+    return !whole && (finding.node == time.node->name || finding.nodes.count(time.node->name) != 0 ||
+                      subject.takes_away(finding.change, *time.kernel));
   });
 }
 
@@ -285,7 +280,7 @@ Status find_efficiency(Subject& subject, Findings& found) {
   for (const NodeTime& time : times) {
     const double own_ns = time.ns - subject.predictor().fixed_ns(),
                  best = subject.predictor().best_ns(*time.kernel);
-    if (best <= 0 || own_ns < kFar * best || is_explained(subject, times, time, found)) continue;
+    if (best <= 0 || own_ns < kFar * best || is_explained(subject, time, found)) continue;
     Worst& worst = by_kernel[time.kernel->kernel + " " + time.kernel->types];
     if (worst.time == nullptr || time.ns > worst.time->ns) worst.time = &time;
     worst.ns += time.ns;

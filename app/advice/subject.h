@@ -112,10 +112,6 @@ struct AdviceRule {
   Status (*find)(Subject& subject, Findings& found);
 };
 std::span<const AdviceRule> advice_rules();
-namespace advice {
-// Equal for alike moves of all layers. Turns of tensors of the same dims are alike, there and back, forward and backward.
-std::string kind_of_move(const Graph& graph, const Node& node);
-}  // namespace advice
 std::vector<std::string> loop_rule_names();  // of advise_loop, as its findings have them
 
 }  // namespace gradloom
