@@ -179,6 +179,8 @@ def with_labels(model: bytes, domain: str, labels: Mapping[str, Label]) -> bytes
     """The model without its nodes Typed of `domain`, in scopes that are called as the keys of `labels` where they have a type. What reads their values,
     also moved, has a label behind its name: one that rounds where it reads nothing else but constants. Others, but for products, read
     what is rounded."""
+    if b"Typed" not in model:
+        return model
     graph, typed = _graph(model), {}  # type: memoryview, Dict[str, _Typed]
     inside, rounded = _inner_names(graph) | set(outputs(model)), {}  # type: Set[str], Dict[str, str]
     parts: List[Piece] = []

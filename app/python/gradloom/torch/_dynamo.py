@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from .. import _onnx_file
 from .._library import UnsupportedError
+from ._trace import _checkpoint, _embedding, _trace
 
 EXPORTERS = ("auto", "torchscript", "dynamo")
 
@@ -35,18 +36,13 @@ def missing() -> str:
     return "" if importlib.util.find_spec("onnxscript") else "the dynamo exporter needs the package onnxscript"
 
 
-def _refuse_function(function: Any, *args: Any, **named: Any) -> Any:
-    raise UnsupportedError(f"it loses the backward of torch.autograd.Function {function.__name__}")
+def _refused(original: Any) -> Any:
+    def apply(function: Any, *args: Any, **named: Any) -> Any:
+        if _trace.active:
+            raise UnsupportedError(f"it loses the backward of torch.autograd.Function {function.__name__}")
+        return original.__get__(None, function)(*args, **named)
 
-
-def _embedding(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def embedding(input: torch.Tensor, weight: torch.Tensor, padding_idx: Optional[int] = None, *rest: Any, **named: Any) -> torch.Tensor:
-        rows = original(input, weight, None, *rest, **named)
-        if padding_idx is None:
-            return rows
-        return torch.where((input == padding_idx % weight.shape[0]).unsqueeze(-1), rows.detach(), rows)
-
-    return embedding
+    return classmethod(apply)
 
 
 def _batch_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -55,7 +51,7 @@ def _batch_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
     def batch_norm(input: torch.Tensor, running_mean: Optional[torch.Tensor], running_var: Optional[torch.Tensor],
                    weight: Optional[torch.Tensor] = None, bias: Optional[torch.Tensor] = None, training: bool = False,
                    momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:  # fmt: skip
-        if not training or running_mean is None or running_var is None:
+        if not _trace.active or not training or running_mean is None or running_var is None:
             return original(input, running_mean, running_var, weight, bias, training, momentum, eps)
         axes, x = [axis for axis in range(input.dim()) if axis != 1], input.detach()
         _move(running_mean, x.mean(axes), momentum)
@@ -69,7 +65,7 @@ def _instance_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch
     def instance_norm(input: torch.Tensor, running_mean: Optional[torch.Tensor] = None, running_var: Optional[torch.Tensor] = None,
                       weight: Optional[torch.Tensor] = None, bias: Optional[torch.Tensor] = None, use_input_stats: bool = True,
                       momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:  # fmt: skip
-        if not use_input_stats or running_mean is None or running_var is None:
+        if not _trace.active or not use_input_stats or running_mean is None or running_var is None:
             return original(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
         axes, x = list(range(2, input.dim())), input.detach()
         _move(running_mean, x.mean(axes).mean(0), momentum)
@@ -83,27 +79,25 @@ def _move(running: torch.Tensor, batch: torch.Tensor, factor: float) -> None:
     running.add_((batch - running) * torch.tensor(factor, dtype=running.dtype, device=running.device))  # numbers of Python would be f32 in the file
 
 
-def _checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, preserve_rng_state: Any = None, **named: Any) -> Any:
-    return function(*args, **named)
-
-
 def _patches() -> List[Tuple[Any, str, Any]]:
     function: Any = torch.autograd.Function
     return [(functional, "embedding", _embedding(functional.embedding)), (functional, "batch_norm", _batch_norm(functional.batch_norm)),
-            (functional, "instance_norm", _instance_norm(functional.instance_norm)), (torch.utils.checkpoint, "checkpoint", _checkpoint),
-            (function, "apply", classmethod(_refuse_function))]  # fmt: skip
+            (functional, "instance_norm", _instance_norm(functional.instance_norm)), (torch.utils.checkpoint, "checkpoint", _checkpoint(torch.utils.checkpoint.checkpoint)),
+            (function, "apply", _refused(vars(function)["apply"]))]  # fmt: skip
 
 
 @contextlib.contextmanager
 def exporting() -> Iterator[None]:
-    """Around the module's forward. REQUIRES the lock of those who trace."""
+    """Around the module's forward, for this thread: others find PyTorch as it is. REQUIRES the lock of those who trace."""
     kept: List[Tuple[Any, str, Any]] = []
     try:
+        _trace.active = True
         for owner, name, replacement in _patches():
             kept.append((owner, name, vars(owner).get(name)))
             setattr(owner, name, replacement)
         yield
     finally:
+        _trace.active = False
         for owner, name, before in reversed(kept):
             if before is None:
                 delattr(owner, name)

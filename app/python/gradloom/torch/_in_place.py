@@ -61,18 +61,18 @@ class InPlace:
     def _now(self) -> List[Tuple[int, int]]:
         return [(tensor.data_ptr(), tensor._version) for tensor in self.tensors.values()]
 
-    def moved(self) -> bool:
-        """Whether the module has one of them elsewhere now (`p.data = other`)."""
-        return any(address != then for (address, _), (then, _) in zip(self._now(), self._seen))
-
-    def tell_changes(self, tell: Callable[[str, torch.Tensor], None]) -> None:
-        """Of tensors that somebody else has changed since the last step."""
+    def follow(self, tell: Callable[[str, torch.Tensor], None]) -> bool:
+        """Tells of tensors that somebody else has changed since the last step. False: the module has one elsewhere now (`p.data = other`)."""
         now = self._now()
-        if now != self._seen:
-            for (name, tensor), one, seen in zip(self.tensors.items(), now, self._seen):
-                if one != seen:
-                    tell(name, tensor)
-            self._seen = now
+        if now == self._seen:
+            return True
+        if any(address != then for (address, _), (then, _) in zip(now, self._seen)):
+            return False
+        for (name, tensor), one, seen in zip(self.tensors.items(), now, self._seen):
+            if one != seen:
+                tell(name, tensor)
+        self._seen = now
+        return True
 
     def changed(self) -> None:
         """By a step: what autograd saved of them is no more."""

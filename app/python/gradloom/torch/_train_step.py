@@ -347,12 +347,11 @@ class TrainStep:
                 raise self._refused
             if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
                 self.load_optimizer()  # its load_state_dict() was called
-            if self._handle is not None and self._in_place.moved():
+            if self._handle is not None and not self._in_place.follow(self._write):
                 self.update_module()
                 self._begin_anew(States(self._updates_made(), self._all_states()))
             if self._handle is None:
                 self._open(batches[0])
-            self._in_place.tell_changes(self._write)
             try:
                 plans = {self._plan(one) for one in batches}
             except _Anew:
@@ -508,7 +507,8 @@ class TrainStep:
     def _count_batches(self) -> None:
         """What BatchNorm counts."""
         if self._counters:
-            new, self._counted = self.steps - self._counted, self.steps
+            made = self.steps
+            new, self._counted = made - self._counted, made
             for tensor, each in self._counters:
                 tensor += new * each * self._count
 
