@@ -159,13 +159,8 @@ class GatherEarly final : public Pass {
       for (const OwnedPart& part : all_parts)
         if (part.tensor == tensors[i]) parts.push_back({i, part.begin, part.count, part.owner});
     }
-    Attrs attrs{{"ranks", share.attrs.integer("ranks")}};
-    set_owned_parts(attrs, parts, types);
-    if (std::any_of(own_masters.begin(), own_masters.end(), [](std::int64_t of) { return of >= 0; })) {
-      attrs.set(kMasters, own_masters);
-      attrs.set("rank", share.attrs.integer("rank"));
-    }
-    return attrs;
+    return given_attrs(share.attrs.integer("ranks"), share.attrs.integer("rank", 0), parts, types,
+                       own_masters);
   }
 
   static Status gather(Rewriter& rw, NodeId share_id, const std::vector<GatherBucket>& buckets,

@@ -369,15 +369,9 @@ class Zero final : public Pass {
     const BuildScope later(b, {b.context().origin, rank + 1, ""});
     std::vector<ValueId> inputs = updated;
     inputs.insert(inputs.end(), waits.begin(), waits.end());
-    Attrs attrs{{"ranks", ranks}};
-    set_owned_parts(attrs, parts, types);
-    if (std::any_of(masters.begin(), masters.end(), [](std::int64_t of) { return of >= 0; })) {
-      attrs.set(kMasters, masters);
-      attrs.set("rank", own_rank());
-    }
     const std::vector<ValueId> shared =
-        TRY(b.add(share_parameters_op(), inputs, std::move(attrs), static_cast<int>(updated.size()), {},
-                  b.unique_name("all/ShareParameters")));
+        TRY(b.add(share_parameters_op(), inputs, given_attrs(ranks, own_rank(), parts, types, masters),
+                  static_cast<int>(updated.size()), {}, b.unique_name("all/ShareParameters")));
     for (std::size_t i = 0; i < shared.size(); ++i) {
       if (masters[i] >= 0) {
         rw.update(all[i].copy.state, shared[i]);

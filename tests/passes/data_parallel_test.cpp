@@ -15,19 +15,6 @@ namespace {
 
 using test::why_nots;
 
-// Four layers of 256 x 256, a MiB of gradients.
-Graph layers() {
-  Graph graph;
-  GraphBuilder b(graph);
-  ValueId h = b.input("x", {DType::f32, {8, 256}});
-  for (const char* name : {"a", "b", "c", "d"})
-    h = b.op("Tanh", {b.op("MatMul", {h, b.parameter(name, Tensor(DType::f32, {256, 256}))})});
-  const ValueId loss = b.op("ReduceMean", {b.op("Mul", {h, h})}, {{"keepdims", std::int64_t{0}}});
-  graph.values[loss].name = "loss";
-  graph.outputs = {loss};
-  return graph;
-}
-
 Compiled trained(const char* passes, std::int64_t ranks = 2, std::int64_t accumulate = 1,
                  kernels::Target target = kernels::Target::cpu) {
   CompileOptions options;
@@ -38,7 +25,7 @@ Compiled trained(const char* passes, std::int64_t ranks = 2, std::int64_t accumu
   options.train.ranks = ranks;
   options.train.accumulate = accumulate;
   options.pipeline = *parse_pipeline(passes);
-  auto compiled = compile(layers(), options);
+  auto compiled = compile(test::four_layers(), options);
   EXPECT_TRUE(compiled.ok()) << compiled.error().message;
   const Status valid = check_plan(compiled->train.graph, compiled->plan);
   EXPECT_TRUE(valid.ok()) << valid.error().message;

@@ -20,19 +20,6 @@ namespace {
 
 using test::why_nots;
 
-// Four layers of 256 KiB of f32 each.
-Graph chained_layers() {
-  Graph graph;
-  GraphBuilder b(graph);
-  ValueId h = b.input("x", {DType::f32, {8, 256}});
-  for (const char* name : {"a", "b", "c", "d"})
-    h = b.op("Tanh", {b.op("MatMul", {h, b.parameter(name, Tensor(DType::f32, {256, 256}))})});
-  const ValueId loss = b.op("ReduceMean", {b.op("Mul", {h, h})}, {{"keepdims", std::int64_t{0}}});
-  graph.values[loss].name = "loss";
-  graph.outputs = {loss};
-  return graph;
-}
-
 struct How {
   std::int64_t ranks = 2, accumulate = 1;
   double ema = 0, clip_norm = 1;
@@ -49,7 +36,7 @@ Compiled compiled_for(const std::string& passes, const How& how = {}) {
   options.train.accumulate = how.accumulate;
   options.train.ema = how.ema;
   options.pipeline = *parse_pipeline(passes);
-  auto compiled = compile(chained_layers(), options);
+  auto compiled = compile(test::four_layers(), options);
   EXPECT_TRUE(compiled.ok()) << compiled.error().message;
   const Status valid = check_plan(compiled->train.graph, compiled->plan);
   EXPECT_TRUE(valid.ok()) << valid.error().message;

@@ -218,4 +218,17 @@ inline PassReport run_and_compare(Graph& graph, const std::string& pass, double 
   return report;
 }
 
+// Four layers of 256 x 256, each a gradient of 256 KiB of f32.
+inline Graph four_layers() {
+  Graph graph;
+  GraphBuilder b(graph);
+  ValueId h = b.input("x", {DType::f32, {8, 256}});
+  for (const char* name : {"a", "b", "c", "d"})
+    h = b.op("Tanh", {b.op("MatMul", {h, b.parameter(name, Tensor(DType::f32, {256, 256}))})});
+  const ValueId loss = b.op("ReduceMean", {b.op("Mul", {h, h})}, {{"keepdims", std::int64_t{0}}});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  return graph;
+}
+
 }  // namespace gradloom::test

@@ -226,6 +226,14 @@ class Update {
     s[1] = mixed("beta2", s[1], mul(g, g));
   }
 
+  // Where weight decay goes.
+  void decay(ValueId& p, ValueId& g, bool decoupled) {
+    if (decoupled)
+      p = mul(p, shrink());
+    else
+      g = decayed(g, p);
+  }
+
   ValueId sgd(ValueId p, ValueId g, Values& s) {
     g = decayed(g, p);
     if (s.empty()) return sub(p, mul(low(lr_), g));
@@ -241,10 +249,7 @@ class Update {
     return sub(p, mul(low(lr_), where(plain, g, direction)));
   }
   ValueId adam(ValueId p, ValueId g, Values& s, bool decoupled) {
-    if (decoupled)
-      p = mul(p, shrink());
-    else
-      g = decayed(g, p);
+    decay(p, g, decoupled);
     moments(g, s);
     if (option_.said("amsgrad") != 0) s[2] = body_.op("Max", {s[2], s[1]});
     const ValueId rate = low(div(lr_, correction("beta1"))),
@@ -280,13 +285,6 @@ class Update {
     return sub(p, mul(mul(low(lr_), where(both, div(size, change), n(1))), update));
   }
 
-  // Where weight decay goes.
-  void decay(ValueId& p, ValueId& g) {
-    if (option_.said("decoupled") != 0)
-      p = mul(p, shrink());
-    else
-      g = decayed(g, p);
-  }
   ValueId rmsprop(ValueId p, ValueId g, Values& s) {
     g = decayed(g, p);
     s[0] = mixed("alpha", s[0], mul(g, g));
@@ -331,7 +329,7 @@ class Update {
     return mul(body_.op("Pow", {option_.wide("beta1"), step_}), body_.op("Exp", {logarithms}));
   }
   ValueId nadam(ValueId p, ValueId g, Values& s) {
-    decay(p, g);
+    decay(p, g, option_.said("decoupled") != 0);
     moments(g, s);
     const ValueId now = momentum(step_), then = momentum(add(step_, d(1))), product = momenta();
     const ValueId of_gradient = low(div(mul(lr_, sub(d(1), now)), sub(d(1), product))),
@@ -340,7 +338,7 @@ class Update {
     return sub(p, div(add(mul(of_gradient, g), mul(of_moment, s[0])), divisor));
   }
   ValueId radam(ValueId p, ValueId g, Values& s) {
-    decay(p, g);
+    decay(p, g, option_.said("decoupled") != 0);
     moments(g, s);
     const ValueId all = sub(div(d(2), option_.rest_wide("beta2")), d(1)), corrected = correction("beta2");
     const ValueId left = sub(d(1), corrected);

@@ -21,30 +21,32 @@ std::vector<Type> input_types(const InferContext& ctx) {
   return types;
 }
 
-Status infer(InferContext& ctx) {
+// Of the tensors that ranks own parts of.
+Result<std::vector<Type>> given_types(const InferContext& ctx) {
   if (ctx.attrs.integer("ranks", 0) < 1) return infer_error("ranks must be positive");
   const std::size_t tensors = tensors_of(TRY(owned_parts(ctx.attrs, input_types(ctx))));
-  if (tensors == 0 || ctx.outputs.size() != tensors)
-    return infer_error("there is an owner and an output for each input that is shared");
+  std::vector<Type> types;
   for (std::size_t i = 0; i < tensors; ++i) {
     if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
-    ctx.outputs[i] = ctx.in(i);
+    types.push_back(ctx.in(i));
   }
-  return {};
+  return types;
+}
+
+Status infer(InferContext& ctx) {
+  std::vector<Type> outputs = TRY(given_types(ctx));
+  if (outputs.empty() || ctx.outputs.size() != outputs.size())
+    return infer_error("there is an owner and an output for each input that is shared");
+  return set_outputs(ctx, std::move(outputs));
 }
 
 Status infer_gather(InferContext& ctx) {
-  if (ctx.attrs.integer("ranks", 0) < 1) return infer_error("ranks must be positive");
-  const std::size_t tensors = tensors_of(TRY(owned_parts(ctx.attrs, input_types(ctx))));
+  std::vector<Type> outputs = TRY(given_types(ctx));
+  const std::size_t tensors = outputs.size();
   if (tensors == 0 || ctx.outputs.size() != tensors + 1)
     return infer_error("there is an owner and an output for each parameter, and a workspace");
   if (ctx.inputs.size() > tensors + 1) return infer_error("there are inputs that nobody owns");
   TRY(check_micro(ctx, tensors));
-  std::vector<Type> outputs;
-  for (std::size_t i = 0; i < tensors; ++i) {
-    if (!ctx.has(i)) return infer_error("input " + std::to_string(i) + " is missing");
-    outputs.push_back(ctx.in(i));
-  }
   outputs.push_back({DType::u8, {1}});  // it tells exchanges apart
   return set_outputs(ctx, std::move(outputs));
 }
@@ -153,6 +155,17 @@ const OpDef& share_parameters_op() { return row; }
 const OpDef& gather_parameters_op() { return gather_row; }
 
 bool gives_parameters(const OpDef& op) { return &op == &row || &op == &gather_row; }
+
+Attrs given_attrs(std::int64_t ranks, std::int64_t rank, const std::vector<OwnedPart>& parts,
+                  const std::vector<Type>& types, const std::vector<std::int64_t>& masters) {
+  Attrs attrs{{"ranks", ranks}};
+  set_owned_parts(attrs, parts, types);
+  if (std::any_of(masters.begin(), masters.end(), [](std::int64_t of) { return of >= 0; })) {
+    attrs.set(kMasters, masters);
+    attrs.set("rank", rank);
+  }
+  return attrs;
+}
 
 ValueId before_gather(const Graph& graph, ValueId v) {
   if (v == kNone) return v;

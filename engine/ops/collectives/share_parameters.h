@@ -14,7 +14,11 @@
 // ShareParameters: between two steps only the elements that a rank owns are up to date there.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "engine/ir/op.h"
+#include "engine/ops/collectives/owned_parts.h"
 
 namespace gradloom {
 
@@ -26,5 +30,8 @@ bool gives_parameters(const OpDef& op);
 ValueId before_gather(const Graph& graph, ValueId v);
 
 inline constexpr const char* kMasters = "masters";
+// The attributes of either. `rank` stands where tensors are 16-bit copies of a master.
+Attrs given_attrs(std::int64_t ranks, std::int64_t rank, const std::vector<OwnedPart>& parts,
+                  const std::vector<Type>& types, const std::vector<std::int64_t>& masters);
 
 }  // namespace gradloom
