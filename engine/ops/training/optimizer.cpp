@@ -19,7 +19,6 @@
 #include "engine/ops/preparation.h"
 #include "engine/ops/rows.h"
 #include "engine/ops/training/optimizer_layout.h"
-#include "kernels/block_quantization.h"
 #include "kernels/launcher.h"
 
 #include <cmath>
@@ -29,8 +28,7 @@
 namespace gradloom {
 namespace {
 
-using kernels::OptimizerKind, kernels::StateForm, kernels::StateRange;
-using namespace kernels::portable;  // block_quantization.h
+using kernels::OptimizerKind;
 
 using namespace optimizer_inputs;
 

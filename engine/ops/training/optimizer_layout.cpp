@@ -22,9 +22,12 @@ using namespace optimizer_inputs;
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
 
+#undef FLAG
+#define FLAG(field, ...) || std::string_view(#field) == "eight_bit_states"
 constexpr OptimizerRow kRows[] = {
-#define OPTIMIZER(name, title, lr, states, reach, bare_operations, operations, ...) \
-  {#name, OptimizerKind::name, name##_states, UpdateReach::reach, bare_operations, operations},
+#define OPTIMIZER(name, title, lr, states, reach, bare_operations, operations, start, formula, source, \
+                  options)                                                                             \
+  {#name, OptimizerKind::name, name##_states, UpdateReach::reach, bare_operations, operations, false options},
 #include "kernels/optimizers.def"
 #undef OPTIMIZER
 #undef STATE
@@ -75,8 +78,7 @@ Result<OptimizerLayout> optimizer_layout(const Attrs& attrs) {
     for (std::size_t i = 0; i < layout.copies.size(); ++i)
       layout.copy_of[static_cast<std::size_t>(layout.copies[i])] = as_dim(i);
     TRY(check_ranges(layout));
-    if (layout.eight_bit && row.kind == OptimizerKind::adafactor)
-      return infer_error("Adafactor's states are not of 8 bits");
+    if (layout.eight_bit && !row.eight_bit) return infer_error("states of " + kind + " are not of 8 bits");
     if (!layout.keys.empty() && (as_dim(layout.keys.size()) != n || !layout.copies.empty()))
       return infer_error("keys must be one per parameter, without copies");
     for (const OptimizerRowState& state : row.states) {

@@ -27,6 +27,7 @@ struct OptimizerRow {
   std::span<const OptimizerRowState> states;
   UpdateReach reach;
   double bare_operations, operations;
+  bool eight_bit;  // its states may be
 };
 
 struct OptimizerLayout {

@@ -167,6 +167,9 @@ TEST(Optimizer, InferenceNamesWhatDoesNotFit) {
             "input 6 is f32[3], its parameter f32[4, 3]");
   EXPECT_EQ(inference_error("Optimizer", factored, {lr, step, scale, apply, p, p, p, p}, 3),
             "a parameter f32[3] cannot be factored");
+  const Attrs encoded{{"kind", std::string("rmsprop")}, {"eight_bit_states", std::int64_t{1}}};
+  EXPECT_EQ(inference_error("Optimizer", encoded, {lr, step, scale, apply, p, p, {DType::u8, {12}}}, 2),
+            "states of rmsprop are not of 8 bits");
 }
 
 // A step that is not applied leaves everything, whatever the gradients are; one that is applied is as ever.
