@@ -157,10 +157,7 @@ struct Bounds {
             : args.activation == NormActivation::relu ? A(0)
                                                       : -infinity<A>()),
         high(args.activation == NormActivation::clip ? A(args.high) : infinity<A>()) {}
-  GRADLOOM_DEVICE A operator()(A v) const {
-    v = (v > low) | (v != v) ? v : low;
-    return (v < high) | (v != v) ? v : high;
-  }
+  GRADLOOM_DEVICE A operator()(A v) const { return min(max(v, low), high); }
 };
 
 // The gradient where the activation of what Affine gave lets it pass.

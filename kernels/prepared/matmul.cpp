@@ -328,7 +328,7 @@ class DnnlMatMul final : public MatMul {
              shape.pd.dst_desc().get_size();
     };
     if (desc_.dtype == DType::bf16 || bytes_of(x) > kMostBytes || bytes_of(y) > kMostBytes)
-      return false;  // sums of bf16 products are exact in every order
+      return false;  // a trial of bf16 tells nothing: its sums are exact in every order
     return trial(x, scratchpad_bytes_) == other.trial(y, other.scratchpad_bytes_);
   }
 

@@ -1,5 +1,5 @@
 // Trials of oneDNN's kernels: the same numbers in tensors that lie differently, to see whether what is made of them has the same bits.
-// f32 and bf16, any strides.
+// f32, any strides.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -27,45 +27,35 @@ inline AlignedMemory aligned_memory(std::size_t bytes) {
   return memory;
 }
 
-// In memory of its own. The numbers are told by their place in the tensor and `seed`; their products and sums are rounded in f32 (those of
-// bf16 numbers are exact).
+// In memory of its own. The numbers are told by their place in the tensor and `seed`; their products and sums are rounded.
 class TrialTensor {
  public:
   explicit TrialTensor(const dnnl::memory::desc& desc)  // contents undefined
-      : desc_(desc),
-        element_(desc.data_type() == dnnl::memory::data_type::bf16 ? 2 : 4),
-        memory_(aligned_memory(desc.get_size())) {}
+      : desc_(desc), memory_(aligned_memory(desc.get_size())) {}
   TrialTensor(const dnnl::memory::desc& desc, std::uint32_t seed) : TrialTensor(desc) {
-    element_ == 2 ? fill<std::uint16_t>(seed) : fill<std::uint32_t>(seed);
+    for_rows([&](char* row, std::int64_t step, std::int64_t count, std::int64_t number) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t bits = number_bits(std::uint32_t(number + i) + seed * 40503u);
+        std::memcpy(row + i * step, &bits, sizeof bits);
+      }
+    });
   }
   void* data() { return memory_.get(); }
   // Of the elements one after the other, wherever they lie.
   std::vector<char> bits() const {
     std::vector<char> all;
     for_rows([&](const char* row, std::int64_t step, std::int64_t count, std::int64_t) {
-      if (step == element_) {
-        all.insert(all.end(), row, row + count * element_);
+      if (step == kElement) {
+        all.insert(all.end(), row, row + count * kElement);
       } else {
         for (std::int64_t i = 0; i < count; ++i)
-          all.insert(all.end(), row + i * step, row + i * step + element_);
+          all.insert(all.end(), row + i * step, row + i * step + kElement);
       }
     });
     return all;
   }
 
  private:
-  // T: the bits of an element.
-  template <class T>
-  void fill(std::uint32_t seed) {
-    for_rows([&](char* row, std::int64_t step, std::int64_t count, std::int64_t number) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint32_t bits = number_bits(std::uint32_t(number + i) + seed * 40503u);
-        const T value = T(sizeof(T) == 2 ? bits >> 16 : bits);
-        std::memcpy(row + i * step, &value, sizeof value);
-      }
-    });
-  }
-
   // Of a float of either sign and of 0.5 to 2 in size.
   static std::uint32_t number_bits(std::uint32_t x) {
     x *= 2654435761u;
@@ -85,12 +75,12 @@ class TrialTensor {
     for (std::int64_t row = 0; row < rows; ++row) {
       std::int64_t at = 0, rest = row;
       for (std::size_t d = last; d-- > 0; rest /= dims[d]) at += rest % dims[d] * strides[d];
-      body(memory_.get() + at * element_, strides[last] * element_, dims[last], row * dims[last]);
+      body(memory_.get() + at * kElement, strides[last] * kElement, dims[last], row * dims[last]);
     }
   }
 
+  static constexpr std::int64_t kElement = sizeof(float);  // bytes
   dnnl::memory::desc desc_;
-  std::int64_t element_;  // bytes
   AlignedMemory memory_;
 };
 
