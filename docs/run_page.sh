@@ -16,6 +16,7 @@ cp "$here/$page"/*.py .
 gradloom() {
   if [ -n "$recorded" ]; then
     case $1 in
+      advise) set -- "$@" --all ;;   # of a model that small, few findings are worth a hundredth of a step
       compare) [[ " $* " == *" --stored "* ]] || set -- "$@" --max-seconds 0.2 --min-groups 2 ;;
       tune)
         local word words=() before=""
