@@ -240,7 +240,7 @@ GRADLOOM_INLINE void max_outputs(const MaxPoolArgs& args, i64 part, const Reach&
       const i64 at = row + ox * s.stride[2] - s.pad_begin[2] + kx * s.dilation[2];
       for (int u = 0; u < count; ++u) {
         const auto v = load_pack<T, L>(x + at * s.block + u * apart);
-        fetch(x + at * s.block + u * apart + kAhead);
+        __builtin_prefetch(x + at * s.block + u * apart + kAhead);  // to L1, which holds what is ahead
         odd += v - v;
         where[u] = v > best[u] ? Positions{} + Position<T>(at + u * s.stride[2]) : where[u];
         best[u] = v > best[u] ? v : best[u];

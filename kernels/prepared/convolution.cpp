@@ -179,15 +179,13 @@ struct Channels {
   std::int64_t count, block;
 };
 
-// Into how many slices of channels the work of few images is cut: `enough` pieces in all, of 32 channels or
-// more. With groups these are cut, and `others` are the channels of the other operand. Each slice prepares
-// what it reads for itself, so more of them cost more than other threads gain (ResNet-18, batch 8, gradient
-// of the weights, two slices: 4
-// %).
-std::int64_t slices_of(const Channels& cut, const Channels& others, std::int64_t groups,
-                       std::int64_t images) {
-  constexpr std::int64_t kLeast = 32, kEnough = 4;
-  const std::int64_t most = kEnough / std::max<std::int64_t>(images, 1);
+// Into how many slices of 32 channels or more the work of few images is cut, at most so many. With groups
+// these are cut, and `others` are the channels of the other operand. Each slice prepares what it reads for
+// itself, so more of them cost more than other threads gain (ResNet-18, batch 8, gradient of the weights, two
+// slices: 4 %).
+constexpr std::int64_t kMostSlices = 4;
+std::int64_t slices_of(const Channels& cut, const Channels& others, std::int64_t groups, std::int64_t most) {
+  constexpr std::int64_t kLeast = 32;
   const auto fits = [](const Channels& channels, std::int64_t slices) {
     return channels.block < channels.count && channels.count % (slices * 16) == 0 &&
            channels.count / slices >= kLeast;
@@ -213,15 +211,22 @@ std::int64_t bytes_of(const memory::dims& dims, DType type) {
   return bytes;
 }
 
+// Images of a slice of an operand's channels, as they lie in all of its channels.
+memory::desc slice_in(const memory::dims& all, const memory::dims& slice, std::int64_t block, Type type) {
+  if (all == slice || slice[0] == 1) return blocked(slice, block, type);
+  return blocked(all, block, type).submemory_desc(slice, memory::dims(slice.size(), 0));
+}
+
 // y, or dx from dy, of a number of images, by one thread, with a workspace of its own.
 struct ImageChunk {
-  // weights: their layout, or null for the one that oneDNN likes best. plain_weights: as they come.
-  ImageChunk(const ConvolutionDesc& desc, ConvolutionKind kind, std::int64_t images,
-             const memory::desc* weights) {
+  // all: the convolution of which desc is a slice. weights: their layout, or null for the one that oneDNN likes best.
+  ImageChunk(const ConvolutionDesc& desc, const ConvolutionDesc& all, ConvolutionKind kind,
+             std::int64_t images, const memory::desc* weights) {
     prepared::require_room();
-    const Shapes s = shapes_of(desc, images);
+    const Shapes s = shapes_of(desc, images), whole = shapes_of(all, images);
     const memory::desc w = weights != nullptr ? *weights : any(s.w, s.type),
-                       x_given = blocked(s.x, s.x_block, s.type), y_given = blocked(s.y, s.y_block, s.type);
+                       x_given = slice_in(whole.x, s.x, s.x_block, s.type),
+                       y_given = slice_in(whole.y, s.y, s.y_block, s.type);
     if (kind == ConvolutionKind::forward) {
       const auto pd = forward_pd(s, desc.bias, w);
       call = Call(dnnl::convolution_forward(pd));
@@ -282,13 +287,22 @@ class ByImages final : public Convolution {
     const double in = double(desc.n * desc.c) * double(desc.d * desc.h * desc.w),
                  out = double(desc.n * desc.k) * double(desc.od * desc.oh * desc.ow),
                  flops = 2 * out * double(taps);
-    const Chunks chunks(desc.n, prepared::worthwhile_parts(flops, in + out));
     const Channels x{desc.c, desc.x_block}, y{desc.k, desc.y_block};
-    const std::int64_t slices =
-        chunks.count == desc.n ? slices_of(forward ? y : x, forward ? x : y, desc.groups, desc.n) : 1;
+    const auto slices_at_most = [&](std::int64_t most) {
+      return slices_of(forward ? y : x, forward ? x : y, desc.groups, most);
+    };
+    Chunks chunks(desc.n, prepared::worthwhile_parts(flops, in + out));
+    std::int64_t slices =
+        chunks.count == desc.n ? slices_at_most(kMostSlices / std::max<std::int64_t>(desc.n, 1)) : 1;
+    // Weights beside which an image is small are read once for several images, by pieces of fewer channels.
+    if (const double weights = double(desc.k * taps);
+        desc.groups == 1 && weights > kHeavy * (in + out) / double(desc.n)) {
+      slices = slices_at_most(kMostSlices);
+      chunks = Chunks(desc.n, std::max<std::int64_t>(chunks.count / slices, 1));
+    }
     const ConvolutionDesc slice = slice_of(desc, slices, forward);
-    parts_.emplace_back(slice, kind, chunks.images, nullptr);
-    if (chunks.larger > 0) parts_.emplace_back(slice, kind, chunks.images + 1, &parts_[0].weights_desc);
+    parts_.emplace_back(slice, desc, kind, chunks.images, nullptr);
+    if (chunks.larger > 0) parts_.emplace_back(slice, desc, kind, chunks.images + 1, &parts_[0].weights_desc);
     const Shapes all = shapes_of(desc, 1), s = shapes_of(slice, 1);
     const bool cut_inputs =
         !forward && desc.groups == 1;  // of the weights; else slices lie one behind the other
@@ -332,7 +346,7 @@ class ByImages final : public Convolution {
   std::string implementation() const override { return parts_[0].implementation; }
 
  private:
-  static constexpr std::size_t kMostSlices = 4;
+  static constexpr double kHeavy = 8;  // elements of the weights for each of an image's
   struct Piece {
     std::int64_t in, out, bias;  // bytes
     std::size_t slice, part;
@@ -400,7 +414,8 @@ class BackwardWeights final : public Convolution {
     const Chunks chunks(desc.n, std::min(kMostPieces, affordable));
     chunks_ = chunks.count;
     if (chunks_ == desc.n)
-      slices_ = slices_of({desc.k, desc.y_block}, {desc.c, desc.x_block}, desc.groups, desc.n);
+      slices_ = slices_of({desc.k, desc.y_block}, {desc.c, desc.x_block}, desc.groups,
+                          kMostSlices / std::max<std::int64_t>(desc.n, 1));
     const ConvolutionDesc slice = slice_of(desc, slices_, true);
     parts_.emplace_back(slice, chunks.images, nullptr);
     if (chunks.larger > 0) parts_.emplace_back(slice, chunks.images + 1, &parts_[0].dw_desc);

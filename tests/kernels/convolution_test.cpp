@@ -218,6 +218,22 @@ TEST(Convolution, SmallBatchesInSlices) {
   }
 }
 
+// Weights beside which an image is small: pieces of several images, not of the same number, and few channels.
+TEST(Convolution, HeavyWeightsAreReadOnceForSeveralImages) {
+  for (ConvolutionDesc d :
+       {convolution(9, 128, 4, 4, 128, 3, 3, 1, 1, 1, 1), convolution(5, 256, 3, 3, 64, 1, 1, 1, 0, 1, 1),
+        convolution(6, 64, 5, 4, 130, 3, 3, 2, 1, 1, 1)}) {
+    d.bias = true;
+    for (const std::int64_t block : {1, 16}) {
+      if (d.k % block != 0) continue;
+      d.x_block = d.y_block = block;
+      check<float>(d);
+      check<double>(d);
+      if (has_bf16_products()) check_bf16(d);
+    }
+  }
+}
+
 // Blocks of 16 are what oneDNN computes in with AVX-512: no operand but the weights goes through the
 // workspace. Of others each thread keeps a part there.
 TEST(Convolution, BlocksAreNotReordered) {
