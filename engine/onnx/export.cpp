@@ -34,6 +34,22 @@ void collect_initializers(onnx::GraphProto& graph, std::vector<onnx::TensorProto
   }
 }
 
+// Tensors of attributes whose contents lie in files beside the source, of all graphs and functions.
+template <class Node>
+void collect_external(google::protobuf::RepeatedPtrField<Node>& nodes, std::vector<onnx::TensorProto*>& all) {
+  const auto add = [&](onnx::TensorProto& tensor) {
+    if (tensor.data_location() == onnx::TensorProto::EXTERNAL) all.push_back(&tensor);
+  };
+  for (auto& node : nodes) {
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_t()) add(*attribute.mutable_t());
+      for (auto& tensor : *attribute.mutable_tensors()) add(tensor);
+      if (attribute.has_g()) collect_external(*attribute.mutable_g()->mutable_node(), all);
+      for (auto& inner : *attribute.mutable_graphs()) collect_external(*inner.mutable_node(), all);
+    }
+  }
+}
+
 // What an initializer is to hold: the parameter of its name, or what the source has, whose external data would
 // have to lie beside the new file.
 Result<Tensor> new_contents(const onnx::TensorProto& initializer, const Parameters& parameters,
@@ -85,7 +101,7 @@ class ModelWriter {
       TRY(set_contents(*all[i], TRY(new_contents(*all[i], parameters, tensors)), i < outer));
     }
     initializers_.Swap(graph_.mutable_initializer());
-    return {};
+    return embed_attributes(tensors);
   }
 
   // Of the file.
@@ -116,6 +132,18 @@ class ModelWriter {
   }
 
  private:
+  Status embed_attributes(TensorReader& tensors) {
+    std::vector<onnx::TensorProto*> all;
+    collect_external(*graph_.mutable_node(), all);
+    for (auto& function : *model_.mutable_functions()) collect_external(*function.mutable_node(), all);
+    for (onnx::TensorProto* tensor : all) {
+      const Result<Tensor> contents = tensors.read(*tensor);
+      if (!contents.ok()) return with_context(contents.error(), "tensor '" + escaped(tensor->name()) + "'");
+      write_tensor(*contents, tensor);
+    }
+    return {};
+  }
+
   Status set_contents(onnx::TensorProto& initializer, const Tensor& contents, bool outer) {
     constexpr std::size_t kLeastBytes = 4096;
     const DType dtype = TRY(dtype_of_proto(initializer.data_type()));

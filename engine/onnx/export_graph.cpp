@@ -53,12 +53,6 @@ void write_attribute(const std::string& name, const AttrValue& value, onnx::Node
 }
 
 // Names: one text with commas here, several there.
-bool is_list(const onnx::OpSchema* schema, const std::string& name) {
-  if (schema == nullptr) return false;
-  const auto at = schema->attributes().find(name);
-  return at != schema->attributes().end() && at->second.type == onnx::AttributeProto::STRINGS;
-}
-
 void write_list(const std::string& name, const std::string& text, onnx::NodeProto* node) {
   onnx::AttributeProto& a = *node->add_attribute();
   a.set_name(name);
@@ -75,19 +69,32 @@ bool has_axes_attribute(const std::string& op, int opset) {
   return opset < kAxesAsInput && op.starts_with("Reduce") && op != "ReduceSum";
 }
 
+// Of the operator at this opset, which may have more of them than its schema: opset 18 gave reductions and Pad the
+// axes, opset 20 gave them to DFT.
+int most_inputs(const onnx::OpSchema& schema, int opset) {
+  const std::string& name = schema.Name();
+  const bool more =
+      (opset >= kAxesAsInput && ((name.starts_with("Reduce") && name != "ReduceSum") || name == "Pad")) ||
+      (opset >= 20 && name == "DFT");
+  return schema.max_input() + (more ? 1 : 0);
+}
+
 // What of the node ONNX's operator does not have; empty: it is that operator.
 std::string not_standard(const Node& node, int opset) {
   if (ours(*node.op)) return node.op->name;
   if (node.op->until < opset || node.op->since > opset) return "of opset " + std::to_string(node.op->since);
-  const onnx::OpSchema* schema = schema_of(node.op->name, opset);
-  if (schema == nullptr) return "";
-  if (static_cast<int>(node.inputs.size()) > schema->max_input()) return "with operands of its own";
+  const onnx::OpSchema* schema = newest_schema_of(node.op->name, opset);
+  if (schema != nullptr && static_cast<int>(node.inputs.size()) > most_inputs(*schema, opset))
+    return "with operands of its own";
   int outputs = 0;
   for (std::size_t i = 0; i < node.outputs.size(); ++i)
     if (node.outputs[i] != kNone) outputs = static_cast<int>(i) + 1;
-  if (outputs > schema->max_output()) return "with results of its own";
+  // The newer operators that have rows (Gelu, GroupNormalization, RMSNormalization, ..) have one result.
+  if (outputs > (schema != nullptr ? schema->max_output() : 1)) return "with results of its own";
   for (const auto& [name, value] : node.attrs.all())
-    if (name != "key" && name != "unbiased" && schema->attributes().count(name) == 0) return "with " + name;
+    if (name != "key" && name != "unbiased" &&
+        attribute_type(node.op->name, name, opset) == onnx::AttributeProto::UNDEFINED)
+      return "with " + name;
   return "";
 }
 
@@ -95,6 +102,13 @@ std::string not_standard(const Node& node, int opset) {
 bool needs_body(const Node& node, int opset) {
   const std::string name = node.op->name;
   return !not_standard(node, opset).empty() || name == "Dropout";
+}
+
+// The value of an attribute as the operator of this opset calls it: opset 20 renamed GridSample's modes.
+AttrValue as_of_opset(const Node& node, const std::string& name, const AttrValue& value, int opset) {
+  const auto* mode = std::get_if<std::string>(&value);
+  if (opset >= 20 || mode == nullptr || name != "mode" || !is_op(node, "GridSample")) return value;
+  return *mode == "linear" ? std::string("bilinear") : *mode == "cubic" ? std::string("bicubic") : *mode;
 }
 
 // A node of a standard operator, of the graph or of a function's body.
@@ -110,17 +124,20 @@ void write_standard(const Graph& graph, const Node& node, int opset, const NameO
   while (proto->input_size() > 0 && proto->input(proto->input_size() - 1).empty())
     proto->mutable_input()->RemoveLast();
   for (const ValueId id : node.outputs) proto->add_output(id == kNone ? "" : name_of(id));
-  const onnx::OpSchema* schema = ours(*node.op) ? nullptr : schema_of(node.op->name, opset);
+  const onnx::OpSchema* schema = ours(*node.op) ? nullptr : newest_schema_of(node.op->name, opset);
   while (schema != nullptr && proto->output_size() < schema->min_output())
     proto->add_output(node.name + "/unread" + std::to_string(proto->output_size()));
   for (const auto& [name, value] : node.attrs.all()) {
-    if (is_list(schema, name))
+    if (schema != nullptr && attribute_type(node.op->name, name, opset) == onnx::AttributeProto::STRINGS)
       write_list(name, std::get<std::string>(value), proto);
     else if (name == "unbiased")
       add_metadata(*proto, kRunningVariance, name);
     else if (name != "key")
-      write_attribute(name, value, proto);
+      write_attribute(name, as_of_opset(node, name, value, opset), proto);
   }
+  if (is_op(node, "Split") && opset >= kAxesAsInput && proto->input_size() < 2 &&
+      !node.attrs.has("num_outputs"))
+    write_attribute("num_outputs", std::int64_t{proto->output_size()}, proto);
   if (axes) write_attribute("axes", graph.values[node.inputs[1]].data.to_i64(), proto);
 }
 
@@ -266,7 +283,10 @@ class GraphWriter {
     onnx::NodeProto& proto = *out_->add_node();
     proto.set_doc_string(about(node));
     const auto names = [this](ValueId id) { return name_of(id); };
-    if (!needs_body(node, opset_)) return write_standard(graph_, node, opset_, names, &proto);
+    if (!needs_body(node, opset_)) {
+      if (const Node* const drawn = drawn_before(node)) return write_again(node, *drawn, proto);
+      return write_standard(graph_, node, opset_, names, &proto);
+    }
     const auto body = build_body(graph_, node);
     if (!body.ok()) {
       write_standard(graph_, node, opset_, names, &proto);
@@ -275,6 +295,25 @@ class GraphWriter {
       return;
     }
     write_call(node, *body, proto);
+  }
+
+  // The node that made the same random numbers: recomputation draws by the same key, another program would draw anew.
+  const Node* drawn_before(const Node& node) {
+    if (!node.op->has(kRandom) || !node.attrs.has("key")) return nullptr;
+    for (const Node* other : drawn_)
+      if (other->op == node.op && other->attrs == node.attrs &&
+          other->outputs.size() == node.outputs.size() &&
+          graph_.type(other->outputs[0]) == graph_.type(node.outputs[0]))
+        return other;
+    drawn_.push_back(&node);
+    return nullptr;
+  }
+
+  void write_again(const Node& node, const Node& drawn, onnx::NodeProto& proto) const {
+    proto.set_name(node.name);
+    proto.set_op_type("Identity");
+    proto.add_input(name_of(drawn.outputs[0]));
+    proto.add_output(name_of(node.outputs[0]));
   }
 
   void write_call(const Node& node, const BuiltBody& body, onnx::NodeProto& call) {
@@ -315,8 +354,8 @@ class GraphWriter {
     const std::string key = function.SerializeAsString() + node.op->name;
     const auto [at, fresh] = functions_.try_emplace(key);
     if (!fresh) return at->second;
-    const int number = ++numbers_[node.op->name];
-    at->second = node.op->name + (number == 1 ? std::string() : "_" + std::to_string(number));
+    // Never the operator's own name, which nodes without a form are written with.
+    at->second = std::string(node.op->name) + "_" + std::to_string(++numbers_[node.op->name]);
     function.set_name(at->second);
     *model_.add_functions() = std::move(function);
     return at->second;
@@ -372,6 +411,7 @@ class GraphWriter {
   std::vector<ValueId> contents_;  // become initializers
   std::set<ValueId> written_;      // outputs
   std::map<std::uint64_t, std::string> masks_;
+  std::vector<const Node*> drawn_;                // of random numbers, as standard nodes
   std::map<std::string, std::string> functions_;  // body -> name
   std::map<std::string, int> numbers_;
   std::map<std::string, std::size_t> without_form_;

@@ -173,11 +173,18 @@ const onnx::OpSchema* schema_of(const std::string& op_type, int opset) {
   return onnx::OpSchemaRegistry::Schema(op_type, opset, onnx::ONNX_DOMAIN);
 }
 
+const onnx::OpSchema* newest_schema_of(const std::string& op_type, int opset) {
+  return schema_of(op_type, std::min(opset, kNewestSchemaOpset));
+}
+
+AttributeProto::AttributeType attribute_type(const std::string& op_type, const std::string& name, int opset) {
+  return declared_type(newest_schema_of(op_type, opset), op_type, name, opset);
+}
+
 Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, TensorReader& tensors,
                                        const std::vector<ExpansionAttribute>* own, bool undeclared) {
   const bool has_schema = own == nullptr && !undeclared;
-  const onnx::OpSchema* schema =
-      has_schema ? schema_of(node.op_type(), std::min(opset, kNewestSchemaOpset)) : nullptr;
+  const onnx::OpSchema* schema = has_schema ? newest_schema_of(node.op_type(), opset) : nullptr;
   ReadAttributes read;
   const auto refuse = [&](const std::string& why) {
     if (read.unsupported.empty()) read.unsupported = why;

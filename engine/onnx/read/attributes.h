@@ -33,6 +33,11 @@ Result<ReadAttributes> read_attributes(const onnx::NodeProto& node, int opset, T
 
 // ONNX's schema of an operator at an opset, or null: none, or the opset is newer than the library.
 const onnx::OpSchema* schema_of(const std::string& op_type, int opset);
+// The newest schema that the library has of the operator at this opset or before; null: ONNX's operator is newer.
+const onnx::OpSchema* newest_schema_of(const std::string& op_type, int opset);
+// The type that an attribute of ONNX's operator has at an opset; UNDEFINED: the operator has none of this name.
+onnx::AttributeProto::AttributeType attribute_type(const std::string& op_type, const std::string& name,
+                                                   int opset);
 
 // Of a Constant node, from the one attribute it has.
 Result<Tensor> constant_contents(const Attrs& attrs);

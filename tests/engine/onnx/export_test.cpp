@@ -96,6 +96,30 @@ TEST(Export, EmbedsExternalData) {
             (std::vector<double>{5, 6}));
 }
 
+TEST(Export, EmbedsExternalDataOfConstants) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "in");
+  onnx::ModelProto model = model_from_text("g (float[2] x) => (float[2] y) { c = Constant() y = Mul(x, c) }");
+  auto* attribute = model.mutable_graph()->mutable_node(0)->add_attribute();
+  attribute->set_name("value");
+  attribute->set_type(onnx::AttributeProto::TENSOR);
+  onnx::TensorProto* tensor = attribute->mutable_t();
+  tensor->set_data_type(onnx::TensorProto::FLOAT);
+  tensor->add_dims(2);
+  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+  tensor->add_external_data()->set_key("location");
+  tensor->mutable_external_data(0)->set_value("c.bin");
+  const float contents[] = {0.25f, -3};
+  test::write_bytes(folder / "in/c.bin",
+                    std::string(reinterpret_cast<const char*>(contents), sizeof contents));
+  test::write_bytes(folder / "in/m.onnx", model.SerializeAsString());
+  const Status status = export_onnx(folder / "in/m.onnx", {}, folder / "out.onnx");
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  const Result<ImportedModel> back = import_onnx(folder / "out.onnx", {});
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(value_of(back->graph, "c").data.to_f64(), (std::vector<double>{0.25, -3}));
+}
+
 // Contents of 4 KiB and more are written from where they are: a parameter, the model's file, an external one.
 TEST(Export, StreamsLargeContents) {
   constexpr std::int64_t kCount = 500'000;
