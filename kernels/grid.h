@@ -105,6 +105,8 @@ GRADLOOM_HD GridTaps<A> grid_taps(A g, std::int64_t size, GridMode mode, GridPad
     taps.slope[2] = -slope * keys_near_slope(u);
     taps.slope[3] = -slope * keys_far_slope(A(1) + u);
   } else {
+    // Where the border, or its mirror, holds x: it has no gradient there (torch's clip_coordinates_set_grad).
+    if (padding != GridPadding::zeros && (x <= A(0)) | (x >= A(size - 1))) slope = A(0);
     taps.weight[0] = u;
     taps.weight[1] = t;
     taps.slope[0] = -slope;

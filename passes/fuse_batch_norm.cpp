@@ -200,7 +200,7 @@ class FuseBatchNorm final : public Pass {
         stop = {{id}, graph.nodes[id].inputs[0]};
       return stop;
     }
-    for (const char* const compare : {"Greater", "Less"}) {
+    for (const char* const compare : {"GreaterOrEqual", "LessOrEqual"}) {
       const NodeId where = producer(stop.from);
       double zero = 1;
       if (where == kNone || !is_op(graph.nodes[where], "Where") ||
@@ -210,7 +210,7 @@ class FuseBatchNorm final : public Pass {
       double bound = 0;
       if (test == kNone || !is_op(graph.nodes[test], compare) || graph.nodes[test].inputs[0] != y ||
           !scalar_constant(graph, graph.nodes[test].inputs[1], &bound) ||
-          bound != (std::string_view(compare) == "Less" ? clip.low : clip.high))
+          bound != (std::string_view(compare) == "LessOrEqual" ? clip.low : clip.high))
         continue;
       stop.nodes.insert(stop.nodes.end(), {where, test});
       stop.from = graph.nodes[where].inputs[2];

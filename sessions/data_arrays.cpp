@@ -57,6 +57,7 @@ struct Archive {
 Result<Archive> read_archive(const std::string& file, const std::vector<InputSpec>& inputs,
                              bool with_contents) {
   Archive archive;
+  if (inputs.empty()) return Error{Errc::usage, "the model has no inputs: --data has nothing to fill"};
   std::map<std::string, std::int64_t> counts;
   const auto wanted = [&](const std::string& name, const Type& type) -> Result<bool> {
     for (const InputSpec& input : inputs) {

@@ -25,6 +25,17 @@ ValueId cast_to(GraphBuilder& b, ValueId value, DType dtype) {
   return b.type(value).dtype == dtype ? value : b.op("Cast", {value}, {{"to", onnx_from_dtype(dtype)}});
 }
 
+ValueId divided_by_count(GraphBuilder& b, ValueId g, double count) {
+  const DType type = b.type(g).dtype;
+  if (Tensor::scalar(type, count).at(0) == count) return b.op("Div", {g, b.scalar(type, count)});
+  return divided_by_count(b, g, b.scalar(statistics_type(type), count));
+}
+
+ValueId divided_by_count(GraphBuilder& b, ValueId g, ValueId count) {
+  const DType type = b.type(g).dtype, wide = statistics_type(type);
+  return cast_to(b, b.op("Div", {cast_to(b, g, wide), cast_to(b, count, wide)}), type);
+}
+
 ValueId sum_of(GraphBuilder& b, ValueId x, ValueId y) {
   return x == kNone ? y : y == kNone ? x : b.op("Add", {x, y});
 }

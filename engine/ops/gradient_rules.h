@@ -11,6 +11,9 @@ ValueId shape_of(GradContext& ctx, ValueId value);  // i64 contents: a constant 
 ValueId reshaped_like(GradContext& ctx, ValueId value, ValueId like);
 ValueId full_like(GradContext& ctx, ValueId value, double fill);  // Expand of a scalar
 ValueId cast_to(GraphBuilder& b, ValueId value, DType dtype);     // the value itself where it has the type
+// g / count in g's type. 16 bits may round a count, and f16 ends at 65504: then in the type of sums.
+ValueId divided_by_count(GraphBuilder& b, ValueId g, double count);
+ValueId divided_by_count(GraphBuilder& b, ValueId g, ValueId count);
 // x + y, where either may be kNone.
 ValueId sum_of(GraphBuilder& b, ValueId x, ValueId y);
 

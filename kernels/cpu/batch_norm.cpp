@@ -66,7 +66,7 @@ struct Gate {
     } else {
       const V u = as_stored<Stored>(result());
       if constexpr (activation == NormActivation::relu) return u > V{} ? dy : V{};
-      return (u < V{} + low) | (u > V{} + high) ? V{} : dy;
+      return (u <= V{} + low) | (u >= V{} + high) ? V{} : dy;
     }
   }
 };

@@ -178,7 +178,7 @@ struct Gate {
   GRADLOOM_DEVICE A operator()(A dy, A x) const {
     if (activation == NormActivation::none) return dy;
     const A y = as_stored<T>(affine(x));
-    const bool passes = activation == NormActivation::relu ? y > A(0) : !((y < low) | (y > high));
+    const bool passes = activation == NormActivation::relu ? y > A(0) : !((y <= low) | (y >= high));
     return passes ? dy : A(0);
   }
 };

@@ -81,6 +81,13 @@ TEST_F(DataTest, SmallTypes) {
   EXPECT_NEAR(sum / 100, 1, 0.6);
 }
 
+TEST_F(DataTest, AModelWithoutInputsTakesNoArchive) {
+  ASSERT_TRUE(write_npz(file("d.npz"), {{"x", Tensor(DType::f32, {3, 2})}}).ok());
+  const auto source = make_batches("npz:" + file("d.npz"), {}, 0);
+  ASSERT_FALSE(source.ok());
+  EXPECT_NE(error_of(source).find("the model has no inputs"), std::string::npos) << error_of(source);
+}
+
 TEST_F(DataTest, NpzErrorsNameArrayAndInput) {
   const auto message = [&](const std::map<std::string, Tensor>& arrays, const InputSpec& input) {
     EXPECT_TRUE(write_npz(file("e.npz"), arrays).ok());

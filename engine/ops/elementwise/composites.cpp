@@ -44,7 +44,8 @@ Result<Kernel> prepare_clip(const NodeTypes& types) {
   return code.prepare(y);
 }
 
-// The gradient passes where low <= x <= high (torch.clamp); a bound takes it where it is the result.
+// The gradient passes where low < x < high, as that of Relu does (torch's hardtanh, relu6, clamp); a bound takes it
+// where x is beyond it.
 Status grad_clip(GradContext& ctx) {
   const Nodes n{ctx};
   const auto bound = [&](std::size_t i, const char* attr) {
@@ -52,23 +53,20 @@ Status grad_clip(GradContext& ctx) {
     return ctx.node.attrs.has(attr) ? n.number(ctx.node.attrs.real(attr)) : kNone;
   };
   const ValueId x = ctx.in(0), g = ctx.grad(), low = bound(1, "min"), high = bound(2, "max");
-  const ValueId below = low == kNone ? kNone : n.op("Less", {x, low});
-  const ValueId above = high == kNone ? kNone : n.op("Greater", {x, high});
   if (ctx.wants(0)) {
     ValueId dx = g;
-    if (below != kNone) dx = n.where(below, n.number(0), dx);
-    if (above != kNone) dx = n.where(above, n.number(0), dx);
+    if (low != kNone) dx = n.where(n.op("LessOrEqual", {x, low}), n.number(0), dx);
+    if (high != kNone) dx = n.where(n.op("GreaterOrEqual", {x, high}), n.number(0), dx);
     ctx.set(0, dx);
   }
   if (ctx.wants(1)) {
     // With low > high the result is high everywhere, and low has no share in it.
-    ValueId share = n.where(below, g, n.number(0));
+    ValueId share = n.where(n.op("Less", {x, low}), g, n.number(0));
     if (high != kNone) share = n.where(n.op("Greater", {low, high}), n.number(0), share);
     ctx.set(1, ctx.reduce_to(share, low));
   }
   if (ctx.wants(2)) {
-    ValueId over = above;
-    if (low != kNone) over = n.op("Greater", {n.op("Max", {x, low}), high});
+    const ValueId over = n.op("Greater", {low == kNone ? x : n.op("Max", {x, low}), high});
     ctx.set(2, ctx.reduce_to(n.where(over, g, n.number(0)), high));
   }
   return {};

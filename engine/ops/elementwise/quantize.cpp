@@ -148,7 +148,7 @@ ValueId broadcastable(GradContext& ctx, ValueId parameter) {
 // The input or its gradient, as scale and zero point broadcast against it.
 ValueId blocked(GradContext& ctx, ValueId x) {
   if (ctx.node.attrs.integer("block_size") == 0) return x;
-  return ctx.b.op("Reshape", {x, ctx.b.i64s(in_blocks(ctx.node.attrs, ctx.shape(x), false))});
+  return ctx.b.reshape(x, in_blocks(ctx.node.attrs, ctx.shape(x), false));
 }
 Status require_blocks(GradContext& ctx) {
   if (ctx.node.attrs.integer("block_size") == 0) return {};

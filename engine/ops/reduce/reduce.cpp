@@ -304,18 +304,16 @@ struct Rule {
     if (ctx.shape(value) == ctx.shape(x())) return value;
     return op("Expand", {value, shape_of(ctx, x())});
   }
-  // How many elements one result stands for, as a value of the input's type.
-  ValueId count() const {
+  // Over the number of elements that one result stands for.
+  ValueId over_count(ValueId value) const {
     std::int64_t n = 1;
     for (std::int64_t a : axes) {
       const std::int64_t d = ctx.shape(x())[static_cast<std::size_t>(a)];
-      if (d < 0) {
-        const ValueId ratio = op("Div", {op("Size", {x()}), op("Size", {ctx.out(0)})});
-        return ctx.b.op("Cast", {ratio}, {{"to", onnx_from_dtype(ctx.dtype(x()))}});
-      }
+      if (d < 0)
+        return divided_by_count(ctx.b, value, op("Div", {op("Size", {x()}), op("Size", {ctx.out(0)})}));
       n *= d;
     }
-    return number(static_cast<double>(n));
+    return divided_by_count(ctx.b, value, static_cast<double>(n));
   }
 };
 
@@ -330,13 +328,14 @@ Status grad_reduce(GradContext& ctx) {
 }
 
 ValueId sum_gradient(const Rule& r) { return r.expanded(r.g()); }
-ValueId mean_gradient(const Rule& r) { return r.expanded(r.op("Div", {r.g(), r.count()})); }
+ValueId mean_gradient(const Rule& r) { return r.expanded(r.over_count(r.g())); }
 // Equal extremes share the gradient equally (torch.amax).
 ValueId extremum_gradient(const Rule& r) {
   const ValueId winner = r.op("Equal", {r.x(), r.y()});
-  const ValueId ones = r.ctx.b.op("Cast", {winner}, {{"to", onnx_from_dtype(r.ctx.dtype(r.x()))}});
+  if (r.axes.empty()) return r.op("Where", {winner, r.g(), r.number(0)});
+  const ValueId ones = cast_to(r.ctx.b, winner, statistics_type(r.ctx.dtype(r.x())));
   const ValueId ties = r.ctx.b.op("ReduceSum", {ones, r.ctx.b.i64s(r.axes)}, {{"keepdims", std::int64_t{1}}});
-  return r.op("Where", {winner, r.op("Div", {r.g(), r.axes.empty() ? r.number(1) : ties}), r.number(0)});
+  return r.op("Where", {winner, divided_by_count(r.ctx.b, r.g(), ties), r.number(0)});
 }
 ValueId l1_gradient(const Rule& r) { return r.op("Mul", {r.g(), r.op("Sign", {r.x()})}); }
 // g x / y, 0 where the norm is 0.

@@ -212,13 +212,21 @@ double coordinate(const Plan& plan, const Axis& axis, std::int64_t j) {
   const std::string& t = plan.transformation;
   const double at = static_cast<double>(j), in = static_cast<double>(axis.in),
                out = static_cast<double>(axis.out);
-  const double half_pixel = (at + 0.5) / axis.scale - 0.5, width = axis.scale * in;
+  // Exact where sizes were given: 18 * 14 / 36 is 7, 18 / (36 / 14.0) is below.
+  const auto unscaled = [&](double x) { return axis.scale == out / in ? x * in / out : x / axis.scale; };
+  const double half_pixel = unscaled(at + 0.5) - 0.5, width = axis.scale * in;
   if (t == "half_pixel") return half_pixel;
   if (t == "half_pixel_symmetric") return in / 2 * (1 - out / width) + half_pixel;
   if (t == "pytorch_half_pixel") return axis.out > 1 ? half_pixel : 0;
   if (t == "align_corners") return axis.out > 1 ? at * (in - 1) / (width - 1) : 0;
-  if (t == "asymmetric") return at / axis.scale;
-  if (t == "tf_half_pixel_for_nn") return (at + 0.5) / axis.scale;
+  if (t == "asymmetric") {
+    if (plan.mode != "nearest" || plan.nearest != "floor") return unscaled(at);
+    // What PyTorch and TensorFlow write, with their arithmetic: f32 decides on which side of a pixel's edge it is.
+    const float ratio = axis.scale == out / in ? static_cast<float>(in) / static_cast<float>(out)
+                                               : static_cast<float>(1 / axis.scale);
+    return static_cast<float>(at) * ratio;
+  }
+  if (t == "tf_half_pixel_for_nn") return unscaled(at + 0.5);
   if (axis.out == 1) return (axis.roi_begin + axis.roi_end) * (in - 1) / 2;
   return axis.roi_begin * (in - 1) + at * (axis.roi_end - axis.roi_begin) * (in - 1) / (width - 1);
 }

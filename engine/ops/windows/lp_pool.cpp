@@ -93,10 +93,10 @@ Status grad_global_max(GradContext& ctx) {
   const ValueId x = ctx.in(0);
   Ints axes;
   for (std::size_t i = 2; i < ctx.shape(x).size(); ++i) axes.push_back(as_dim(i));
-  const auto number = [&](double v) { return b.scalar(ctx.dtype(x), v); };
-  const ValueId hits = b.op("Where", {b.op("Equal", {x, ctx.out(0)}), number(1), number(0)});
-  const ValueId count = b.op("ReduceSum", {hits, b.i64s(axes)}, {{"keepdims", std::int64_t{1}}});
-  ctx.set(0, b.op("Mul", {hits, b.op("Div", {ctx.grad(), count})}));
+  const ValueId hits = b.op("Equal", {x, ctx.out(0)});
+  const ValueId count = b.op("ReduceSum", {cast_to(b, hits, statistics_type(ctx.dtype(x))), b.i64s(axes)},
+                             {{"keepdims", std::int64_t{1}}});
+  ctx.set(0, b.op("Where", {hits, divided_by_count(b, ctx.grad(), count), b.scalar(ctx.dtype(x), 0)}));
   return {};
 }
 

@@ -223,7 +223,7 @@ Status grad_global(GradContext& ctx) {
   TRY(require_static(ctx, ctx.in(0)));
   const Shape x = ctx.shape(ctx.in(0));
   const double count = static_cast<double>(dim_product(x, 2, x.size()));
-  const ValueId scaled = ctx.b.op("Div", {ctx.grad(), ctx.b.scalar(ctx.dtype(ctx.grad()), count)});
+  const ValueId scaled = divided_by_count(ctx.b, ctx.grad(), count);
   ctx.set(0, ctx.b.op("Expand", {scaled, ctx.b.i64s(x)}));
   return {};
 }

@@ -72,7 +72,7 @@ TEST(Subgradients, AtKinks) {
   EXPECT_EQ(gradient("Max", {a, b}, 1), (std::vector<double>{1, 0.5, 0}));
   EXPECT_EQ(gradient("Min", {a, b}, 0), (std::vector<double>{1, 0.5, 0}));
   const Tensor low = tensor({}, {-1}), high = tensor({}, {1}), x = tensor({5}, {-2, -1, 0, 1, 2});
-  EXPECT_EQ(gradient("Clip", {x, low, high}, 0), (std::vector<double>{0, 1, 1, 1, 0}));
+  EXPECT_EQ(gradient("Clip", {x, low, high}, 0), (std::vector<double>{0, 0, 1, 0, 0}));  // as relu6, hardtanh
   EXPECT_EQ(gradient("Clip", {x, low, high}, 1), (std::vector<double>{1}));
   EXPECT_EQ(gradient("Clip", {x, low, high}, 2), (std::vector<double>{1}));
   EXPECT_EQ(gradient("ReduceMax", {tensor({4}, {1, 3, 3, 2})}, 0), (std::vector<double>{0, 0.5, 0.5, 0}));

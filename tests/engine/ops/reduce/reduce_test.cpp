@@ -1,6 +1,7 @@
 // Reductions: axes in attributes and inputs, empty axes, empty tensors, integers, several groups of axes.
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "tests/engine/ops/support.h"
 
@@ -27,6 +28,45 @@ TEST(Reduce, RefusesWrongAxesAndTypes) {
   EXPECT_TRUE(mentions(error_of("ReduceSum", {f32({2}), i64({1})}), "known"));
   EXPECT_TRUE(mentions(error_of("ReduceSum", {Type{DType::boolean, {2}}}), "bool"));
   EXPECT_TRUE(mentions(error_of("ReduceLogSumExp", {Type{DType::boolean, {2}}}), "bool"));
+}
+
+// d sum(op(x)) / dx, node by node, since what has no f16 kernel is computed in f32.
+std::vector<double> gradient_in_f16(const char* name, const Tensor& x, const Attrs& attrs) {
+  Graph graph;
+  GraphBuilder b(graph);
+  const ValueId in = b.input("x", x.type());
+  const ValueId sum = b.op("ReduceSum", {b.op(name, {in}, attrs)}, {{"keepdims", std::int64_t{0}}});
+  const auto grads = add_gradients(graph, sum, {in});
+  EXPECT_TRUE(grads.ok());
+  std::map<ValueId, Tensor> made = {{in, x}};
+  for (const NodeId id : *topological_order(graph)) {
+    const Node& node = graph.nodes[id];
+    std::vector<Tensor> inputs;
+    for (const ValueId i : node.inputs)
+      inputs.push_back(made.count(i) > 0 ? made.at(i) : graph.values[i].data);
+    const auto results = evaluate(*node.op, node.attrs, inputs, 1);
+    EXPECT_TRUE(results.ok()) << node.op->name;
+    if (!results.ok()) return {};
+    made[node.outputs[0]] = (*results)[0];
+  }
+  return made.at(grads->at(in)).to_f64();
+}
+
+// 65,536 is no number of f16, in which the gradient would be 0.
+TEST(Reduce, CountsBeyondF16) {
+  const std::vector<double> zeros(65536), ones(65536, 1);
+  const Tensor image = tensor({1, 1, 256, 256}, zeros, DType::f16), flat = tensor({65536}, ones, DType::f16);
+  for (const char* name : {"ReduceMean", "ReduceMax"}) {
+    const std::vector<double> dx = gradient_in_f16(name, flat, kDrop);
+    ASSERT_EQ(dx.size(), 65536u);
+    EXPECT_EQ(dx[0], 0x1p-16) << name;
+    EXPECT_EQ(dx[65535], 0x1p-16) << name;
+  }
+  for (const char* name : {"GlobalAveragePool", "GlobalMaxPool"}) {
+    const std::vector<double> dx = gradient_in_f16(name, image, {});
+    ASSERT_EQ(dx.size(), 65536u);
+    EXPECT_EQ(dx[65535], 0x1p-16) << name;
+  }
 }
 
 TEST(Reduce, EveryOperatorOverSeparateGroups) {

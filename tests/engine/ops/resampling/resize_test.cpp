@@ -1,5 +1,7 @@
 // Resize and Upsample: sizes, constants are kept by interpolation, borders, errors.
 // ONNX's node tests hold the references.
+#include <cmath>
+
 #include "tests/engine/ops/support.h"
 
 namespace gradloom {
@@ -47,6 +49,23 @@ TEST(Resize, ConstantsStayConstant) {
           for (double v : run("Resize", {x, Tensor(), f32s({1, 1, 0.6, 2.3})}, attrs))
             EXPECT_NEAR(v, 3, 1e-12) << mode << transformation;
         }
+}
+
+// 18 * 14 / 36 is 7, in doubles and with PyTorch's ratio in f32; 18 / (36 / 14.0) would be below.
+TEST(Resize, NearestFindsThePixelAtItsEdge) {
+  std::vector<double> pixels;
+  for (int i = 0; i < 14; ++i) pixels.push_back(i);
+  for (const char* rounding : {"floor", "round_prefer_floor"}) {
+    const Attrs attrs{{"mode", std::string("nearest")},
+                      {"coordinate_transformation_mode", std::string("asymmetric")},
+                      {"nearest_mode", std::string(rounding)}};
+    const std::vector<double> y =
+        run("Resize", {tensor({14}, pixels), Tensor(), Tensor(), ints({36})}, attrs);
+    ASSERT_EQ(y.size(), 36u);
+    EXPECT_EQ(y[18], 7) << rounding;
+    for (std::size_t j = 0; j < 36 && rounding == std::string("floor"); ++j)
+      EXPECT_EQ(y[j], std::floor(static_cast<float>(j) * (14.0f / 36.0f))) << j;
+  }
 }
 
 TEST(Resize, CropFillsWhatIsOutside) {
