@@ -324,7 +324,7 @@ class Blocker {
         if (inputs[i] == kNone || contains(role.inputs, i)) continue;
         const auto there = operand_shape(graph().type(inputs[i]).shape, result);
         CHECK(there.has_value(), "an operand that cannot be broadcast to blocks");
-        if (!there->empty()) inputs[i] = builder.op("Reshape", {inputs[i], builder.i64s(*there)});
+        if (!there->empty()) inputs[i] = builder.reshape(inputs[i], *there);
       }
     } else {
       attrs.set("block", block_);
@@ -361,7 +361,7 @@ class Blocker {
     std::iota(axes.begin(), axes.end(), 2);
     GraphBuilder& b = rw_.begin(kReductionRule, id, {id});
     const ValueId reduced = b.op(reductions_.at(id), {x, b.i64s(axes)}, {{"keepdims", std::int64_t{0}}});
-    rw_.replace(y, b.op("Reshape", {reduced, b.i64s(result)}));
+    rw_.replace(y, b.reshape(reduced, result));
     rw_.commit();
   }
 
@@ -372,7 +372,7 @@ class Blocker {
     split[1] /= block_;
     split.insert(split.begin() + 2, block_);
     if (one_position(plain_[v])) std::rotate(split.begin() + 2, split.begin() + 3, split.end());
-    const ValueId blocks = b.op("Reshape", {v, b.i64s(split)});
+    const ValueId blocks = b.reshape(v, split);
     if (one_position(plain_[v])) return blocks;
     std::vector<std::int64_t> perm(split.size());
     std::iota(perm.begin(), perm.end(), 0);
@@ -388,7 +388,7 @@ class Blocker {
       std::rotate(perm.begin() + 2, perm.end() - 1, perm.end());
       v = b.op("Transpose", {v}, {{"perm", perm}});
     }
-    return b.op("Reshape", {v, b.i64s(plain_[result])});
+    return b.reshape(v, plain_[result]);
   }
 
   Rewriter& rw_;

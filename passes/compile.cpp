@@ -456,6 +456,8 @@ Result<Compiled> compile(const Graph& imported, const CompileOptions& options, s
   TRY(check_stop(stop));
 
   Graph graph = compiled.forward;
+  if (options.gradients_only)
+    for (const ValueId id : graph.inputs) graph.values[id].wanted = is_float(graph.type(id).dtype);
   std::vector<RewriteRecord> removed;
   if (!options.gradients_only) removed = TRY(keep_trained(graph));
   const std::size_t trained_on = live_node_count(graph);

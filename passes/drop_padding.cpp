@@ -199,7 +199,7 @@ class Packer {
         if (fresh) found->second = rows_of(b, inputs[i]);
         inputs[i] = found->second;
       } else if (operand.broadcast && *operand.broadcast != type(inputs[i]).shape) {
-        inputs[i] = b.op("Reshape", {inputs[i], b.i64s(*operand.broadcast)});
+        inputs[i] = b.reshape(inputs[i], *operand.broadcast);
       }
     }
     const std::int64_t axis = attrs.integer("axis", -1);

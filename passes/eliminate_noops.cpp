@@ -126,7 +126,7 @@ class EliminateNoops final : public Pass {
     const bool same = graph.type(source) == graph.type(output);
     if (!positive || (same && rw.is_output(output)) || !rw.allowed("view-view", id, {id, before})) return;
     GraphBuilder& b = rw.begin("view-view", id, {id, before});
-    rw.replace(output, same ? source : b.op("Reshape", {source, b.i64s(shape)}));
+    rw.replace(output, same ? source : b.reshape(source, shape));
     rw.commit();
   }
 };
@@ -154,7 +154,7 @@ const PassDef eliminate_noops_pass = {
         "Removes Identity, casts to the same type, views to the same shape, transposes that keep the order, "
         "Expand to the same shape, "
         "reductions over axes of size 1, dropout that is switched off, and x + 0, x - 0, x * 1, x / 1, x ^ 1 "
-        "with scalar constants. Two "
+        "with scalar constants (the sum of -0 and 0 keeps its sign so). Two "
         "transposes or two views in a row, or a cast of what was cast to a wider type, become one or none; a "
         "transpose between a view that joins dims and one that takes them apart takes their place. A "
         "result that is an output of the graph keeps "

@@ -215,8 +215,9 @@ class Fp8 final : public Pass {
     if (p.bias != kNone && p.perm_y != identity_perm(p.perm_y.size()))
       return "its bias is not along the last dim";
     const Shape left = permuted(a.shape, p.perm_a), right = permuted(b.shape, p.perm_b);
-    const std::int64_t k = right[0], n = right[1],
-                       rows = element_count(graph.type(node.outputs[0]).shape) / n;
+    const std::int64_t k = right[0], n = right[1];
+    if (k == 0 || n == 0) return "it multiplies nothing";
+    const std::int64_t rows = element_count(graph.type(node.outputs[0]).shape) / n;
     const std::string sizes = std::to_string(rows) + " x " + std::to_string(n) + " x " + std::to_string(k);
     for (const std::int64_t dim : {rows, n, k}) {
       if (dim % kMultiple != 0) return sizes + ": a dim is no multiple of " + std::to_string(kMultiple);
@@ -252,7 +253,7 @@ class Fp8 final : public Pass {
       if (delayed) tensor.amax = made[2];
     }
     if (b.shape(tensor.codes) == b.shape(operand)) return tensor.codes;
-    return b.op("Reshape", {tensor.codes, b.i64s(b.shape(operand))});
+    return b.reshape(tensor.codes, b.shape(operand));
   }
 
   static ValueId product_of_codes(GraphBuilder& b, const Replaced& one, ValueId scales,

@@ -149,6 +149,8 @@ class FuseAttention final : public Pass {
                 &values = graph.type(user.inputs[1]).shape;
     for (std::size_t i = 0; i + 2 < left.size(); ++i)
       if (left[i] != right[i] || left[i] != values[i]) return "batch dims of the operands differ";
+    if (graph.type(scores.outputs[0]).shape != graph.type(node.inputs[0]).shape)
+      return "the mask broadcasts the scores";
     if (site.chain.mask != kNone && depends_on_trained(graph, site.chain.mask)) return "the mask is trained";
     return "";
   }

@@ -18,6 +18,7 @@ std::string apply_layernorm(Rewriter& rw, const Match& match) {
   const Shape& shape = graph.type(x).shape;
   const auto axis = static_cast<std::int64_t>(mean.axes.front());
   if (!is_float(graph.type(x).dtype)) return "the input is not floating point";
+  if (graph.type(y) != graph.type(x)) return "the result has another type than the input";
   const Shape normalized(shape.begin() + axis, shape.end());
   const Type parameter_type{graph.type(x).dtype, normalized};
   if (graph.type(scale) != parameter_type) {

@@ -147,11 +147,11 @@ class Finder {
   bool is_bias(const Node& node) const {
     if (!is_op(node, "Add")) return false;
     const Shape& out = graph_.type(node.outputs[0]).shape;
-    const auto fits = [&](ValueId id) {
+    const auto fits = [&](ValueId id, ValueId other) {
       const Shape& s = graph_.type(id).shape;
-      return s.size() == 1 && s[0] == out.back() && out.size() > 1;
+      return s.size() == 1 && s[0] == out.back() && out.size() > 1 && graph_.type(other).shape == out;
     };
-    return fits(node.inputs[0]) != fits(node.inputs[1]);
+    return fits(node.inputs[0], node.inputs[1]) != fits(node.inputs[1], node.inputs[0]);
   }
   ValueId take_bias(const Node& node) {
     const bool first = graph_.type(node.inputs[0]).shape.size() == 1;
@@ -210,11 +210,11 @@ ValueId rows_of_x(GraphBuilder& b, const Head& head) {
     } else {
       Shape shape = b.graph().type(node.outputs[0]).shape;
       shape.back() = head.k;
-      x = b.op("Reshape", {x, b.i64s(shape)});
+      x = b.reshape(x, shape);
     }
   }
   const Shape flat = {head.n, head.k};
-  return b.shape(x) == flat ? x : b.op("Reshape", {x, b.i64s(flat)});
+  return b.shape(x) == flat ? x : b.reshape(x, flat);
 }
 
 class FuseLinearCrossEntropy final : public Pass {
@@ -275,12 +275,12 @@ class FuseLinearCrossEntropy final : public Pass {
     if (node.attrs.has("ignore_index")) attrs.set("ignore_index", node.attrs.integer("ignore_index"));
     GraphBuilder& b = rw.begin(kRule, id, head.nodes);
     ValueId labels = node.inputs[1];
-    if (graph.type(labels).shape.size() != 1) labels = b.op("Reshape", {labels, b.i64s({head.n})});
+    if (graph.type(labels).shape.size() != 1) labels = b.reshape(labels, {head.n});
     std::vector<ValueId> inputs = {rows_of_x(b, head), head.w, head.bias, labels};
     if (node.inputs.size() > 2 && node.inputs[2] != kNone) inputs.push_back(node.inputs[2]);
     ValueId result = b.op(scores ? "LinearPartScores" : "LinearCrossEntropyLoss", inputs, attrs);
     if (const Shape shape = b.shape(node.outputs[0]); b.shape(result) != shape)
-      result = b.op("Reshape", {result, b.i64s(shape)});
+      result = b.reshape(result, shape);
     rw.replace(node.outputs[0], result);
     rw.commit("of " + bytes_of(mib) + " of logits " +
               bytes_of(4.0 * static_cast<double>(attrs.integer("chunk_rows")) *
@@ -290,13 +290,14 @@ class FuseLinearCrossEntropy final : public Pass {
 
   static std::string bytes_of(double mib) { return std::to_string(std::llround(mib)) + " MiB"; }
 
-  // The node with the loss of these operands.
+  // The node with the loss of these operands and of this kind.
   static NodeId loss_of(const Rewriter& rw, const Node& gradient) {
     for (const Use& use : rw.uses(gradient.inputs[1])) {
       const Node& node = rw.graph().nodes[use.node];
       if (node.alive() && is_op(node, "LinearCrossEntropyLoss") && node.outputs[0] != kNone &&
           std::equal(node.inputs.begin(), node.inputs.end(), gradient.inputs.begin() + 1,
-                     gradient.inputs.end()))
+                     gradient.inputs.end()) &&
+          node.attrs == gradient.attrs)
         return use.node;
     }
     return kNone;

@@ -16,6 +16,7 @@ std::string apply_rmsnorm(Rewriter& rw, const Match& match) {
   if (!mean.why_not.empty()) return mean.why_not;
   const Type& type = graph.type(x);
   if (!is_float(type.dtype)) return "the input is not floating point";
+  if (graph.type(y) != graph.type(x)) return "the result has another type than the input";
   const auto axis = static_cast<std::int64_t>(mean.axes.front());
   const Shape normalized(type.shape.begin() + axis, type.shape.end());
   if (graph.type(scale) != Type{type.dtype, normalized})

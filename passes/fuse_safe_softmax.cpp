@@ -52,7 +52,8 @@ const PassDef fuse_safe_softmax_pass = {
     .doc =
         "torch.onnx writes scaled_dot_product_attention as a softmax whose NaN, those of queries that see no "
         "key, become zeros by IsNaN and Where. The gradient of such a softmax is NaN all the same, 0 times "
-        "NaN, where PyTorch has zeros. Softmax with `safe` gives zeros in both; fuse-attention takes it.",
+        "NaN, where PyTorch has zeros. Softmax with `safe` gives zeros in both; fuse-attention takes it. A score that is NaN or +inf "
+        "stays visible as NaN, as in PyTorch; the exported pieces hide it.",
     .phase = PassPhase::pre_gradient,
     .bit_exact = false,
     .make = [] { return std::unique_ptr<Pass>(new FuseSafeSoftmax); },

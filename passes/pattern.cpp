@@ -23,7 +23,9 @@ std::size_t present_inputs(const Node& node) {
   return n;
 }
 
+// 1, 2 or 0.5 is meant as it stands: 1 + 1e-7 clamps what 1 does not. Others are rounded by who wrote them.
 bool close_enough(double value, double wanted, DType dtype) {
+  if (wanted * 1024 == std::floor(wanted * 1024)) return value == wanted;
   const double tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;
   return std::abs(value - wanted) <= tolerance * std::max(std::abs(wanted), 1e-30);
 }

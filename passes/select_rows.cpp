@@ -173,7 +173,7 @@ class RowRegion {
     }
     ValueId rows = last.inputs[0];
     // The name of an output stays its own.
-    if (output || graph().type(rows).shape != result) rows = b.op("Reshape", {rows, b.i64s(result)});
+    if (output || graph().type(rows).shape != result) rows = b.reshape(rows, result);
     rw_.replace(last.outputs[0], rows);
     rw_.commit(std::to_string(selector_.choice.rows) + " of " + plural_text(selector_.choice.size, "row") +
                " in " + plural_text(static_cast<std::int64_t>(nodes_.size()), "node") + ", " +
@@ -302,9 +302,7 @@ class RowRegion {
       switch (operand.kind) {
         case RowOperand::Kind::same: break;
         case RowOperand::Kind::rows: inputs[i] = rows_of(b, inputs[i], operand.block); break;
-        case RowOperand::Kind::reshaped:
-          inputs[i] = b.op("Reshape", {inputs[i], b.i64s(operand.shape)});
-          break;
+        case RowOperand::Kind::reshaped: inputs[i] = b.reshape(inputs[i], operand.shape); break;
         case RowOperand::Kind::numbers: inputs[i] = b.i64s(operand.shape); break;
       }
     }
@@ -318,7 +316,7 @@ class RowRegion {
     if (!fresh) return known->second;
     ValueId all = v;
     if (!selector_.by_axes && block.count > 1)
-      all = b.op("Reshape", {v, b.i64s(with_rows(graph().type(v).shape, block, selector_.choice.size))});
+      all = b.reshape(v, with_rows(graph().type(v).shape, block, selector_.choice.size));
     std::vector<ValueId> inputs{all};
     Attrs attrs;
     const auto axis = static_cast<std::int64_t>(block.first);
@@ -354,7 +352,7 @@ class RowRegion {
     numbers_ = graph().nodes[selector_.node].inputs[1];
     Shape list{selector_.choice.rows};
     if (selector_.by_axes) list.push_back(graph().type(numbers_).shape.back());
-    if (graph().type(numbers_).shape != list) numbers_ = b.op("Reshape", {numbers_, b.i64s(list)});
+    if (graph().type(numbers_).shape != list) numbers_ = b.reshape(numbers_, list);
     return numbers_;
   }
 

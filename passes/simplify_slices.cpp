@@ -121,7 +121,7 @@ class SimplifySlices final : public Pass {
     const Shape result = graph.type(y).shape;
     GraphBuilder& b = rw.begin(kGather, id, {id});
     const ValueId slice = build_slice(b, range);
-    rw.replace(y, dims == 1 ? slice : b.op("Reshape", {slice, b.i64s(result)}));
+    rw.replace(y, dims == 1 ? slice : b.reshape(slice, result));
     rw.commit("its gradient is one copy, not a sum by index");
   }
 

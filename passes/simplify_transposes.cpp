@@ -47,7 +47,7 @@ class SimplifyTransposes final : public Pass {
     const ValueId x = node.inputs[0];
     const Shape shape = graph.type(y).shape;
     GraphBuilder& b = rw.begin(kUnit, id, {id});
-    rw.replace(y, b.op("Reshape", {x, b.i64s(shape)}));
+    rw.replace(y, b.reshape(x, shape));
     rw.commit("no data moves");
     return true;
   }
@@ -79,7 +79,7 @@ class SimplifyTransposes final : public Pass {
     if (moves)
       reduced = b.op("Transpose", {reduced}, {{"perm", rest}});
     else if (b.shape(reduced) != shape)
-      reduced = b.op("Reshape", {reduced, b.i64s(shape)});
+      reduced = b.reshape(reduced, shape);
     rw.replace(y, reduced);
     rw.commit(moves ? "what is left is transposed" : "nothing is transposed");
     return true;

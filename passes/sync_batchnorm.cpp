@@ -161,7 +161,7 @@ class SyncBatchNorm final : public Pass {
       Shape stands(shape.size(), 1);
       stands[1] = b.shape(statistics.mean)[0] / block;
       if (block > 1) stands.back() = block;
-      const auto across = [&](ValueId of) { return b.op("Reshape", {cast_to(b, of, type), b.i64s(stands)}); };
+      const auto across = [&](ValueId of) { return b.reshape(cast_to(b, of, type), stands); };
       const auto part = [&](ValueId sum) {
         const ValueId mean = mean_over_ranks(b, sum, ranks);
         return across(b.op("Mul", {mean, b.scalar(type, 1 / count_of(node, shape))}));

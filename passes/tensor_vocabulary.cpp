@@ -42,7 +42,7 @@ Result<ValueId> row_losses(GraphBuilder& b, ValueId scores, Shape rows, std::int
       TRY(b.add(op_by_name("Split"), {scores, b.i64s({parts, 1})}, {{"axis", std::int64_t{0}}}, 2));
   const ValueId log_sum_exp =
       b.op("ReduceLogSumExp", {lines[0], b.i64s({0})}, {{"keepdims", std::int64_t{0}}});
-  return b.op("Sub", {log_sum_exp, b.op("Reshape", {lines[1], b.i64s(std::move(rows))})});
+  return b.op("Sub", {log_sum_exp, b.reshape(lines[1], std::move(rows))});
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ Result<ValueId> gather_of_parts(GraphBuilder& b, const Node& node, ValueId part,
   const ValueId rows = b.op("Gather", {part, b.op("Where", {here, place, number(b, place, 0)})}, node.attrs);
   Shape dims = b.shape(here);
   dims.push_back(1);
-  const ValueId own = b.op("Where", {b.op("Reshape", {here, b.i64s(dims)}), rows, number(b, rows, 0)});
+  const ValueId own = b.op("Where", {b.reshape(here, dims), rows, number(b, rows, 0)});
   return added_up(b, node, own, summed);
 }
 

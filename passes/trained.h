@@ -1,4 +1,4 @@
-// What is computed from parameters that are trained.
+// What is computed from something that has a gradient: parameters that are trained, inputs whose gradient is a result.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ inline bool depends_on_trained(const Graph& graph, ValueId id) {
     open.pop_back();
     if (at == kNone || seen[at]) continue;
     seen[at] = true;
-    if (is_trained(graph, at)) return true;
+    if (is_trained(graph, at) || graph.values[at].wanted) return true;
     if (const NodeId maker = graph.values[at].producer; maker != kNone)
       open.insert(open.end(), graph.nodes[maker].inputs.begin(), graph.nodes[maker].inputs.end());
   }

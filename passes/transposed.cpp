@@ -147,7 +147,7 @@ Perm perm_of_rest(const Node& node, const Perm& perm, const StraightNode& straig
 ValueId build_straight(GraphBuilder& b, const Node& node, const StraightNode& straight,
                        const std::map<std::size_t, ValueId>& operands) {
   std::vector<ValueId> inputs = node.inputs;
-  for (const auto& [i, shape] : straight.views) inputs[i] = b.op("Reshape", {inputs[i], b.i64s(shape)});
+  for (const auto& [i, shape] : straight.views) inputs[i] = b.reshape(inputs[i], shape);
   for (const auto& [i, numbers] : straight.numbers) inputs[i] = b.i64s(numbers);
   for (const auto& [i, operand] : operands) inputs[i] = operand;
   return b.op(*node.op, std::move(inputs), straight.attrs);

@@ -242,7 +242,7 @@ Result<std::map<ValueId, ValueId>> add_gradients(Graph& graph, ValueId loss, con
   } else {
     const BuildScope names_of_loss(b, b.context().named("loss/"));
     seed = cast_to(b, seed, type.dtype);
-    if (b.type(seed).shape != type.shape) seed = b.op("Reshape", {seed, b.i64s(type.shape)});
+    if (b.type(seed).shape != type.shape) seed = b.reshape(seed, type.shape);
   }
   return gradients_of(differentiate(b, order, flow, {{loss, seed}}, false), wrt);
 }

@@ -86,6 +86,7 @@ struct Value {
   bool has_type = false;  // false only in graphs opened for viewing that inference could not finish
   Role role = Role::activation;
   bool frozen = false;      // a parameter that is not trained
+  bool wanted = false;      // an input whose gradient is a result
   NodeId producer = kNone;  // kNone: input, parameter, constant, state, hyper
   std::uint32_t output_index = 0;
   Tensor data;  // contents known before running: constants, initial parameters and states, folded shapes

@@ -67,7 +67,7 @@ ValueId lamb_rate(GraphBuilder& b, const TrainSpec& spec, double weight_decay, c
   const ValueId ratio =
       b.op("Where", {known, b.op("Div", {b.op("Sqrt", {squares[0]}), b.op("Sqrt", {squares[1]})}),
                      b.scalar(DType::f64, 1)});
-  return b.op("Mul", {of.lr, b.op("Reshape", {ratio, b.i64s({})})});
+  return b.op("Mul", {of.lr, b.reshape(ratio, {})});
 }
 
 }  // namespace gradloom

@@ -73,6 +73,9 @@ Result<std::vector<RewriteRecord>> make_module_forward(Graph& graph, const Modul
   graph.loss = kNone;
   TRY(choose_outputs(graph, spec.outputs));
   freeze_parameters(graph, freezing);
+  for (const ValueId id : graph.inputs)
+    graph.values[id].wanted = spec.gradients && is_float(graph.type(id).dtype) &&
+                              fits_any(spec.input_gradients, graph.values[id].name);
   if (!spec.training) return make_inference_form_of_outputs(graph);
   Rewriter rw(graph, "module");
   TRY(remove_unneeded(rw, "not an output"));

@@ -258,6 +258,14 @@ TEST(Fp8Pass, SaysWhyOtherProductsStay) {
   EXPECT_EQ(fp8_report(fp8_layers(), ranks).matched, 5);
 }
 
+TEST(Fp8Pass, AProductWithoutColumnsStays) {
+  Graph graph;
+  GraphBuilder b(graph);
+  graph.outputs = {
+      b.op("MatMul", {b.input("x", {DType::f32, {16, 16}}), b.input("w", {DType::f32, {16, 0}})})};
+  EXPECT_EQ(test::run_pass(graph, "fp8{least=16}").matched, 0);
+}
+
 // Without an update there is nowhere to keep magnitudes.
 TEST(Fp8Pass, GradientsAloneAreScaledByThemselves) {
   CompileOptions options = fp8_training("fp8{least=16}");

@@ -203,6 +203,41 @@ TEST(FuseAttention, SaysWhichOperandsDoNotFit) {
               "the probabilities are read by Exp, not multiplied with values");
 }
 
+// A mask of more batches, queries or keys than the scores have.
+TEST(FuseAttention, AMaskThatMakesTheScoresLargerStays) {
+  const auto expect_left = [](const Shape& q, const Shape& k, const Shape& mask, const Shape& v) {
+    for (const bool add : {true, false}) {
+      Graph graph;
+      GraphBuilder b(graph);
+      const auto input = [&](const char* name, const Shape& shape, DType dtype = DType::f64) {
+        return b.input(name, {dtype, shape});
+      };
+      const ValueId scores = b.op("MatMul", {input("q", q), input("k", k)});
+      const ValueId masked =
+          add ? b.op("Add", {scores, input("mask", mask)})
+              : b.op("Where", {input("mask", mask, DType::boolean), scores, b.scalar(DType::f64, -1e30)});
+      const ValueId p = b.op("Softmax", {masked}, {{"axis", std::int64_t{-1}}});
+      graph.outputs = {b.op("MatMul", {p, input("v", v)})};
+      const PassReport report = run_and_compare(graph, kAlways, 0);
+      EXPECT_EQ(report.matched, 0);
+      EXPECT_NE(why_nots(report).find("the mask broadcasts the scores"), std::string::npos)
+          << why_nots(report);
+    }
+  };
+  expect_left({1, 2, 4, 3}, {1, 2, 3, 6}, {5, 1, 4, 6}, {1, 2, 6, 3});
+  expect_left({1, 2, 1, 3}, {1, 2, 3, 6}, {1, 1, 4, 6}, {1, 2, 6, 3});
+  expect_left({1, 2, 4, 3}, {1, 2, 3, 1}, {1, 1, 4, 6}, {1, 2, 6, 3});
+}
+
+// Its gradient is a result, as of an argument of a module with requires_grad.
+TEST(FuseAttention, AMaskWhoseGradientIsWantedStays) {
+  Graph graph = attention({.mask = Masked::add});
+  graph.values[find_value(graph, "mask")].wanted = true;
+  const PassReport report = run_pass(graph, kAlways);
+  EXPECT_EQ(report.matched, 0);
+  EXPECT_NE(why_nots(report).find("the mask is trained"), std::string::npos) << why_nots(report);
+}
+
 // Six keys: on the CPU probabilities of so few are kept, and of a GPU's none; a number that is named holds for both.
 TEST(FuseAttention, ThatProbabilitiesAreKeptDependsOnTheTarget) {
   const auto matched = [](const char* pass, kernels::Target target) {

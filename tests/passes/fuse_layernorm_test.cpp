@@ -15,6 +15,7 @@ struct LayerNormForm {
   std::vector<std::int64_t> axes = {-1}, variance_axes = {-1};
   bool keepdims = true;
   Shape scale = {8};
+  Shape epsilon = {};
 };
 
 struct Built {
@@ -38,8 +39,8 @@ Built layernorm(const LayerNormForm& form) {
   };
   const ValueId d = b.op("Sub", {x, mean(x, form.axes)});
   const ValueId square = form.power ? b.op("Pow", {d, b.scalar(DType::f64, 2)}) : b.op("Mul", {d, d});
-  built.deviation =
-      b.op("Sqrt", {b.op("Add", {mean(square, form.variance_axes), b.scalar(DType::f64, 1e-5)})});
+  const ValueId epsilon = b.constant(Tensor::from_f64(DType::f64, form.epsilon, {1e-5}));
+  built.deviation = b.op("Sqrt", {b.op("Add", {mean(square, form.variance_axes), epsilon})});
   ValueId y = b.op("Mul", {b.op("Div", {d, built.deviation}), w});
   if (form.bias) y = b.op("Add", {y, b.input("b", {DType::f64, form.scale})});
   graph.outputs = {y};
@@ -85,6 +86,10 @@ TEST(FuseLayerNorm, AxesThatAreNotTheLastStay) {
 
 TEST(FuseLayerNorm, AScaleOfAnotherShapeStays) {
   expect_kept(layernorm({.scale = {3, 8}}).graph, "scale is f64[3, 8]");
+}
+
+TEST(FuseLayerNorm, AnEpsilonOfMoreDimsStays) {
+  expect_kept(layernorm({.epsilon = {1, 1, 1, 1}}).graph, "the result has another type than the input");
 }
 
 TEST(FuseLayerNorm, APieceReadElsewhereStays) {

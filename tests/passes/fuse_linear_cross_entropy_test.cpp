@@ -158,6 +158,13 @@ TEST_F(FuseLinearCrossEntropy, ABiasBesideThatOfAGemmStays) {
   expect_kept("two biases are added");
 }
 
+// Each column is a class of its own only after the sum.
+TEST_F(FuseLinearCrossEntropy, ABiasThatMakesTheClassesStays) {
+  const ValueId column = b.input("column", {f64, {4, 1}});
+  graph.outputs = {loss(rows(b.op("Add", {b.op("MatMul", {x, column}), bias})), labels({6}))};
+  EXPECT_EQ(run_and_compare(graph, kCrossEntropyPass, 0).matched, 0);
+}
+
 TEST_F(FuseLinearCrossEntropy, AScaledProductStays) {
   const ValueId flat = b.input("flat", {f64, {6, 4}});
   graph.outputs = {loss(b.op("Gemm", {flat, w}, {{"alpha", 0.5}}), labels({6}))};
@@ -244,6 +251,29 @@ TEST(LinearCrossEntropyInTraining, ComputesTheSameStepAsWithoutIt) {
     ASSERT_OK(with);
     test::expect_same_results(without->train.graph, with->train.graph, 1e-12);
   }
+}
+
+// Losses of the same operands that differ in what they make of the rows: each gradient node gives its own loss.
+TEST(LinearCrossEntropyInTraining, TwoHeadsOverTheSameOperandsKeepTheirLosses) {
+  Graph graph;
+  GraphBuilder b(graph);
+  std::vector<double> numbers;
+  for (int i = 0; i < 20; ++i) numbers.push_back(0.1 * i - 1);
+  const ValueId x = b.input("x", {f64, {6, 4}}), labels = b.input("labels", {DType::i64, {6}}),
+                w = b.parameter("w", Tensor::from_f64(f64, {4, 5}, numbers)), rows = b.op("Tanh", {x});
+  const auto head = [&](const char* reduction) {
+    return b.op("SoftmaxCrossEntropyLoss", {b.op("MatMul", {rows, w}), labels},
+                {{"reduction", std::string(reduction)}});
+  };
+  const ValueId mean = head("mean"), sum = head("sum");
+  const ValueId loss = b.op("Add", {mean, b.op("Mul", {sum, b.scalar(f64, 0.01)})});
+  graph.values[loss].name = "loss";
+  graph.outputs = {loss};
+  const auto without = trained(graph, "none"), with = trained(graph, kCrossEntropyPass);
+  ASSERT_OK(without);
+  ASSERT_OK(with);
+  EXPECT_EQ(op_counts(with->train.graph).at("LinearCrossEntropyGrad"), 2);
+  test::expect_same_results(without->train.graph, with->train.graph, 1e-12);
 }
 
 TEST(LinearCrossEntropyInTraining, ReadsSixteenBitsAndGivesGradientsOfParametersInF32) {

@@ -56,6 +56,13 @@ TEST(FuseLogSigmoid, AnotherConstantKeepsThePieces) {
   EXPECT_EQ(run_and_compare(loss.graph, "fuse-log-sigmoid", 1e-14).matched, 1);
 }
 
+// log(1 + 1e-7 - p) is how scripts keep a loss finite: with 1 it would grow without end.
+TEST(FuseLogSigmoid, AOneThatClampsKeepsThePieces) {
+  CrossEntropy loss(DType::f32, 1 + 1e-7);
+  EXPECT_EQ(run_pass(loss.graph, "fuse-log-sigmoid").matched, 1);
+  EXPECT_EQ(op_counts(loss.graph)["Sub"], 1);
+}
+
 TEST(FuseLogSigmoid, ASiteSwitchedOffStays) {
   CrossEntropy loss(DType::f32);
   const std::string site = loss.graph.nodes[loss.graph.values[loss.graph.outputs[0]].producer].name;

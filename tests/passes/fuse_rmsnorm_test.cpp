@@ -17,6 +17,7 @@ struct RmsNormForm {
   std::vector<std::int64_t> axes = {-1};
   Shape scale = {8};
   double epsilon = 1e-5;
+  Shape epsilon_shape = {};
 };
 
 struct Built {
@@ -38,7 +39,8 @@ Built rmsnorm(const RmsNormForm& form) {
   else
     inputs.push_back(b.i64s(form.axes));
   built.mean = b.op(*find_op("ReduceMean", "", form.opset), inputs, attrs);
-  const ValueId shifted = b.op("Add", {built.mean, b.scalar(f64, form.epsilon)});
+  const ValueId shifted =
+      b.op("Add", {built.mean, b.constant(Tensor::from_f64(f64, form.epsilon_shape, {form.epsilon}))});
   if (form.inverse == "power") {
     graph.outputs = {b.op("Mul", {b.op("Mul", {x, b.op("Pow", {shifted, b.scalar(f64, -0.5)})}), w})};
     return built;
@@ -87,6 +89,10 @@ TEST(FuseRmsNorm, AScaleOfAnotherShapeStays) {
 
 TEST(FuseRmsNorm, ANegativeEpsilonStays) {
   expect_kept(rmsnorm({.epsilon = -1e-5}).graph, "epsilon is negative");
+}
+
+TEST(FuseRmsNorm, AnEpsilonOfMoreDimsStays) {
+  expect_kept(rmsnorm({.epsilon_shape = {1, 1, 1, 1}}).graph, "the result has another type than the input");
 }
 
 TEST(FuseRmsNorm, APieceReadElsewhereStays) {

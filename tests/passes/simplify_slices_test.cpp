@@ -51,6 +51,11 @@ TEST_F(SimplifySlices, AlsoFromTheEnd) { expect_rewritten(gather(b.i64s({-2, -1}
 TEST_F(SimplifySlices, AGatherOfOneElementDropsItsDim) {
   expect_rewritten(gather(b.constant(Tensor::scalar(DType::i64, 2))), {{"Reshape", 1}, {"Slice", 1}});
 }
+TEST_F(SimplifySlices, AGatherOfOneElementOfAnEmptyTensorToo) {
+  const ValueId none = b.input("none", {DType::f32, {3, 0, 4}});
+  expect_rewritten(b.op("Gather", {none, b.constant(Tensor::scalar(DType::i64, 1))}),
+                   {{"Slice", 1}, {"Reshape", 1}});
+}
 TEST_F(SimplifySlices, OtherIndicesStay) { expect_left(gather(b.i64s({0, 2, 3})), "not evenly ascending"); }
 TEST_F(SimplifySlices, EqualIndicesStay) { expect_left(gather(b.i64s({2, 2})), "not evenly ascending"); }
 TEST_F(SimplifySlices, DescendingIndicesStay) { expect_left(gather(b.i64s({3, 2})), "not evenly ascending"); }

@@ -32,6 +32,13 @@ TEST_F(SimplifyTransposes, OfDimsOfSizeOneAreViews) {
   EXPECT_EQ(op_counts(graph), (Counts{{"Exp", 1}, {"Reshape", 1}}));
 }
 
+TEST_F(SimplifyTransposes, OfEmptyBatchesAreViews) {
+  const ValueId none = b.input("none", {DType::f32, {0, 1}});
+  graph.outputs = {b.op("Exp", {turned(none, {1, 0})})};
+  EXPECT_EQ(run().matched, 1);
+  EXPECT_EQ(op_counts(graph), (Counts{{"Exp", 1}, {"Reshape", 1}}));
+}
+
 TEST_F(SimplifyTransposes, OfLargerDimsStay) {
   graph.outputs = {b.op("Exp", {turned(x, {1, 0, 2})})};
   EXPECT_EQ(run().matched, 0);

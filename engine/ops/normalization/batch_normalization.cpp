@@ -117,7 +117,7 @@ Status grad_through_statistics(GradContext& ctx, ValueId mean, ValueId inv_std) 
   Shape stands(ctx.shape(ctx.in(0)).size(), 1);
   stands[1] = l.c / l.block;
   if (l.block > 1) stands.back() = l.block;
-  const auto across = [&](ValueId of) { return of == kNone ? kNone : b.op("Reshape", {of, b.i64s(stands)}); };
+  const auto across = [&](ValueId of) { return of == kNone ? kNone : b.reshape(of, stands); };
   ctx.set(0,
           moments_gradient(ctx, ctx.in(0), across(mean), across(dmean), across(dvariance), l.n * l.spatial));
   return {};

@@ -48,8 +48,8 @@ Status infer(InferContext& ctx) {
 ValueId per_channel(GradContext& ctx, ValueId values, std::int64_t groups, std::int64_t channels) {
   GraphBuilder& b = ctx.b;
   const ValueId spread =
-      b.op("Expand", {b.op("Reshape", {values, b.i64s({groups, 1})}), b.i64s({groups, channels / groups})});
-  return b.op("Reshape", {spread, b.i64s({channels})});
+      b.op("Expand", {b.reshape(values, {groups, 1}), b.i64s({groups, channels / groups})});
+  return b.reshape(spread, {channels});
 }
 
 template <Form form>

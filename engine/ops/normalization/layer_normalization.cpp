@@ -78,7 +78,7 @@ Status grad(GradContext& ctx) {
   if (!ctx.wants(2)) return {};
   const Shape bias = ctx.shape(ctx.in(2));
   const bool same = bias == ctx.shape(grads[2]) || !is_static(bias);
-  ctx.set(2, same ? grads[2] : ctx.b.op("Reshape", {grads[2], ctx.b.i64s(bias)}));
+  ctx.set(2, same ? grads[2] : ctx.b.reshape(grads[2], bias));
   return {};
 }
 

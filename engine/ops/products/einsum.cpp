@@ -239,7 +239,7 @@ class Lowering {
   }
   ValueId reshaped(ValueId v, const Shape& shape) {
     if (b_.shape(v) == shape) return v;
-    return b_.op("Reshape", {v, b_.i64s(shape)}, {{"allowzero", std::int64_t{1}}});
+    return b_.reshape(v, shape);
   }
 
   // Repeated labels: the dims next to each other, then every (n + 1)-th element of their n x n.
@@ -397,7 +397,7 @@ ValueId gradient_of(GradContext& ctx, const Terms& terms, const std::map<char, s
     if (first != d) diagonals.push_back({first, d});
     with_ones.push_back(first == d && has(wanted, own[d]) ? shape[d] : 1);
   }
-  g = ctx.b.op("Reshape", {g, ctx.b.i64s(with_ones)}, {{"allowzero", std::int64_t{1}}});
+  g = ctx.b.reshape(g, with_ones);
   if (with_ones != target) g = ctx.b.op("Expand", {g, ctx.b.i64s(target)});
   for (const auto& [a, b] : diagonals) {
     const std::int64_t n = target[a];

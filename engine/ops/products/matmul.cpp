@@ -23,7 +23,7 @@ Status infer(InferContext& ctx) {
 
 // A 1-d operand and dY with the dim of 1 that the product gives it, and back. Shapes are static here.
 ValueId reshaped(GradContext& ctx, ValueId value, const Shape& shape) {
-  return ctx.shape(value) == shape ? value : ctx.b.op("Reshape", {value, ctx.b.i64s(shape)});
+  return ctx.shape(value) == shape ? value : ctx.b.reshape(value, shape);
 }
 
 Status grad(GradContext& ctx) {

@@ -236,7 +236,7 @@ Cost cost(const NodeTypes& types) {
 // ---- gradient ---------------------------------------------------------------------------------------------
 
 ValueId flat(GraphBuilder& b, ValueId value, std::int64_t directions, std::int64_t rows, std::int64_t cols) {
-  return b.op("Reshape", {value, b.i64s({directions, rows, cols})});
+  return b.reshape(value, {directions, rows, cols});
 }
 ValueId slice(GraphBuilder& b, ValueId value, std::int64_t axis, std::int64_t begin, std::int64_t end) {
   return b.op("Slice", {value, b.i64s({begin}), b.i64s({end}), b.i64s({axis})});
@@ -298,7 +298,7 @@ class Gradient {
 
   ValueId input() {
     const ValueId dx = b_.op("MatMul", {dinput_, ctx_.in(kW)});
-    return b_.op("Reshape", {s_.directions > 1 ? sum(b_, dx, {0}) : dx, b_.i64s(ctx_.shape(ctx_.in(kX)))});
+    return b_.reshape(s_.directions > 1 ? sum(b_, dx, {0}) : dx, ctx_.shape(ctx_.in(kX)));
   }
   ValueId recurrent_weights() {
     const ValueId before = flat(b_, slice(b_, h_, 1, 0, s_.steps), s_.directions, positions_, s_.hidden);

@@ -391,8 +391,7 @@ Status grad_tile(GradContext& ctx) {
     ctx.set(0, ctx.grad());
     return {};
   }
-  const ValueId parts =
-      ctx.b.op("Reshape", {ctx.grad(), ctx.b.i64s(split)}, {{"allowzero", std::int64_t{1}}});
+  const ValueId parts = ctx.b.reshape(ctx.grad(), split);
   ctx.set(0, ctx.b.op("ReduceSum", {parts, ctx.b.i64s(axes)}, {{"keepdims", std::int64_t{0}}}));
   return {};
 }

@@ -84,7 +84,7 @@ Status grad(GradContext& ctx) {
   std::vector<std::int64_t> axes{0};
   for (std::size_t i = 2; i < ctx.shape(dy).size() - (blocks ? 1 : 0); ++i) axes.push_back(as_dim(i));
   ValueId sum = ctx.b.op("ReduceSum", {dy, ctx.b.i64s(axes)}, {{"keepdims", std::int64_t{0}}});
-  if (blocks) sum = ctx.b.op("Reshape", {sum, ctx.b.i64s(ctx.shape(ctx.in(2)))});
+  if (blocks) sum = ctx.b.reshape(sum, ctx.shape(ctx.in(2)));
   ctx.set(2, sum);
   return {};
 }

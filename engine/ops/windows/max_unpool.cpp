@@ -93,9 +93,8 @@ Status grad(GradContext& ctx) {
   const ValueId ones = full_like(ctx, ctx.in(0), 1);
   const ValueId landed = b.op("MaxPoolGrad", {b.op("Reshape", {ones, b.i64s({1, 1, -1})}), flat},
                               {{"input_shape", Ints{1, 1, size}}});
-  const ValueId shares =
-      b.op("Div", {b.op("Reshape", {dy, b.i64s({size})}),
-                   b.op("Max", {b.op("Reshape", {landed, b.i64s({size})}), b.scalar(ctx.dtype(dy), 1)})});
+  const ValueId shares = b.op(
+      "Div", {b.reshape(dy, {size}), b.op("Max", {b.reshape(landed, {size}), b.scalar(ctx.dtype(dy), 1)})});
   ctx.set(0, b.op("Gather", {shares, indices}));
   return {};
 }
