@@ -278,6 +278,52 @@ class InF64(unittest.TestCase):
         self.assertGreaterEqual(count, 100)
 
 
+class Lengths(unittest.TestCase):
+    """Batches padded to their longest text, in buckets: the numbers are those without a fill."""
+
+    NETWORKS = {
+        "BertForTokenClassification": ({"input_ids", "attention_mask", "labels"}, 16),
+        "GPT2LMHeadModel": ({"input_ids", "labels"}, [16, 24]),
+        "LlamaForCausalLM": ({"input_ids", "attention_mask", "labels"}, {1: 8, 0: 4}),
+        "T5ForConditionalGeneration": ({"input_ids", "attention_mask", "labels"}, {"input_ids": {1: 16}, "attention_mask": {1: 16}, "labels": {1: [8, 16]}}),
+    }
+
+    def batches(self, names, count):
+        draw = torch.Generator().manual_seed(1)
+        for t, others in ((5, 9), (12, 4), (16, 16), (20, 11), (9, 9))[:count]:
+            rows = int(torch.randint(2, 5, (), generator=draw))
+            mask = (torch.arange(t) < torch.randint(2, t + 1, (rows, 1), generator=draw)).long()
+            words = torch.randint(3, 90, (rows, t), generator=draw) * mask
+            labels = torch.randint(0, 2, (rows, others if "T5" in self.model else t), generator=draw)
+            made = {"input_ids": words, "attention_mask": mask, "labels": labels}
+            yield {name: made[name] for name in made if name in names}
+
+    def test_gradients(self):
+        """In training mode, without dropout."""
+        for self.model, (names, buckets) in self.NETWORKS.items():
+            if not hasattr(hf, self.model):
+                continue
+            config, options = {row[0]: row[1:3] for row in MODELS}.get(self.model, ("BertConfig", SIZES))
+            torch.manual_seed(0)
+            theirs = getattr(hf, self.model)(without_dropout(getattr(hf, config)(**options))).double().train()
+            mine = Module(copy.deepcopy(theirs), buckets=buckets)
+            for batch in self.batches(names, 5):
+                results = []
+                for m in (mine, theirs):
+                    m.zero_grad()
+                    with all_f64():
+                        results.append(m(**batch))
+                    results[-1].loss.backward()
+                with self.subTest(model=self.model, shape=batch["input_ids"].shape):
+                    self.assertEqual(results[0].logits.shape, results[1].logits.shape)
+                    self.assertLess(worst(*([r.loss] for r in results)), 1e-9)
+                    self.assertLess(worst(*([r.logits] for r in results)), 1e-9)
+                    largest = max(float(q.grad.abs().max()) for q in theirs.parameters() if q.grad is not None)
+                    for (name, p), q in zip(mine.named_parameters(), theirs.parameters()):
+                        if q.grad is not None:
+                            self.assertLess(worst([p.grad], [q.grad], 1e-3 * largest), 1e-9, name)
+
+
 class Steps(unittest.TestCase):
     def test_losses(self):
         """Six steps of AdamW: transforms, a scan, and a loss that PyTorch computes."""

@@ -111,6 +111,23 @@ class Captured(Folder):
         for name, p in model.named_parameters():
             self.assertLessEqual(worst([torch.from_numpy(after[name])], [p]), 1e-8, name)
 
+    def test_an_argument_that_the_loss_does_not_depend_on(self):
+        class Scored(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.line = nn.Linear(6, 3)
+
+            def forward(self, x, mask, labels):
+                scores = self.line(x)
+                return {"scores": scores * mask[:, None], "loss": F.cross_entropy(scores, labels)}
+
+        torch.manual_seed(1)
+        model = Scored()
+        other, batches = copy.deepcopy(model), [{"x": torch.randn(n, 6), "mask": torch.ones(n), "labels": torch.randint(0, 3, (n,))} for n in (4, 3, 4)]
+        step = TrainStep(model, None, "sgd{lr=0.1}")
+        theirs = torch_losses(other, batches, lambda m, b: m(**b)["loss"], torch.optim.SGD(other.parameters(), lr=0.1), 3)
+        self.assert_curves([step.step(**batch) for batch in batches], theirs, 1e-6)
+
     def test_the_recipe_goes_back_into_the_script(self):
         torch.manual_seed(1)
         model = Gpt()

@@ -1,13 +1,12 @@
 """gradloom.torch.capture: a script's training step as a folder that Gradloom opens, measures and tunes."""
 
-import contextlib
 import json
 import os
 import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -15,6 +14,7 @@ from .._library import UsageError, library
 from ..commands import words_of
 from ..session import Session
 from . import _structure
+from ._buckets import at_rest, filled_up
 from ._devices import AUTOCAST
 from ._export import batch_names, distinct
 from ._job import Batch, Source, clipped, flat_batch, make_job, write_job
@@ -74,7 +74,7 @@ def _padded(source: Source, batches: Sequence[Batch], columns: Dict[str, Sequenc
         longest = [max(extents) for extents in zip(*[t.shape for t in tensors])]
         if name not in pad and any(list(t.shape) != longest for t in tensors):
             raise UsageError(f"'{name}' has other sizes in other batches, and pad says nothing to fill it with")
-        filled.append([_filled(t, longest, pad.get(name, 0)) for t in tensors])
+        filled.append([filled_up(t, longest, pad.get(name, 0)) for t in tensors])
     made = []
     for row in zip(*filled):
         args, kwargs = _structure.unflatten(batches[0].structure, iter(row))
@@ -88,30 +88,11 @@ def _padded(source: Source, batches: Sequence[Batch], columns: Dict[str, Sequenc
     return made
 
 
-def _filled(tensor: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:
-    if list(tensor.shape) == list(shape):
-        return tensor
-    made = torch.full(tuple(shape), fill, dtype=tensor.dtype, device=tensor.device)
-    made[tuple(slice(size) for size in tensor.shape)] = tensor
-    return made
-
-
 def _loss_at_rest(source: Source, batch: Batch) -> float:
-    """As PyTorch computes it in eval mode, which draws nothing and moves no statistics."""
+    """As PyTorch computes it, drawing nothing and moving no statistics."""
     args, kwargs = _structure.unflatten(batch.structure, iter(batch.tensors))
-    with torch.no_grad(), _at_rest(source.objective):
+    with at_rest(source.objective):
         return float(source.objective(*args, **kwargs))
-
-
-@contextlib.contextmanager
-def _at_rest(module: torch.nn.Module) -> Iterator[None]:
-    training = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, mode in training:
-            part.training = mode
 
 
 def write_batches(path: str, names: Sequence[str], batches: Sequence[Batch]) -> None:
@@ -137,7 +118,8 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     batch: one batch (a tuple of arguments, a dict of named ones, or the argument), or a list of such batches. A job's file is for one size: of
     batches padded to their longest text, those of the most frequent size are kept, and a warning says how many.
     pad: keeps all, filled up to the longest at the end of each axis: {"input_ids": 0, "attention_mask": 0, "labels": -100}; the loss's own target is
-    "target". The loss has to ignore the fill: that of the shortest batch is computed with and without it, in eval mode, and a difference is an error.
+    "target". The loss has to ignore the fill: that of the shortest batch is computed with and without it, at rest as in eval mode (normalizations by
+    batch stay in theirs), and a difference is an error.
     loss: None: the model returns it; else a function of the model's result and the batch's last entry.
     optimizer: a torch.optim.SGD, Adam, AdamW, RMSprop, NAdam, RAdam, Adadelta or Adagrad, transformers' Adafactor, or timm's Lion or Lamb, over the model's parameters, or a
     recipe's text. States that it keeps go along, in optimizer.safetensors: the job goes on with the update that comes next.

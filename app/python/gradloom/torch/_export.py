@@ -122,7 +122,7 @@ class _Flat(torch.nn.Module):
         with self._noting(casts) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, \
                 exchanged(self.source, ("_parameters", self.given.slots, rest[:count]), ("_buffers", self.held.slots, buffers)):  # fmt: skip
             args, kwargs = _structure.unflatten(self.description, iter(arguments))
-            result = _without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
+            result = without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
             after = [places[0][0]._buffers[places[0][1]] for places in self.held.slots]
             if self.dynamo:
                 _sizes.read()  # it may have, and nobody noted it
@@ -220,7 +220,7 @@ def told_types(module: torch.nn.Module, description: Any, arguments: Sequence[to
                 exchanged(module, ("_buffers", buffers.slots, [tensor.detach().clone() for tensor in buffers.tensors])):  # fmt: skip
             args, kwargs = _structure.unflatten(description, iter([tensor.detach().clone() for tensor in arguments]))
             result = module(*args, **kwargs)
-            _structure.flatten(_without_cache(result) if module.training else result, tensors)
+            _structure.flatten(without_cache(result) if module.training else result, tensors)
     except Exception:  # the call itself tells
         return Told()
     finally:
@@ -229,7 +229,7 @@ def told_types(module: torch.nn.Module, description: Any, arguments: Sequence[to
     return told
 
 
-def _without_cache(result: Any) -> Any:
+def without_cache(result: Any) -> Any:
     """Hugging Face's results without the keys and values that generation would go on with: training does not."""
     if isinstance(result, dict) and not isinstance(result.get("past_key_values"), (torch.Tensor, tuple, type(None))):
         return type(result)(**{key: value for key, value in result.items() if key != "past_key_values"})

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import functools
 import itertools
+import logging
 import os
 import sys
 import threading
@@ -14,16 +15,19 @@ import torch
 
 from .._library import Error, UnsupportedError
 from . import _structure
+from ._buckets import Filler, named_sizes
 from ._cut import Cut
 from ._devices import Place, autocast, place_of, recorded, without_autocast
 from ._dynamo import checked_exporter
-from ._export import Exported, export, told_types
+from ._export import Exported, argument_names, export, told_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
 from ._plan import Arenas
 from ._recipe import about_recipe, read_recipe
 from ._regions import has_regions
 from ._shapes import Family
+
+_LOG = logging.getLogger("gradloom")  # tells each plan that is made
 
 
 class _Members:
@@ -151,19 +155,22 @@ class Module(torch.nn.Module):
     engine, and a warning names them once; None: all of it is one UnsupportedError.
     plans: how many exported files are kept; the least recently used goes first.
     exporter: "torchscript" or "dynamo", of PyTorch's two; "auto": the first, and the other where it fails or is gone.
+    buckets: lengths are filled up to the next of a few sizes, and results cut back, so that few plans serve all: 64 (its multiples), [32, 64, 128],
+    {"input_ids": {1: 64}, ..}, or a gradloom.torch.Buckets, which tells what fills, what is right so and what is checked. Python's
+    logger "gradloom" tells each plan that is made (INFO).
     """
 
     _gradloom: "_Engine"
 
     def __init__(self, module: torch.nn.Module, recipe: Any = None, fallback: Optional[str] = None, plans: int = 16,
-                 memory_budget: Optional[str] = None, exporter: str = "auto") -> None:  # fmt: skip
+                 memory_budget: Optional[str] = None, exporter: str = "auto", buckets: Any = None) -> None:  # fmt: skip
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"gradloom.torch.Module wraps a torch.nn.Module, not {type(module).__name__}")
         if fallback not in (None, "torch"):
             raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
         if plans < 1:
             raise ValueError("plans is at least 1")
-        self.__dict__["_gradloom"] = _Engine(module, recipe, fallback, plans, memory_budget, checked_exporter(exporter))
+        self.__dict__["_gradloom"] = _Engine(module, recipe, fallback, plans, memory_budget, checked_exporter(exporter), buckets)
         super().__init__()
         self._share()
         if type(self) is Module:
@@ -247,7 +254,7 @@ class Module(torch.nn.Module):
     def __getstate__(self) -> Dict[str, Any]:
         engine = self._gradloom
         return {"module": engine.module, "recipe": engine.recipe, "fallback": engine.fallback, "plans": engine.most, "memory_budget": engine.memory_budget,
-                "exporter": engine.exporter}  # fmt: skip
+                "exporter": engine.exporter, "buckets": engine.buckets}  # fmt: skip
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         kind = type(self)
@@ -280,9 +287,11 @@ class _Engine:
     """What a Module has besides the module: its entries by the structure of calls."""
 
     def __init__(self, module: torch.nn.Module, recipe: Any, fallback: Optional[str], most: int, memory_budget: Optional[str],
-                 exporter: str) -> None:  # fmt: skip
+                 exporter: str, buckets: Any) -> None:  # fmt: skip
         self.module, self.recipe, self.fallback, self.most, self.memory_budget = module, read_recipe(recipe), fallback, most, memory_budget
-        self.exporter = exporter
+        self.exporter, self.buckets = exporter, buckets
+        self._filler = None if buckets is None else Filler(buckets, module, module, functools.partial(argument_names, module))
+        self._made = 0  # plans
         self._members: Optional[_Members] = None
         self._entries: "collections.OrderedDict[Any, Optional[_Entry]]" = collections.OrderedDict()
         self._latest: Optional[_Entry] = None  # the last of them
@@ -310,21 +319,32 @@ class _Engine:
                 description = _structure.flatten((args, kwargs), tensors, "the module's arguments: ")
             except UnsupportedError as error:
                 raise self._refuse(error) from None
-        gradients = torch.is_grad_enabled()
+        gradients, filled = torch.is_grad_enabled(), None
         with self.lock:  # a trace exchanges the module's parameters
-            entry = self._entry(description, tensors, gradients)
+            members = self._current()
+            if self._filler is not None:
+                filled = self._filler.fill(description, tensors)
+                tensors = tensors if filled is None else filled.tensors
+            entry = self._entry(members, description, tensors, gradients)
             originals = (*tensors, *entry.members.parameters, *entry.exported.changing)
         seed = int(torch.empty((), dtype=torch.int64).random_()) if entry.exported.random else 0
         outputs = entry.steps.run(originals, seed, gradients)
         results = [outputs[place] if place >= 0 else originals[-1 - place] for place in entry.exported.places]
+        if filled is not None:
+            results = filled.cut(entry.exported.result, results)
         return _structure.unflatten(entry.exported.result, iter(results))
 
-    def _entry(self, description: Any, tensors: Sequence[torch.Tensor], gradients: bool) -> _Entry:
-        """The entry of a call, which is made when there is none. REQUIRES the lock."""
+    def _current(self) -> _Members:
         members = self._members
         if members is None or not members.hold():
             members = self._members = _Members(self.module)
             self._forget()
+            if self._filler is not None:
+                self._filler.forget()
+        return members
+
+    def _entry(self, members: _Members, description: Any, tensors: Sequence[torch.Tensor], gradients: bool) -> _Entry:
+        """The entry of a call, which is made when there is none. REQUIRES the lock."""
         kind = tensors[0].device.type if tensors else members.kind
         key = (description, tuple([(t.shape, t.dtype, t.requires_grad, t.device) for t in tensors]), members.modes(), gradients,
                gradients and tuple([p.requires_grad for p in members.parameters]), autocast(kind))  # fmt: skip
@@ -355,6 +375,8 @@ class _Engine:
             self._entries.popitem(last=False)
         if made is None:
             raise _InTorch()
+        self._made += 1
+        _LOG.info("%s: plan %d: %s", type(self.module).__name__, self._made, named_sizes(argument_names(self.module, description), tensors))
         return made
 
     def _forget(self) -> None:

@@ -23,7 +23,7 @@ import torch.utils.data.dataloader as dataloader
 from torch.optim import optimizer as optimizers
 
 from .._library import Error, UsageError, library
-from . import _cut, _module, _opened, _outside, _plan, _train_step
+from . import _buckets, _cut, _module, _opened, _outside, _plan, _train_step
 from ._module import Module
 
 _clock = time.monotonic_ns
@@ -290,6 +290,7 @@ class Recording:
         else:  # before PyTorch 2.1
             put(torch.autograd.profiler, "record_function", self._named_ranges)
         put(_module._Engine, "_make", self._compile(lambda engine, *_: type(engine.module).__name__))
+        put(_buckets.Filler, "_looked_at", self._compile(lambda filler, *_: type(filler._model).__name__))
         put(_opened.Words, "open", self._compile(lambda *_: self._current_label()))
         put(_plan.Plan, "forward", self._watched)
         put(_plan.Plan, "backward", self._watched)

@@ -3,20 +3,22 @@
 import collections
 import contextlib
 import ctypes
+import logging
 import shutil
 import tempfile
 import threading
 import weakref
 import zlib
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 import torch
 
 from .._library import PARAMETER, STATE, STATISTIC, Error, UnsupportedError, UsageError, library, pointers
 from ..commands import words_of
 from . import _ranks
+from ._buckets import Filler, named_sizes
 from ._devices import place_of
-from ._export import ExportedJob
+from ._export import ExportedJob, batch_names
 from ._host import HostCalls
 from ._in_place import InPlace
 from ._job import Batch, Job, Source, Weights, clipped, export_step, flat_batch, make_job
@@ -29,6 +31,7 @@ from ._shapes import Family
 from ._tensors import contents
 
 _MOST_STEPS = 10**12
+_LOG = logging.getLogger("gradloom")  # tells each plan that is made
 _Step = TypeVar("_Step", Job, ExportedJob)
 _Cast = Optional[torch.dtype]  # of a running torch.autocast
 _Signature = Tuple[Any, Tuple[Tuple[torch.Size, torch.dtype], ...]]  # of a batch: its structure, and its tensors
@@ -46,6 +49,11 @@ def _kind_of(signature: _Signature) -> Any:
 
 def _sizes_of(signature: _Signature) -> List[int]:
     return [size for shape, _ in signature[1] for size in shape]
+
+
+def _reads(step: Union[Job, ExportedJob]) -> List[int]:
+    """Which of a batch's tensors the loss depends on."""
+    return [index for index, name in enumerate(step.inputs) if name in step.exported.read]
 
 
 class _Anew(Exception):
@@ -104,17 +112,19 @@ class TrainStep:
     torch.distributed is not needed. Without a launcher the process is the only rank. `rank`, `world`: which of how many it is.
     accumulate: a step takes so many batches, one after another.
     clip: the largest norm of all gradients together, as torch.nn.utils.clip_grad_norm_ makes it (the recipe's clip_norm).
-    exporter: as Module takes it.
+    exporter, buckets: as Module takes them; the target of `loss` is called "target", and all that comes of a step is its loss, which has to ignore the fill.
     settings: of the recipe: clip_value=0.5, memory_budget=..
     """
 
     def __init__(self, model: torch.nn.Module, loss: Optional[Callable[..., torch.Tensor]] = None, optimizer: Any = "sgd{lr=0.01}",
                  recipe: Any = None, plans: int = 16, fallback: Optional[str] = None, distributed: bool = False, rank_timeout: float = 600.0,
-                 accumulate: int = 1, clip: Optional[float] = None, exporter: str = "auto", **settings: Any) -> None:  # fmt: skip
+                 accumulate: int = 1, clip: Optional[float] = None, exporter: str = "auto", buckets: Any = None,
+                 **settings: Any) -> None:  # fmt: skip
         if fallback not in (None, "torch"):
             raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
         self._source = Source(model, loss, functions=True, fallback=fallback == "torch", exporter=exporter)
         self.model, self._optimizer = self._source.model, optimizer
+        self._filler = None if buckets is None else Filler(buckets, self._source.objective, self.model, self._names)
         self._options = None if isinstance(optimizer, str) else Options(optimizer)
         given = {**clipped(clip, settings), "accumulate": accumulate}
         self._recipe, self._settings = read_recipe(recipe), {key: value for key, value in given.items() if value is not None}
@@ -125,6 +135,7 @@ class TrainStep:
         self._in_place = InPlace({}, "f32")
         self._waiting: Optional[States] = None  # with which the next job begins; None: the torch optimizer's
         self._kept: Any = None  # the torch optimizer's state, as it was when the engine's was last the same
+        self._plans_made = 0
         self._before, self._updates = 0, 0  # steps of jobs that were closed; updates before this job's
         # Numbers of sizes by the type of autocast and a batch's signature; what was traced.
         self._plans: "collections.OrderedDict[Tuple[_Cast, _Signature], int]" = collections.OrderedDict()
@@ -138,6 +149,17 @@ class TrainStep:
         self.rank, self.world = _ranks.join(rank_timeout) if distributed else (0, 1)
         self._lock = threading.RLock()
         self._refused: Optional[Error] = None  # options that the device does not take: each step says so
+
+    def _names(self, structure: Any) -> List[str]:
+        return batch_names(self._source.objective, structure)
+
+    def _in_bucket(self, batch: Batch) -> Batch:
+        filled = None if self._filler is None else self._filler.fill(batch.structure, batch.tensors)
+        return batch if filled is None else batch._replace(tensors=filled.tensors)
+
+    def _tell_plan(self, batch: Batch) -> None:
+        self._plans_made += 1
+        _LOG.info("%s: plan %d: %s", type(self.model).__name__, self._plans_made, named_sizes(self._names(batch.structure), batch.tensors))
 
     def _open(self, batch: Batch) -> None:
         engine, folder = library(), tempfile.mkdtemp()
@@ -173,6 +195,7 @@ class TrainStep:
 
         job, handle = self._made(lambda: make_job(self._source, batch, self._optimizer, self._options, True), open_job)
         self._inputs, self._parameters, self._counters, self._trained = job.inputs, job.parameters, job.counters, job.trained
+        self._reads = _reads(job)
         self._handle = _Handle(self._lock, handle, self._in_place)
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
@@ -181,6 +204,7 @@ class TrainStep:
         self._plans[self._cast(), signature] = 0
         self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
         self._keep_trace(signature, ExportedJob(job.exported, job.inputs, job.parameters, job.counters))
+        self._tell_plan(batch)
         self._updates, self._waiting = states.updates, None
         for name, tensor in states.tensors.items():
             held = states.updates and is_in_file(name)
@@ -281,6 +305,7 @@ class TrainStep:
         if _kind_of(signature) != self._kind:
             raise UsageError("the batch has another structure or other types than the first one")
         number = self._follow(signature) or self._trace(signature, batch)
+        self._tell_plan(batch)
         self._plans[self._cast(), signature] = number  # a trace tells whether the forward asks for autocast
         others = [other for other, plan in self._plans.items() if plan != 0]
         for other in others[: max(0, len(others) - self._most)]:
@@ -319,7 +344,7 @@ class TrainStep:
         known = self._traced.get(key)
         step, number = self._made(lambda: self._traced.pop(key, None) or export_step(self._source, batch), lambda _, model: self._open_sizes(model))
         self._asks_autocast = self._asks_autocast or step.exported.asked_autocast
-        if step.inputs != self._inputs or list(step.members) != list(self._parameters):
+        if step.inputs != self._inputs or _reads(step) != self._reads or list(step.members) != list(self._parameters):
             library().call("job_forget_sizes", self._begun(), number)
             raise UsageError("the loss of a batch of these sizes reads other parameters or inputs than that of the first one")
         if step is not known:
@@ -345,6 +370,7 @@ class TrainStep:
         with library().calls.one(), self._lock:  # in this order: who waits for the end of the interpreter holds no lock
             if self._refused is not None:
                 raise self._refused
+            batches = [self._in_bucket(one) for one in batches]
             if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
                 self.load_optimizer()  # its load_state_dict() was called
             if self._handle is not None and not self._in_place.follow(self._write):
@@ -373,7 +399,7 @@ class TrainStep:
             return self._run(plans.pop(), batches)
 
     def _run(self, plan: int, batches: Sequence[Batch]) -> float:
-        tensors = [t.cpu().contiguous() for one in batches for t in one.tensors]  # the same where nothing is to do
+        tensors = [one.tensors[index].cpu().contiguous() for one in batches for index in self._reads]  # the same where nothing is to do
         loss, given = ctypes.c_double(), pointers([t.data_ptr() for t in tensors])
         try:
             library().call("job_step_sized", self._begun(), plan, len(tensors), given, ctypes.byref(loss))
