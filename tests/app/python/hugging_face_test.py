@@ -324,6 +324,51 @@ class Lengths(unittest.TestCase):
                             self.assertLess(worst([p.grad], [q.grad], 1e-3 * largest), 1e-9, name)
 
 
+class UnderAutocast(unittest.TestCase):
+    """T5's gradients beside those of torch.autocast, and of f64."""
+
+    SIZES = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 99, "decoder_start_token_id": 0, "dropout_rate": 0.0}
+
+    def gradients(self, activation, seed):
+        """By (name, ours, PyTorch's), and how near to 0 each unit's sum comes, of the length of its operands, in f64."""
+        torch.manual_seed(seed)
+        theirs = hf.T5ForConditionalGeneration(hf.T5Config(**self.SIZES, feed_forward_proj=activation))
+        inputs = {"input_ids": torch.randint(1, 90, (2, 8)), "labels": torch.randint(1, 90, (2, 6))}
+        mine, exact, nearest = Module(copy.deepcopy(theirs)), copy.deepcopy(theirs).double(), {}
+        for name, part in exact.named_modules():
+            if name.endswith("DenseReluDense.wi"):
+
+                def hook(part, given, result, name=name + ".weight"):
+                    x = given[0]
+                    lengths = x.norm(dim=-1, keepdim=True) * part.weight.norm(dim=-1)
+                    nearest[name] = (result / lengths).detach().abs().flatten(0, 1).min(0).values
+
+                part.register_forward_hook(hook)
+        exact(**inputs)
+        for module in (mine, theirs):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = module(**inputs).loss
+            loss.backward()
+        return [(name, p.grad, q.grad) for (name, p), q in zip(mine.named_parameters(), theirs.parameters())], nearest
+
+    def test_what_is_apart_are_units_of_relu_at_zero(self):
+        """Which rounding to 16 bits, ours or PyTorch's, puts on the other side: the loss hardly moves, one row of a gradient is another, and what is
+        before it in the network moves along. With GELU in their place nothing does."""
+        flipped = 0
+        for seed in range(6):
+            for activation in ("gelu", "relu"):
+                rows, nearest = self.gradients(activation, seed)
+                apart = {name: (a - b).abs().reshape(a.shape[0], -1).amax(1) / b.abs().max() for name, a, b in rows}
+                units = [(name, unit) for name in nearest for unit in (apart[name] > 0.1).nonzero().flatten().tolist()]
+                self.assertLessEqual(len(units), 0 if activation == "gelu" else 3)
+                for name, unit in units:
+                    self.assertLess(float(nearest[name][unit]), 2.0**-8, f"{name} {unit}")
+                if not units:
+                    self.assertLess(max(float(each.max()) for each in apart.values()), 0.12, f"{activation} {seed}")
+                flipped += len(units)
+        self.assertGreaterEqual(flipped, 2)
+
+
 class Steps(unittest.TestCase):
     def test_losses(self):
         """Six steps of AdamW: transforms, a scan, and a loss that PyTorch computes."""
