@@ -25,15 +25,22 @@ std::size_t workspace_bytes(Target target, const GroupNormGradArgs& args) {
   return std::size_t(2 * args.n * args.groups * args.channels) * sizeof(double);
 }
 
-// Channels in blocks: two sums of every channel of every image, then two numbers of every channel.
+// Two sums of every channel of every part, then two numbers of every channel.
+namespace {
+template <class Args>
+std::size_t batch_norm_bytes(const Args& args) {
+  const std::int64_t parts = batch_norm_parts(args);
+  return parts > 0 ? std::size_t(2 * (parts + 1) * args.c) * sizeof(double) : 0;
+}
+}  // namespace
 std::size_t workspace_bytes(Target target, const BatchNormArgs& args) {
   if (target == Target::gpu) return gpu::workspace_bytes(args);
-  return args.block > 1 ? std::size_t(2 * (args.n + 1) * args.c) * sizeof(double) : 0;
+  return batch_norm_bytes(args);
 }
 
 std::size_t workspace_bytes(Target target, const BatchNormGradArgs& args) {
   if (target == Target::gpu) return gpu::workspace_bytes(args);
-  return args.block > 1 ? std::size_t(2 * (args.n + 1) * args.c) * sizeof(double) : 0;
+  return batch_norm_bytes(args);
 }
 
 // CPU: start of each destination row's list, then the sources sorted by destination.

@@ -4,12 +4,14 @@
 //   inference: dx = scale * inv_std * dy
 // One channel is one part: its sums go over the images in order. Channels in blocks: neighbours of one image
 // are one part, their sums go through the workspace [n, c, 2] and are joined in the order of the images; x, y
-// and their gradients may be bf16, all that belongs to a channel is f32 then.
+// and their gradients may be bf16, all that belongs to a channel is f32 then. Of a matrix [n, c] rows are read as they lie, many
+// rows a part: a channel's numbers are apart, and two channels' of two threads in one line of memory.
 // The result may be added to and bounded on its way out, and the gradient stopped where a bound held, as separate loops would do it
 // to the bit.
 // Without y: no more than mean and variance of the batch, as saved_mean and saved_inv_std; scale, bias and running ones are not read.
 #include "kernels/cpu/halves.h"
 #include "kernels/cpu/planes.h"
+#include "kernels/cpu/workspace.h"
 
 namespace gradloom::kernels::GRADLOOM_ISA {
 namespace {
@@ -172,33 +174,68 @@ void grad_channels(const BatchNormGradArgs& args, const Gates& gate) {
   });
 }
 
-// ---- channels in blocks: [n, c / block, spatial, block] -------------------------------------------------------
+// ---- neighbours at a time: blocks [n, c / block, spatial, block], and rows [n, c] ------------------------------
 
-// `count` neighbouring channels at a time, numbered over all blocks.
-struct Neighbours {
-  i64 c, spatial, block, count;
-  i64 groups() const { return c / count; }
-  // Offset of group `group` of image `image`; positions are `block` elements apart.
-  GRADLOOM_INLINE i64 at(i64 image, i64 group) const {
-    const i64 channel = group * count;
-    return image * c * spatial + channel / block * block * spatial + channel % block;
-  }
+// What has sums of its own: an image, or so many rows.
+struct Parts {
+  i64 count, positions, last;  // of a channel in each, and in the last one
+  GRADLOOM_INLINE i64 positions_of(i64 part) const { return part + 1 < count ? positions : last; }
 };
+template <class Args>
+Parts parts_of(const Args& args) {
+  const i64 count = batch_norm_parts(args);
+  if (args.block > 1) return {count, args.spatial, args.spatial};
+  return {count, kBatchNormRows, args.n - (count - 1) * kBatchNormRows};
+}
+
+// Neighbouring channels of a part.
+struct Strip {
+  i64 part, channel;          // the first of them
+  i64 from, positions, step;  // offset of its first number; of each channel, and from one to the next
+  GRADLOOM_INLINE i64 end() const { return from + positions * step; }
+};
+
+// body(Lanes<L>, strip of L channels) for all; `work`: of the whole.
+template <class Args, class Body>
+GRADLOOM_INLINE void for_strips(const Args& args, i64 work, const Body& body) {
+  const Parts parts = parts_of(args);
+  if (args.block > 1) {
+    with_lanes(args.block, [&](auto lanes) {
+      constexpr i64 count = decltype(lanes)::value;
+      const i64 groups = args.c / count;
+      parallel_for(parts.count * groups, work, [&](i64 at) {
+        const i64 image = at / groups, channel = at % groups * count, block = args.block;
+        const i64 from = image * args.c * args.spatial + channel / block * block * args.spatial;
+        body(lanes, Strip{image, channel, from + channel % block, args.spatial, block});
+      });
+    });
+    return;
+  }
+  constexpr i64 kTile = 64;  // channels: whole lines of memory
+  const i64 tiles = ceil_div(args.c, kTile);
+  parallel_for(parts.count * tiles, work, [&](i64 at) {
+    const i64 part = at / tiles, begin = at % tiles * kTile;
+    for_lanes(begin, smaller(args.c, begin + kTile), [&](auto lanes, i64 channel) {
+      body(lanes,
+           Strip{part, channel, part * kBatchNormRows * args.c + channel, parts.positions_of(part), args.c});
+    });
+  });
+}
 
 // `count` sums over the positions, for L neighbours: term(offset, sums) adds to each.
 template <int count, class T, int L, class Term>
-GRADLOOM_INLINE void lane_sums(const Neighbours& g, double (&total)[count][L], const Term& term) {
-  for (i64 begin = 0; begin < g.spatial; begin += kRun) {
-    const i64 end = smaller(g.spatial, begin + kRun);
+GRADLOOM_INLINE void lane_sums(const Strip& strip, double (&total)[count][L], const Term& term) {
+  for (i64 begin = 0; begin < strip.positions; begin += kRun) {
+    const i64 end = smaller(strip.positions, begin + kRun);
     Pack<T, L> s[4][count] = {};
     i64 i = begin;
     for (; i + 4 <= end; i += 4) {
-      term(i * g.block, s[0]);
-      term((i + 1) * g.block, s[1]);
-      term((i + 2) * g.block, s[2]);
-      term((i + 3) * g.block, s[3]);
+      term(strip.from + i * strip.step, s[0]);
+      term(strip.from + (i + 1) * strip.step, s[1]);
+      term(strip.from + (i + 2) * strip.step, s[2]);
+      term(strip.from + (i + 3) * strip.step, s[3]);
     }
-    for (; i < end; ++i) term(i * g.block, s[0]);
+    for (; i < end; ++i) term(strip.from + i * strip.step, s[0]);
     for (int k = 0; k < count; ++k) {
       const Pack<T, L> all = (s[0][k] + s[1][k]) + (s[2][k] + s[3][k]);
       for (int j = 0; j < L; ++j) total[k][j] += double(all[j]);
@@ -206,37 +243,43 @@ GRADLOOM_INLINE void lane_sums(const Neighbours& g, double (&total)[count][L], c
   }
 }
 
-// What the elementwise formula needs of every channel, behind the pairs of its images:
-// `count` numbers of T each.
-template <class T>
-GRADLOOM_INLINE T* channel_numbers(void* workspace, i64 n, i64 c) {
-  return static_cast<T*>(static_cast<void*>(static_cast<double*>(workspace) + 2 * n * c));
+// The pairs of the strip's channels.
+template <class Args>
+GRADLOOM_INLINE double* pairs_of(const Args& args, const Strip& strip) {
+  return static_cast<double*>(args.workspace) + 2 * (strip.part * args.c + strip.channel);
+}
+// What the elementwise formula needs of every channel, behind the pairs: `count` numbers of T each.
+template <class T, class Args>
+GRADLOOM_INLINE T* channel_numbers(const Args& args) {
+  return static_cast<T*>(
+      static_cast<void*>(static_cast<double*>(args.workspace) + 2 * batch_norm_parts(args) * args.c));
 }
 
-// Mean and squared differences of L channels of one image.
+// Mean and squared differences of L channels of one part.
 template <class Stored, int L>
-void image_moments(const Stored* x, const Neighbours& g, double* pairs) {
+void part_moments(const Stored* x, const Strip& strip, double* pairs) {
   using T = Computed<Stored>;
   double sum[1][L] = {}, squares[1][L] = {};
-  lane_sums<1, T, L>(g, sum, [&](i64 at, auto& s) { s[0] += load_computed<Stored, L>(x + at); });
+  lane_sums<1, T, L>(strip, sum, [&](i64 at, auto& s) { s[0] += load_computed<Stored, L>(x + at); });
+  const double count = double(strip.positions);
   T centers[L];
-  for (int j = 0; j < L; ++j) centers[j] = T(sum[0][j] / double(g.spatial));
+  for (int j = 0; j < L; ++j) centers[j] = T(sum[0][j] / count);
   const Pack<T, L> center = load_pack<T, L>(centers);
-  lane_sums<1, T, L>(g, squares, [&](i64 at, auto& s) {
+  lane_sums<1, T, L>(strip, squares, [&](i64 at, auto& s) {
     const auto apart = load_computed<Stored, L>(x + at) - center;
     s[0] += apart * apart;
   });
   for (std::ptrdiff_t j = 0; j < L; ++j) {
-    const double mean = sum[0][j] / double(g.spatial), off = mean - double(centers[j]);
+    const double mean = sum[0][j] / count, off = mean - double(centers[j]);
     pairs[2 * j] = mean;
-    pairs[2 * j + 1] = squares[0][j] - off * off * double(g.spatial);
+    pairs[2 * j + 1] = squares[0][j] - off * off * count;
   }
 }
 
-// Joins the images of channel `c` (Chan, Golub, LeVeque 1979); writes its statistics and
+// Joins the parts of channel `c` (Chan, Golub, LeVeque 1979); writes its statistics and
 // the numbers of the formula.
 template <class T>
-void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* numbers) {
+void finish_channel(const BatchNormArgs& args, const Parts& parts, i64 c, T* numbers) {
   const auto at = [&](const void* p) { return p != nullptr ? double(static_cast<const T*>(p)[c]) : 0.0; };
   const auto put = [&](void* p, double v) {
     if (p != nullptr) static_cast<T*>(p)[c] = T(v);
@@ -244,12 +287,15 @@ void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* nu
   double mean = at(args.running_mean), var = at(args.running_var);
   double running_mean = mean, running_var = var;
   if (args.training) {
+    const double* const pairs = static_cast<const double*>(args.workspace);
+    const double last = double(parts.last) / double(parts.positions);  // of a part
     double sum = 0, squares = 0;
-    for (i64 i = 0; i < args.n; ++i) sum += pairs[2 * (i * args.c + c)];
-    mean = sum / double(args.n);
-    for (i64 i = 0; i < args.n; ++i) {
+    for (i64 i = 0; i < parts.count; ++i)
+      sum += pairs[2 * (i * args.c + c)] * (i + 1 < parts.count ? 1.0 : last);
+    mean = sum / (double(parts.count - 1) + last);
+    for (i64 i = 0; i < parts.count; ++i) {
       const double apart = pairs[2 * (i * args.c + c)] - mean;
-      squares += pairs[2 * (i * args.c + c) + 1] + double(args.spatial) * apart * apart;
+      squares += pairs[2 * (i * args.c + c) + 1] + double(parts.positions_of(i)) * apart * apart;
     }
     var = squares / double(args.n * args.spatial);
     running_mean = running_mean * args.momentum + mean * (1.0 - args.momentum);
@@ -266,75 +312,104 @@ void finish_channel(const BatchNormArgs& args, i64 c, const double* pairs, T* nu
 }
 
 template <class Stored, int L>
-void normalize_blocks(const BatchNormArgs& args) {
+void write_results(const BatchNormArgs& args, const Strip& strip) {
   using T = Computed<Stored>;
-  const Neighbours g{args.c, args.spatial, args.block, L};
-  const i64 parts = args.n * g.groups(), elements = args.n * args.c * args.spatial;
-  auto* const pairs = static_cast<double*>(args.workspace);
-  T* const numbers = channel_numbers<T>(args.workspace, args.n, args.c);
+  const T* const numbers = channel_numbers<T>(args) + strip.channel;
+  const auto center = load_pack<T, L>(numbers), factor = load_pack<T, L>(numbers + args.c),
+             shift = load_pack<T, L>(static_cast<const T*>(args.bias) + strip.channel);
   const Stored* const x = static_cast<const Stored*>(args.x);
-  const T* const bias = static_cast<const T*>(args.bias);
-  if (args.training) {
-    parallel_for(parts, elements * 2, [&](i64 part) {
-      image_moments<Stored, L>(x + g.at(part / g.groups(), part % g.groups()), g, pairs + 2 * i64{L} * part);
-    });
-  }
-  parallel_for(args.c, args.n * args.c * 4, [&](i64 c) { finish_channel(args, c, pairs, numbers); });
-  if (args.y == nullptr) return;
-  parallel_for(parts, elements, [&](i64 part) {
-    const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
-    const auto center = load_pack<T, L>(numbers + group * L),
-               factor = load_pack<T, L>(numbers + args.c + group * L),
-               shift = load_pack<T, L>(bias + group * L);
-    Stored* const y = static_cast<Stored*>(args.y);
-    with_ending<Stored>(args, [&](const auto& ending) {
-      for (i64 at = from; at < from + g.spatial * g.block; at += g.block) {
-        const auto normalized = (load_computed<Stored, L>(x + at) - center) * factor + shift;
-        store_computed<Stored, L>(y + at, ending(normalized, [&](const Stored* added) {
-                                    return load_computed<Stored, L>(added + at);
-                                  }));
-      }
-    });
+  Stored* const y = static_cast<Stored*>(args.y);
+  with_ending<Stored>(args, [&](const auto& ending) {
+    for (i64 at = strip.from; at < strip.end(); at += strip.step) {
+      const auto normalized = (load_computed<Stored, L>(x + at) - center) * factor + shift;
+      store_computed<Stored, L>(y + at, ending(normalized, [&](const Stored* added) {
+                                  return load_computed<Stored, L>(added + at);
+                                }));
+    }
   });
 }
 
-template <class Stored, int L, class Gates>
-void grad_blocks(const BatchNormGradArgs& args, const Gates& gate) {
+template <class Stored>
+void normalize_strips(const BatchNormArgs& args) {
   using T = Computed<Stored>;
-  const Neighbours g{args.c, args.spatial, args.block, L};
-  const i64 parts = args.n * g.groups(), elements = args.n * args.c * args.spatial;
-  auto* const pairs = static_cast<double*>(args.workspace);
-  T* const numbers = channel_numbers<T>(args.workspace, args.n, args.c);
-  const Stored *const dy = static_cast<const Stored*>(args.dy), *const x = static_cast<const Stored*>(args.x);
-  const T *const means = static_cast<const T*>(args.saved_mean), *const deviations = static_cast<const T*>(
-                                                                     args.saved_inv_std);
-  const T *const scales = static_cast<const T*>(args.scale), *const biases = static_cast<const T*>(args.bias);
-  const auto shift_of = [&](i64 group) {
-    return biases != nullptr ? load_pack<T, L>(biases + group * L) : Pack<T, L>{};
-  };
-  const auto scale_of = [&](i64 group) {  // null: sums alone
-    return scales != nullptr ? load_pack<T, L>(scales + group * L) : Pack<T, L>{};
-  };
-  parallel_for(parts, elements * 2, [&](i64 part) {
-    const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
-    const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);
-    const auto factor = scale_of(group) * inv_std, shift = shift_of(group);
-    double total[2][L] = {};
-    lane_sums<2, T, L>(g, total, [&](i64 at, auto& s) {
-      const auto apart = load_computed<Stored, L>(x + from + at) - mean;
-      const auto d = gate(load_computed<Stored, L>(dy + from + at), [&] { return apart * factor + shift; });
-      s[0] += d;
-      s[1] += d * (apart * inv_std);
+  const i64 elements = args.n * args.c * args.spatial;
+  const Stored* const x = static_cast<const Stored*>(args.x);
+  if (args.training) {
+    for_strips(args, elements * 2, [&](auto lanes, const Strip& strip) {
+      part_moments<Stored, decltype(lanes)::value>(x, strip, pairs_of(args, strip));
     });
-    for (int j = 0; j < L; ++j) {
-      pairs[2 * (L * part + j)] = total[0][j];
-      pairs[2 * (L * part + j) + 1] = total[1][j];
-    }
+  }
+  const Parts parts = parts_of(args);
+  T* const numbers = channel_numbers<T>(args);
+  parallel_for(args.c, parts.count * args.c * 4, [&](i64 c) { finish_channel(args, parts, c, numbers); });
+  if (args.y == nullptr) return;
+  for_strips(args, elements, [&](auto lanes, const Strip& strip) {
+    write_results<Stored, decltype(lanes)::value>(args, strip);
   });
+}
+
+// What the gradient needs of L channels.
+template <class T, int L>
+struct GradNumbers {
+  Pack<T, L> mean, inv_std, factor, shift;
+  GradNumbers(const BatchNormGradArgs& args, i64 channel) {
+    const auto load = [&](const void* p) {
+      return p != nullptr ? load_pack<T, L>(static_cast<const T*>(p) + channel) : Pack<T, L>{};
+    };
+    mean = load(args.saved_mean);
+    inv_std = load(args.saved_inv_std);
+    factor = load(args.scale) * inv_std;  // null: sums alone
+    shift = load(args.bias);
+  }
+};
+
+template <class Stored, int L, class Gates>
+void grad_sums(const BatchNormGradArgs& args, const Gates& gate, const Strip& strip) {
+  using T = Computed<Stored>;
+  const GradNumbers<T, L> of(args, strip.channel);
+  const Stored *const dy = static_cast<const Stored*>(args.dy), *const x = static_cast<const Stored*>(args.x);
+  double total[2][L] = {};
+  lane_sums<2, T, L>(strip, total, [&](i64 at, auto& s) {
+    const auto apart = load_computed<Stored, L>(x + at) - of.mean;
+    const auto d = gate(load_computed<Stored, L>(dy + at), [&] { return apart * of.factor + of.shift; });
+    s[0] += d;
+    s[1] += d * (apart * of.inv_std);
+  });
+  double* const pairs = pairs_of(args, strip);
+  for (int j = 0; j < L; ++j) {
+    pairs[2 * j] = total[0][j];
+    pairs[2 * j + 1] = total[1][j];
+  }
+}
+
+template <class Stored, int L, class Gates>
+void write_gradient(const BatchNormGradArgs& args, const Gates& gate, const Strip& strip) {
+  using T = Computed<Stored>;
+  const GradNumbers<T, L> of(args, strip.channel);
+  const T* const numbers = channel_numbers<T>(args) + strip.channel;
+  const auto mean_dy = load_pack<T, L>(numbers), mean_dy_xhat = load_pack<T, L>(numbers + args.c);
+  const Stored *const dy = static_cast<const Stored*>(args.dy), *const x = static_cast<const Stored*>(args.x);
+  Stored* const dx = static_cast<Stored*>(args.dx);
+  for (i64 at = strip.from; at < strip.end(); at += strip.step) {
+    const auto apart = load_computed<Stored, L>(x + at) - of.mean;
+    const auto d = gate(load_computed<Stored, L>(dy + at), [&] { return apart * of.factor + of.shift; });
+    store_computed<Stored, L>(dx + at, of.factor * (d - mean_dy - apart * of.inv_std * mean_dy_xhat));
+  }
+}
+
+template <class Stored, class Gates>
+void grad_strips(const BatchNormGradArgs& args, const Gates& gate) {
+  using T = Computed<Stored>;
+  const i64 elements = args.n * args.c * args.spatial, parts = batch_norm_parts(args);
+  for_strips(args, elements * 2, [&](auto lanes, const Strip& strip) {
+    grad_sums<Stored, decltype(lanes)::value>(args, gate, strip);
+  });
+  const double* const pairs = static_cast<const double*>(args.workspace);
+  T* const numbers = channel_numbers<T>(args);
   const double count = double(larger(1, args.n * args.spatial));
-  parallel_for(args.c, args.n * args.c * 2, [&](i64 c) {
+  parallel_for(args.c, parts * args.c * 2, [&](i64 c) {
     double sum_dy = 0, sum_dy_xhat = 0;
-    for (i64 i = 0; i < args.n; ++i) {
+    for (i64 i = 0; i < parts; ++i) {
       sum_dy += pairs[2 * (i * args.c + c)];
       sum_dy_xhat += pairs[2 * (i * args.c + c) + 1];
     }
@@ -344,51 +419,33 @@ void grad_blocks(const BatchNormGradArgs& args, const Gates& gate) {
     numbers[args.c + c] = args.training ? T(sum_dy_xhat / count) : T(0);
   });
   if (args.dx == nullptr) return;
-  parallel_for(parts, elements * 2, [&](i64 part) {
-    const i64 group = part % g.groups(), from = g.at(part / g.groups(), group);
-    const auto mean = load_pack<T, L>(means + group * L), inv_std = load_pack<T, L>(deviations + group * L);
-    const auto factor = scale_of(group) * inv_std, shift = shift_of(group);
-    const auto mean_dy = load_pack<T, L>(numbers + group * L),
-               mean_dy_xhat = load_pack<T, L>(numbers + args.c + group * L);
-    Stored* const dx = static_cast<Stored*>(args.dx);
-    for (i64 at = from; at < from + g.spatial * g.block; at += g.block) {
-      const auto apart = load_computed<Stored, L>(x + at) - mean;
-      const auto d = gate(load_computed<Stored, L>(dy + at), [&] { return apart * factor + shift; });
-      store_computed<Stored, L>(dx + at, factor * (d - mean_dy - apart * inv_std * mean_dy_xhat));
-    }
+  for_strips(args, elements * 2, [&](auto lanes, const Strip& strip) {
+    write_gradient<Stored, decltype(lanes)::value>(args, gate, strip);
   });
 }
 
-template <class Stored>
-void normalize_in_blocks(const BatchNormArgs& args) {
-  with_lanes(args.block, [&](auto lanes) { normalize_blocks<Stored, decltype(lanes)::value>(args); });
-}
 template <class T>
 void normalize(const BatchNormArgs& args) {
-  if (args.block == 1) return normalize_channels<T>(args);
-  normalize_in_blocks<T>(args);
-}
-template <class Stored>
-void grad_in_blocks(const BatchNormGradArgs& args) {
-  with_lanes(args.block, [&](auto lanes) {
-    with_gate<Stored>(args,
-                      [&](const auto& gate) { grad_blocks<Stored, decltype(lanes)::value>(args, gate); });
-  });
+  if (batch_norm_parts(args) == 0) return normalize_channels<T>(args);
+  normalize_strips<T>(args);
 }
 template <class T>
 void grad(const BatchNormGradArgs& args) {
-  if (args.block == 1) return with_gate<T>(args, [&](const auto& gate) { grad_channels<T>(args, gate); });
-  grad_in_blocks<T>(args);
+  with_gate<T>(args, [&](const auto& gate) {
+    if (batch_norm_parts(args) == 0) return grad_channels<T>(args, gate);
+    grad_strips<T>(args, gate);
+  });
 }
 
 }  // namespace
 
 void batch_norm(const BatchNormArgs& args) {
-  if (args.dtype == DType::bf16) return normalize_in_blocks<Brain>(args);
+  if (args.dtype == DType::bf16) return normalize_strips<Brain>(args);
   GRADLOOM_FLOAT_DISPATCH(args.dtype, normalize, args);
 }
 void batch_norm_grad(const BatchNormGradArgs& args) {
-  if (args.dtype == DType::bf16) return grad_in_blocks<Brain>(args);
+  if (args.dtype == DType::bf16)
+    return with_gate<Brain>(args, [&](const auto& gate) { grad_strips<Brain>(args, gate); });
   GRADLOOM_FLOAT_DISPATCH(args.dtype, grad, args);
 }
 

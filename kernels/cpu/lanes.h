@@ -92,5 +92,12 @@ GRADLOOM_INLINE void with_lanes(i64 block, const Body& body) {
     body(Lanes<1>());
   }
 }
+// body(Lanes<L>, i) for [i, i + L), which cover [begin, end).
+template <class Body>
+GRADLOOM_INLINE void for_lanes(i64 begin, i64 end, const Body& body) {
+  for (; begin + 16 <= end; begin += 16) body(Lanes<16>(), begin);
+  for (; begin + 4 <= end; begin += 4) body(Lanes<4>(), begin);
+  for (; begin < end; ++begin) body(Lanes<1>(), begin);
+}
 
 }  // namespace gradloom::kernels::GRADLOOM_ISA

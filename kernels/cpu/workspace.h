@@ -33,6 +33,15 @@ GRADLOOM_HD std::int64_t layer_norm_grad_block(std::int64_t rows) {
   return at_most_64_blocks < 32 ? 32 : at_most_64_blocks;
 }
 
+// BatchNorm: parts with sums of their own of every channel: images in blocks, or rows of a matrix [n, c]. 0: a channel is one part.
+constexpr std::int64_t kBatchNormRows = 256;
+
+template <class Args>
+GRADLOOM_HD std::int64_t batch_norm_parts(const Args& args) {
+  if (args.block > 1) return args.n;
+  return args.spatial == 1 ? blocks_of(args.n, kBatchNormRows) : 0;
+}
+
 // Optimizers and global norm: elements per piece of a tensor.
 constexpr std::int64_t kTensorPiece = 8192;
 

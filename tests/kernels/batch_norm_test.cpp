@@ -175,6 +175,19 @@ TEST(BatchNorm, ChannelsInBlocks) {
   }
 }
 
+// A matrix [n, c]: the last of its parts has fewer rows.
+TEST(BatchNorm, RowsOfAMatrix) {
+  for (const bool training : {true, false}) {
+    check<float>(training, 2000, 16, 1);
+    check<float>(training, 257, 70, 1);
+    check<float>(training, 1500, 5, 1);
+    check<float>(training, 40, 300, 1);
+    check<float>(training, 2, 3, 1);
+    check<double>(training, 700, 13, 1);
+    check<double>(training, 256, 64, 1);
+  }
+}
+
 // The mean is large against the deviation: no digits are lost in blocks either.
 TEST(BatchNorm, BlocksOfLargeMeans) {
   const std::int64_t n = 4, spatial = 777;
@@ -323,6 +336,8 @@ void check_followed(Dims dims, std::int64_t block) {
 TEST(BatchNorm, WhatFollowsItIsToTheBitWhatLoopsOfItsOwnMake) {
   check_followed<float>({3, 5, 1009}, 1);
   check_followed<double>({5, 7, 31}, 1);
+  check_followed<float>({600, 27, 1}, 1);
+  check_followed<double>({300, 70, 1}, 1);
   check_followed<float>({8, 64, 49}, 16);
   check_followed<float>({2, 12, 70}, 4);
   check_followed<float>({5, 9, 11}, 3);
