@@ -121,10 +121,11 @@ Status start_local_ranks(std::int64_t ranks, CommandContext& context) {
   if (told) return *told;
   if (end.code == 0) return {};
   if (end.code == static_cast<int>(Errc::interrupted)) return Error{Errc::interrupted, "interrupted"};
-  if (end.code <= static_cast<int>(Errc::numeric))
+  if (end.said && end.code <= static_cast<int>(Errc::numeric))
     return Error{static_cast<Errc>(end.code), ""};  // told before they met
   return Error{Errc::device, std::string(mpi ? "mpirun" : "a rank") + " ended with exit code " +
-                                 std::to_string(end.code) + (end.told.empty() ? "" : ": " + end.told)};
+                                 std::to_string(end.code) +
+                                 (end.told.empty() ? ", and nobody said why" : ": " + escaped(end.told))};
 }
 
 }  // namespace gradloom

@@ -15,6 +15,7 @@ struct LocalEnd {
   // Of the first that a signal ended, not one of ours: "rank 1 was ended by signal 9 (Killed)"
   std::string cause;
   std::string told;  // what their launcher says of it
+  bool said = true;  // a rank that failed may have said why; false: none has said anything
 };
 
 // Runs this process's own command line in `ranks` processes and waits for them. What they print goes where this process's

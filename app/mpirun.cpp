@@ -7,9 +7,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <regex>
+#include <system_error>
 
 #include "app/lines.h"
 #include "app/spawn.h"
@@ -17,7 +21,28 @@
 namespace gradloom {
 namespace {
 
-std::vector<std::string> words_of_mpirun(std::int64_t ranks, const std::vector<std::string>& command) {
+// Where one mpirun and its ranks keep their files. By itself every mpirun of a user makes, and the last one removes, one folder for all: one that
+// starts while another ends may find it gone, and fails.
+class MpirunFolder {
+ public:
+  MpirunFolder() {
+    std::string path = (std::filesystem::temp_directory_path() / "gradloom-mpi-XXXXXX").string();
+    if (mkdtemp(path.data()) != nullptr) path_ = path;
+  }
+  MpirunFolder(const MpirunFolder&) = delete;
+  MpirunFolder& operator=(const MpirunFolder&) = delete;
+  ~MpirunFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }  // "": there is none, and mpirun says why
+
+ private:
+  std::string path_;
+};
+
+std::vector<std::string> words_of_mpirun(std::int64_t ranks, const std::string& folder,
+                                         const std::vector<std::string>& command) {
   // More ranks than processors are allowed; ranks are not bound, since they divide the processors themselves; no other
   // machine is asked, so no ssh is looked for.
   std::vector<std::string> words{"mpirun",
@@ -32,6 +57,7 @@ std::vector<std::string> words_of_mpirun(std::int64_t ranks, const std::vector<s
                                  "3",
                                  "-n",
                                  std::to_string(ranks)};
+  if (!folder.empty()) words.insert(words.begin() + 1, {"--mca", "orte_tmpdir_base", folder});
   if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
   words.insert(words.end(), command.begin(), command.end());
   return words;
@@ -49,6 +75,7 @@ class MpirunErrors {
   }
   const std::string& cause() const { return cause_; }  // of the first rank that a signal ended; ""
   const std::string& told() const { return told_; }    // mpirun's last words
+  bool said() const { return said_; }                  // a rank has told an error
 
  private:
   void line(const std::string& text) {
@@ -59,6 +86,7 @@ class MpirunErrors {
     // The library inside of a rank, of a peer that has ended: "[node-0:123] Read -1, expected 5120, errno = 3".
     static const std::regex of_library(R"(\[[^\]\s]+:\d+\] .*)");
     if (!quoted_ && !std::regex_match(text, of_library)) {
+      said_ = said_ || text.starts_with("gradloom: ");
       std::fprintf(stderr, "%s\n", text.c_str());
       return;
     }
@@ -71,7 +99,7 @@ class MpirunErrors {
 
   LineSplitter lines_;
   std::string cause_, told_;
-  bool quoted_ = false;
+  bool quoted_ = false, said_ = false;
 };
 
 struct Child {
@@ -79,13 +107,13 @@ struct Child {
   int errors = -1;
 };
 
-Result<Child> start(std::int64_t ranks, const std::vector<std::string>& command) {
+Result<Child> start(std::int64_t ranks, const std::string& folder, const std::vector<std::string>& command) {
   std::array<int, 2> pipe{};
   if (pipe2(pipe.data(), O_CLOEXEC) != 0)
     return Error{Errc::device, std::string("a pipe: ") + std::strerror(errno)};
   Child child{.errors = pipe[0]};
   // What mpirun has to say of its own is an error of ours; what the ranks print is theirs.
-  const int code = spawn("mpirun", words_of_mpirun(ranks, command), {.err = pipe[1]}, child.id);
+  const int code = spawn("mpirun", words_of_mpirun(ranks, folder, command), {.err = pipe[1]}, child.id);
   close(pipe[1]);
   if (code == 0) return child;
   close(pipe[0]);
@@ -129,12 +157,13 @@ int wait_for(const Child& child, MpirunErrors& errors, const std::stop_token& st
 
 Result<LocalEnd> run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& command,
                                const std::stop_token& stop) {
-  const Child child = TRY(start(ranks, command));
+  const MpirunFolder folder;
+  const Child child = TRY(start(ranks, folder.path(), command));
   MpirunErrors errors;
   const int status = wait_for(child, errors, stop);
   close(child.errors);
   return LocalEnd{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), errors.cause(),
-                  errors.told()};
+                  errors.told(), errors.said()};
 }
 
 }  // namespace gradloom
