@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from .. import _onnx_file
 from .._library import UnsupportedError
+from ._exact import Exact
 from ._trace import _checkpoint, _embedding, _trace
 
 EXPORTERS = ("auto", "torchscript", "dynamo")
@@ -95,7 +96,8 @@ def exporting() -> Iterator[None]:
         for owner, name, replacement in _patches():
             kept.append((owner, name, vars(owner).get(name)))
             setattr(owner, name, replacement)
-        yield
+        with Exact():
+            yield
     finally:
         _trace.active = False
         for owner, name, before in reversed(kept):

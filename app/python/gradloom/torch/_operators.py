@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from .._library import UnsupportedError
 from ._complex import REPLACED, Complex
 from ._decompositions import masked_scatter, solve_triangular, unfold
+from ._exact import EXACT
 from ._rows import Chosen, writes
 from ._values import untraced
 
@@ -110,6 +111,12 @@ class Operators(TorchFunctionMode):
         if body is not None:
             with self:
                 return body(*args, **kwargs)
+        body = EXACT.get(function)
+        if body is not None:
+            with self:
+                made = body(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
         if function in _IN_PYTORCH:
             named = {name: _given(value) for name, value in kwargs.items()}
             return self._in_pytorch(_IN_PYTORCH[function], _Selecting(function), tuple(map(_given, args)), named)

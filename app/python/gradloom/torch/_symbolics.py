@@ -1,5 +1,6 @@
 """Operators that PyTorch's TorchScript exporter lacks, as nodes of the engine's own or of ONNX."""
 
+import importlib
 from typing import Any, Callable, Dict
 
 import torch
@@ -73,6 +74,13 @@ def index_add(g: Any, x: Any, dim: Any, index: Any, source: Any, alpha: Any = No
     return (g.op("Transpose", made, perm_i=[order.index(other) for other in range(rank)]) if axis else made).setType(result)
 
 
+def index_put(g: Any, x: Any, indices: Any, values: Any, accumulate: Any = None) -> Any:
+    """What adds is made of others where a module calls it (_exact.py); what calls it elsewhere, such as a scripted function, is refused."""
+    if accumulate is not None and torch.onnx.symbolic_helper._maybe_get_const(accumulate, "b"):
+        raise UnsupportedError("index_put with accumulate=True of a scripted function or torch.ops")
+    return importlib.import_module("torch.onnx.symbolic_opset11").index_put(g, x, indices, values)
+
+
 # Rows [n, k] times a matrix [k, m], or [m, k] that is transposed; zeros behind the first `count` rows (_rows.py).
 OPERATORS.define("first_rows(Tensor rows, Tensor matrix, Tensor count, bool transposed) -> Tensor")
 OPERATORS.impl("first_rows", lambda rows, matrix, count, transposed: rows.detach() @ (matrix.t() if transposed else matrix).detach(),
@@ -89,6 +97,7 @@ SYMBOLICS: Dict[str, Callable[..., Any]] = {
     "aten::_grouped_mm": grouped_mm,
     "aten::histc": histc,
     "aten::index_add": index_add,
+    "aten::index_put": index_put,
     f"{DOMAIN}::first_rows": first_rows,
     "transformers::grouped_mm_fallback": grouped_mm,  # where PyTorch has none for the types at hand
 }
