@@ -10,11 +10,7 @@ import contextlib
 import functools
 import inspect
 import io
-import logging
 import math
-import sys
-import threading
-import warnings
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
 import torch
@@ -24,6 +20,7 @@ from .. import _onnx_file
 from . import _dynamo, _sizes, _structure
 from ._casts import LABELS, Casts, Told, noting
 from ._complex import Complex, dft_symbolic
+from ._exporter import passing_refused, quiet
 from ._members import Tensors, exchanged, members
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of, warn
 from ._regions import SCOPES, Regions
@@ -118,6 +115,8 @@ class _Flat(torch.nn.Module):
         given_versions = [tensor._version for tensor in inputs]
         self._name_scopes()
         self.outside.begin()
+        fixed = len(inputs) - len(self.changing) * self.states
+        self.outside.fixed = {id(tensor): name for tensor, name in zip(inputs[:fixed], self.input_names)}
         casts = Casts(Regions(next((tensor.device.type for tensor in inputs), "cpu"), self.cast), self.told)
         with self._noting(casts) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, \
                 exchanged(self.source, ("_parameters", self.given.slots, rest[:count]), ("_buffers", self.held.slots, buffers)):  # fmt: skip
@@ -126,13 +125,14 @@ class _Flat(torch.nn.Module):
             after = [places[0][0]._buffers[places[0][1]] for places in self.held.slots]
             if self.dynamo:
                 _sizes.read()  # it may have, and nobody noted it
-        fixed = len(inputs) - len(self.changing) * self.states
         for tensor, before, name in zip(inputs[:fixed], given_versions, self.input_names):
             if tensor._version != before:
                 raise UnsupportedError(f"the module's forward changes {name} in place")
         tensors: List[torch.Tensor] = []
         description = _structure.flatten(result, tensors, "the module's results: ")
         refuse_rows(tensors, "the module's results are")
+        if not self.states and any(map(_asks_itself, [tensor for tensor in tensors if all(tensor is not other for other in inputs)])):
+            raise UnsupportedError("the module's forward returns a tensor whose gradient it asks for itself (requires_grad_): make it an argument")
         if any(isinstance(tensor, Complex) for tensor in tensors):
             raise UnsupportedError("the module's results are complex numbers: give torch.view_as_real of them")
         tensors = [casts.source(tensor) for tensor in tensors]
@@ -196,6 +196,11 @@ class _Flat(torch.nn.Module):
         if t["failing"]:
             outputs.append(functools.reduce(torch.logical_or, t["failing"]))
         return tuple(outputs)
+
+
+def _asks_itself(tensor: torch.Tensor) -> bool:
+    """Whether a tensor that is no argument wants a gradient of its own."""
+    return tensor.is_leaf and tensor.requires_grad and not hasattr(tensor, "gradloom_outside")
 
 
 def _of_types(tensors: Sequence[torch.Tensor], types: Sequence[torch.dtype]) -> List[torch.Tensor]:
@@ -284,62 +289,6 @@ def _opset() -> int:
     return 17
 
 
-@contextlib.contextmanager
-def _passing(outside: Outside) -> Iterator[Dict[str, Dict[str, Optional[str]]]]:
-    """Lets operators that PyTorch's exporter refuses pass, and notes them: what is wrong by submodule and operator, None where it lacks
-    the operator."""
-    missing: Dict[str, Dict[str, Optional[str]]] = {}
-    own = threading.get_ident()
-
-    def passing(original: Callable[..., Any]) -> Callable[..., Any]:
-        def run(graph: Any, block: Any, node: Any, *rest: Any) -> Any:
-            try:
-                return original(graph, block, node, *rest)
-            except Exception as error:
-                if threading.get_ident() != own:
-                    raise
-                labels = [atom.rpartition("::")[2] for atom in node.scopeName().split("/")]
-                lacks = type(error).__name__ == "UnsupportedOperatorError"
-                path = outside.path_of("/".join(label for label in labels if label))
-                missing.setdefault(path, {}).setdefault(node.kind(), None if lacks else reason_of(error))
-                return None  # the node stays as it is
-
-        return run
-
-    # By the first name the exporter, in C++, asks for an operator. The second adds functions of onnxscript, of which there are none here,
-    # and would need the package onnx. The others merge nodes, also of two regions of autocast, in which they are computed in two types.
-    changes: Dict[str, Callable[[Any], Any]] = {
-        "_run_symbolic_function": passing, "_add_onnxscript_fn": lambda _: lambda model, *_: model,
-        **dict.fromkeys(("_jit_pass_cse", "_jit_pass_fuse_addmm"), lambda merge: lambda graph: not outside.regions.met and merge(graph)),
-    }  # fmt: skip
-    kept = [(owner, name, vars(owner)[name]) for owner in map(sys.modules.get, _EXPORTER) if owner is not None for name in changes if name in vars(owner)]
-    for owner, name, function in kept:
-        setattr(owner, name, changes[name](function))
-    try:
-        yield missing
-    finally:
-        for owner, name, function in kept:
-            setattr(owner, name, function)
-
-
-# Where PyTorch's exporter lives, by its version.
-_EXPORTER = ("torch._C", "torch.onnx", "torch.onnx.utils", "torch.onnx._internal.onnx_proto_utils", "torch.onnx._internal.torchscript_exporter.utils",
-             "torch.onnx._internal.torchscript_exporter.onnx_proto_utils")  # fmt: skip
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-
-
 def _drop(tensor: torch.Tensor) -> None:
     """Of what autograd would keep: nothing, no backward follows a trace."""
 
@@ -383,14 +332,14 @@ def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[s
 
     def export() -> bytes:
         file = io.BytesIO()
-        with _quiet(), _default_dtype(width), torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(), \
+        with quiet(), _default_dtype(width), torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(), \
                 torch.autograd.graph.saved_tensors_hooks(_drop, _nothing):  # fmt: skip
             to_onnx(flat, tuple(_may_change(tensor) for tensor in inputs), file, input_names=list(names), output_names=outputs,
                     training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, opset_version=opset, **legacy)  # fmt: skip
         return file.getvalue()
 
     failed: Optional[Exception] = None
-    with lock, _passing(outside) as missing:
+    with lock, passing_refused(outside) as missing:
         try:
             model = _onnx_file.with_scopes(export(), [*SCOPES, *LABELS])
             model = _onnx_file.with_detached(_onnx_file.with_labels(model, DOMAIN, LABELS), DOMAIN)
@@ -428,7 +377,7 @@ def _by_dynamo(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[str]
         raise Located([Refusal("", "", reason)])
     width = torch.float64 if _all_f64(inputs) else torch.get_default_dtype()
     try:
-        with lock, _quiet(), _default_dtype(width), torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+        with lock, quiet(), _default_dtype(width), torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
             return _dynamo.exported_file(flat, [_may_change(tensor) for tensor in inputs], names, outputs)
     except Exception as error:
         raise Located([Refusal("", "", reason_of(error))]) from None

@@ -26,6 +26,7 @@ from ._plan import Arenas
 from ._recipe import about_recipe, read_recipe
 from ._regions import has_regions
 from ._shapes import Family
+from ._twice import Again
 
 _LOG = logging.getLogger("gradloom")  # tells each plan that is made
 
@@ -95,8 +96,14 @@ class _Entry:
 
     def __init__(self, members: _Members, exported: Exported, steps: Union[Opened, Cut], constants: List[_Constant]) -> None:
         self.members, self.exported, self.steps, self.constants = members, exported, steps, constants
+        written = {id(buffer) for buffer, _ in exported.written}
+        self.written = [id(buffer) in written for buffer in exported.changing]
         self._types = [(t.shape, t.dtype, t.device) for t in exported.parameters.tensors]
         self._addresses: List[int] = []
+
+    def as_they_are(self) -> List[torch.Tensor]:
+        """The buffers that change, of which a backward may read what they are now."""
+        return [buffer.clone() if written else buffer for buffer, written in zip(self.exported.changing, self.written)]
 
     def fits(self) -> bool:
         """Whether the parameters have the types that they had. What has not moved has."""
@@ -328,7 +335,9 @@ class _Engine:
             entry = self._entry(members, description, tensors, gradients)
             originals = (*tensors, *entry.members.parameters, *entry.exported.changing)
         seed = int(torch.empty((), dtype=torch.int64).random_()) if entry.exported.random else 0
-        outputs = entry.steps.run(originals, seed, gradients)
+        # A forward writes these buffers, and the next one may come before its backward.
+        given = (*originals[: -len(entry.written)], *entry.as_they_are()) if gradients and any(entry.written) else originals
+        outputs = entry.steps.run(given, seed, gradients)
         results = [outputs[place] if place >= 0 else originals[-1 - place] for place in entry.exported.places]
         if filled is not None:
             results = filled.cut(entry.exported.result, results)
@@ -337,6 +346,8 @@ class _Engine:
     def _current(self) -> _Members:
         members = self._members
         if members is None or not members.hold():
+            if any(map(torch.nn.parameter.is_lazy, itertools.chain(self.module.parameters(), self.module.buffers()))):
+                raise _InTorch()  # a call makes them
             members = self._members = _Members(self.module)
             self._forget()
             if self._filler is not None:
@@ -370,6 +381,9 @@ class _Engine:
             if not isinstance(refusal, _InTorch):
                 raise refusal from None
             made = None
+        if made is not None and isinstance(made.steps, Opened) and gradients and self.fallback is not None and not made.exported.random:
+            cast = autocast(kind)
+            made.steps.again = Again(self.module, self.lock, description, made.exported, None if cast is None else (kind, cast), self._warned)
         self._entries[key] = self._latest = made
         while len(self._entries) > self.most:
             self._entries.popitem(last=False)

@@ -11,9 +11,8 @@ from ._export import Exported, Moved
 from ._plan import Arenas, Plan
 from ._recipe import recipe_words
 from ._regions import of_file, precision_of
+from ._twice import Again, Refused
 
-_TWICE = ("the gradient of a gradient was asked of gradloom.torch.Module, which computes first derivatives only: leave the part of the model "
-          "that needs second ones unwrapped")  # fmt: skip
 _PLANS_OF_ONE_FILE = 4  # for different sets of results with gradients
 
 
@@ -53,6 +52,7 @@ class Opened:
         watched = exported.read - exported.statistics
         self.saved = [index for index, name in enumerate(exported.inputs) if name in watched]
         self.unsaved = [index for index, name in enumerate(exported.inputs) if name not in watched]
+        self.again: Optional[Again] = None  # PyTorch's forward, which gradients of gradients are computed of
         self._plans: Dict[Tuple[int, ...], Plan] = {}
         first = words.open(exported, wants, None, arenas)
         self.types, self.extents, self.notes = first.results, first.extents, first.notes
@@ -174,14 +174,13 @@ class _Function(torch.autograd.Function):
             tensors.insert(index, tensor)
         if not torch.is_grad_enabled():
             return (None, *ctx.run.backward(tensors, gradients))
-        with torch.no_grad():
-            found: Sequence[Any] = ctx.run.backward(tensors, gradients)
         # create_graph
+        if ctx.run.opened.again is not None:
+            return (None, *ctx.run.opened.again.gradients(tensors, gradients))
+        with torch.no_grad():
+            found: List[Optional[torch.Tensor]] = list(ctx.run.backward(tensors, gradients))
         present = [index for index, gradient in enumerate(found) if gradient is not None]
-        leaves = [found[index].requires_grad_() for index in present]
-        late = torch._C._functions.DelayedError(_TWICE.encode(), len(leaves))(*leaves)
-        late = late if isinstance(late, tuple) else (late,)
-        found = [None] * len(found)
-        for index, gradient in zip(present, late):
+        made_of = [tensor for tensor in (*tensors, *gradients) if tensor is not None and tensor.requires_grad]
+        for index, gradient in zip(present, Refused.apply(len(present), *[found[index] for index in present], *made_of)):
             found[index] = gradient
         return (None, *found)

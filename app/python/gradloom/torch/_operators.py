@@ -2,9 +2,11 @@
 
 Some are made of others, or computed by PyTorch. And after one that wrote in place, the tensors that share memory with what it wrote get values that are made
 of the written one: in PyTorch what is written through one shows in all, a trace has a value for each, and the exporter follows slices
-alone. PyTorch before 2.0 shows no mode what is read and written by [], so slices are not followed there.
+alone. PyTorch before 2.0 shows no mode what is read and written by [], so slices are not followed there. What detach() and .data give are views here, as they are in memory: `gradloom_base` says of which tensor.
 """
 
+import functools
+import inspect
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -16,14 +18,27 @@ from .._library import UnsupportedError
 from ._complex import REPLACED, Complex
 from ._decompositions import masked_scatter, solve_triangular, unfold
 from ._exact import EXACT
+from ._outside import whole
 from ._rows import Chosen, writes
 from ._values import untraced
 
 _C: Any = torch._C  # whose private functions have no types
 
 
+def _dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    return (input * tensor).sum()
+
+
+def _adjoint(input: torch.Tensor) -> torch.Tensor:
+    if isinstance(input, Complex):
+        raise UnsupportedError("the adjoint of complex numbers is not known to the engine")
+    return input.transpose(-2, -1)
+
+
+_ADJOINTS = [torch.adjoint, torch.Tensor.adjoint, *[getattr(torch.Tensor, name).__get__ for name in ("H", "mH")]]
 _REPLACED: Dict[Any, Callable[..., Any]] = {
-    **REPLACED, torch.Tensor.unfold: unfold, torch.linalg.solve_triangular: solve_triangular,
+    **REPLACED, **{getattr(owner, name): _dot for owner in (torch, torch.Tensor) for name in ("dot", "vdot")}, **dict.fromkeys(_ADJOINTS, _adjoint),
+    torch.Tensor.unfold: unfold, torch.linalg.solve_triangular: solve_triangular,
     torch.masked_scatter: masked_scatter, torch.Tensor.masked_scatter: masked_scatter,
     **({torch._is_all_true: torch.all, torch._is_any_true: torch.any} if hasattr(torch, "_is_all_true") else {}),
 }  # fmt: skip
@@ -40,8 +55,8 @@ _ARGUMENTS: Dict[Any, Callable[..., Tuple[Any, ...]]] = {torch.diagonal: _diagon
 # What neither files nor the engine have: PyTorch computes it, and its gradient, between parts of the plan.
 _ALGEBRA = ("cholesky", "eigh", "eigvalsh", "householder_product", "inv", "lu_factor", "matrix_exp", "pinv", "qr", "slogdet", "solve", "svd", "svdvals")
 _IN_PYTORCH: Dict[Any, str] = {getattr(torch.linalg, name): f"torch.linalg.{name}" for name in _ALGEBRA}
-_IN_PYTORCH.update({getattr(torch, name): f"torch.{name}" for name in ("cholesky_solve", "cholesky_inverse", "inverse")})
-_IN_PYTORCH.update({getattr(torch.Tensor, name): f"torch.{name}" for name in ("cholesky_solve", "cholesky_inverse", "inverse")})
+_OLDER = ("cholesky", "cholesky_solve", "cholesky_inverse", "inverse", "logdet", "matrix_exp", "pinverse", "qr", "slogdet", "svd")
+_IN_PYTORCH.update({getattr(owner, name): f"torch.{name}" for owner in (torch, torch.Tensor) for name in _OLDER})
 _GAMMAS = ("lgamma", "digamma", "erfinv")
 _IN_PYTORCH.update({getattr(owner, name): f"torch.{name}" for owner in (torch, torch.Tensor) for name in _GAMMAS})
 _IN_PYTORCH.update({getattr(torch.special, name): f"torch.special.{name}" for name in ("gammaln", "psi", "digamma", "erfinv")})
@@ -87,13 +102,28 @@ def _given(value: Any) -> Any:
     return ("selected", value.of, value.mask) if isinstance(value, Selected) else value
 
 
+@functools.lru_cache(maxsize=None)
+def _place_of_inplace(function: Any) -> Optional[int]:
+    names = list(inspect.signature(function).parameters)
+    return names.index("inplace") if "inplace" in names else None
+
+
+def _in_place(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether this is a function of torch.nn.functional with inplace=True."""
+    if getattr(function, "__module__", "") != "torch.nn.functional":
+        return False
+    place = _place_of_inplace(function)
+    return place is not None and bool(args[place] if place < len(args) else kwargs.get("inplace", False))
+
+
 class Operators(TorchFunctionMode):
     """Sees all operators of the module that is traced."""
 
-    def __init__(self, in_pytorch: Callable[..., Any], takes_rows: bool = True) -> None:
-        """in_pytorch: of the name of a function of torch, what calls it, its arguments and named arguments. takes_rows: what masks choose is
-        in all places of the masks."""
+    def __init__(self, in_pytorch: Callable[..., Any], fixed: Dict[int, str], takes_rows: bool = True) -> None:
+        """in_pytorch: of the name of a function of torch, what calls it, its arguments and named arguments. fixed: names, by id, of tensors that are the
+        user's own and may not be written. takes_rows: what masks choose is in all places of the masks."""
         super().__init__()
+        self._fixed = fixed
         self._in_pytorch = in_pytorch
         self._views: Dict[int, List["weakref.ref[torch.Tensor]"]] = {}  # by the id of what they are views of
         self._seen: Dict[int, "weakref.ref[torch.Tensor]"] = {}  # what is no view, by id: it has a value in the trace
@@ -107,6 +137,10 @@ class Operators(TorchFunctionMode):
         return self._call(function, args, kwargs) if made is NotImplemented else made
 
     def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
+        if args and isinstance(args[0], torch.Tensor) and (writes(function) or _in_place(function, args, kwargs)):
+            self.check_write(args[0])
+        if isinstance(kwargs.get("out"), torch.Tensor):
+            return self._into(kwargs["out"], function, args, {name: value for name, value in kwargs.items() if name != "out"})
         body = _REPLACED.get(function)
         if body is not None:
             with self:
@@ -128,15 +162,17 @@ class Operators(TorchFunctionMode):
             fills = not isinstance(args[2], torch.Tensor)
             self._write(torch.Tensor.fill_ if fills else torch.Tensor.copy_, (args[0][args[1]], args[2]), {})
             return None
-        if args and writes(function) and type(args[0]) is torch.Tensor and args[0]._is_view():
+        if args and writes(function) and type(args[0]) is torch.Tensor and _is_view(args[0]):
             return self._write(function, args, kwargs)
         for tensor in _tensors((*args, *kwargs.values())):
             self._see(tensor)
         given = [(tensor, tensor._version) for tensor in _tensors((*args, *kwargs.values()))]
         result = function(*args, **kwargs)
+        if getattr(function, "__name__", "") == "detach" and type(result) is torch.Tensor:
+            result.gradloom_base = _base(args[0])  # type: ignore[attr-defined]
         for tensor in _tensors((result,)):
             self._see(tensor)
-            if tensor._is_view():
+            if _is_view(tensor):
                 self._note(tensor)
         written: Dict[int, torch.Tensor] = {}
         for tensor, version in given:
@@ -145,6 +181,20 @@ class Operators(TorchFunctionMode):
         for tensor in written.values():
             self._follow(tensor)
         return result
+
+    def check_write(self, tensor: torch.Tensor) -> None:
+        """Raises UnsupportedError, before it happens."""
+        name = self._fixed.get(id(_base(tensor)))
+        if name is not None:
+            raise whole(UnsupportedError(f"the module's forward changes {name} in place"))
+
+    def _into(self, out: torch.Tensor, function: Any, args: Any, kwargs: Any) -> torch.Tensor:
+        """What a function computes with `out=`, of which files know nothing."""
+        made = self._call(function, args, kwargs)
+        if made.shape != out.shape:
+            raise UnsupportedError("a function's out= is a tensor of another shape than its result")
+        self._call(torch.Tensor.copy_, (out, made), {})
+        return out
 
     def _write(self, function: Any, args: Any, kwargs: Any) -> Any:
         """What a function writes into a view: into a copy, as an exporter has ideas of its own about views."""
@@ -158,7 +208,7 @@ class Operators(TorchFunctionMode):
         return view if result is copy else result
 
     def _see(self, tensor: torch.Tensor) -> None:
-        if not tensor._is_view():
+        if not _is_view(tensor):
             self._seen[id(tensor)] = weakref.ref(tensor)
 
     def _is_seen(self, base: torch.Tensor) -> bool:
@@ -172,7 +222,7 @@ class Operators(TorchFunctionMode):
             if whole is not None:
                 _take(base, whole.reshape(base.shape))
                 self._see(base)
-        live = self._views.setdefault(id(view._base), [])
+        live = self._views.setdefault(id(base), [])
         live[:] = [other for other in live if other() is not None and other() is not view] + [weakref.ref(view)]
 
     def _follow(self, tensor: torch.Tensor) -> None:
@@ -187,7 +237,7 @@ class Operators(TorchFunctionMode):
         whole = tensor.reshape(-1) if tensor is base else _with(base, tensor)
         for other in others:
             now = whole.reshape(other.shape) if other is base else _without(whole, base, other)
-            _take(other, now)
+            _take(other, now if _detached(other) is _detached(tensor) else now.detach())
 
 
 def _many_slices(index: Any) -> bool:
@@ -211,7 +261,18 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _base(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor._base is None else tensor._base
+    base: torch.Tensor = tensor if tensor._base is None else tensor._base
+    return getattr(base, "gradloom_base", base)
+
+
+def _detached(tensor: torch.Tensor) -> Optional[torch.Tensor]:
+    """What detach() or .data gave of which a tensor is all or a part: no gradient passes between it and what it was given of."""
+    whole: torch.Tensor = tensor if tensor._base is None else tensor._base
+    return whole if hasattr(whole, "gradloom_base") else None
+
+
+def _is_view(tensor: torch.Tensor) -> bool:
+    return tensor._is_view() or hasattr(tensor, "gradloom_base")
 
 
 def _places(base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:

@@ -117,6 +117,12 @@ class Located(UnsupportedError):
         self.refusals = list(refusals)
 
 
+def whole(error: UnsupportedError) -> UnsupportedError:
+    """One of the whole module, wherever it is raised."""
+    error.gradloom_whole = True  # type: ignore[attr-defined]
+    return error
+
+
 class Outside:
     """The parts of `module` that are outside, and what was found while it was traced."""
 
@@ -132,6 +138,7 @@ class Outside:
         self.stack: List[str] = []
         self.casts = Casts(Regions("cpu", None), Told())  # of the trace that runs
         self.takes_rows, self.rows_refused = True, False  # that masks choose (_rows.py): by the next trace, by the last one
+        self.fixed: Dict[int, str] = {}  # tensors of the call that a trace may not write, by id
         self._unnamed = ("", unnamed)
         self._scopes: Dict[str, str] = {"": ""}
 
@@ -275,7 +282,7 @@ class Outside:
             _values.pop()
         for tensor, (_, _, gradient) in zip(traced, types):
             if gradient and not tensor.requires_grad:
-                tensor.requires_grad_()
+                tensor.requires_grad_().gradloom_outside = True
         return _structure.unflatten(description, iter([traced[place] if place >= 0 else given[-1 - place] for place in places]))
 
 

@@ -25,7 +25,7 @@ import os
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.utils.checkpoint
@@ -73,6 +73,7 @@ class _Trace(threading.local):
     noted = Noted([], [], [])
     outside: Optional[Outside] = None
     chosen: Optional[Chosen] = None
+    operators: Optional[Operators] = None
 
 
 _trace = _Trace()
@@ -122,7 +123,7 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return original(module, *args, **kwargs)
             except Exception as error:
-                if getattr(error, "gradloom_own", False):
+                if getattr(error, "gradloom_own", False) or getattr(error, "gradloom_whole", False):
                     raise
                 reason = error
         for notes, count in zip(noted, rows):
@@ -159,6 +160,9 @@ def _apply(original: Any) -> Any:
         outside = _trace.outside
         if outside is None or not _traces():
             return own(*args, **kwargs)
+        if function is torch.utils.checkpoint.CheckpointFunction:
+            run, _, *given = args
+            return _reentrant(run, given)
         with _own():
             return outside.call(outside.stack[-1], own, args, kwargs, _apart, function.__name__)
 
@@ -400,21 +404,62 @@ def _adaptive_avg_pool(original: Callable[..., torch.Tensor], axes: int) -> Call
     return pool
 
 
+def _reentrant(function: Callable[..., Any], args: Sequence[Any], named: Optional[Dict[str, Any]] = None) -> Any:
+    """torch.utils.checkpoint with use_reentrant=True, its default: where no argument has a gradient there is none, of parameters neither."""
+    if any(isinstance(value, torch.Tensor) and value.requires_grad for value in args):
+        return function(*args, **(named or {}))
+    with torch.no_grad():
+        return function(*args, **(named or {}))
+
+
 def _checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
     def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, preserve_rng_state: Any = None, **named: Any) -> Any:
         if _trace.active:
-            return function(*args, **named)
+            return function(*args, **named) if use_reentrant is False else _reentrant(function, args, named)
         given = {"use_reentrant": use_reentrant, "preserve_rng_state": preserve_rng_state}
         return original(function, *args, **{key: value for key, value in given.items() if value is not None}, **named)
 
     return checkpoint
 
 
+def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """`tensor.data = value`."""
+    if not _traces():
+        _BASE.data.__set__(tensor, value)
+        return
+    if value.shape != tensor.shape or value.dtype != tensor.dtype:
+        raise UnsupportedError(f"{_place()} gives a tensor .data of another shape or type")
+    tensor.detach().copy_(value.detach())
+
+
+def _set_item(original: Callable[..., None]) -> Callable[..., None]:
+    """Of PyTorch before 2.0, which shows no mode what is written by []: into what detach() or .data gave, it is written into the tensor itself."""
+
+    def set_item(tensor: torch.Tensor, index: Any, value: Any) -> None:
+        base = getattr(tensor, "gradloom_base", None) if _traces() else None
+        if _trace.operators is not None and _traces():
+            _trace.operators.check_write(tensor)
+        if base is not None and (base.shape, base.stride()) != (tensor.shape, tensor.stride()):
+            raise UnsupportedError(f"{_place()} writes by [] into what detach() or .data gave of a view, which PyTorch before 2.0 does not show")
+        original(tensor if base is None else base, index, value.detach() if base is not None and isinstance(value, torch.Tensor) else value)
+
+    return set_item
+
+
+def _dropout(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """What drops nothing draws no number, in PyTorch as well."""
+
+    def dropout(input: torch.Tensor, p: float = 0.5, *rest: Any, **named: Any) -> torch.Tensor:
+        return input if _trace.active and p == 0 else original(input, p, *rest, **named)
+
+    return dropout
+
+
 def _patches() -> List[Tuple[Any, str, Any]]:
     tensor, tensor_len = torch.Tensor, torch.Tensor.__len__
     rows: List[Tuple[Any, str, Any]] = [
         (tensor, "shape", property(_of_no_trace(_BASE.shape.__get__))),
-        (tensor, "data", property(lambda t: t.detach() if _trace.active else _BASE.data.__get__(t), lambda t, value: _BASE.data.__set__(t, value))),
+        (tensor, "data", property(lambda t: t.detach() if _trace.active else _BASE.data.__get__(t), _set_data)),
         (tensor, "__len__", lambda t: _sizes.as_plain(number_of(_of_no_trace(tensor_len)(t)))),
         (functional, "batch_norm", _batch_norm(functional.batch_norm)),
         (functional, "instance_norm", _instance_norm(functional.instance_norm)),
@@ -427,7 +472,11 @@ def _patches() -> List[Tuple[Any, str, Any]]:
              for axes, name in ((1, "adaptive_avg_pool1d"), (2, "adaptive_avg_pool2d"), (3, "adaptive_avg_pool3d"))]  # fmt: skip
     rows += [(torch, name, _check_all(getattr(torch, name), index))
              for name, index in (("_check_tensor_all", 0), ("_check_tensor_all_with", 1), ("_assert_async", 0)) if hasattr(torch, name)]  # fmt: skip
+    rows += [(functional, name, _dropout(getattr(functional, name)))
+             for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")]  # fmt: skip
     rows += [(torch, name, _of_numbers(getattr(torch, name), body)) for name, body in NUMBERS.items()]
+    if int(torch.__version__.split(".")[0]) < 2:
+        rows.append((tensor, "__setitem__", _set_item(tensor.__setitem__)))
     if hasattr(torch, "rms_norm"):
         rows.append((torch, "rms_norm", _decomposed(torch.rms_norm, rms_norm)))
     rows += [(owner, "unflatten", _decomposed(owner.unflatten, unflatten)) for owner in (torch, tensor)]  # PyTorch 1.13's exporter lacks it
@@ -460,14 +509,14 @@ def tracing(outside: Outside, casts: Casts, apart: bool = True) -> Iterator[Note
             own: Dict[str, Any] = vars(owner)
             kept.append((owner, name, own.get(name)))
             setattr(owner, name, replacement)
-        with Operators(_in_pytorch, outside.takes_rows) as operators:
-            _trace.chosen = operators.chosen
+        with Operators(_in_pytorch, outside.fixed, outside.takes_rows) as operators:
+            _trace.chosen, _trace.operators = operators.chosen, operators
             yield _trace.noted
     finally:
         if _trace.chosen is not None:
             outside.rows_refused = _trace.chosen.guards.refused
             _trace.chosen.guards.end()
-        _trace.active, _trace.outside, _trace.chosen = False, None, None
+        _trace.active, _trace.outside, _trace.chosen, _trace.operators = False, None, None, None
         for owner, name, before in reversed(kept):
             if before is None:
                 delattr(owner, name)
