@@ -17,15 +17,16 @@ import torch
 
 from .._library import UnsupportedError
 from .. import _onnx_file
-from . import _dynamo, _sizes, _structure
+from . import _draws, _dynamo, _sizes, _structure
 from ._casts import LABELS, Casts, Told, noting
 from ._complex import Complex, dft_symbolic
 from ._exporter import passing_refused, quiet
 from ._members import Tensors, exchanged, members
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of, warn
+from ._plain import Plain
 from ._regions import SCOPES, Regions
 from ._rows import refuse_rows
-from ._trace import Noted, lock, tracing
+from ._trace import Noted, lock, traces, tracing
 from ._values import untraced
 
 _Made = TypeVar("_Made")
@@ -118,7 +119,7 @@ class _Flat(torch.nn.Module):
         fixed = len(inputs) - len(self.changing) * self.states
         self.outside.fixed = {id(tensor): name for tensor, name in zip(inputs[:fixed], self.input_names)}
         casts = Casts(Regions(next((tensor.device.type for tensor in inputs), "cpu"), self.cast), self.told)
-        with self._noting(casts) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, \
+        with self._noting(casts) as noted, _default_dtype(self.dtype), _sizes.noting() as compared, _draws.noted() as drew, \
                 exchanged(self.source, ("_parameters", self.given.slots, rest[:count]), ("_buffers", self.held.slots, buffers)):  # fmt: skip
             args, kwargs = _structure.unflatten(self.description, iter(arguments))
             result = without_cache(self.source(*args, **kwargs)) if self.source.training else self.source(*args, **kwargs)
@@ -146,7 +147,7 @@ class _Flat(torch.nn.Module):
         changed = [i for i, (a, b, v) in enumerate(zip(after, buffers, versions)) if (a is not b or a._version != v) and i not in elsewhere]
         self.trace.update(result=description, tensors=tensors, changed=changed, buffers=buffers, after=after, statistics=list(noted.statistics),
                           failing=list(noted.failing), checks=list(noted.checks), inputs=inputs, elsewhere=elsewhere, compared=compared,
-                          counted=counted, asked_autocast=casts.regions.asked or self.dynamo)  # fmt: skip
+                          counted=counted, drew=drew[-1], asked_autocast=casts.regions.asked or self.dynamo)  # fmt: skip
         if self.dynamo and self.states and changed:
             raise UnsupportedError("it has no states that a forward writes, such as running statistics")
         return (tensors[0],) if self.states else self._outputs()
@@ -214,7 +215,7 @@ def _of_types(tensors: Sequence[torch.Tensor], types: Sequence[torch.dtype]) -> 
 
 def told_types(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor]) -> Told:
     """Types of a call in PyTorch, which may depend on torch.autocast: by such a call, of which nothing stays. None where it fails."""
-    buffers = members(module, "_buffers")
+    buffers, plain = members(module, "_buffers"), Plain(module.modules()).snapshot()
     devices = sorted({tensor.device.index or 0 for tensor in arguments if tensor.device.type == "cuda"})
     tensors: List[torch.Tensor] = []
     told = Told()
@@ -230,6 +231,7 @@ def told_types(module: torch.nn.Module, description: Any, arguments: Sequence[to
         return Told()
     finally:
         torch.set_autocast_cache_enabled(caches)
+        plain.restore()
     told.results = [tensor.dtype for tensor in tensors]
     return told
 
@@ -294,7 +296,10 @@ def _drop(tensor: torch.Tensor) -> None:
 
 
 def _nothing(kept: None) -> torch.Tensor:
-    raise UnsupportedError("the module's forward computes gradients of its own")
+    if traces():
+        raise UnsupportedError("the module's forward computes gradients of its own")
+    raise UnsupportedError("the loss reads a tensor that a forward left behind, in an attribute of the module or by a forward hook, which is none of a call: "
+                           "return it as a result")  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -341,7 +346,10 @@ def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[s
     failed: Optional[Exception] = None
     with lock, passing_refused(outside) as missing:
         try:
-            model = _onnx_file.with_scopes(export(), [*SCOPES, *LABELS])
+            written = export()
+            if flat.trace["drew"] and not (missing or outside.found) and any(_with_others(export, share) != written for share in (0.0, 0.999)):
+                raise UnsupportedError(_draws.REFUSED)
+            model = _onnx_file.with_scopes(written, [*SCOPES, *LABELS])
             model = _onnx_file.with_detached(_onnx_file.with_labels(model, DOMAIN, LABELS), DOMAIN)
         except Exception as error:
             if getattr(error, "gradloom_own", False):
@@ -358,6 +366,12 @@ def _run_exporter(flat: _Flat, inputs: Sequence[torch.Tensor], names: Sequence[s
     if refusals:
         raise Located(refusals)
     return model
+
+
+def _with_others(export: Callable[[], bytes], share: float) -> bytes:
+    """What a trace writes that draws other numbers."""
+    with _draws.extreme(share):
+        return export()
 
 
 def _whole(error: Exception) -> str:

@@ -22,6 +22,7 @@ from ._dynamo import checked_exporter
 from ._export import Exported, argument_names, export, told_types
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
+from ._plain import Plain, Snapshot
 from ._plan import Arenas
 from ._recipe import about_recipe, read_recipe
 from ._regions import has_regions
@@ -44,6 +45,7 @@ class _Members:
         self.parameters = _each_once(self._parameters)
         self.buffers = _each_once(self._buffers)
         self.floating = {p.dtype for p in self.parameters if p.is_floating_point()}
+        self.plain = Plain(modules)
         self.kind = next((t.device.type for t in (*self.parameters, *self.buffers)), "cpu")
 
     def hold(self) -> bool:
@@ -173,6 +175,8 @@ class Module(torch.nn.Module):
                  memory_budget: Optional[str] = None, exporter: str = "auto", buckets: Any = None) -> None:  # fmt: skip
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"gradloom.torch.Module wraps a torch.nn.Module, not {type(module).__name__}")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError("gradloom.torch.Module wraps the module itself, not what torch.jit made of it")
         if fallback not in (None, "torch"):
             raise ValueError(f"fallback is None or 'torch', not {fallback!r}")
         if plans < 1:
@@ -304,6 +308,9 @@ class _Engine:
         self._latest: Optional[_Entry] = None  # the last of them
         self._shapes: "collections.OrderedDict[Any, _Shapes]" = collections.OrderedDict()
         self._changing: Set[int] = set()
+        self._changed: Set[Any] = set()  # kinds of calls whose trace changed attributes of the module
+        self._moving: Dict[Any, str] = {}  # those that did it again
+        self._refusals: "collections.Counter[Any]" = collections.Counter()
         self._arenas: Dict[Place, Arenas] = {}
         self.lock = threading.RLock()
         self._warned: Set[str] = set()
@@ -312,6 +319,8 @@ class _Engine:
         if torch._C._get_tracing_state() is not None:
             return self.module(*args, **kwargs)
         try:
+            if _TRANSFORMS is not None and _TRANSFORMS() is not None:
+                raise self._refuse(UnsupportedError("the call is inside a transform of torch.func"))
             return self._call(args, kwargs)
         except (_InTorch, Unlike):
             return self.module(*_structure.of_tensors(args), **_structure.of_tensors(kwargs))
@@ -358,7 +367,7 @@ class _Engine:
         """The entry of a call, which is made when there is none. REQUIRES the lock."""
         kind = tensors[0].device.type if tensors else members.kind
         key = (description, tuple([(t.shape, t.dtype, t.requires_grad, t.device) for t in tensors]), members.modes(), gradients,
-               gradients and tuple([p.requires_grad for p in members.parameters]), autocast(kind))  # fmt: skip
+               gradients and tuple([p.requires_grad for p in members.parameters]), autocast(kind), members.plain.number())  # fmt: skip
         known = self._entries.get(key)
         if known is not None and not known.fits():
             self._forget()
@@ -374,13 +383,26 @@ class _Engine:
             self._shapes.clear()
         elif key in self._entries:
             raise _InTorch()
+        *others, _ = key
+        kind_of_call = tuple(others)
+        if kind_of_call in self._moving:
+            raise self._refuse(UnsupportedError(self._moving[kind_of_call]))
+        if self._refusals[kind_of_call] >= _REFUSALS:
+            raise _InTorch()
+        if members.plain.count == _MANY_STATES:
+            self._tell(f"{', '.join(members.plain.differing)}: an attribute that differs from call to call is another trace for each value; a buffer or an "
+                       "argument is not")  # fmt: skip
+        before = members.plain.snapshot()
         try:
             made: Optional[_Entry] = self._make(key, tensors, members)
+            if self._follow(members.plain, before, kind_of_call):
+                key = (*kind_of_call, members.plain.number())
         except UnsupportedError as error:
             refusal = self._refuse(error)
             if not isinstance(refusal, _InTorch):
                 raise refusal from None
             made = None
+            self._refusals[kind_of_call] += 1
         if made is not None and isinstance(made.steps, Opened) and gradients and self.fallback is not None and not made.exported.random:
             cast = autocast(kind)
             made.steps.again = Again(self.module, self.lock, description, made.exported, None if cast is None else (kind, cast), self._warned)
@@ -393,7 +415,23 @@ class _Engine:
         _LOG.info("%s: plan %d: %s", type(self.module).__name__, self._made, named_sizes(argument_names(self.module, description), tensors))
         return made
 
+    def _follow(self, plain: Plain, before: Snapshot, call: Any) -> bool:
+        """What a trace has changed of the module's attributes, which had these values. True: it only set some that were None, as the next one would not.
+        Raises UnsupportedError where each would change them again."""
+        changed = plain.follow(before)
+        if not any(changed.values()):
+            return bool(changed)
+        if call not in self._changed:
+            self._changed.add(call)
+            return False
+        before.restore()
+        self._moving[call] = f"its forward changes its attributes from call to call ({', '.join(sorted(changed))}), which a plan does not"
+        raise UnsupportedError(self._moving[call])
+
     def _forget(self) -> None:
+        self._changed.clear()
+        self._moving.clear()
+        self._refusals.clear()
         self._latest = None
         self._entries.clear()
         self._shapes.clear()
@@ -424,9 +462,14 @@ class _Engine:
         return entry
 
     def _open(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, place: Place) -> _Entry:
-        outside, cast = Outside(self.module), autocast(place.device.type)
-        entry = outside.tried(lambda: self._try(description, tensors, members, gradients, outside, cast, place))
+        outside, cast = Outside(self.module, sees_left=self.fallback is not None), autocast(place.device.type)
+        try:
+            entry = outside.tried(lambda: self._try(description, tensors, members, gradients, outside, cast, place))
+        except Exception:
+            outside.give_up()
+            raise
         if entry is None or (outside.chosen and self.fallback is None):
+            outside.give_up()
             raise outside.error(list(outside.chosen.values()))
         self._tell("; ".join(outside.told()))
         for note in about_recipe(entry.steps.notes):
@@ -470,6 +513,18 @@ class _Engine:
             warn(f"gradloom: {name} runs in PyTorch: {error}")
         return _InTorch()
 
+
+_FRAMES: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+if hasattr(_FRAMES, "set_code_exec_strategy"):  # a torch.compile around the module does not look into its call
+    _SKIP = _FRAMES._FrameAction.SKIP
+    _FRAMES.set_code_exec_strategy(_Engine.__call__.__code__, _FRAMES._FrameExecStrategy(_SKIP, _SKIP))
+    _Engine.__call__._torchdynamo_disable = True  # type: ignore[attr-defined]
+    _Engine.__call__._torchdynamo_disable_msg = "gradloom.torch.Module has plans of its own"  # type: ignore[attr-defined]
+
+# The transform of torch.func that runs; None: PyTorch has none.
+_TRANSFORMS = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+_REFUSALS = 3  # of a kind of call, after which no state of the module's attributes is tried
+_MANY_STATES = 12  # of a module's attributes: a warning says so
 
 # What FullyShardedDataParallel and fully_shard set in each module that they manage.
 _SHARDED = "_is_fsdp_managed_module"

@@ -23,6 +23,7 @@ from .. import _onnx_file
 from . import _structure
 from ._casts import Casts, Told
 from ._members import exchanged, members
+from ._plain import Plain
 from ._regions import Regions, without_labels
 from ._rows import refuse_rows
 
@@ -126,10 +127,10 @@ def whole(error: UnsupportedError) -> UnsupportedError:
 class Outside:
     """The parts of `module` that are outside, and what was found while it was traced."""
 
-    def __init__(self, module: torch.nn.Module, unnamed: str = "", owns_parameters: bool = False) -> None:
+    def __init__(self, module: torch.nn.Module, unnamed: str = "", owns_parameters: bool = False, sees_left: bool = False) -> None:
         """unnamed: a path that names do not show, besides the module's own. owns_parameters: those of submodules outside are arguments of
-        their calls: the training is the engine's."""
-        self.owns_parameters = owns_parameters
+        their calls: the training is the engine's. sees_left: a submodule that leaves a tensor in an attribute is outside, so that it is there after each call."""
+        self.owns_parameters, self.sees_left = owns_parameters, sees_left
         self.paths = {id(part): path for path, part in module.named_modules()}
         self.modules = dict(module.named_modules())
         self.chosen: Dict[str, Refusal] = {}  # of earlier traces, by path
@@ -138,6 +139,8 @@ class Outside:
         self.stack: List[str] = []
         self.casts = Casts(Regions("cpu", None), Told())  # of the trace that runs
         self.takes_rows, self.rows_refused = True, False  # that masks choose (_rows.py): by the next trace, by the last one
+        self.plain = Plain(self.modules.values())
+        self._found_as = self.plain.snapshot()
         self.fixed: Dict[int, str] = {}  # tensors of the call that a trace may not write, by id
         self._unnamed = ("", unnamed)
         self._scopes: Dict[str, str] = {"": ""}
@@ -147,7 +150,8 @@ class Outside:
         return self.casts.regions
 
     def begin(self) -> None:
-        """Another trace begins."""
+        """Another trace begins, of modules as the first one found them."""
+        self._found_as.restore()
         self.calls, self.found, self.stack = [], [], []
 
     def owns(self) -> Set[int]:
@@ -214,6 +218,10 @@ class Outside:
         lines += [f"{call} runs in PyTorch, which alone knows its backward" for call in self.calls if not call.is_module]
         return list(dict.fromkeys(lines))
 
+    def give_up(self) -> None:
+        """No trace was made."""
+        self._found_as.restore()
+
     def hooked(self) -> List[Refusal]:
         """Hooks on gradients inside the module would never be called."""
         return [Refusal(path, type(part).__name__, "it has a backward hook") for path, part in self.modules.items()
@@ -221,6 +229,7 @@ class Outside:
 
     def tried(self, make: Callable[[], _Made]) -> Optional[_Made]:
         """What `make` makes of a trace, of which ever more is outside; None: the whole stands in the way."""
+        self._found_as = self.plain.snapshot()
         self.choose(self.hooked())
         while "" not in self.chosen:
             try:

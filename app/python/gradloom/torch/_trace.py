@@ -94,16 +94,17 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _traces() -> bool:
+def traces() -> bool:
+    """Whether this thread is in a forward that is traced."""
     return _trace.active and _trace.outside is not None and torch._C._get_tracing_state() is not None
 
 
 def _regions() -> Optional[Regions]:
-    return _trace.outside.regions if _trace.outside is not None and _traces() else None
+    return _trace.outside.regions if _trace.outside is not None and traces() else None
 
 
 def _casts() -> Optional[Casts]:
-    return _trace.outside.casts if _trace.outside is not None and _traces() else None
+    return _trace.outside.casts if _trace.outside is not None and traces() else None
 
 
 def _call(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +112,7 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         outside = _trace.outside
-        path = outside.paths.get(id(module)) if outside is not None and _traces() else None
+        path = outside.paths.get(id(module)) if outside is not None and traces() else None
         if outside is None or path is None:
             return original(module, *args, **kwargs)
         if path in outside.chosen:
@@ -120,8 +121,12 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
         with outside.entered(path):
             noted: List[List[Any]] = list(_trace.noted)
             rows = [len(notes) for notes in noted]
+            before = dict(vars(module)) if outside.sees_left else {}
             try:
-                return original(module, *args, **kwargs)
+                result = original(module, *args, **kwargs)
+                if outside.sees_left:
+                    _check_left(module, before)
+                return result
             except Exception as error:
                 if getattr(error, "gradloom_own", False) or getattr(error, "gradloom_whole", False):
                     raise
@@ -138,6 +143,16 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
         raise UnsupportedError(reason_of(reason)) from None
 
     return call
+
+
+def _check_left(module: torch.nn.Module, before: Dict[str, Any]) -> None:
+    """Raises UnsupportedError where a call has left a tensor with a gradient in an attribute, of which a loss may be made; but for the weights that pruning and
+    norms make."""
+    left = sorted(name for name, value in vars(module).items()
+                  if isinstance(value, torch.Tensor) and value is not before.get(name) and value.grad_fn is not None
+                  and not any(f"{name}{end}" in module._parameters for end in ("_orig", "_g")))  # fmt: skip
+    if left:
+        raise UnsupportedError(f"its forward leaves tensors with gradients in its attributes ({', '.join(left)})")
 
 
 @contextlib.contextmanager
@@ -158,7 +173,7 @@ def _apply(original: Any) -> Any:
     def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
         own = original.__get__(None, function)
         outside = _trace.outside
-        if outside is None or not _traces():
+        if outside is None or not traces():
             return own(*args, **kwargs)
         if function is torch.utils.checkpoint.CheckpointFunction:
             run, _, *given = args
@@ -249,7 +264,7 @@ def _check_all(original: Callable[..., Any], condition: int) -> Callable[..., An
 
     def check(*args: Any, **named: Any) -> Any:
         tensor = args[condition] if len(args) > condition else named.get("cond")
-        if not _traces() or not isinstance(tensor, torch.Tensor) or not made_of(tensor)[0]:
+        if not traces() or not isinstance(tensor, torch.Tensor) or not made_of(tensor)[0]:
             return original(*args, **named)
         _checked(tensor.all(), True)
 
@@ -424,7 +439,7 @@ def _checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """`tensor.data = value`."""
-    if not _traces():
+    if not traces():
         _BASE.data.__set__(tensor, value)
         return
     if value.shape != tensor.shape or value.dtype != tensor.dtype:
@@ -436,8 +451,8 @@ def _set_item(original: Callable[..., None]) -> Callable[..., None]:
     """Of PyTorch before 2.0, which shows no mode what is written by []: into what detach() or .data gave, it is written into the tensor itself."""
 
     def set_item(tensor: torch.Tensor, index: Any, value: Any) -> None:
-        base = getattr(tensor, "gradloom_base", None) if _traces() else None
-        if _trace.operators is not None and _traces():
+        base = getattr(tensor, "gradloom_base", None) if traces() else None
+        if _trace.operators is not None and traces():
             _trace.operators.check_write(tensor)
         if base is not None and (base.shape, base.stride()) != (tensor.shape, tensor.stride()):
             raise UnsupportedError(f"{_place()} writes by [] into what detach() or .data gave of a view, which PyTorch before 2.0 does not show")

@@ -133,6 +133,7 @@ class TrainStep:
         self._count = int(accumulate)
         self._handle: Optional[_Handle] = None
         self._in_place = InPlace({}, "f32")
+        self._plain = self._source.outside.plain  # a job is of one state of the modules' attributes
         self._waiting: Optional[States] = None  # with which the next job begins; None: the torch optimizer's
         self._kept: Any = None  # the torch optimizer's state, as it was when the engine's was last the same
         self._plans_made = 0
@@ -373,7 +374,7 @@ class TrainStep:
             batches = [self._in_bucket(one) for one in batches]
             if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
                 self.load_optimizer()  # its load_state_dict() was called
-            if self._handle is not None and not self._in_place.follow(self._write):
+            if self._handle is not None and (self._plain.changed() or not self._in_place.follow(self._write)):
                 self.update_module()
                 self._begin_anew(States(self._updates_made(), self._all_states()))
             if self._handle is None:

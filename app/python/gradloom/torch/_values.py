@@ -19,13 +19,27 @@ def untraced() -> Iterator[None]:
         _C._set_tracing_state(state)
 
 
+_DRAWS = {f"aten::{name}" for name in ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "bernoulli_", "multinomial",
+                                       "normal", "normal_", "uniform_", "random_", "exponential_", "poisson")}  # fmt: skip
+
+
+def _is_below_zero(node: Any) -> bool:
+    """rand() < 0, as of a LayerDrop of 0."""
+    inputs = list(node.inputs())
+    if node.kind() != "aten::lt" or inputs[0].node().kind() != "aten::rand" or inputs[1].node().kind() != "prim::Constant":
+        return False
+    return float(inputs[1].node().outputsAt(0).toIValue()) <= 0
+
+
 def made_of(tensor: torch.Tensor) -> Tuple[bool, bool]:
-    """Whether a tensor of the trace is made of the module's inputs, and of numbers that may be sizes."""
+    """Whether a tensor of the trace is made of the module's inputs or of random numbers, and of numbers that may be sizes."""
     seen, left, sizes = set(), [_C._get_value_trace(tensor)], False
     while left:
         node = left.pop().node()
-        if node.kind() == "prim::Param":
+        if node.kind() == "prim::Param" or node.kind() in _DRAWS:
             return True, True
+        if _is_below_zero(node):
+            continue
         if node.kind() == "prim::Constant" and node.outputsAt(0).type().kind() == "IntType":
             sizes = sizes or node.outputsAt(0).toIValue() not in (0, 1)
         for source in node.inputs():
