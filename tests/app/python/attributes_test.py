@@ -148,6 +148,38 @@ class Attributes(Scripts):
         self.assertEqual(model.calls, 0)
 
 
+class Steps(Scripts):
+    def step_of(self, model, **options):
+        return TrainStep(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), 0.1), **options)
+
+    def test_what_a_forward_changes_in_each_step(self):
+        model, target = Counting(6, 3).double(), torch.zeros(4, 3, dtype=torch.float64)
+        step = self.step_of(model)
+        step.step(*self.batches[0], target)
+        for _ in range(2):
+            with self.assertRaisesRegex(gradloom.UnsupportedError, r"changes its attributes from step to step \(calls\)"):
+                step.step(*self.batches[1], target)
+        kept = self.step_of(Keeping().double())
+        for batch in self.batches[:3]:
+            kept.step(*batch, target)
+        self.assertEqual(kept.model.rows, 4)
+
+    def test_buffers_that_a_forward_writes(self):
+        target = torch.zeros(4, 3, dtype=torch.float64)
+        model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 3)), nn.Tanh()).double()
+        other = copy.deepcopy(model)
+        with self.assertRaisesRegex(gradloom.UnsupportedError, "0 .Linear.: its forward writes buffers, which a step does not and Module does: 0.weight_u"):
+            self.step_of(copy.deepcopy(model)).step(*self.batches[0], target)
+        with one_warning(self, "0 (Linear) runs in PyTorch"):
+            step = self.step_of(model, fallback="torch")
+            found = [step.step(*batch, target) for batch in self.batches]
+        self.assert_near([torch.tensor(found)], [torch.tensor(run(other, self.batches))], 1e-9)
+
+    def test_a_loss_without_a_target(self):
+        with self.assertRaisesRegex(gradloom.UsageError, "the model's arguments and the loss's target"):
+            self.step_of(nn.Linear(6, 3).double()).step(*self.batches[0])
+
+
 class Draws(Scripts):
     def assert_refused(self, draw):
         with self.assertRaisesRegex(gradloom.UnsupportedError, "from call to call"):

@@ -511,7 +511,21 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
         flat = flat_of(True)
         return flat, _by_dynamo(flat, given, inputs + own, ["loss"])
 
-    flat, model = _tried_job(outside, lambda: _by_either(exporter, outside, by_torchscript, by_dynamo), functions, fallback)
+    def by_either() -> Tuple[_Flat, bytes]:
+        flat, model = _by_either(exporter, outside, by_torchscript, by_dynamo)
+        written: Dict[int, List[str]] = {}
+        for i in [] if flat.dynamo else flat.trace["changed"]:
+            if i not in flat.trace["counted"] and not buffers.norms_of(i):
+                written.setdefault(id(buffers.slots[i][0][0]), []).append(outside.title(buffers.names[i]))
+        if written and functions:
+            paths = {outside.paths[owner]: ", ".join(names) for owner, names in written.items()}
+            raise Located([Refusal(path, type(outside.modules[path]).__name__, f"its forward writes buffers, which a step does not and Module does: {names}")
+                           for path, names in paths.items()])  # fmt: skip
+        if written:
+            warn("gradloom: buffers that the forward writes stay in the job as they are now: " + ", ".join(sum(written.values(), [])))
+        return flat, model
+
+    flat, model = _tried_job(outside, by_either, functions, fallback)
     read = _onnx_file.read_names(model)
     if flat.trace["checks"]:
         warn("gradloom: steps go on where the model would raise, but for the first: " + ", ".join(dict.fromkeys(flat.trace["checks"])))

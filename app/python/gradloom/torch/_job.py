@@ -48,6 +48,8 @@ class Objective(torch.nn.Module):
             *others, last = named.items()
             result = self._loss(self.model(*batch, **dict(others)), last[1])
         else:
+            if len(batch) < 2:
+                raise UsageError("a batch is the model's arguments and the loss's target: where there is no target the model returns the loss, and loss= is not given")
             result = self._loss(self.model(*batch[:-1]), batch[-1])
         if not isinstance(result, torch.Tensor) or result.numel() != 1:
             raise UsageError("the loss is no tensor of one number: give loss=, or a model that returns it")

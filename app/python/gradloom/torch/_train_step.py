@@ -134,6 +134,7 @@ class TrainStep:
         self._handle: Optional[_Handle] = None
         self._in_place = InPlace({}, "f32")
         self._plain = self._source.outside.plain  # a job is of one state of the modules' attributes
+        self._moves = False  # the trace changed such attributes: the next one tells whether each does
         self._waiting: Optional[States] = None  # with which the next job begins; None: the torch optimizer's
         self._kept: Any = None  # the torch optimizer's state, as it was when the engine's was last the same
         self._plans_made = 0
@@ -194,7 +195,12 @@ class TrainStep:
             self._notes = about_recipe(engine.notes("job", number))
             return number
 
+        before = self._plain.snapshot()
         job, handle = self._made(lambda: make_job(self._source, batch, self._optimizer, self._options, True), open_job)
+        changed = self._plain.follow(before)
+        moves, self._moves = self._moves, any(changed.values())
+        if moves and self._moves:
+            self._refused = UnsupportedError(f"the forward changes its attributes from step to step ({', '.join(sorted(changed))}), which a plan does not")
         self._inputs, self._parameters, self._counters, self._trained = job.inputs, job.parameters, job.counters, job.trained
         self._reads = _reads(job)
         self._handle = _Handle(self._lock, handle, self._in_place)
@@ -374,11 +380,13 @@ class TrainStep:
             batches = [self._in_bucket(one) for one in batches]
             if self._handle is not None and self._options is not None and self._optimizer.state is not self._kept:
                 self.load_optimizer()  # its load_state_dict() was called
-            if self._handle is not None and (self._plain.changed() or not self._in_place.follow(self._write)):
+            if self._handle is not None and (self._moves or self._plain.changed() or not self._in_place.follow(self._write)):
                 self.update_module()
                 self._begin_anew(States(self._updates_made(), self._all_states()))
             if self._handle is None:
                 self._open(batches[0])
+                if self._refused is not None:
+                    raise self._refused
             try:
                 plans = {self._plan(one) for one in batches}
             except _Anew:
