@@ -64,15 +64,21 @@ class Restorer {
       const std::string module = scopes.size() < 2 ? "" : scopes[scopes.size() - 2];
       const std::string prefix = module.empty() ? "" : module + ".";
       restore_batch_norm(node, scopes.back());
+      const std::optional<Named> named = named_by_call(node);
       restore_bias(node, prefix + "bias");
-      const auto traced = traced_parameter(node);
-      for (std::string& input : *node.mutable_input()) TRY(split(input, prefix, traced));
+      for (std::string& input : *node.mutable_input())
+        TRY(split(input, named ? named_instead(node, *named, input, prefix) : prefix + leaf_of(input)));
     }
     find_missing();
     return std::move(result_);
   }
 
  private:
+  // What a call names of the module.
+  struct Named {
+    std::set<std::string> all, lost;  // parameters and buffers; parameters that the file has no more
+  };
+
   // A BatchNormalization that was folded into a convolution seems to read that one's weight.
   void find_missing() {
     NameSet folded;
@@ -122,31 +128,45 @@ class Restorer {
     node.set_input(2, name);
   }
 
-  // The initializer of a module that the node reads and its call does not name, and the one lost parameter that the
-  // call names instead: "g1" and "g2". Empty: none, or not only one.
-  std::pair<std::string, std::string> traced_parameter(const onnx::NodeProto& node) {
+  // No value: the node carries no call, and its module is all that tells of it.
+  std::optional<Named> named_by_call(const onnx::NodeProto& node) const {
     const std::optional<TracedCall> call = traced_call_of(node);
-    if (!call) return {};
-    std::set<std::string> lost, named, read;
+    if (!call) return std::nullopt;
+    Named named;
     for (const std::string& value : call->values) {
       const auto name = traced_names_.find(value);
-      if (name != traced_names_.end())
-        (lost_.parameters.count(name->second) != 0 ? lost : named).insert(name->second);
+      if (name == traced_names_.end()) continue;
+      named.all.insert(name->second);
+      if (lost_.parameters.count(name->second) != 0) named.lost.insert(name->second);
     }
-    for (const std::string& input : node.input())
-      if (modules_.count(input) != 0 && initializers_.count(input) != 0 && named.count(input) == 0)
-        read.insert(input);
-    for (const std::string& name : read) lost.erase(name);
-    if (lost.size() != 1 || read.size() != 1) return {};
-    return {*read.begin(), *lost.begin()};
+    return named;
   }
 
-  Status split(std::string& input, const std::string& prefix,
-               const std::pair<std::string, std::string>& traced) {
+  // The parameter or buffer that the node's call names where the node reads `input`: that itself, or what was merged
+  // with it. Where the call names no lost parameter, that of the node's module, whose view it may have named.
+  std::string named_instead(const onnx::NodeProto& node, const Named& named, const std::string& input,
+                            const std::string& prefix) const {
+    if (named.all.count(input) != 0) return input;
+    const std::string own = prefix + leaf_of(input);
+    if (named.all.count(own) != 0) return own;
+    std::set<std::string> lost = named.lost, read;
+    for (const std::string& name : node.input()) {
+      lost.erase(name);  // a bias that came back
+      if (modules_.count(name) != 0 && initializers_.count(name) != 0 && named.all.count(name) == 0)
+        read.insert(name);
+    }
+    if (lost.empty()) return own;
+    if (lost.size() == 1 && read.size() == 1) return *lost.begin();
+    std::erase_if(lost, [&](const std::string& name) { return leaf_of(name) != leaf_of(input); });
+    return lost.size() == 1 ? *lost.begin() : input;
+  }
+
+  // `own`: what the node means by `input`.
+  Status split(std::string& input, const std::string& own) {
     const auto it = initializers_.find(input);
-    if (it == initializers_.end()) return {};
-    const std::string own = traced.first == input ? traced.second : prefix + leaf_of(input);
-    if (own == input || (lost_.parameters.count(own) == 0 && lost_.buffers.count(own) == 0)) return {};
+    if (it == initializers_.end() || own == input ||
+        (lost_.parameters.count(own) == 0 && lost_.buffers.count(own) == 0))
+      return {};
     if (used_.insert(own).second) {
       const std::size_t bytes = TRY(bytes_if_uniform(it->second));
       if (bytes == 0 || !take(bytes)) return {};

@@ -19,15 +19,15 @@ class TensorReader;
 
 struct RestoredModule {
   std::vector<std::string> split, biases, contracted;  // names of the initializers that were added
-  RestoredArguments arguments;                         // dropped_arguments.h
-  std::int64_t batch_norms = 0;                        // how many nodes
+  RestoredArguments arguments;             // dropped_arguments.h
+  std::int64_t batch_norms = 0;            // how many nodes
   std::vector<std::string> missing;  // what else the module had, sorted; weights tied to others left out
 };
 
-// Brings back in the file what it still tells of (provenance.h, name_scopes of scope.h), 64 MiB at most.
+// Brings back in the file what it still tells of (provenance.h, name_scopes of scope.h), 64 MiB at most. Where the node's
+// call (traced_call.h) names parameters, it decides: two scales of one module are apart, and what it names stays as it is.
 //   split: a node of module "h.1.ln" that reads "h.0.ln.weight" reads an initializer "h.1.ln.weight" of the
-//   same contents from then on; only of contents that are one number: others are tied weights. Buffers too. Where the
-//   node's call names the parameter (traced_call.h), that one: two scales of one module.
+//   same contents from then on; only of contents that are one number: others are tied weights. Buffers too.
 //   contracted: a parameter that was written expanded is one again (expanded_parameters.h).
 //   biases: Gemm, Conv and ConvTranspose of module "h.1.fc" without a bias get "h.1.fc.bias", zeros.
 //   batch_norms: those that torch.export recorded in training mode get training_mode = 1.

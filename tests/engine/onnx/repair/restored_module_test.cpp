@@ -11,6 +11,16 @@ using test::add_floats;
 using test::model_from_text;
 using Names = std::vector<std::string>;
 
+// The dynamo exporter's word on a node: its modules, then what torch.export called it; and torch.export's call, if given.
+void trace(onnx::NodeProto* node, const std::string& scopes, const std::string& call = "") {
+  test::add_metadata(node, 9, "pkg.torch.onnx.name_scopes", scopes);
+  if (call.empty()) return;
+  const std::size_t arguments = call.find('(');
+  test::add_metadata(node, 9, "pkg.torch.onnx.fx_node",
+                     "%r : [num_users=1] = call_function[target=torch.ops." + call.substr(0, arguments) +
+                         "](args = " + call.substr(arguments) + ", kwargs = {})");
+}
+
 // Two norms whose scales of ones dynamo's optimizer merged, and a head tied to an embedding.
 onnx::ModelProto merged_model() {
   onnx::ModelProto model = model_from_text(
@@ -56,6 +66,34 @@ TEST(RestoredModule, MergedOnesAreApartAgain) {
   EXPECT_EQ(test::value_of(back->graph, "h.0.norm.weight").data.to_f64(), (std::vector<double>{1, 1, 1}));
 }
 
+// Module "b" calls with the scale of "b.norm", and lost a parameter whose name the scale's would be in its scope.
+TEST(RestoredModule, WhatTheCallNamesIsShared) {
+  const auto parameters = [](const std::string& call, bool missing) {
+    onnx::ModelProto model =
+        model_from_text("g (float[2, 3] x) => (float[2, 3] y) { a = Mul(x, w) y = Mul(a, w) }");
+    for (auto& node : *model.mutable_graph()->mutable_node()) node.set_input(1, "b.norm.weight");
+    add_floats(model, "b.norm.weight", {3}, {1, 1, 1});
+    trace(model.mutable_graph()->mutable_node(0), "['', 'b', 'b.norm', 'mul']", "aten.mul.Tensor(%x, %n)");
+    trace(model.mutable_graph()->mutable_node(1), "['', 'b', 'mul_1']", call);
+    test::add_metadata(model.mutable_graph(), 16, test::kSignature,
+                       "n: PARAMETER target='b.norm.weight'\no: PARAMETER target='b.weight'\n"
+                       "c: PARAMETER target='c.weight'\nd: PARAMETER target='c.scale'\n");
+    const ImportedModel imported = test::imported_or_fail(model);
+    EXPECT_EQ(test::has_note(imported, "b.weight, c.scale, c.weight"), missing) << call;
+    Names names;
+    for (const ValueId id : imported.graph.parameters) names.push_back(imported.graph.value(id).name);
+    return names;
+  };
+  EXPECT_EQ(parameters("aten.mul.Tensor(%mul, %n)", true), Names{"b.norm.weight"});
+  EXPECT_EQ(parameters("aten.mul.Tensor(%mul, %o)", false), (Names{"b.norm.weight", "b.weight"}));
+  EXPECT_EQ(parameters("aten.mul.Tensor(%mul, %c)", false), (Names{"b.norm.weight", "c.weight"}));
+  EXPECT_EQ(parameters("my.scaled.default(%mul, %d, %c)", false), (Names{"b.norm.weight", "c.weight"}))
+      << "of two lost ones that of the same name";
+  EXPECT_EQ(parameters("aten.mul.Tensor(%mul, %view)", false), (Names{"b.norm.weight", "b.weight"}))
+      << "a view of the module's own";
+  EXPECT_EQ(parameters("", false), (Names{"b.norm.weight", "b.weight"}));
+}
+
 // One node in module "fc", whose signature has a bias.
 Graph with_lost_bias(const std::string& graph, const Shape& weight) {
   onnx::ModelProto model = model_from_text(graph);
@@ -63,8 +101,7 @@ Graph with_lost_bias(const std::string& graph, const Shape& weight) {
   std::vector<float> numbers(static_cast<std::size_t>(element_count(weight)));
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
   add_floats(model, "fc.weight", weight, numbers);
-  test::add_metadata(model.mutable_graph()->mutable_node(0), 9, "pkg.torch.onnx.name_scopes",
-                     "['', 'fc', 'linear']");
+  trace(model.mutable_graph()->mutable_node(0), "['', 'fc', 'linear']");
   test::add_metadata(model.mutable_graph(), 16, test::kSignature,
                      "a: PARAMETER target='fc.weight'\nb: PARAMETER target='fc.bias'\n");
   return test::imported_or_fail(model).graph;
