@@ -65,7 +65,7 @@ class Restorer {
       const std::string prefix = module.empty() ? "" : module + ".";
       restore_batch_norm(node, scopes.back());
       const std::optional<Named> named = named_by_call(node);
-      restore_bias(node, prefix + "bias");
+      restore_bias(node, named ? named->bias : prefix + "bias");
       for (std::string& input : *node.mutable_input())
         TRY(split(input, named ? named_instead(node, *named, input, prefix) : prefix + leaf_of(input)));
     }
@@ -77,6 +77,7 @@ class Restorer {
   // What a call names of the module.
   struct Named {
     std::set<std::string> all, lost;  // parameters and buffers; parameters that the file has no more
+    std::string bias;                 // of a product or a convolution; empty: none
   };
 
   // A BatchNormalization that was folded into a convolution seems to read that one's weight.
@@ -139,6 +140,13 @@ class Restorer {
       named.all.insert(name->second);
       if (lost_.parameters.count(name->second) != 0) named.lost.insert(name->second);
     }
+    const std::string_view function = call->function;
+    const bool sum = function.starts_with("aten.addmm.");  // (bias, x, weight), the others (x, weight, bias)
+    const std::size_t at = sum ? 0 : 2;
+    if ((sum || function.starts_with("aten.linear.") || function.starts_with("aten.conv")) &&
+        at < call->arguments.size() && call->arguments[at].starts_with('%'))
+      if (const auto name = traced_names_.find(call->arguments[at].substr(1)); name != traced_names_.end())
+        named.bias = name->second;
     return named;
   }
 

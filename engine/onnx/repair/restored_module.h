@@ -29,7 +29,8 @@ struct RestoredModule {
 //   split: a node of module "h.1.ln" that reads "h.0.ln.weight" reads an initializer "h.1.ln.weight" of the
 //   same contents from then on; only of contents that are one number: others are tied weights. Buffers too.
 //   contracted: a parameter that was written expanded is one again (expanded_parameters.h).
-//   biases: Gemm, Conv and ConvTranspose of module "h.1.fc" without a bias get "h.1.fc.bias", zeros.
+//   biases: Gemm, Conv and ConvTranspose of module "h.1.fc" without a bias get "h.1.fc.bias", zeros, or what their
+//   call has in the bias's place.
 //   batch_norms: those that torch.export recorded in training mode get training_mode = 1.
 Result<RestoredModule> restore_module(onnx::ModelProto& model, TensorReader& tensors);
 

@@ -95,15 +95,16 @@ TEST(RestoredModule, WhatTheCallNamesIsShared) {
 }
 
 // One node in module "fc", whose signature has a bias.
-Graph with_lost_bias(const std::string& graph, const Shape& weight) {
+Graph with_lost_bias(const std::string& graph, const Shape& weight, const std::string& call = "") {
   onnx::ModelProto model = model_from_text(graph);
   model.mutable_graph()->mutable_node(0)->set_input(1, "fc.weight");
   std::vector<float> numbers(static_cast<std::size_t>(element_count(weight)));
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
   add_floats(model, "fc.weight", weight, numbers);
-  trace(model.mutable_graph()->mutable_node(0), "['', 'fc', 'linear']");
+  trace(model.mutable_graph()->mutable_node(0), "['', 'fc', 'linear']", call);
   test::add_metadata(model.mutable_graph(), 16, test::kSignature,
-                     "a: PARAMETER target='fc.weight'\nb: PARAMETER target='fc.bias'\n");
+                     "a: PARAMETER target='fc.weight'\nb: PARAMETER target='fc.bias'\n"
+                     "c: PARAMETER target='fc.out.bias'\n");
   return test::imported_or_fail(model).graph;
 }
 
@@ -128,6 +129,26 @@ TEST(RestoredModule, BiasesOfZeros) {
     EXPECT_EQ(bias.name, "fc.bias");
     EXPECT_EQ(bias.data.to_f64(), std::vector<double>(static_cast<std::size_t>(c.bias), 0));
   }
+}
+
+// The bias is what the call has in its place: of another module, or none, though the module has a "bias" for something else.
+TEST(RestoredModule, BiasesAreThoseOfTheCall) {
+  struct Case {
+    const char *call, *bias;
+  };
+  for (const Case& c :
+       {Case{"aten.linear.default(%x, %a)", ""}, Case{"aten.linear.default(%x, %a, %b)", "fc.bias"},
+        Case{"aten.linear.default(%x, %a, %c)", "fc.out.bias"}, Case{"aten.linear.default(%x, %a, None)", ""},
+        Case{"aten.addmm.default(%b, %x, %t)", "fc.bias"}, Case{"aten.mm.default(%x, %t, %b)", ""}}) {
+    const Graph graph = with_lost_bias(
+        "g (float[2, 3] x) => (float[2, 4] y) { y = Gemm <transB = 1> (x, w) }", {4, 3}, c.call);
+    const std::string found = graph.parameters.size() < 2 ? "" : graph.value(graph.parameters[1]).name;
+    EXPECT_EQ(found, c.bias) << c.call;
+  }
+  EXPECT_EQ(with_lost_bias("g (float[2, 4, 5] x) => (float[2, 6, 5] y) { y = Conv <group = 2> (x, w) }",
+                           {6, 2, 1}, "aten.conv1d.default(%x, %a, %b, [1], [0], [1], 2)")
+                .parameters.size(),
+            2u);
 }
 
 // The node that is left has the convolution's weight and the other's place.
