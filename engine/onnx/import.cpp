@@ -289,11 +289,16 @@ class Importer {
   }
 
   Status restore() {
-    const RestoredModule restored = TRY(restore_module(model_, tensors_));
+    RestoredModule restored = TRY(restore_module(model_, tensors_));
     note_names("parameter that the exporter had merged with an equal one is apart again",
                "parameters that the exporter had merged with equal ones are apart again", "", restored.split);
     note_names("parameter that the exporter had expanded is one again",
-               "parameters that the exporter had expanded are one again", "", restored.contracted);
+               "parameters that the exporter had expanded are one again", "", restored.contracted.sure);
+    note_names(
+        "parameter that the exporter had expanded is taken for one, and may be several equal ones",
+        "parameters that the exporter had expanded are taken for one each, and may be several equal ones",
+        " (dynamo: optimize=False tells; --train NAME trains it as one)", restored.contracted.guessed);
+    guessed_ = std::move(restored.contracted.guessed);
     note_names("bias of zeros that the exporter had left out is back",
                "biases of zeros that the exporter had left out are back", "", restored.biases);
     note_names("embedding's row of padding gets no gradient, which the exporter had left out",
@@ -335,6 +340,11 @@ class Importer {
   // What the exporter computed from weights and no tie brings back: is it trained as they would be? Training refuses
   // what is not (ImportedModel::apart).
   Status judge_computed() {
+    for (const std::string& name : guessed_) {
+      const std::string why = "may stand for several rows that were equal when the file was written";
+      reader_.uses.why[name] += "; " + why;
+      if (!fits_any(options_.train, name)) out_.apart.push_back({name, why});
+    }
     std::vector<ComputedInGraph> computed;
     for (const ComputedParameter& p : reader_.uses.computed)
       if (const auto id = top_.values.find(p.name);
@@ -438,7 +448,8 @@ class Importer {
   NodeReader reader_;
   GraphBuilder& builder_ = reader_.builder();
   Names top_;
-  std::vector<std::string> names_;  // of the nodes, in file order
+  std::vector<std::string> names_;    // of the nodes, in file order
+  std::vector<std::string> guessed_;  // Contracted::guessed
 };
 
 }  // namespace

@@ -58,6 +58,20 @@ Tensor part_along_axes(const Tensor& tensor) {
   return part;
 }
 
+// Only one axis may have been expanded: that which was contracted, and no axis of size 1 before it (a batch of one) nor,
+// of a tensor of one number, another one before the last.
+bool is_sure(const Shape& whole, const Shape& part, bool uniform) {
+  int candidates = 0;
+  bool contracted = false;
+  for (std::size_t axis = 0; axis < whole.size(); ++axis) {
+    contracted |= whole[axis] != part[axis];
+    const bool single = whole[axis] == 1 && !contracted,
+               equal = uniform && axis + 1 < whole.size() && whole[axis] > 1;
+    candidates += whole[axis] != part[axis] || single || equal ? 1 : 0;
+  }
+  return candidates == 1;
+}
+
 // A tensor as vectors along one axis, or its single numbers (`length` 1).
 struct Vectors {
   const Tensor& tensor;
@@ -79,6 +93,13 @@ Vectors vectors_along(const Tensor& tensor, std::size_t axis) {
   for (std::size_t i = axis + 1; i < tensor.shape().size(); ++i)
     vectors.stride *= static_cast<std::size_t>(tensor.shape()[i]);
   return vectors;
+}
+
+// A row that another of the table may equal before it is trained: of one number, if that says anything.
+bool is_plain(const std::string& row, std::size_t number_bytes) {
+  const bool zero = row.find_first_not_of('\0') == std::string::npos;
+  const bool equal = row.compare(number_bytes, std::string::npos, row, 0, row.size() - number_bytes) == 0;
+  return zero || (equal && row.size() > number_bytes);
 }
 
 struct Rows {
@@ -122,7 +143,7 @@ class Contraction {
     for (int i = 0; i < graph.initializer_size(); ++i) initializers_.emplace(graph.initializer(i).name(), i);
   }
 
-  Result<std::vector<std::string>> run() {
+  Result<Contracted> run() {
     const NameMap<Provenance> provenance = provenance_of(graph_);
     const int initializers = graph_.initializer_size(), nodes = graph_.node_size();
     for (int i = 0; i < initializers; ++i) {
@@ -134,7 +155,10 @@ class Contraction {
       graph_.mutable_initializer()->DeleteSubrange(*it, 1);
     auto& all = *graph_.mutable_node();  // in topological order if it was
     std::rotate(all.pointer_begin(), all.pointer_begin() + nodes, all.pointer_end());
-    return std::move(added_);
+    Contracted result;
+    for (std::string& name : added_)
+      (guessed_.count(name) != 0 ? result.guessed : result.sure).push_back(std::move(name));
+    return result;
   }
 
  private:
@@ -147,19 +171,23 @@ class Contraction {
     const bool uniform = TRY(is_uniform(whole));
     if (from.expanded || !uniform) {
       const Tensor part = from.expanded ? first_part(whole, uniform) : part_along_axes(whole);
-      if (part.count() < whole.count()) return expand(i, name, from.parameters[0], whole, part);
+      if (part.count() < whole.count())
+        return expand(i, name, from.parameters[0], whole, part,
+                      is_sure(whole.shape(), part.shape(), uniform));
     }
     return from.gathered && !uniform ? gather(i, name, from.parameters[0], whole) : Status();
   }
 
   Status expand(int i, const std::string& name, const std::string& parameter, const Tensor& whole,
-                const Tensor& part) {
+                const Tensor& part, bool sure) {
     if (const auto known = initializers_.find(parameter); known != initializers_.end()) {
       const Tensor there = TRY(tensors_.read_initializer(graph_.initializer(known->second)));
       if (there.count() != part.count() || !bit_equal(there.reshaped(part.shape()), part)) return {};
+      if (sure) guessed_.erase(parameter);
     } else {
       add(parameter, part);
       added_.push_back(parameter);
+      if (!sure) guessed_.insert(parameter);
     }
     add(name + "/shape", Tensor::from_i64(whole.shape()));
     add_node(graph_, "Expand", {parameter, name + "/shape"}, name);
@@ -191,6 +219,10 @@ class Contraction {
       add(rows_name, table);
       added_.push_back(rows_name);
     }
+    std::vector<int> uses(rows->rows.size(), 0);
+    for (const std::int64_t row : rows->of) ++uses[static_cast<std::size_t>(row)];
+    for (std::size_t row = 0; row < uses.size(); ++row)
+      if (uses[row] > 1 && is_plain(rows->rows[row], dtype_bytes(whole.dtype()))) guessed_.insert(rows_name);
     add(index_name, Tensor::from_i64(rows->of));
     Shape dims;
     std::vector<std::int64_t> perm;  // of [other axes..., axis]
@@ -221,11 +253,12 @@ class Contraction {
   NameMap<int> initializers_;  // by name
   std::vector<int> replaced_;  // initializers that nodes make now
   std::vector<std::string> added_;
+  NameSet guessed_;  // of these
 };
 
 }  // namespace
 
-Result<std::vector<std::string>> contract_expanded(onnx::GraphProto& graph, TensorReader& tensors) {
+Result<Contracted> contract_expanded(onnx::GraphProto& graph, TensorReader& tensors) {
   return Contraction(graph, tensors).run();
 }
 

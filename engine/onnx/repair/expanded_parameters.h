@@ -20,8 +20,13 @@ class TensorReader;
 //   has that one, and an Expand makes "expand_1" of it.
 //   "index_2", of "h.table" by indices: the different rows along an axis become initializer "h.table/rows", in the
 //   order of their first use, and Gather, Reshape and Transpose make "index_2" of them.
-// Numbers that are all equal say nothing: only what was expanded along its first axes alone is then contracted. Returns
-// the names of the initializers that were added.
-Result<std::vector<std::string>> contract_expanded(onnx::GraphProto& graph, TensorReader& tensors);
+// Numbers that are all equal say nothing: only what was expanded along its first axes alone is then contracted.
+struct Contracted {
+  std::vector<std::string> sure;  // names of the initializers that were added
+  std::vector<std::string>
+      guessed;  // of these too, where the parameter may have had several rows that were equal: other
+                // axes could have been expanded, or the table has the same number all over a row
+};
+Result<Contracted> contract_expanded(onnx::GraphProto& graph, TensorReader& tensors);
 
 }  // namespace gradloom

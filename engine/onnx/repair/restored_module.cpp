@@ -225,7 +225,7 @@ class Restorer {
 
 Result<RestoredModule> restore_module(onnx::ModelProto& model, TensorReader& tensors) {
   onnx::GraphProto& graph = *model.mutable_graph();
-  std::vector<std::string> contracted = TRY(contract_expanded(graph, tensors));
+  Contracted contracted = TRY(contract_expanded(graph, tensors));
   RestoredModule restored = TRY(Restorer(graph, tensors).run());
   restored.contracted = std::move(contracted);
   restored.arguments = restore_arguments(model);

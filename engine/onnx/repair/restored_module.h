@@ -12,13 +12,15 @@
 
 #include "engine/base/result.h"
 #include "engine/onnx/repair/dropped_arguments.h"
+#include "engine/onnx/repair/expanded_parameters.h"
 
 namespace gradloom {
 
 class TensorReader;
 
 struct RestoredModule {
-  std::vector<std::string> split, biases, contracted;  // names of the initializers that were added
+  std::vector<std::string> split, biases;  // names of the initializers that were added
+  Contracted contracted;                   // expanded_parameters.h
   RestoredArguments arguments;             // dropped_arguments.h
   std::int64_t batch_norms = 0;            // how many nodes
   std::vector<std::string> missing;  // what else the module had, sorted; weights tied to others left out

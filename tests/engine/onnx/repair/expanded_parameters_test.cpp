@@ -34,24 +34,33 @@ TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
     std::vector<float> numbers;
     const char* sources;
     Shape trained;  // empty: as it is in the file
+    bool guessed = false;
   };
   const std::vector<Case> cases = {
       {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'val_3']", {1, 1, 3}},
-      {"repeat_12", {2, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}, "['h.token']", {1, 1, 3}},
+      {"repeat_12", {2, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}, "['h.token']", {1, 1, 3}, true},
       {"expand_1", {2, 2, 3}, {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}, "['h.token']", {1, 2, 3}},
       {"tile", {2, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']", {1, 3}},
       {"expand",
        {2, 2, 3},
        std::vector<float>(12, 0.0f),
        "['h.token']",
-       {1, 2, 3}},  // of [1, 2, 3] or [1, 1, 3]
+       {1, 2, 3},
+       true},  // of [1, 2, 3] or [1, 1, 3]
+      {"expand", {2, 1, 3}, std::vector<float>(6, 0.0f), "['h.token']", {1, 1, 3}},
+      {"expand",
+       {1, 2, 3},
+       {1, 2, 3, 1, 2, 3},
+       "['h.token']",
+       {1, 1, 3},
+       true},  // a batch of one, or one row
       {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 4}, "['h.token']", {}},
       {"expand", {3}, {1, 1, 1}, "['h.token']", {}},
       {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'h.other']", {}},
       {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['arange']", {}},
       {"view_1", {2, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'unsqueeze', 'expand_4', 'val_3']", {1, 3}},
       {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'mul_2']", {}},  // of another form
-      {"transpose", {1, 2, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'repeat', 'val_1']", {1, 1, 3}},
+      {"transpose", {1, 2, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'repeat', 'val_1']", {1, 1, 3}, true},
       {"permute", {2, 2, 3}, {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}, "['h.token', 'expand']", {2, 2, 1}},
       {"permute", {2, 2, 3}, {1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}, "['h.token', 'expand']", {2, 1, 3}},
       {"slice_2", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'expand']", {1, 1, 3}},
@@ -67,7 +76,14 @@ TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
     SCOPED_TRACE(std::string(c.name) + " " + to_string(c.shape) + " " + c.sources);
     const ImportedModel model = test::imported_or_fail(expanded_model(c.name, c.shape, c.numbers, c.sources));
     EXPECT_EQ(test::has_note(model, "1 parameter that the exporter had expanded is one again: h.token"),
-              !c.trained.empty());
+              !c.trained.empty() && !c.guessed);
+    EXPECT_EQ(test::has_note(model, "1 parameter that the exporter had expanded is taken for one"),
+              c.guessed);
+    if (c.guessed) {
+      ASSERT_EQ(model.apart.size(), 1u);
+      EXPECT_EQ(model.apart[0].name, "h.token");
+      EXPECT_EQ(model.apart[0].why, "may stand for several rows that were equal when the file was written");
+    }
     EXPECT_FALSE(test::has_note(model, "topological"));
     if (c.trained.empty()) continue;
     ASSERT_EQ(model.graph.parameters.size(), 1u);
@@ -120,6 +136,48 @@ TEST(ExpandedParameters, AreWrittenOnce) {
   ASSERT_TRUE(back.ok()) << back.error().message;
   ASSERT_EQ(back->graph.parameters.size(), 1u);
   EXPECT_EQ(back->graph.value(back->graph.parameters[0]).data.to_f64(), (std::vector<double>{7, 8, 9}));
+}
+
+// Two rows that are equal in the file may be two of the parameter, which the user is asked.
+TEST(ExpandedParameters, GuessesAreTold) {
+  onnx::ModelProto model =
+      expanded_model("expand", {2, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}, "['h.token', 'unsqueeze']");
+  EXPECT_EQ(test::imported_or_fail(model).apart.size(), 1u);
+  ImportOptions options;
+  options.train = {"h.token"};
+  EXPECT_TRUE(test::imported_or_fail(model, options).apart.empty());
+  // Another copy of it tells that it is one row.
+  onnx::NodeProto* node = model.mutable_graph()->add_node();
+  *node = model.graph().node(0);
+  node->set_input(1, "expand_1");
+  node->set_output(0, "z");
+  *model.mutable_graph()->add_output() = model.graph().output(0);
+  model.mutable_graph()->mutable_output(1)->set_name("z");
+  describe(model, "expand_1", kFoldedFrom, "['h.token']");
+  add_floats(model, "expand_1", {2, 1, 3}, {1, 2, 3, 1, 2, 3});
+  EXPECT_TRUE(test::imported_or_fail(model).apart.empty());
+
+  // Rows of zeros of an embedding, by indices 0, 2, 4, 1, 2, 0.
+  const auto rows = [](const std::vector<float>& third) {
+    std::vector<float> numbers;
+    for (const int row : {0, 2, 4, 1, 2, 0})
+      for (int i = 0; i < 2; ++i)
+        numbers.push_back(row == 2 ? third[static_cast<std::size_t>(i)]
+                                   : static_cast<float>(10 * row + i + 1));
+    onnx::ModelProto table =
+        test::model_from_text("g (float[6, 2] x) => (float[6, 2] y) { y = Add(x, embedding) }");
+    add_floats(table, "embedding", {6, 2}, numbers);
+    describe(table, "embedding", kFoldedFrom, "['ids', 't.weight']");
+    test::add_metadata(table.mutable_graph(), 16, kSignature,
+                       "a: PARAMETER target='t.weight'\nb: BUFFER target='ids' persistent=True\n");
+    return test::imported_or_fail(table);
+  };
+  EXPECT_TRUE(rows({7, 8}).apart.empty());
+  for (const std::vector<float>& plain : {std::vector<float>{0, 0}, {7, 7}}) {
+    const ImportedModel zeros = rows(plain);
+    ASSERT_EQ(zeros.apart.size(), 1u);
+    EXPECT_EQ(zeros.apart[0].name, "t.weight/rows");
+  }
 }
 
 // Rows of a table by indices, which the file has not: those that are equal are one row.
