@@ -3,7 +3,9 @@
 // reduced one after another, innermost first, which every one of these operators allows (a sum of sums, the
 // L2 norm of L2 norms; SumSquare continues with Sum; the mean of integers is divided once, at the end). Types
 // without a kernel of their own are reduced in a wider one, u64 as i64 with the same bits; the norms and
-// logarithms of integers are computed in f64 and cut. Max and Min take booleans, as false < true.
+// logarithms of integers are computed in f64 and cut. Max and Min take booleans, as false < true. Without axes
+// (noop_with_empty_axes) L1 and L2 give |x|, SumSquare x^2 and LogSum log x, as ONNX's newer
+// texts say of all opsets; the others give x.
 #include <limits>
 #include <memory>
 #include <utility>
@@ -141,7 +143,7 @@ constexpr const char* kReduceNames[] = {"ReduceSum", "ReduceMean",      "ReduceM
                                         "ReduceMin", "ReduceProd",      "ReduceL1",
                                         "ReduceL2",  "ReduceSumSquare", "ReduceLogSumExp"};
 
-// Whether the reduction leaves its input as it is.
+// Whether no axis of several is reduced.
 Result<bool> reduces_nothing(const NodeTypes& types) {
   const Shape& shape = types.inputs[0].shape;
   return TRY(reduced_axes(types, types.attrs, shape.size())).empty() && !shape.empty();
@@ -155,10 +157,10 @@ Result<Kernel> prepare_cut(const NodeTypes& types) {
   const DType type = types.inputs[0].dtype;
   const Attrs attrs = TRY(sequence_attrs(types));
   ValueId y = s.in(0);
-  if (TRY(reduces_nothing(types))) {
-    y = s.op("ReduceSum", {y}, attrs);
-  } else if (reduction == Reduction::l2) {
+  if (reduction == Reduction::l2) {
     y = s.cast(s.op("Sqrt", {s.cast(s.op("ReduceSumSquare", {y}, attrs), DType::f64)}), type);
+  } else if (TRY(reduces_nothing(types))) {
+    y = s.op("ReduceSum", {y}, attrs);
   } else {
     y = s.cast(s.op("ReduceLogSumExp", {s.cast(y, DType::f64)}, attrs), type);
   }
@@ -222,7 +224,6 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
   if (!is_float(in.dtype) && (reduction == Reduction::l2 || reduction == Reduction::log_sum_exp))
     return prepare_cut<reduction>(types);
   const auto axes = TRY(reduced_axes(types, types.attrs, in.shape.size()));
-  const bool noop = axes.empty() && !in.shape.empty();
   struct Prepared {
     std::vector<Stage> stages;
     std::size_t scratch = 0;
@@ -230,7 +231,7 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
   };
   auto prepared = std::make_shared<Prepared>();
   const auto mask = mask_of(axes, in.shape.size());
-  prepared->stages = plan_stages(in.dtype, noop ? Reduction::sum : reduction, in.shape, mask);
+  prepared->stages = plan_stages(in.dtype, reduction, in.shape, mask);
   const bool divides = reduction == Reduction::mean && !is_float(in.dtype) && prepared->stages.size() > 1;
   if (divides) {
     // A mean of rounded means is not the mean.
@@ -273,7 +274,6 @@ Result<Kernel> prepare_reduce(const NodeTypes& types) {
 }
 
 Result<Kernel> prepare_log_sum(const NodeTypes& types) {
-  if (TRY(reduces_nothing(types))) return prepare_reduce<Reduction::sum>(types);
   KernelSequence s(types);
   const DType type = types.inputs[0].dtype;
   const ValueId sum = s.op("ReduceSum", {s.in(0)}, TRY(sequence_attrs(types)));
@@ -319,10 +319,11 @@ struct Rule {
 
 using Formula = ValueId (*)(const Rule& r);
 
-template <Formula formula>
+// `steps`: without axes there is still what the operator does to each element.
+template <Formula formula, bool steps = false>
 Status grad_reduce(GradContext& ctx) {
   const Rule r{ctx, TRY(reduced_axes(ctx, ctx.node.attrs, ctx.shape(ctx.in(0)).size()))};
-  const bool noop = r.axes.empty() && !ctx.shape(ctx.in(0)).empty();
+  const bool noop = !steps && r.axes.empty() && !ctx.shape(ctx.in(0)).empty();
   ctx.set(0, noop ? ctx.grad() : formula(r));
   return {};
 }
@@ -511,7 +512,7 @@ const OpDef reduce_l1_op = {.name = "ReduceL1",
                             .min_inputs = 1,
                             .max_inputs = 2,
                             .infer = infer_reduce<>,
-                            .grad = grad_reduce<l1_gradient>,
+                            .grad = grad_reduce<l1_gradient, true>,
                             .cost = input_cost,
                             .cpu = prepare_reduce<Reduction::l1>,
                             .gpu = prepare_reduce<Reduction::l1>,
@@ -523,7 +524,7 @@ const OpDef reduce_l2_op = {.name = "ReduceL2",
                             .min_inputs = 1,
                             .max_inputs = 2,
                             .infer = infer_reduce<>,
-                            .grad = grad_reduce<l2_gradient>,
+                            .grad = grad_reduce<l2_gradient, true>,
                             .cost = input_cost,
                             .cpu = prepare_reduce<Reduction::l2>,
                             .gpu = prepare_reduce<Reduction::l2>,
@@ -535,7 +536,7 @@ const OpDef reduce_sum_square_op = {.name = "ReduceSumSquare",
                                     .min_inputs = 1,
                                     .max_inputs = 2,
                                     .infer = infer_reduce<>,
-                                    .grad = grad_reduce<sum_square_gradient>,
+                                    .grad = grad_reduce<sum_square_gradient, true>,
                                     .cost = input_cost,
                                     .cpu = prepare_reduce<Reduction::sum_square>,
                                     .gpu = prepare_reduce<Reduction::sum_square>,
@@ -547,7 +548,7 @@ const OpDef reduce_log_sum_op = {.name = "ReduceLogSum",
                                  .min_inputs = 1,
                                  .max_inputs = 2,
                                  .infer = infer_reduce<>,
-                                 .grad = grad_reduce<log_sum_gradient>,
+                                 .grad = grad_reduce<log_sum_gradient, true>,
                                  .cost = input_cost,
                                  .cpu = prepare_log_sum,
                                  .gpu = prepare_log_sum,

@@ -179,13 +179,45 @@ TEST(Reduce, NormsOfIntegersAreCut) {
   EXPECT_EQ(run("ReduceLogSum", {tensor({2, 2}, {9, 1, 20, 2}, DType::u32), ints({1})}, kDrop),
             (std::vector<double>{2, 3}));
   EXPECT_EQ(run("ReduceL2", {x, ints({})}, {{"noop_with_empty_axes", std::int64_t{1}}}),
+            (std::vector<double>{1, 2, 3, 4, 0, 5}));
+  EXPECT_EQ(run("ReduceLogSumExp", {x, ints({})}, {{"noop_with_empty_axes", std::int64_t{1}}}),
             (std::vector<double>{1, -2, 3, 4, 0, -5}));
+}
+
+// What an operator does to each element is done without axes too; sums, extrema and products are of one element.
+TEST(Reduce, NoAxesLeaveTheStepsOfEachElement) {
+  const Attrs none = {{"noop_with_empty_axes", std::int64_t{1}}};
+  const std::vector<double> numbers{3, -2, 0.5, -4};
+  const struct {
+    const char* name;
+    std::vector<double> results, slopes;
+  } cases[] = {{"ReduceL1", {3, 2, 0.5, 4}, {1, -1, 1, -1}},
+               {"ReduceL2", {3, 2, 0.5, 4}, {1, -1, 1, -1}},
+               {"ReduceSumSquare", {9, 4, 0.25, 16}, {6, -4, 1, -8}},
+               {"ReduceSum", numbers, {1, 1, 1, 1}},
+               {"ReduceMean", numbers, {1, 1, 1, 1}},
+               {"ReduceMax", numbers, {1, 1, 1, 1}},
+               {"ReduceMin", numbers, {1, 1, 1, 1}},
+               {"ReduceProd", numbers, {1, 1, 1, 1}},
+               {"ReduceLogSumExp", numbers, {1, 1, 1, 1}}};
+  for (const auto& c : cases) {
+    for (const DType type : {DType::f64, DType::f32, DType::bf16})
+      EXPECT_EQ(run(c.name, {tensor({2, 2}, numbers, type)}, none), c.results) << c.name;
+    EXPECT_EQ(run(c.name, {tensor({2, 2}, numbers), ints({})}, none), c.results) << c.name;
+    EXPECT_EQ(gradient(c.name, {tensor({2, 2}, numbers)}, 0, none), c.slopes) << c.name;
+  }
 }
 
 TEST(Reduce, LogSum) {
   EXPECT_NEAR(run("ReduceLogSum", {tensor({2}, {1, 2})})[0], std::log(3.0), 1e-15);
-  EXPECT_EQ(run("ReduceLogSum", {tensor({2}, {5, 7})}, {{"noop_with_empty_axes", std::int64_t{1}}}),
-            (std::vector<double>{5, 7}));
+  const Attrs none = {{"noop_with_empty_axes", std::int64_t{1}}};
+  const auto logs = run("ReduceLogSum", {tensor({2}, {5, 7})}, none),
+             slopes = gradient("ReduceLogSum", {tensor({2}, {5, 7})}, 0, none);
+  ASSERT_TRUE(logs.size() == 2 && slopes.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(logs[i], std::log(i == 0 ? 5.0 : 7.0), 1e-15);
+    EXPECT_NEAR(slopes[i], 1 / (i == 0 ? 5.0 : 7.0), 1e-15);
+  }
   EXPECT_TRUE(mentions(error_of("ReduceLogSum", {i64({2})}), "i64"));
 }
 
