@@ -1,10 +1,11 @@
-// Inlining works on the protobuf graph: names in the body are prefixed, formal names become those of the
-// call, and references to the function's attributes become the call's attributes. Depth first, so the nodes
-// stay in an order in which producers come first.
+// Inlining works on the protobuf graph: names in the body are prefixed, with a number where the model has such a name
+// already, formal names become those of the call, and references to the function's attributes become the call's
+// attributes. Depth first, so the nodes stay in an order in which producers come first.
 #include "engine/onnx/read/functions.h"
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "engine/base/names.h"
@@ -61,6 +62,22 @@ struct Call {
   }
 };
 
+// visit(name) for the values that nodes make.
+template <class Visit>
+void for_results(const Nodes& nodes, const Visit& visit) {
+  for (const NodeProto& node : nodes)
+    for (const std::string& name : node.output())
+      if (!name.empty()) visit(name);
+}
+
+// visit(name) for a graph's values, without those of graphs inside it.
+template <class Visit>
+void for_values(const GraphProto& graph, const Visit& visit) {
+  for (const auto& input : graph.input()) visit(input.name());
+  for (const auto& initializer : graph.initializer()) visit(initializer.name());
+  for_results(graph.node(), visit);
+}
+
 class Inliner {
  public:
   Inliner(onnx::ModelProto& model, const Limits& limits) : model_(model), limits_(limits) {}
@@ -77,6 +94,11 @@ class Inliner {
     if (made.nodes > static_cast<double>(std::min(limits_.nodes, limits_.expanded_nodes)))
       return too_many_nodes();
     if (made.bytes > static_cast<double>(limits_.expanded_bytes)) return too_many_bytes();
+    for_each_graph(model_.graph(), [&](const GraphProto& graph) {
+      for_values(graph, [&](const std::string& name) {
+        if (name.find('/') != std::string::npos) taken_.insert(name);
+      });
+    });
     TRY(inline_graph(model_.mutable_graph()));
     return std::move(result_);
   }
@@ -226,20 +248,23 @@ class Inliner {
     if (++calls_ > limits_.nodes)
       return Error{Errc::limit,
                    "more than " + std::to_string(limits_.nodes) + " function calls" + raised_by("nodes")};
-    Call call;
-    call.prefix = (node.name().empty() ? proto.name() + "_call" + std::to_string(calls_) : node.name()) + "/";
-    if (call.prefix.size() > static_cast<std::size_t>(limits_.name_bytes)) {
+    const std::string name =
+        node.name().empty() ? proto.name() + "_call" + std::to_string(calls_) : node.name();
+    if (name.size() >= static_cast<std::size_t>(limits_.name_bytes)) {
       return Error{Errc::limit, label + ": names are over the limit of " +
                                     std::to_string(limits_.name_bytes) + raised_by("name_bytes")};
     }
+    Call call;
     for (int i = 0; i < proto.input_size(); ++i)
       call.names[proto.input(i)] = i < node.input_size() ? node.input(i) : "";
-    std::vector<NodeProto> passed_through;  // outputs of the function that are its inputs
+    // Outputs of the function that are its inputs.
+    std::vector<std::pair<std::string, std::string>> passed_through;
     for (int i = 0; i < node.output_size(); ++i) {
       if (node.output(i).empty()) continue;
       const auto [formal, fresh] = call.names.try_emplace(proto.output(i), node.output(i));
-      if (!fresh) passed_through.push_back(identity(call.prefix, formal->second, node.output(i)));
+      if (!fresh) passed_through.emplace_back(formal->second, node.output(i));
     }
+    TRY(choose_prefix(proto, name, call));
     for (const AttributeProto& a : function.defaults) call.given[a.name()] = &a;
     for (const AttributeProto& a : node.attribute()) call.given[a.name()] = &a;
     const std::string outer = scope_;
@@ -251,9 +276,37 @@ class Inliner {
       if (made_bytes_ > limits_.expanded_bytes) return too_many_bytes();
       TRY(emit(std::move(made), to));
     }
-    for (NodeProto& node_after : passed_through) TRY(emit(std::move(node_after), to));
+    for (const auto& [from, output] : passed_through) TRY(emit(identity(call.prefix, from, output), to));
     scope_ = outer;
     active_.erase(&proto);
+    return {};
+  }
+
+  // The call's name, with a number where the model has one of the names that the body's own values would get.
+  Status choose_prefix(const FunctionProto& proto, const std::string& name, Call& call) {
+    std::vector<const std::string*> own;
+    std::int64_t bytes = 0;
+    const auto add = [&](const std::string& value) {
+      if (value.empty() || call.names.count(value) != 0) return;
+      own.push_back(&value);
+      bytes += static_cast<std::int64_t>(name.size() + 1 + value.size());
+    };
+    for_results(proto.node(), add);
+    for (const NodeProto& node : proto.node())
+      for (const GraphProto* graph : subgraphs_of(node))
+        for_each_graph(*graph, [&](const GraphProto& inner) { for_values(inner, add); });
+    if (bytes > limits_.expanded_bytes - made_bytes_) return too_many_bytes();
+    const auto is_taken = [&] {
+      return std::any_of(own.begin(), own.end(),
+                         [&](const std::string* value) { return taken_.count(call.prefix + *value) != 0; });
+    };
+    call.prefix = name + "/";
+    if (is_taken()) {
+      int& bearers = bearers_.try_emplace(name, 1).first->second;
+      do call.prefix = name + "_" + std::to_string(++bearers) + "/";
+      while (is_taken());
+    }
+    for (const std::string* value : own) taken_.insert(call.prefix + *value);
     return {};
   }
 
@@ -326,6 +379,8 @@ class Inliner {
   Nodes* top_ = nullptr;
   std::string scope_;  // of the calls that are being inlined
   std::set<const FunctionProto*> active_;
+  NameSet taken_;         // names of values with a "/", as all have that calls make
+  NameMap<int> bearers_;  // of a call's name, where one was not enough
   std::int64_t calls_ = 0, emitted_ = 0, made_ = 0, made_bytes_ = 0, measuring_ = 0;
 };
 

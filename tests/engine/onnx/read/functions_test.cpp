@@ -66,6 +66,38 @@ TEST(Functions, AttributesAreThoseOfTheCall) {
       << "not given: the operator's default";
 }
 
+// Names of the body that the model has already, or another call of the same name.
+TEST(Functions, NamesOfBodiesAreNew) {
+  onnx::ModelProto model = model_from_text(
+      "g (float[2] x) => (float[2] y) { p = Relu(x) h = Twice(p) i = Twice(h) c = Constant<value = bool {1}>()"
+      " y = If (c) <then_branch = t () => (float[2] r) { r = Twice(i) }, else_branch = e () => (float[2] s) { s = "
+      "Twice(x) }> }");
+  model.add_opset_import()->set_domain("local");
+  model.mutable_opset_import(1)->set_version(1);
+  auto& nodes = *model.mutable_graph()->mutable_node();
+  nodes[0].set_output(0, "k/t");
+  nodes[1].set_input(0, "k/t");
+  std::vector<onnx::NodeProto*> calls = {&nodes[1], &nodes[2]};
+  for (auto& attribute : *nodes[4].mutable_attribute())
+    calls.push_back(attribute.mutable_g()->mutable_node(0));
+  for (onnx::NodeProto* call : calls) {
+    call->set_domain("local");
+    call->set_name("k");
+  }
+  add_function(model, "Twice", "t = Add(a, a) r = Neg(t)");
+  const Result<ImportedModel> imported = import_model(model);
+  ASSERT_TRUE(imported.ok()) << imported.error().message;
+  EXPECT_STREQ(node_of(imported->graph, "k_2/Add").op->name, "Add");
+  EXPECT_EQ(value_of(imported->graph, "k_2/t").producer, value_of(imported->graph, "h").producer - 1);
+  EXPECT_EQ(value_of(imported->graph, "k_3/t").producer, value_of(imported->graph, "i").producer - 1);
+  // Names that are free stay.
+  nodes[0].set_output(0, "k/u");
+  nodes[1].set_input(0, "k/u");
+  const Result<ImportedModel> free = import_model(model);
+  ASSERT_TRUE(free.ok()) << free.error().message;
+  EXPECT_EQ(value_of(free->graph, "k/t").producer, value_of(free->graph, "h").producer - 1);
+}
+
 TEST(Functions, FunctionsMayCallFunctions) {
   onnx::ModelProto model = calling_model();
   add_function(model, "Inner", "r = Neg(a)");
