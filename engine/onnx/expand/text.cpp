@@ -99,9 +99,10 @@ Status tf_idf(Expander& e) {
       counts = counts == kNone ? more : TRY(e.op("Add", {counts, more}));
     }
     if (counts == kNone) continue;
-    if (mode == "IDF") counts = TRY(e.op("Min", {counts, e.scalar(DType::f32, 1)}));
-    const ValueId placed =
-        TRY(e.op("MatMul", {counts, e.constant(weights_of(level, indices, weights, outputs))}));
+    const DType type = e.dtype(counts);  // f64 where floats are read as such
+    if (mode == "IDF") counts = TRY(e.op("Min", {counts, e.scalar(type, 1)}));
+    const Tensor matrix = weights_of(level, indices, weights, outputs).cast(type);
+    const ValueId placed = TRY(e.op("MatMul", {counts, e.constant(matrix)}));
     y = y == kNone ? placed : TRY(e.op("Add", {y, placed}));
   }
   if (y == kNone) return e.unsupported("an input that is shorter than every n-gram");

@@ -8,7 +8,10 @@ namespace {
 
 // The n-grams 2, 3, 5, 4 and [5, 6], [7, 8], [6, 7] of ONNX's description, at outputs of another order.
 TEST(ExpandText, CountsNGrams) {
-  const auto counts = [](const std::string& shape, const std::string& attributes, const Array& x) {
+  const auto counts = [](const std::string& shape, const std::string& attributes, const Array& x,
+                         DType type = DType::f32) {
+    ImportOptions options;
+    options.float_type = type;
     const Graph graph =
         test::imported_or_fail(
             model_from_text(
@@ -16,7 +19,8 @@ TEST(ExpandText, CountsNGrams) {
                     "] x) => (float y) { y = TfIdfVectorizer<ngram_counts = [0, 4],"
                     " ngram_indexes = [6, 1, 2, 3, 4, 5, 0], pool_int64s = [2, 3, 5, 4, 5, 6, 7, 8, 6, 7], " +
                     attributes + ">(x) }",
-                17))
+                17),
+            options)
             .graph;
     const auto runner = reference::Runner::create(graph);
     EXPECT_TRUE(runner.ok());
@@ -38,6 +42,9 @@ TEST(ExpandText, CountsNGrams) {
   EXPECT_EQ(
       counts("12", "mode = \"TFIDF\", max_skip_count = 0, weights = [1., 2., 3., 4., 5., 6., 7.]" + both, x),
       (Array{7, 6, 3, 0, 5, 6, 0}));
+  EXPECT_EQ(counts("12", "mode = \"IDF\", max_skip_count = 0, weights = [1., 2., 3., 4., 5., 6., 7.]" + both,
+                   x, DType::f64),
+            (Array{7, 2, 3, 0, 5, 6, 0}));
 }
 
 TEST(ExpandText, WhatDoesNotFitIsTheReason) {
