@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/hash.h"
+#include "profiler/roofline.h"
 
 namespace gradloom {
 namespace {
@@ -117,12 +118,25 @@ double CostModel::ns(const KernelInfo& kernel) const {
   return known != nullptr ? known->time.ns : estimate(kernel);
 }
 
+namespace {
+
+// Of operators that compute as this one does; `otherwise`: none was measured.
+double efficiency_of_alike(const std::map<std::string, double>& by_op, const std::string& op,
+                           double otherwise) {
+  std::vector<double> alike;
+  for (const auto& [other, efficiency] : by_op)
+    if (arithmetic_of(other) == arithmetic_of(op)) alike.push_back(efficiency);
+  return alike.empty() ? otherwise : median_of(std::move(alike));
+}
+
+}  // namespace
+
 double CostModel::estimate(const KernelInfo& kernel) const {
   const auto by_kernel = by_kernel_.find(kernel.kernel);
   const auto by_op = by_op_.find(kernel.op);
   const double efficiency = by_kernel != by_kernel_.end() ? by_kernel->second
                             : by_op != by_op_.end()       ? by_op->second
-                                                          : overall_;
+                                                          : efficiency_of_alike(by_op_, kernel.op, overall_);
   return roofline_ns(kernel.flops, bytes_of(kernel)) / efficiency;
 }
 

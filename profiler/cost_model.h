@@ -3,7 +3,8 @@
 // Of kernels that are the same (name, operator, types of the results, work) the measured time holds. Of another
 // the roofline (Williams, Waterman and Patterson, 2009) gives the least time: its FLOPs at the highest rate that
 // any measured kernel reached, or its bytes at theirs, whichever is longer; that is divided by the efficiency of
-// the measured kernels of its name, else of its operator, else of all (the median of roofline time / time).
+// the measured kernels of its name, else of its operator, else of operators of its arithmetic (roofline.h), else of all (the median
+// of roofline time / time): a MatMul is as efficient as products that were fused, and not as the loops over elements beside them.
 #pragma once
 
 #include <map>

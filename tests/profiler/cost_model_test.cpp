@@ -50,6 +50,18 @@ TEST(CostModel, OtherKernelsReachThatOfTheirOperatorElseOfAll) {
   EXPECT_DOUBLE_EQ(model().predict({kernel("copy", "Identity", 0, 1000, 1000)}).ns, 200);  // median of all: 1
 }
 
+// Products reach 0.25 of the roofline, three loops over elements all of it.
+TEST(CostModel, OtherOperatorsReachThatOfTheirArithmetic) {
+  CostModel m;
+  m.add({kernel("best", "Conv", 4000, 100, 100), kernel("fused product", "FusedMatMul", 1000, 100, 100),
+         kernel("sum", "Add", 0, 1000, 1000), kernel("product of elements", "Mul", 0, 1000, 1000),
+         kernel("copy", "Identity", 0, 1000, 1000)},
+        std::vector<double>{1000, 1000, 200, 200, 200});
+  EXPECT_DOUBLE_EQ(m.ns(kernel("product", "MatMul", 8000, 100, 100)), 8000);
+  EXPECT_DOUBLE_EQ(m.ns(kernel("difference", "Sub", 0, 2000, 2000)), 400);
+  EXPECT_DOUBLE_EQ(m.ns(kernel("attention", "FusedAttention", 8000, 100, 100)), 2000);  // of all
+}
+
 TEST(CostModel, ResultsOfOtherTypesAreOtherKernels) {
   std::vector<KernelInfo> two(2, kernel("sums", "ReduceSum", 100, 1000, 100));
   two[0].types = "f32[5, 5]";
