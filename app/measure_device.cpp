@@ -207,25 +207,29 @@ Result<double> best_of(int runs, const Work& work) {
   return best;
 }
 
+// How often all ranks measure what took this one so long (0: it looks on): about a second.
+Result<int> agreed_runs(World& world, double once_ns) {
+  constexpr double kSecond = 1e9, kMost = 20;
+  const std::vector<std::int64_t> all = TRY(world.exchange(static_cast<std::int64_t>(once_ns)));
+  const auto slowest = static_cast<double>(*std::max_element(all.begin(), all.end()));
+  return static_cast<int>(std::clamp(kSecond / std::max(slowest, 1.0), 2.0, kMost));
+}
+
 // The same of each way to add.
 template <class Work>
-Result<decltype(ExchangeSpeed::ns)> best_of_forms(World& world, int runs, const Work& work) {
-  decltype(ExchangeSpeed::ns) best{};
-  best.fill(std::numeric_limits<double>::max());
-  for (int i = 0; i < runs; ++i)
-    for (std::size_t form = 0; form < best.size(); ++form) {
-      world.set_reduce_form(static_cast<ReduceForm>(form));
-      best[form] = std::min(best[form], TRY(best_of(1, work)));
-    }
+Status improve(World& world, decltype(ExchangeSpeed::ns)& best, const Work& work) {
+  for (std::size_t form = 0; form < best.size(); ++form) {
+    world.set_reduce_form(static_cast<ReduceForm>(form));
+    best[form] = std::min(best[form], TRY(best_of(1, work)));
+  }
   world.set_reduce_form(ReduceForm::order);
-  return best;
+  return {};
 }
 
 }  // namespace
 
 Result<LinkSpeeds> measure_exchanges(World& world) {
   LinkSpeeds speeds;
-  constexpr int kRuns = 20;
   constexpr std::int64_t kLarge = 16 << 20;
   std::vector<std::byte> block(kLarge);
   const int last = world.size() - 1;
@@ -235,9 +239,13 @@ Result<LinkSpeeds> measure_exchanges(World& world) {
     TRY(world.share_between(there, last));
     return world.share_between(back, 0);
   };
-  if (world.rank() == 0 || world.rank() == last) {
-    speeds.latency_ns = TRY(best_of(200, [&] { return both_ways(8); })) / 2;
-    const double ns = TRY(best_of(kRuns, [&] { return both_ways(kLarge); })) / 2;
+  const bool measures = world.rank() == 0 || world.rank() == last;
+  const auto large = [&](int runs) { return best_of(runs, [&] { return both_ways(kLarge); }); };
+  if (measures) speeds.latency_ns = TRY(best_of(200, [&] { return both_ways(8); })) / 2;
+  const double once_ns = measures ? TRY(large(1)) : 0;
+  const int runs = TRY(agreed_runs(world, once_ns));
+  if (measures) {
+    const double ns = std::min(once_ns, TRY(large(runs - 1))) / 2;
     speeds.bytes_per_ns = static_cast<double>(kLarge) / std::max(ns - speeds.latency_ns, 1.0);
   }
   for (const std::int64_t bytes :
@@ -247,9 +255,14 @@ Result<LinkSpeeds> measure_exchanges(World& world) {
     std::vector<float> workspace(
         static_cast<std::size_t>(World::mean_workspace_bytes(DType::f32, count, world.size())) / 4 + 1);
     const World::Piece piece{block.data(), block.data(), count};
-    speeds.means.push_back({bytes, TRY(best_of_forms(world, kRuns, [&] {
-                              return world.mean(DType::f32, {&piece, 1}, workspace.data());
-                            }))});
+    const auto mean = [&] { return world.mean(DType::f32, {&piece, 1}, workspace.data()); };
+    decltype(ExchangeSpeed::ns) best{};
+    best.fill(std::numeric_limits<double>::max());
+    TRY(improve(world, best, mean));
+    for (int left = TRY(agreed_runs(world, *std::max_element(best.begin(), best.end()))) - 1; left > 0;
+         --left)
+      TRY(improve(world, best, mean));
+    speeds.means.push_back({bytes, best});
   }
   return speeds;
 }

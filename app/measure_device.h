@@ -46,7 +46,8 @@ struct LinkSpeeds {
   double bytes_per_ns = 0;  // one way, of 16 MiB
   std::vector<ExchangeSpeed> means;
 };
-// Between rank 0 and the last rank; of means between all, the forms in turns. Every rank calls, and rank 0 gets the result.
+// Between rank 0 and the last rank; of means between all, the forms in turns: the best of what a few seconds bring. Every rank calls, and
+// rank 0 gets the result.
 Result<LinkSpeeds> measure_exchanges(World& world);
 
 }  // namespace gradloom

@@ -16,7 +16,7 @@ With --predict, instead of PyTorch's: what `plan --ranks` says of a step from th
 
 With --rates 0.2,1,5 as well the same on slower links: every rank in a network namespace of its own, whose sending is limited to so many Gbit/s
 (tc tbf; root and iproute2 are needed). Where no pairs of devices (veth) can be made, as in many containers, or with --loopback, all ranks are in one
-private namespace, whose loopback device is limited so: they share it, as ranks of a machine share its memory.
+private namespace, whose loopback device is limited so: they share it, as ranks of a machine share its memory. So they are with --transport mpi.
 
     gpt-char 2 ranks, 1 Gbit/s: predicted .., measured ..
     gpt-char 2 ranks, 1 Gbit/s of one loopback: predicted .., measured ..
@@ -26,6 +26,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -38,7 +39,7 @@ import vs_torch
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WIDTHS = [784, 3700, 3700, 3700, 10]
 BATCH = {"gpt-char": 8, "mlp-30m": 32}
-WARM_UP = 10
+WARM_UP = 10  # steps, but a third of them at most
 
 
 def make_workload(name):
@@ -86,6 +87,10 @@ def torch_rank(name, rank, options):
         print(json.dumps(times))
 
 
+def warm(times):
+    return times[min(WARM_UP, len(times) // 3) :]
+
+
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -105,7 +110,7 @@ def run_torch(name, options, foreach):
     for rank, (_, errors) in zip(ranks, outputs):
         if rank.returncode:
             sys.exit(f"{name}: a rank of PyTorch failed: {errors.decode(errors='replace').strip().splitlines()[-1:]}")
-    return statistics.median(json.loads(outputs[0][0])[WARM_UP:])
+    return statistics.median(warm(json.loads(outputs[0][0])))
 
 
 @contextlib.contextmanager
@@ -157,7 +162,7 @@ def slow_links(options, rate):
     with contextlib.ExitStack() as stack:
         options.namespaces, options.enter, options.link = None, [], f", {rate} Gbit/s"
         try:
-            if not options.loopback:
+            if not options.loopback and options.transport != "mpi":  # whose daemon would have to be in all of them
                 options.namespaces = stack.enter_context(namespaces(options.ranks, rate))
         except (OSError, subprocess.CalledProcessError) as error:
             said = getattr(error, "stderr", None) or str(error).encode()
@@ -178,7 +183,11 @@ def answer_of_ranks(options, *words):
                          text=True, env={**os.environ, **place, "RANK": str(rank)})
         for rank, name in enumerate(options.namespaces)
     ]  # fmt: skip
-    outputs = [rank.communicate() for rank in ranks]
+    try:
+        outputs = [rank.communicate() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
     if any(rank.returncode for rank in ranks):
         sys.exit(f"{words[0]}: {''.join(errors for _, errors in outputs)}")
     return [json.loads(line) for line in outputs[0][0].splitlines()]
@@ -187,9 +196,10 @@ def answer_of_ranks(options, *words):
 def answer(options, *words):
     """The JSON lines of a command of ours."""
     enter = getattr(options, "enter", [])
-    # MPI's ranks would meet in shared memory, past the loopback device.
-    transport = "tcp" if enter else getattr(options, "transport", None)
+    transport = getattr(options, "transport", None) or ("tcp" if enter else None)
     environment = {**os.environ, **({"GRADLOOM_TRANSPORT": transport} if transport else {})}
+    if enter:  # Open MPI's ranks would meet in shared memory, past the loopback device
+        environment |= {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
     done = subprocess.run([*enter, options.gradloom, *words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     if done.returncode:
         sys.exit(f"{words[0]}: {done.stderr}")
@@ -208,7 +218,7 @@ def job_words(name, options, folder, ranks):
 
 def run_gradloom(name, options, folder):
     lines = answer_of_ranks(options, "train", *job_words(name, options, folder, options.ranks), "--steps", str(options.steps))
-    return statistics.median([line["step_ns"] for line in lines if "step_ns" in line and "loss" in line][WARM_UP:])
+    return statistics.median(warm([line["step_ns"] for line in lines if "step_ns" in line and "loss" in line]))
 
 
 def predict(name, options, folder):
@@ -279,6 +289,7 @@ def main():
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--export", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # namespaces are deleted then, too
     options.namespaces, options.enter, options.link = None, [], ""
     if options.rates and not options.predict:
         parser.error("--rates goes with --predict")
