@@ -28,6 +28,11 @@ class Function(nn.Module):
         return self.function(*given)
 
 
+def of(make):
+    torch.manual_seed(1)
+    return make()
+
+
 def put(*indices):
     """x with y added at indices."""
     return lambda x, y: x.index_put(indices, y, accumulate=True)
@@ -61,7 +66,28 @@ PUTS = {
     "in place": (lambda x, y: (x * 1.0).index_put_((TWICE,), y, accumulate=True) * x, (2, 4), (3, 4)),
     "in place, of a part": (put_into_part, (2, 4), (3, 2)),
     "without adding": (lambda x, y: torch.index_put(x, (torch.tensor([1, 0]),), y), (2, 4), (2, 4)),
+    "one row of a mask's": (put(MASK[:, 0]), (2, 4), (4,)),
 }
+PLACES = torch.tensor([[0, 0, 1], [2, 2, 2]])
+WORDS = torch.tensor([[0, 1, 1], [2, 2, 0]])
+ARGUMENTS = {
+    **{f"scatter_reduce {reduce}, include_self={own}": (
+        lambda x, y, reduce=reduce, own=own: x.scatter_reduce(1, PLACES, y, reduce, include_self=own), (2, 4), (2, 3))
+       for reduce in ("mean", "sum") for own in (True, False)},
+    "scatter_reduce_": (lambda x, y: (x * 1.0).scatter_reduce_(-1, PLACES, y, "mean") * x, (2, 4), (2, 3)),
+    **{f"divisor_override, {axes} axes, {more}": (
+        lambda x, pool=pool, axes=axes, more=more: pool(x, (3, 2, 2)[:axes], (2, 3, 2)[:axes], (1, 1, 0)[:axes], divisor_override=3, **more),
+        (1, 2, 6, 7, 5)[: axes + 2])
+       for axes, pool in ((2, F.avg_pool2d), (3, F.avg_pool3d)) for more in ({}, {"ceil_mode": True}, {"count_include_pad": False})},
+    "divisor_override of AvgPool2d": (nn.AvgPool2d(2, divisor_override=3), (1, 2, 6, 7)),
+    **{f"embedding_bag, {mode}, offsets, {more}": (
+        lambda w, mode=mode, more=more: F.embedding_bag(WORDS.reshape(-1), w, torch.tensor([0, 2, 2, 6][: 4 if more else 3]), mode=mode, **more), (4, 3))
+       for mode in ("sum", "mean", "max") for more in ({}, {"include_last_offset": True})},
+    **{f"embedding_bag, {mode}, padding": (lambda w, mode=mode: F.embedding_bag(WORDS, w, mode=mode, padding_idx=-4), (4, 3)) for mode in ("sum", "mean", "max")},
+    "embedding_bag, weighted, padding": (
+        lambda w, s: F.embedding_bag(WORDS.reshape(-1), w, torch.tensor([0, 3]), mode="sum", per_sample_weights=s.reshape(-1), padding_idx=0), (4, 3), (2, 3)),
+    "embedding_bag of rows": (lambda w: F.embedding_bag(WORDS, w), (4, 3)),
+}  # fmt: skip
 
 
 class Exact(Case):
@@ -80,7 +106,7 @@ class Exact(Case):
                 for mine, theirs in zip(*given):
                     self.assertLessEqual(worst([mine.grad], [theirs.grad]), 1e-9)
 
-    def assert_refused(self, text, function, *given, exporter="auto"):
+    def assert_refused(self, text, function, *given, exporter="torchscript"):
         with self.assertRaisesRegex(UnsupportedError, text):
             Module(Function(function), exporter=exporter)(*given)
 
@@ -102,7 +128,33 @@ class Exact(Case):
             # type: (Tensor, Tensor, Tensor) -> Tensor
             return x.index_put([at], y, accumulate=True)
 
-        self.assert_refused("accumulate=True", added, torch.zeros(2), torch.ones(3), TWICE, exporter="torchscript")
+        self.assert_refused("accumulate=True", added, torch.zeros(2), torch.ones(3), TWICE)
+
+    def test_arguments(self):
+        self.check(ARGUMENTS)
+
+    @unittest.skipUnless(HAS_DYNAMO, "no dynamo exporter")
+    def test_arguments_by_dynamo(self):
+        self.check({name: ARGUMENTS[name] for name in ("scatter_reduce mean, include_self=True", "divisor_override of AvgPool2d")}, "dynamo")
+
+    def test_tables_that_a_forward_changes(self):
+        for table in (nn.Embedding(4, 3, max_norm=0.5), nn.EmbeddingBag(4, 3, max_norm=0.5)):
+            before = table.weight.detach().clone()
+            for exporter in ("torchscript", "dynamo")[: 1 + HAS_DYNAMO]:
+                with self.assertRaisesRegex(UnsupportedError, "max_norm"):
+                    Module(table, exporter=exporter)(WORDS)
+            self.assertTrue(torch.equal(table.weight.detach(), before))
+        mine, theirs = (of(lambda: nn.Sequential(nn.Embedding(4, 3, max_norm=0.5), nn.Linear(3, 2))) for _ in range(2))
+        with support.one_warning(self, "max_norm"):
+            found = Module(mine, fallback="torch")(WORDS)
+        expected = theirs(WORDS)
+        for result in (found, expected):
+            result.square().sum().backward()
+        self.assert_near(found, expected)
+        self.assert_same_gradients(mine, theirs)
+        for function in (F.embedding, F.embedding_bag):
+            weight = torch.randn(4, 3, requires_grad=True)
+            self.assert_refused("scale_grad_by_freq", lambda w, function=function: function(WORDS, w, scale_grad_by_freq=True), weight)
 
 
 if __name__ == "__main__":

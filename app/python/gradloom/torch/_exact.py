@@ -5,9 +5,10 @@ eager kernels, also where a distance is 0, a bag is empty or an index comes twic
 """
 
 import math
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from .._library import UnsupportedError
@@ -53,8 +54,91 @@ def index_put_(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumul
     return made if made is NotImplemented else input.copy_(made)
 
 
+def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    if reduce not in ("mean", "sum"):
+        return NotImplemented
+    counts = torch.zeros_like(input).scatter_add(dim, index, torch.ones_like(src))
+    start = input if include_self else torch.where(counts > 0, torch.zeros_like(input), input)
+    total = start.scatter_add(dim, index, src)
+    if reduce == "sum":
+        return total
+    counts = counts + 1 if include_self else counts.clamp(min=1)
+    return total / counts if input.is_floating_point() else torch.div(total, counts, rounding_mode="floor")
+
+
+def scatter_reduce_(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    made = scatter_reduce(input, dim, index, src, reduce, include_self=include_self)
+    return made if made is NotImplemented else input.copy_(made)
+
+
+def _number(value: float, like: Tensor) -> Tensor:
+    """Numbers of Python are f32 in the dynamo exporter's files."""
+    return torch.tensor(value, dtype=like.dtype, device=like.device)
+
+
+def _each(value: Any, axes: int) -> List[int]:
+    values = [value] if isinstance(value, int) else list(value)
+    return values * axes if len(values) == 1 else values
+
+
+def _avg_pool(function: Callable[..., Tensor], axes: int) -> Callable[..., Any]:
+    def pool(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+             divisor_override: Optional[int] = None) -> Any:  # fmt: skip
+        if divisor_override is None:
+            return NotImplemented
+        kernel, pads = _each(kernel_size, axes), _each(padding, axes)
+        steps = _each(stride, axes) if stride else kernel
+        widths: List[int] = []
+        for size, width, step, pad in zip(input.shape[-axes:], kernel, steps, pads):
+            last = (size + 2 * pad - width + (step - 1 if ceil_mode else 0)) // step * step  # where the last window begins
+            if last >= size + pad:
+                last -= step
+            widths = [pad, pad + max(0, last + width - size - 2 * pad), *widths]
+        padded = functional.pad(input, widths) if any(widths) else input
+        return function(padded, kernel, steps) * _number(math.prod(kernel) / divisor_override, input)
+
+    return pool
+
+
+def refuse_rows_that_change(name: str, weight: Tensor, max_norm: Optional[float], scale_grad_by_freq: bool) -> None:
+    if max_norm is not None:
+        raise UnsupportedError(f"{name} with max_norm, which changes its weight in place")
+    if scale_grad_by_freq and weight.requires_grad:
+        raise UnsupportedError(f"{name} with scale_grad_by_freq")
+
+
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Optional[Tensor] = None, max_norm: Optional[float] = None, norm_type: float = 2,
+                  scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Optional[Tensor] = None,
+                  include_last_offset: bool = False, padding_idx: Optional[int] = None) -> Any:  # fmt: skip
+    """Exporters divide by the rows of a bag that is empty, and lack padding."""
+    refuse_rows_that_change("embedding_bag", weight, max_norm, scale_grad_by_freq)
+    if offsets is None and padding_idx is None:
+        return NotImplemented
+    bags = input.shape[0] if offsets is None else offsets.shape[0] - int(include_last_offset)
+    flat = input.reshape(-1)
+    places = torch.arange(flat.shape[0], device=input.device)
+    if offsets is None:
+        bag = torch.div(places, input.shape[1], rounding_mode="floor")
+    else:  # behind the last offset is no bag
+        bag = (places[:, None] >= offsets[None]).to(torch.int64).sum(1) - 1
+    counted = torch.ones_like(flat) if padding_idx is None else (flat != padding_idx % weight.shape[0]).to(torch.int64)
+    rows = functional.embedding(flat, weight)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.reshape(-1, 1)
+    member = (bag[None] == torch.arange(bags, device=input.device)[:, None]) & (counted > 0)[None]  # [bags, rows]
+    counts = member.to(weight.dtype).sum(1, keepdim=True)
+    if mode == "max":
+        largest = torch.where(member[..., None], rows[None], torch.full((), -math.inf, dtype=rows.dtype, device=rows.device)).amax(1)
+        return torch.where(counts > 0, largest, torch.zeros_like(largest))
+    total = torch.zeros(bags + 1, weight.shape[1], dtype=rows.dtype, device=rows.device).index_add(0, bag, rows * counted.to(rows.dtype)[:, None])[:bags]
+    return total if mode == "sum" else total / counts.clamp(min=1)
+
+
 EXACT: Dict[Any, Callable[..., Any]] = {
     torch.index_put: index_put, torch.Tensor.index_put: index_put, torch.index_put_: index_put_, torch.Tensor.index_put_: index_put_,
+    torch.scatter_reduce: scatter_reduce, torch.Tensor.scatter_reduce: scatter_reduce, torch.Tensor.scatter_reduce_: scatter_reduce_,
+    functional.avg_pool2d: _avg_pool(functional.avg_pool2d, 2), functional.avg_pool3d: _avg_pool(functional.avg_pool3d, 3),
+    functional.embedding_bag: embedding_bag,
 }  # fmt: skip
 
 

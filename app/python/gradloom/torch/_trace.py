@@ -37,6 +37,7 @@ from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, LOSSES, NUMBERS,
 from . import _sizes
 from ._casts import Casts, cast_patches
 from ._checks import failing, passing
+from ._exact import refuse_rows_that_change
 from ._operators import Operators
 from ._outside import Outside, reason_of
 from ._regions import Regions, autocast_patches, in_f32
@@ -344,6 +345,8 @@ def _embedding(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
     def embedding(input: torch.Tensor, weight: torch.Tensor, padding_idx: Optional[int] = None, *rest: Any, **named: Any) -> torch.Tensor:
         if not _trace.active:
             return original(input, weight, padding_idx, *rest, **named)
+        given = dict(zip(("max_norm", "norm_type", "scale_grad_by_freq"), rest), **named)
+        refuse_rows_that_change("embedding", weight, given.get("max_norm"), given.get("scale_grad_by_freq", False))
         rows = original(input, weight, None, *rest, **named)
         if padding_idx is None:
             return rows
