@@ -305,7 +305,7 @@ class _Engine:
         self._made = 0  # plans
         self._members: Optional[_Members] = None
         self._entries: "collections.OrderedDict[Any, Optional[_Entry]]" = collections.OrderedDict()
-        self._latest: Optional[_Entry] = None  # the last of them
+        self._latest: Tuple[Any, Optional[_Entry]] = None, None  # the last of them, and its key: what is compared needs no hash
         self._shapes: "collections.OrderedDict[Any, _Shapes]" = collections.OrderedDict()
         self._changing: Set[int] = set()
         self._changed: Set[Any] = set()  # kinds of calls whose trace changed attributes of the module
@@ -368,16 +368,18 @@ class _Engine:
         kind = tensors[0].device.type if tensors else members.kind
         key = (description, tuple([(t.shape, t.dtype, t.requires_grad, t.device) for t in tensors]), members.modes(), gradients,
                gradients and tuple([p.requires_grad for p in members.parameters]), autocast(kind), members.plain.number())  # fmt: skip
-        known = self._entries.get(key)
+        latest, known = self._latest
+        if known is None or key != latest:
+            known = self._entries.get(key)
         if known is not None and not known.fits():
             self._forget()
         elif known is not None:
             # A replay reads a buffer that changes meanwhile: none is a constant of a recorded call's file.
             lost = [c.tensor for c in known.constants if recorded(kind) or not c.holds()]
             if not lost:
-                if known is not self._latest:
+                if known is not self._latest[1]:
                     self._entries.move_to_end(key)
-                    self._latest = known
+                    self._latest = key, known
                 return known
             self._changing.update(id(tensor) for tensor in lost)
             self._shapes.clear()
@@ -406,7 +408,8 @@ class _Engine:
         if made is not None and isinstance(made.steps, Opened) and gradients and self.fallback is not None and not made.exported.random:
             cast = autocast(kind)
             made.steps.again = Again(self.module, self.lock, description, made.exported, None if cast is None else (kind, cast), self._warned)
-        self._entries[key] = self._latest = made
+        self._entries[key] = made
+        self._latest = key, made
         while len(self._entries) > self.most:
             self._entries.popitem(last=False)
         if made is None:
@@ -432,7 +435,7 @@ class _Engine:
         self._changed.clear()
         self._moving.clear()
         self._refusals.clear()
-        self._latest = None
+        self._latest = None, None
         self._entries.clear()
         self._shapes.clear()
 
