@@ -113,6 +113,15 @@ class Sizes(Folder):
         theirs = torch_losses(other, batches, lambda m, b: F.cross_entropy(m(b[0]), b[1]), torch.optim.SGD(other.parameters(), lr=0.01), 6)
         self.assert_curves(train(recipe), theirs, 1e-5)
 
+    def test_batch_normalization_sees_rows_that_labels_leave_out(self):
+        torch.manual_seed(2)
+        model, batches = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)), [(torch.randn(n, 6), torch.randint(0, 3, (n,))) for n in (4, 3)]
+        before = copy.deepcopy(model.state_dict())
+        with self.assertRaisesRegex(gradloom.Error, "the loss does not ignore the fill"):
+            capture(model, batches, nn.CrossEntropyLoss(), folder=self.folder, pad={"input": 0, "target": -100})
+        self.assertTrue(all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items()))
+        capture(model.eval(), batches, nn.CrossEntropyLoss(), folder=self.folder, pad={"input": 0, "target": -100})
+
     def test_mappings_are_batches(self):
         """Such as Hugging Face's BatchEncoding, which is no dict."""
         batches = [collections.UserDict(batch) for batch in texts((2, 5), (2, 5))]
