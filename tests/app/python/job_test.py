@@ -361,6 +361,56 @@ class Steps(Folder):
         with self.assertRaisesRegex(gradloom.Error, "no state of this training"):
             step.load_state_dict({"model": state["model"], "optimizer": {"elsewhere": torch.zeros(1)}, "steps": 6})
 
+    def test_what_changes_between_steps_is_followed(self):
+        """Modes, frozen parameters, members of groups: as in PyTorch, which asks anew in each step."""
+        batches = [(torch.randn(8, 6, dtype=torch.float64), torch.randint(0, 3, (8,))) for _ in range(2)]
+        made = {
+            "SGD": lambda m: torch.optim.SGD([{"params": m[0].parameters()}, {"params": m[4].weight, "lr": 0.3}], lr=0.1),
+            "momentum": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9),
+            "AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01),
+        }
+        changes = {
+            "eval": lambda m, o: m.eval(),
+            "one part": lambda m, o: m[1].eval(),
+            "frozen": lambda m, o: m[0].requires_grad_(False),
+            "joins": lambda m, o: o.param_groups[0]["params"].append(m[4].bias),
+            "moves": lambda m, o: o.param_groups[1]["params"].append(o.param_groups[0]["params"].pop()),
+        }
+        for change, act in changes.items():
+            for name, make in made.items():
+                if name != "SGD" and change in ("joins", "moves"):
+                    continue
+                with self.subTest(change=change, optimizer=name):
+                    torch.manual_seed(1)
+                    mine = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Tanh(), nn.Linear(5, 3)).double()
+                    other = copy.deepcopy(mine)
+                    optimizers = [make(mine), make(other)]
+                    step = TrainStep(mine, nn.CrossEntropyLoss(), optimizers[0])
+                    losses, theirs = [], []
+                    for half in range(2):
+                        losses += [step.step(*batches[i % 2]) for i in range(4)]
+                        theirs += torch_losses(other, batches, lambda m, b: F.cross_entropy(m(b[0]), b[1]), optimizers[1], 4)
+                        if half == 0:
+                            act(mine, optimizers[0])
+                            act(other, optimizers[1])
+                    self.assertEqual(step.steps, 8)
+                    step.close()
+                    self.assert_curves(losses, theirs, 1e-7)  # a file has BatchNorm's momentum in f32
+                    self.assertLess(worst(list(mine.parameters()), list(other.parameters())), 1e-7)
+                    self.assertLess(worst([mine[1].running_var], [other[1].running_var]), 1e-6)
+
+    def test_a_parameter_without_states_cannot_join_those_with_some(self):
+        model = mlp()
+        model[0].requires_grad_(False)
+        step = TrainStep(model, nn.MSELoss(), torch.optim.AdamW(model.parameters(), lr=0.1))
+        x = torch.randn(4, 6)
+        first = step.step(x, x[:, :3])
+        model[0].requires_grad_(True)
+        with self.assertRaisesRegex(gradloom.Error, "'0.bias' is trained from now on and has no states of the optimizer, which has made 1 updates"):
+            step.step(x, x[:, :3])
+        model[0].requires_grad_(False)
+        self.assertLess(step.step(x, x[:, :3]), first)
+
     def test_refusals(self):
         model = mlp()
         step = TrainStep(model, nn.MSELoss(), "sgd{lr=0.1}")

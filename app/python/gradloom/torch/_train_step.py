@@ -9,7 +9,7 @@ import tempfile
 import threading
 import weakref
 import zlib
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 import torch
 
@@ -54,6 +54,14 @@ def _sizes_of(signature: _Signature) -> List[int]:
 def _reads(step: Union[Job, ExportedJob]) -> List[int]:
     """Which of a batch's tensors the loss depends on."""
     return [index for index, name in enumerate(step.inputs) if name in step.exported.read]
+
+
+class _Trained(NamedTuple):
+    """What of the module and the torch optimizer says what a step computes; a job is of one."""
+
+    modes: List[bool]  # train or eval, of each part
+    trained: Dict[int, str]  # the parameters that want a gradient, by their ids: their names in the module
+    groups: Optional[List[List[int]]]  # ids of parameters
 
 
 class _Anew(Exception):
@@ -101,6 +109,8 @@ class TrainStep:
     an epoch, texts of another length) get plans of their own, which work in the same memory; `plans` of them are kept.
     Of a torch optimizer each group's learning rate, weight decay, momentum, betas and eps are read before each step, so that a scheduler over
     them is followed; an error names what else of it has changed.
+    Parts that change between train() and eval(), parameters that are frozen or join or leave a group, are another job that goes on with the
+    parameters and states of this one.
     A running torch.autocast holds for the step, as it does in PyTorch; one that begins or ends between steps is another plan over the same
     parameters and states, which is kept as those of other sizes are.
     recipe: passes, rules, planner, precision and threads are taken from it.
@@ -163,8 +173,42 @@ class TrainStep:
         self._plans_made += 1
         _LOG.info("%s: plan %d: %s", type(self.model).__name__, self._plans_made, named_sizes(self._names(batch.structure), batch.tensors))
 
+    def _trained_now(self) -> _Trained:
+        objective = self._source.objective
+        groups = None if self._options is None else [[id(p) for p in group["params"]] for group in self._optimizer.param_groups]
+        trained = {id(p): name.replace("model.", "", 1) for name, p in objective.named_parameters() if p.requires_grad}
+        return _Trained([part.training for part in list(objective.modules())[1:]], trained, groups)
+
+    def _follow_module(self) -> None:
+        """Where the module or the optimizer says that a step computes something else, the next one opens another job. Other groups are told later."""
+        now, before = self._trained_now(), self._began_with
+        if now != before and len(now.groups or []) == len(before.groups or []):
+            states = self._states_for(now)
+            self.update_module()
+            self._begin_anew(states)
+
+    def _states_for(self, now: _Trained) -> States:
+        """The engine's states, of the parameters that train on. Raises UsageError where others have to begin with states they do not have."""
+        states, before = self._all_states(), self._began_with
+
+        def members(which: _Trained) -> Set[int]:
+            grouped = None if which.groups is None else {p for group in which.groups for p in group}
+            return {p for p in which.trained if grouped is None or p in grouped}
+
+        old, new = members(before), members(now)
+        for p in old - new:
+            name = self._trained.get(p)
+            for state in [state for state in states if state.rpartition("/")[0] == name]:
+                del states[state]
+        begin = sorted(now.trained[p] for p in new - old)
+        if begin and any(is_in_file(state) for state in self._all_states()):
+            raise UsageError(f"'{begin[0]}' is trained from now on and has no states of the optimizer, which has made {self._updates_made()} updates of others: "
+                             "the engine counts those of all parameters together")  # fmt: skip
+        return States(self._updates_made(), states)
+
     def _open(self, batch: Batch) -> None:
         engine, folder = library(), tempfile.mkdtemp()
+        self._began_with = self._trained_now()
         states = States(0, {})
         self._options = None if self._options is None else Options(self._optimizer)
         self._forget_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -383,6 +427,8 @@ class TrainStep:
             if self._handle is not None and (self._moves or self._plain.changed() or not self._in_place.follow(self._write)):
                 self.update_module()
                 self._begin_anew(States(self._updates_made(), self._all_states()))
+            if self._handle is not None and self._handle.job:
+                self._follow_module()
             if self._handle is None:
                 self._open(batches[0])
                 if self._refused is not None:
@@ -412,7 +458,7 @@ class TrainStep:
         loss, given = ctypes.c_double(), pointers([t.data_ptr() for t in tensors])
         try:
             library().call("job_step_sized", self._begun(), plan, len(tensors), given, ctypes.byref(loss))
-        except Error:
+        except Error as error:
             assert self._handle is not None
             self._handle.failed = True
             raised = self._calls.error()
