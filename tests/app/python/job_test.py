@@ -411,6 +411,24 @@ class Steps(Folder):
         model[0].requires_grad_(False)
         self.assertLess(step.step(x, x[:, :3]), first)
 
+    def test_weights_of_16_bits_come_and_go(self):
+        model = mlp()
+        step = TrainStep(model, nn.MSELoss(), torch.optim.AdamW(model.parameters(), lr=0.05), precision="bf16{weights=low}")
+        x, before = torch.randn(4, 6), model[0].weight.detach().clone()
+        losses = [step.step(x, x[:, :3]) for _ in range(3)]
+        step.update_module()
+        self.assertFalse(torch.equal(model[0].weight, before))
+        torch.testing.assert_close(model[0].weight, model[0].weight.bfloat16().float(), rtol=0, atol=0)
+        state = copy.deepcopy(step.state_dict())
+        going_on = step.step(x, x[:, :3])
+        with torch.no_grad():
+            model[0].weight.copy_(before)
+        step.load_module()
+        self.assertGreater(step.step(x, x[:, :3]), going_on)
+        step.load_state_dict(state)
+        self.assertEqual(step.step(x, x[:, :3]), going_on)
+        self.assertLess(going_on, losses[0])
+
     def test_refusals(self):
         model = mlp()
         step = TrainStep(model, nn.MSELoss(), "sgd{lr=0.1}")

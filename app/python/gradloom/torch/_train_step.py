@@ -570,6 +570,11 @@ class TrainStep:
         known = {**self._values[PARAMETER], **self._values[STATISTIC]}
         return {name: tensor for name, tensor in self._parameters.items() if name in known}
 
+    def _type_of(self, name: str) -> torch.dtype:
+        """Of a parameter or statistic in the engine, which trains some in 16 bits."""
+        known = self._values[PARAMETER].get(name) or self._values[STATISTIC][name]
+        return DTYPES[known.dtype]
+
     @torch.no_grad()
     def update_module(self) -> torch.nn.Module:
         """The engine's parameters and running statistics, written into the module; the module."""
@@ -579,7 +584,7 @@ class TrainStep:
         for name, tensor in self._members().items():
             if name in self._in_place.tensors:
                 continue
-            contents = torch.empty(tensor.shape, dtype=tensor.dtype)
+            contents = torch.empty(tensor.shape, dtype=self._type_of(name))
             self._read(name, contents)
             tensor.copy_(contents)
         self._count_batches()
@@ -600,7 +605,7 @@ class TrainStep:
             return
         self._begun()
         for name, tensor in self._members().items():
-            self._write(name, tensor.detach().contiguous())
+            self._write(name, tensor.detach().to(self._type_of(name)).contiguous())
         self._counted = self.steps
 
     def state_dict(self) -> Dict[str, Any]:
