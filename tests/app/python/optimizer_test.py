@@ -106,13 +106,22 @@ class States(Folder):
                 torch.manual_seed(1)
                 model = mlp(dtype=torch.float64)
                 optimizer = make(model.parameters())
-                torch_losses(model, ROWS, loss_of, optimizer, 6)
+                torch_losses(model, ROWS, loss_of, optimizer, 5)
                 recipe = capture(model, ROWS, nn.CrossEntropyLoss(), optimizer, os.path.join(self.folder, name), steps=5)
-                first = 6 if name not in ("SGD", "Nesterov") else 1  # which does not count
-                theirs = torch_losses(model, [ROWS[(first + i) % 3] for i in range(5)], loss_of, optimizer, 5)
+                for words in ({"epochs": 2}, {"epochs": 2, "steps": 4}, {"epochs": 2, "accumulate": 4}):
+                    path = capture(model, ROWS, nn.CrossEntropyLoss(), optimizer, os.path.join(self.folder, name + "2"), **words)
+                    self.assertEqual(len(train(path)), {1: 6, 4: 1}[words.get("accumulate", 1)] if "steps" not in words else 4)
+                theirs = torch_losses(model, ROWS, loss_of, optimizer, 5)
                 self.assert_curves(train(recipe), theirs, 1e-9)
                 with open(recipe, encoding="utf-8") as file:
                     self.assertEqual(json.load(file)["load_optimizer"], "optimizer.safetensors")
+
+    def test_a_captured_schedule_that_has_ended_is_told(self):
+        model = mlp(dtype=torch.float64)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        torch_losses(model, ROWS, loss_of, optimizer, 5)
+        with self.assertWarnsRegex(UserWarning, "ends after 4 updates, and the optimizer has made 5"):
+            capture(model, ROWS, nn.CrossEntropyLoss(), optimizer, self.folder, schedule="linear{total=4}", steps=4)
 
     def test_load_state_dict_of_the_optimizer_is_seen(self):
         """And states that are changed in place, with load_optimizer."""

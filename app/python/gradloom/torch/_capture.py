@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 import zipfile
 from collections import Counter
@@ -135,12 +136,12 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
     states = States(0, {}) if options is None else states_of(optimizer, job.trained)
     folder = os.path.abspath(os.fspath(folder))
     os.makedirs(folder, exist_ok=True)
-    write_batches(os.path.join(folder, "batches.npz"), job.inputs, batches)
     own = {} if precision is None else {"precision": precision}
     words: Dict[str, Any] = {**job.words, **own, "data": "npz:" + os.path.join(folder, "batches.npz"), **clipped(clip, settings)}
     if states.updates:
         words["load_optimizer"] = write_states(states, folder)
-        words["steps"] = states.updates + int(settings.get("steps", _STEPS))
+        batches = _go_on(words, settings, states.updates, list(batches))
+    write_batches(os.path.join(folder, "batches.npz"), job.inputs, batches)
     recipe = json.loads(_resolved([write_job(job, folder), *words_of(words)]))
     recipe["model"]["path"], recipe["data"] = "model.onnx", "npz:batches.npz"
     if states.updates:
@@ -151,6 +152,21 @@ def capture(model: torch.nn.Module, batch: Any, loss: Optional[Callable[..., tor
         file.write("\n")
     os.replace(path + ".part", path)
     return path
+
+
+def _go_on(words: Dict[str, Any], settings: Mapping[str, Any], updates: int, batches: List[Batch]) -> List[Batch]:
+    """The words and batches of a job that begins after so many updates: it counts steps, and the batches that they took, from the first update on."""
+    each, count = int(settings.get("accumulate", 1)), len(batches)
+    steps = [int(settings["steps"])] if "steps" in settings else []
+    if int(words.pop("epochs", 0)):
+        steps.append(max(1, int(settings["epochs"]) * count // each))
+    words["steps"] = updates + min(steps or [_STEPS])
+    ends = re.search(r"\btotal=(\d+)", str(settings.get("schedule", "")))
+    if ends and 0 < int(ends.group(1)) <= updates:
+        warn(f"gradloom: capture: the schedule {settings['schedule']} ends after {ends.group(1)} updates, and the optimizer has made {updates}: "
+             "steps count from its first")  # fmt: skip
+    taken = updates * each % count
+    return batches[count - taken :] + batches[: count - taken]
 
 
 def _resolved(words: Sequence[str]) -> str:
