@@ -4,6 +4,7 @@
 GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 (skipped) where there is no PyTorch.
 """
 
+import collections
 import copy
 import json
 import os
@@ -57,7 +58,7 @@ class Globs(unittest.TestCase):
 
         self.assertEqual(globs(["a.x.w", "a.x.b", "a.y.w", "c.w"], ["a.y.b"]), ["a.x.*", "a.y.w", "c.w"])
         self.assertEqual(globs(["0.weight", "0.bias", "10.weight", "10.bias", "w"], ["1.mean"]), ["0.*", "10.*", "w"])
-        self.assertEqual(globs(["a.w?", "a.b"], []), ["a.w?", "a.b"], "names that are patterns themselves stay")
+        self.assertEqual(globs(["a.w?", "b*.b", "b*.c", "c\\d"], ["b.b"]), ["a.w\\?", "b\\*.*", "c\\\\d"], "names that look like patterns")
 
 
 class Folder(unittest.TestCase):
@@ -428,6 +429,28 @@ class Steps(Folder):
         step.load_state_dict(state)
         self.assertEqual(step.step(x, x[:, :3]), going_on)
         self.assertLess(going_on, losses[0])
+
+    def test_names_that_look_like_patterns(self):
+        x = torch.randn(4, 3, dtype=torch.float64)
+        for first, second in (("a?", "ab"), ("a*", "abc"), ("a\\b", "ab"), ("a{x", "b"), ("{a}", "c"), ("[a]", "a")):
+            for groups in (False, True):
+                with self.subTest(names=(first, second), groups=groups):
+                    mine = nn.Sequential(collections.OrderedDict([(first, nn.Linear(3, 3)), (second, nn.Linear(3, 3))])).double()
+                    other = copy.deepcopy(mine)
+
+                    def optimizer_of(model):
+                        one, two = list(model[0].parameters()), list(model[1].parameters())
+                        return torch.optim.SGD([{"params": two}, {"params": one, "lr": 0.5, "weight_decay": 0.1}] if groups else one, lr=0.1)
+
+                    step = TrainStep(mine, nn.MSELoss(), optimizer_of(mine))
+                    step.step(x, x)
+                    step.close()
+                    torch_losses(other, [x], lambda m, b: F.mse_loss(m(b), b), optimizer_of(other), 1)
+                    self.assertLess(worst(list(mine.parameters()), list(other.parameters())), 1e-9)
+        taken = nn.Sequential(collections.OrderedDict([("a{x", nn.Linear(3, 3)), ("aax", nn.Linear(3, 3))])).double()
+        groups = [{"params": taken[1].parameters()}, {"params": taken[0].parameters(), "lr": 0.5}]
+        with self.assertRaisesRegex(gradloom.UnsupportedError, "cannot be told from 'aax.*braces begin a group's options"):
+            TrainStep(taken, nn.MSELoss(), torch.optim.SGD(groups, lr=0.1)).step(x, x)
 
     def test_refusals(self):
         model = mlp()

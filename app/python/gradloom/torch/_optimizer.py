@@ -7,6 +7,7 @@ as checkpoints do.
 import functools
 import json
 import os
+import re
 from collections import Counter
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -163,13 +164,14 @@ def optimizer_words(options: Options, names: Dict[int, str], groups: Sequence[Di
         if own.get("weight_decay", 0.0) != first.get("weight_decay", 0.0):
             said["weight_decay"] = _text(own["weight_decay"])
         held = [names[id(p)] for p in group["params"] if id(p) in names]
+        others = set(names.values()) - set(held)
         if said and not (numbered and number == 0):
-            found += [f"{glob}{{{','.join(f'{key}={value}' for key, value in said.items())}}}" for glob in globs(held, set(names.values()) - set(held))]
+            found += [f"{glob}{{{','.join(f'{key}={value}' for key, value in said.items())}}}" for glob in _before_options(globs(held, others), others)]
         elif said:
             found.append("*{number=0}")
-    others = {key for own in options.groups for key in options.rule.follows if own.get(key) != options.groups[0].get(key)} - {"lr", "weight_decay"}
-    if others and not numbered:
-        raise UnsupportedError(f"groups of {options.name} in a recipe may differ in lr and weight_decay only, not in {', '.join(sorted(others))} "
+    differing = {key for own in options.groups for key in options.rule.follows if own.get(key) != options.groups[0].get(key)} - {"lr", "weight_decay"}
+    if differing and not numbered:
+        raise UnsupportedError(f"groups of {options.name} in a recipe may differ in lr and weight_decay only, not in {', '.join(sorted(differing))} "
                                f"(TrainStep takes them)")  # fmt: skip
     if found:
         words["group"] = found
@@ -179,8 +181,6 @@ def optimizer_words(options: Options, names: Dict[int, str], groups: Sequence[Di
 def globs(names: Sequence[str], others: Iterable[str]) -> List[str]:
     """`names`, with MODULE.* in place of those of a module that has none of `others`: patterns that fit them alone, as short as a person
     would say it."""
-    if any(set("*?") & set(name) for name in names):
-        return list(names)
     own = Counter(module for name in names for module in _modules(name))
     shared = {module for name in set(others) for module in _modules(name)}
     found: List[str] = []
@@ -192,8 +192,25 @@ def globs(names: Sequence[str], others: Iterable[str]) -> List[str]:
         whole = next((m for m in modules if own[m] > 1 and m not in shared), None)
         if whole is not None:
             covered.add(whole)
-        found.append(name if whole is None else whole + "*")
+        found.append(_glob(name) if whole is None else _glob(whole) + "*")
     return found
+
+
+def _before_options(patterns: Sequence[str], others: Iterable[str]) -> List[str]:
+    """In a recipe's group the options begin with the first brace: those of names are any character."""
+    for pattern in patterns:
+        if set("{}") & set(pattern):
+            parts = re.findall(r"\\[*?\\]|.", pattern, re.DOTALL)
+            fit = "".join({"*": ".*", "?": ".", "{": ".", "}": "."}.get(part, re.escape(part[-1])) for part in parts)
+            also = next((name for name in others if re.fullmatch(fit, name, re.DOTALL)), None)
+            if also is not None:
+                raise UnsupportedError(f"a group of the optimizer cannot be told from '{also}' by '{pattern}': braces begin a group's options")
+    return [re.sub("[{}]", "?", pattern) for pattern in patterns]
+
+
+def _glob(text: str) -> str:
+    """The pattern that fits this alone."""
+    return re.sub(r"([*?\\])", r"\\\1", text)
 
 
 def _modules(name: str) -> List[str]:
