@@ -430,6 +430,19 @@ class Steps(Folder):
         self.assertEqual(step.step(x, x[:, :3]), going_on)
         self.assertLess(going_on, losses[0])
 
+    def test_closing_tells_what_no_step_has_told(self):
+        os.mkdir(self.folder + "/gone")
+        model = mlp()
+        step = TrainStep(model, nn.CrossEntropyLoss(), "sgd{lr=0.1}", save_params=self.folder + "/gone/p.npz")
+        x, labels = torch.randn(4, 6), torch.tensor([0, 1, 2, 0])
+        step.step(x, labels)
+        with self.assertRaisesRegex(gradloom.Error, "target"):
+            step.step(x, labels + 7)
+        step.step(x, labels)
+        os.rmdir(self.folder + "/gone")
+        with self.assertRaisesRegex(gradloom.Error, "cannot write"):
+            step.close()
+
     def test_names_that_look_like_patterns(self):
         x = torch.randn(4, 3, dtype=torch.float64)
         for first, second in (("a?", "ab"), ("a*", "abc"), ("a\\b", "ab"), ("a{x", "b"), ("{a}", "c"), ("[a]", "a")):

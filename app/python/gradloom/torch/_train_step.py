@@ -75,7 +75,7 @@ class _Handle:
     def __init__(self, lock: Any, job: int, in_place: InPlace) -> None:
         self._lock, self.job = lock, job
         self.in_place = in_place  # what the job works in stays until it is closed
-        self.failed = False  # a step was, whose error was raised: closing tells it again
+        self.failure = ""  # of a step, whose error was raised: closing may tell it again
 
     def close(self) -> None:
         with self._lock:
@@ -85,10 +85,10 @@ class _Handle:
                 return
             try:
                 # After a step that failed the engine goes back to its last good parameters, for its files: the module keeps its own.
-                with held.kept() if self.failed else contextlib.nullcontext():
+                with held.kept() if self.failure else contextlib.nullcontext():
                     library().call("job_close", job)
-            except Error:
-                if not self.failed:
+            except Error as error:
+                if not self.failure or self.failure not in str(error):
                     raise
 
 
@@ -460,7 +460,7 @@ class TrainStep:
             library().call("job_step_sized", self._begun(), plan, len(tensors), given, ctypes.byref(loss))
         except Error as error:
             assert self._handle is not None
-            self._handle.failed = True
+            self._handle.failure = str(error)
             raised = self._calls.error()
             if raised is not None:
                 raise raised
