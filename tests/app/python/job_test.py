@@ -373,7 +373,7 @@ class Steps(Folder):
         changes = {
             "eval": lambda m, o: m.eval(),
             "one part": lambda m, o: m[1].eval(),
-            "frozen": lambda m, o: m[0].requires_grad_(False),
+            "frozen": lambda m, o: m[0].requires_grad_(False).zero_grad(set_to_none=True),
             "joins": lambda m, o: o.param_groups[0]["params"].append(m[4].bias),
             "moves": lambda m, o: o.param_groups[1]["params"].append(o.param_groups[0]["params"].pop()),
         }
