@@ -140,12 +140,20 @@ std::set<std::string> inputs_of(const Graph& graph, std::vector<NodeId> nodes) {
 }
 
 // Every tensor's size is known before running. Where contents of inputs decide sizes, those that the data
-// repeat in every batch are: the edges of a graph that is trained as a whole.
+// repeat in every batch, held-out data too, are: the edges of a graph that is trained as a whole.
 Status settle_sizes(const Recipe& recipe, ImportedModel& model) {
   std::vector<NodeId> sized = nodes_sized_by_data(model.graph);
   if (sized.empty()) return {};
-  const std::map<std::string, Tensor> known =
-      TRY(repeated_inputs(recipe.data, inputs_of(model.graph, sized)));
+  const std::set<std::string> names = inputs_of(model.graph, sized);
+  std::map<std::string, Tensor> known = TRY(repeated_inputs(recipe.data, names));
+  if (!recipe.eval_data.empty() && !known.empty()) {
+    const auto held_out = repeated_inputs(recipe.eval_data, names);
+    if (!held_out) return with_context(held_out.error(), "held-out data");
+    std::erase_if(known, [&](const auto& input) {
+      const auto there = held_out->find(input.first);
+      return there == held_out->end() || !bit_equal(there->second, input.second);
+    });
+  }
   if (!known.empty()) {
     if (const Status status = know_inputs(model.graph, known, TRY(import_options(recipe))); !status)
       return with_context(status.error(), escaped(recipe.model));
@@ -159,7 +167,7 @@ Status settle_sizes(const Recipe& recipe, ImportedModel& model) {
   return Error{Errc::bad_input,
                "only the data tells how large the outputs are of " + text +
                    "; a plan needs to know it before running (integer inputs that are the same in "
-                   "every batch of npz: data are known)"};
+                   "every batch of npz: data, held-out data too, are known)"};
 }
 
 // The numbers with which training begins, where they are not the model's own.

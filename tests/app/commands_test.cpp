@@ -104,6 +104,17 @@ TEST_F(Commands, TrainsWhereTheDataRepeatWhatDecidesSizes) {
     if (line.contains("step") && line["step"] == 1) first = line["loss"];
   EXPECT_NEAR(first, loss->tensor.to_f64()[0], 1e-6) << o.out;
   expect_error(with_data("npz:" + path("other.npz")), 3, part);
+  // Held-out data whose edges are others would be evaluated with these.
+  batches.at("edges").mutable_as<std::int64_t>()[0] = 3;
+  ASSERT_TRUE(write_npz(path("held.npz"), batches).ok());
+  ASSERT_EQ(run(with_data("npz:" + path("held.npz"))).code, 0) << "the same in every batch";
+  const auto evaluated = [&](const std::string& file) {
+    std::vector<std::string> args = with_data("npz:" + path("same.npz"));
+    args.insert(args.end(), {"--eval-data", "npz:" + path(file)});
+    return args;
+  };
+  EXPECT_EQ(run(evaluated("same.npz")).code, 0);
+  for (const char* file : {"held.npz", "other.npz"}) expect_error(evaluated(file), 3, part);
 }
 
 TEST_F(Commands, UsageErrors) {
