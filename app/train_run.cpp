@@ -1,6 +1,7 @@
 #include "app/train_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <new>
@@ -9,6 +10,7 @@
 #include "app/process_memory.h"
 #include "app/rank_agreement.h"
 #include "app/ranks.h"
+#include "app/training_state.h"
 #include "engine/base/memory.h"
 #include "engine/base/text.h"
 #include "engine/ranks/world.h"
@@ -81,7 +83,10 @@ Status TrainRun::make_job() {
   TRY(check_evaluation(recipe_));
   ProcessMarks marks{process_bytes()};
   prepared_ = TRY(prepare(recipe_, context_.stop, from_ ? &*from_ : nullptr));
-  if (from_) evaluated_before_ = from_->early_stop;
+  if (from_) {
+    evaluated_before_ = from_->early_stop;
+    resumed_from_ = from_->path;
+  }
   from_.reset();
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
   TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
@@ -104,6 +109,7 @@ Status TrainRun::begin() {
   evaluation_ = TRY(Evaluation::create(*job_, context_.stop));
   if (evaluation_ && evaluated_before_) evaluation_->early_stop().restore(*evaluated_before_);
   checkpoints_->resumed(evaluated_before_);
+  TRY(restore_best());
   // Copies of states cost memory: they are for who has asked that something be kept.
   const bool kept = options_.files.wanted() || !options_.checkpoints.folder.empty();
   if (TRY(as_rank_0(kept))) last_good_.emplace(*job_);
@@ -123,6 +129,48 @@ Status TrainRun::begin() {
   report_.started(*job_, record_);
   started_ns_ = monotonic_ns();
   waited_before_ns_ = processor_wait_ns();
+  return {};
+}
+
+namespace {
+
+// The parameters that a checkpoint of the same training has beside the one at `path`: those of its best evaluation.
+Result<std::map<std::string, Tensor>> best_beside(const std::string& path, const EarlyStop::State& state,
+                                                  const Job& job) {
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.empty()) folder = ".";
+  const Checkpoint best = TRY(read_checkpoint(checkpoint_path(folder, state.best_step)));
+  if (best.recipe.model_hash != job.recipe().model_hash || !best.early_stop ||
+      best.early_stop->best_step != state.best_step || best.early_stop->best_loss != state.best_loss)
+    return Error{Errc::bad_input, escaped(best.path) + " is of another training"};
+  return results_in(best, job);
+}
+
+}  // namespace
+
+// With early stop the files hold the parameters of the best evaluation, which may have been before this run.
+Status TrainRun::restore_best() {
+  if (!evaluation_ || !evaluated_before_ || evaluated_before_->best_step < 0 ||
+      job_->recipe().early_stop.empty())
+    return {};
+  const std::int64_t step = evaluated_before_->best_step;
+  const bool in_parts = has_parts_of_parameters(*job_);
+  if (step == job_->steps_before()) {
+    TRY(make_whole(step));
+    if (options_.files.wanted() || in_parts) best_ = LastGood::Found{step, copied(TRY(job_->result_views()))};
+    return {};
+  }
+  if (!options_.files.wanted() && !in_parts) return {};
+  auto found = best_beside(resumed_from_, *evaluated_before_, *job_);
+  const bool all_have = in_parts ? TRY(on_all_ranks(found.ok())) : found.ok();
+  if (all_have) {
+    best_ = LastGood::Found{step, std::move(found).value()};
+    best_is_whole_ = true;
+  } else if (options_.files.wanted()) {
+    context_.out.note("the best parameters so far, after step " + std::to_string(step) + ", cannot be read" +
+                      (found.ok() ? "" : " (" + found.error().message + ")") +
+                      ": until an evaluation is better the last are saved");
+  }
   return {};
 }
 
@@ -187,6 +235,7 @@ Status TrainRun::evaluate(std::int64_t step) {
   checkpoints_->evaluated(*job_, step, early_stop.state(), best && stops);
   if (best && stops && (options_.files.wanted() || has_parts_of_parameters(*job_)))
     best_ = LastGood::Found{step, copied(TRY(job_->result_views()))};
+  if (best) best_is_whole_ = false;
   return {};
 }
 
@@ -363,7 +412,7 @@ Result<LastGood::Found> TrainRun::trained_parts(const Status& steps) {
   Result<LastGood::Found> found = trained();
   const Result<bool> all_found = on_all_ranks(found.ok());
   if (!all_found || (found.ok() && !*all_found)) return gone;
-  if (!found.ok()) return found;
+  if (!found.ok() || (not_finite_step_ == 0 && best_is_whole_)) return found;
   auto whole = with_whole_parameters(*job_, std::move(found->parameters));
   if (!whole) return gone;
   found->parameters = std::move(whole).value();

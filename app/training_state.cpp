@@ -239,6 +239,30 @@ Result<Checkpoint> checkpoint_without_states(const Job& job, std::int64_t step) 
   return c;
 }
 
+Result<std::map<std::string, Tensor>> results_in(const Checkpoint& checkpoint, const Job& job) {
+  const OptimizerFile optimizer = optimizer_file(checkpoint);
+  std::map<std::string, const TrainState*> averages;
+  for (const TrainState& state : job.compiled().train.states)
+    if (state.name == kAverage) averages[state.parameter] = &state;
+  std::map<std::string, Tensor> results;
+  for (const auto& [name, view] : TRY(job.result_views())) {
+    const auto there = checkpoint.model.tensors.find(name);
+    if (there == checkpoint.model.tensors.end())
+      return Error{Errc::bad_input, escaped(checkpoint.path) + ": no '" + escaped(name) + "'"};
+    const Type type{view.dtype(), there->second.shape()};
+    const auto average = averages.find(name);
+    const Tensor contents =
+        average == averages.end()
+            ? TRY(tensor_as(there->second, type, escaped(checkpoint.path) + ": '" + escaped(name) + "'"))
+            : TRY(elements_in(
+                  optimizer,
+                  key_in(optimizer, {key_of(*average->second), kNone, average->second}, job.model()), type,
+                  std::nullopt));
+    results[name] = TRY(contents.loaded());
+  }
+  return results;
+}
+
 // What all ranks have is rank 0's to write. The count of a parameter's updates goes with its first elements.
 Result<StateParts> states_to_write(const Job& job, std::int64_t made_steps) {
   const Compiled& compiled = job.compiled();

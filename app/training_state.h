@@ -19,6 +19,8 @@ namespace gradloom {
 Result<Checkpoint> checkpoint_of(const Job& job, std::int64_t step);
 // The same in two: without the states of the optimizer; and those that are this rank's to write, which all ranks together have once.
 Result<Checkpoint> checkpoint_without_states(const Job& job, std::int64_t step);
+// What Job::result_views has, whole, out of a checkpoint of the job's model. Errc::bad_input: the checkpoint lacks some of it.
+Result<std::map<std::string, Tensor>> results_in(const Checkpoint& checkpoint, const Job& job);
 Result<StateParts> states_to_write(const Job& job, std::int64_t made_steps);
 std::map<std::string, std::string> states_metadata(const Checkpoint& checkpoint);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "app/checkpoint_folder.h"
 #include "engine/base/npz.h"
 #include "tests/app/command_fixture.h"
 #include "tests/app/model_job.h"
@@ -162,6 +163,41 @@ TEST_F(Evaluations, EarlyStopKeepsTheBest) {
   EXPECT_TRUE(again.losses.empty()) << "it is still enough";
   const Trained patient = train({"--resume", path("c"), "--steps", "400", "--early-stop", "patience=4"});
   EXPECT_EQ(patient.losses.size(), 4u) << "one more evaluation";
+}
+
+// The best evaluation was before the checkpoint that a run goes on from, or at it.
+TEST_F(Evaluations, AResumedRunSavesTheBestOfAll) {
+  for (const char* ema : {"", "0.5"}) {
+    SCOPED_TRACE(ema);
+    fs::remove_all(path("c"));
+    std::vector<std::string> flags{
+        "--optimizer",   "adam{lr=1e-2}",  "--eval-data",       "synthetic", "--eval-every", "4",
+        "--early-stop",  "patience=3",     "--checkpoint",      path("c"),   "--steps",      "400",
+        "--save-params", path("best.npz"), "--checkpoint-keep", "1"};
+    if (*ema != 0) flags.insert(flags.end(), {"--ema", ema});
+    const Trained t = train(flags);
+    const std::int64_t best = t.summary["best_eval_step"];
+    ASSERT_LT(best, t.eval_steps.back());
+    const auto saves_best = [&](const std::string& from, const char* patience, std::int64_t steps) {
+      const Trained more = train({"--resume", from, "--steps", std::to_string(steps), "--early-stop",
+                                  patience, "--save-params", path("again.npz")});
+      EXPECT_FALSE(more.losses.empty());
+      EXPECT_EQ(more.summary["best_eval_step"], best);
+      EXPECT_EQ(more.outcome.err.find("cannot be read"), std::string::npos) << more.outcome.err;
+      EXPECT_TRUE(read_file(path("again.npz")) == read_file(path("best.npz"))) << from;
+    };
+    saves_best(path("c"), "patience=4", 400);
+    const std::string at_best = checkpoint_path(path("c"), best);
+    saves_best(at_best, "patience=3", best + 4);
+    fs::rename(at_best, path("moved"));
+    const Trained without = train({"--resume", path("c"), "--steps", "400", "--early-stop", "patience=4",
+                                   "--save-params", path("again.npz")});
+    EXPECT_NE(without.outcome.err.find("the best parameters so far, after step " + std::to_string(best) +
+                                       ", cannot be read"),
+              std::string::npos)
+        << without.outcome.err;
+    fs::remove_all(path("moved"));
+  }
 }
 
 TEST_F(Evaluations, AveragesOfParametersAreSavedAndEvaluated) {
