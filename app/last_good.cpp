@@ -67,7 +67,7 @@ Result<LastGood::Found> LastGood::before(std::int64_t failed, const std::stop_to
   Found found{step_, copied(TRY(job_.result_views()))};
   for (std::int64_t step = step_ + 1; step < failed; ++step) {
     if (TRY(on_any_rank(stop.stop_requested()))) break;
-    TRY(job_.step(step));
+    if (const auto made = job_.step(step); !made) break;  // batches of a caller are there no more
     TRY(gather_parameters(job_));
     if (!TRY(on_all_ranks(TRY(finite_.finite(TRY(job_.parameter_views())))))) break;
     found = {step, copied(TRY(job_.result_views()))};

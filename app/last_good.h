@@ -37,8 +37,8 @@ class LastGood {
     std::int64_t step = 0;  // the parameters are those after this step; 0: the model's own
     std::map<std::string, Tensor> parameters;
   };
-  // After the latest step before `failed` that left only finite numbers. A requested stop ends the search
-  // with what is found by then. The job's states are those of a step before afterwards.
+  // After the latest step before `failed` that left only finite numbers. A requested stop, and a step that cannot be made
+  // again, end the search with what is found by then. The job's states are those of a step before afterwards.
   Result<Found> before(std::int64_t failed, const std::stop_token& stop);
   // The job's states are those after `step` then, which before() found or one before it. Errc::interrupted: a stop.
   Status go_back_to(std::int64_t step, const std::stop_token& stop);

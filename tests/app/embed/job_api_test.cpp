@@ -300,6 +300,23 @@ TEST_F(JobApi, ACheckpointGoesOn) {
   EXPECT_EQ(gradloom_job_close(next), GRADLOOM_OK);
 }
 
+// The batches between are not there any more.
+TEST_F(JobApi, CallersBatchesThatAreNotFiniteLeaveFiniteParameters) {
+  const Outcome still =
+      run(train_mlp({"--optimizer", "sgd{lr=0}", "--steps", "1", "--save-params", path("first.npz")}));
+  ASSERT_EQ(still.code, 0) << still.err;
+  gradloom_job* const job = opened(mlp({"--data", "caller", "--steps", "9", "--save-params", path("p.npz")}));
+  std::vector<float> x(std::size_t{8} * 64, 0.5F);
+  const std::vector<std::int64_t> labels(8, 1);
+  const void* const pointers[] = {x.data(), labels.data()};
+  for (int step = 0; step < 3; ++step)
+    ASSERT_EQ(gradloom_job_step_on(job, 2, pointers, nullptr), GRADLOOM_OK) << gradloom_last_error();
+  x[0] = std::nanf("");
+  EXPECT_EQ(gradloom_job_step_on(job, 2, pointers, nullptr), GRADLOOM_NUMERIC);
+  EXPECT_EQ(gradloom_job_close(job), GRADLOOM_NUMERIC);
+  EXPECT_TRUE(read_file(path("p.npz")) == read_file(path("first.npz"))) << "those of the copy";
+}
+
 TEST_F(JobApi, TheSessionHasTheRun) {
   Heard heard;
   gradloom_job* job = nullptr;
