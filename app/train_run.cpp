@@ -192,11 +192,11 @@ Status TrainRun::cannot_start(const Error& error) {
 Status TrainRun::run_steps() {
   if (enough()) return {};  // a checkpoint may say so already
   while (left())
-    if (!TRY(advance())) break;
+    if (!TRY(advance(true))) break;
   return {};
 }
 
-Result<bool> TrainRun::advance() {
+Result<bool> TrainRun::advance(bool ahead) {
   const std::int64_t step = last_step() + 1;
   const NextStep next =
       TRY(agree_on_next_step({context_.stop.stop_requested() || context_.out.reader_gone(), times(step),
@@ -208,9 +208,9 @@ Result<bool> TrainRun::advance() {
   const bool copy = !stop && next.copy;
   if ((copy || (!stop && next.checkpoint)) && job_->pending() == 0) TRY(make_whole(step - 1));
   if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
-  // Nothing is pending then: submit_ahead waits there.
+  // Nothing is pending then: submit_steps waits there.
   if (!stop && next.checkpoint) checkpoints_->write(*job_, step - 1);
-  if (!stop && (!copy || job_->pending() == 0)) TRY(submit_ahead(step));
+  if (!stop && (!copy || job_->pending() == 0)) TRY(submit_steps(step, ahead));
   if (job_->pending() == 0) TRY(stopped(step - 1));
   TRY(take_step(step));
   if (!left() && evaluation_ && evaluation_->due(step)) TRY(evaluate(step));
@@ -264,9 +264,9 @@ bool TrainRun::times(std::int64_t step) const {
          r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels * r.ranks, 1);
 }
 
-Status TrainRun::submit_ahead(std::int64_t step) {
+Status TrainRun::submit_steps(std::int64_t step, bool ahead) {
   const Recipe& r = job_->recipe();
-  const std::int64_t last = own_batches_ ? step : r.steps;
+  const std::int64_t last = own_batches_ || !ahead ? step : r.steps;
   for (; next_ <= last && job_->pending() <= job_->depth() && !pauses_before(next_); ++next_) {
     const bool timed = rank_times_ ? agreed_times_ : times(next_);
     timed_.push_back(timed);

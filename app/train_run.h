@@ -51,8 +51,9 @@ class TrainRun {
   Status begin();
   bool left() const { return last_step() < job_->recipe().steps; }  // steps to make
   // The next step with what belongs to it: checkpoint and evaluation before it, after the last one too. False: held-out
-  // data say that training ends, and no step was made. REQUIRES left(), and no error before.
-  Result<bool> advance();
+  // data say that training ends, and no step was made. `ahead`: the steps after it are submitted too, where the device
+  // queues; else the job's states are those after this one. REQUIRES left(), and no error before.
+  Result<bool> advance(bool ahead);
   // The run's end, once, after begin. `steps`: how the steps ended.
   Status finish(const Status& steps);
 
@@ -69,7 +70,7 @@ class TrainRun {
   Status run_steps();
   bool pauses_before(std::int64_t step) const;
   bool times(std::int64_t step) const;  // kernel by kernel
-  Status submit_ahead(std::int64_t step);
+  Status submit_steps(std::int64_t step, bool ahead);
   Status take_step(std::int64_t step);
   void tell_times(const StepResult& result);
   void tell_failed_libraries();

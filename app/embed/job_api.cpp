@@ -168,7 +168,7 @@ Status make_step(gradloom_job& job, double* loss) {
   if (!job.run->left())
     return Error{Errc::usage,
                  "all " + std::to_string(job.run->last_step()) + " steps are made (--steps N makes more)"};
-  const Result<bool> made = job.run->advance();
+  const Result<bool> made = job.run->advance(false);
   if (!made) return job.steps = embed::as_end_of_rank(made.error());
   if (!*made)
     return Error{Errc::usage, "held-out data have ended the training after step " +
@@ -181,7 +181,7 @@ Status run_all(gradloom_job& job) {
   TRY(job.steps);
   const std::int64_t steps = job.run->job().recipe().steps;
   while (job.run->left()) {
-    const Result<bool> made = job.run->advance();
+    const Result<bool> made = job.run->advance(true);
     if (!made) return job.steps = embed::as_end_of_rank(made.error());
     if (!*made) return {};
     const auto progress = job.callbacks.progress;

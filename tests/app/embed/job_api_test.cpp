@@ -300,6 +300,35 @@ TEST_F(JobApi, ACheckpointGoesOn) {
   EXPECT_EQ(gradloom_job_close(next), GRADLOOM_OK);
 }
 
+// A queue that works ahead would have the states of the step after it.
+TEST_F(JobApi, StatesAreThoseOfTheLastStepOnEveryDevice) {
+  for (const char* device : {"cpu", "host-gpu"}) {
+    SCOPED_TRACE(device);
+    const auto parameters_of = [&](const Words& args) {
+      fs::remove(path("p.npz"));
+      const Outcome o = run(args);
+      EXPECT_EQ(o.code, 0) << o.err;
+      return read_file(path("p.npz"));
+    };
+    const Words saved{"--device", device, "--save-params", path("p.npz"), "--steps"};
+    const auto after = [&](const char* steps) {
+      Words more = saved;
+      more.emplace_back(steps);
+      return parameters_of(train_mlp(more));
+    };
+    const std::string third = after("3"), sixth = after("6");
+    fs::remove_all(path("kept"));
+    gradloom_job* const job = opened(with_data({"--steps", "6", "--device", device, "--checkpoint",
+                                                path("kept"), "--save-params", path("closed.npz")}));
+    losses_of(job, 3);
+    ASSERT_EQ(gradloom_job_checkpoint(job), GRADLOOM_OK) << gradloom_last_error();
+    EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+    EXPECT_TRUE(read_file(path("closed.npz")) == third);
+    EXPECT_TRUE(parameters_of({"train", "--resume", path("kept/step-00000003"), "--steps", "6",
+                               "--save-params", path("p.npz")}) == sixth);
+  }
+}
+
 // The batches between are not there any more.
 TEST_F(JobApi, CallersBatchesThatAreNotFiniteLeaveFiniteParameters) {
   const Outcome still =
