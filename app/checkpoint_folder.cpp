@@ -75,13 +75,36 @@ std::string without_end_slashes(std::string path) {
   return path;
 }
 
-// A folder with what `files` writes into it, which has its name once it is whole. After an error there is none.
+// The name passes from one folder to the other in one step. Without such a step (some network file systems) the old one has another
+// name first.
+Status put_in_place(const std::string& unfinished, const std::string& path) {
+  if (::rename(unfinished.c_str(), path.c_str()) == 0) return {};
+  if (errno != ENOTEMPTY && errno != EEXIST) return io_error("cannot make", path, errno);
+  std::error_code ignored;
+  if (::renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(unfinished, ignored);
+    return {};
+  }
+  const fs::path to = path;
+  const std::string old = (to.parent_path() / (std::string(kRemoved) + to.filename().string())).string();
+  fs::remove_all(old, ignored);
+  if (::rename(path.c_str(), old.c_str()) != 0) return io_error("cannot replace", path, errno);
+  if (::rename(unfinished.c_str(), path.c_str()) != 0) {
+    const int code = errno;
+    (void)::rename(old.c_str(), path.c_str());
+    return io_error("cannot make", path, code);
+  }
+  fs::remove_all(old, ignored);
+  return {};
+}
+
+// A folder with what `files` writes into it, which has its name once it is whole, where a folder of that name goes. After an error
+// there is none, or that which was.
 Status make_folder(const std::string& unfinished, const std::string& path,
                    const CheckpointFolder::WriteFiles& files) {
   if (::mkdir(unfinished.c_str(), 0777) != 0) return io_error("cannot make", unfinished, errno);
   Status done = files(unfinished);
-  if (done.ok() && ::rename(unfinished.c_str(), path.c_str()) != 0)
-    done = io_error("cannot make", path, errno);
+  if (done.ok()) done = put_in_place(unfinished, path);
   std::error_code ignored;
   if (!done.ok()) fs::remove_all(unfinished, ignored);
   return done;

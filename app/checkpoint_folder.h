@@ -31,7 +31,7 @@ class CheckpointFolder {
   ~CheckpointFolder();
   // This one stays whatever `keep` says, until another is to; -1: none does.
   void protect(std::int64_t step) { protected_ = step; }
-  // The path of what was written; then the oldest go. After an error the folder is as it was.
+  // The path of what was written, in the place of one of the same step; then the oldest go. After an error the folder is as it was.
   Result<std::string> write(const Checkpoint& checkpoint);
   // The same of what `files` writes into an empty folder: a whole checkpoint after `step`.
   using WriteFiles = std::function<Status(const std::string& folder)>;

@@ -209,7 +209,8 @@ Result<bool> TrainRun::advance(bool ahead) {
   if ((copy || (!stop && next.checkpoint)) && job_->pending() == 0) TRY(make_whole(step - 1));
   if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
   // Nothing is pending then: submit_steps waits there.
-  if (!stop && next.checkpoint) checkpoints_->write(*job_, step - 1);
+  if (!stop && next.checkpoint && !checkpoints_->tried(step - 1))  // the evaluation may have written it
+    checkpoints_->write(*job_, step - 1);
   if (!stop && (!copy || job_->pending() == 0)) TRY(submit_steps(step, ahead));
   if (job_->pending() == 0) TRY(stopped(step - 1));
   TRY(take_step(step));

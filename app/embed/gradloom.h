@@ -348,7 +348,7 @@ int gradloom_job_value(const gradloom_job* job, int kind, int index, gradloom_va
    the states of its own parameters alone: reading others is an error, writing them nothing. */
 int gradloom_job_read(const gradloom_job* job, const char* name, void* to, size_t bytes);
 int gradloom_job_write(gradloom_job* job, const char* name, const void* from, size_t bytes);
-/* Writes a checkpoint now; needs --checkpoint FOLDER. `--resume FOLDER` goes on from it. Where ranks keep states apart (pass zero)
+/* Writes a checkpoint now, in the place of one of this step; needs --checkpoint FOLDER. `--resume FOLDER` goes on from it. Where ranks keep states apart (pass zero)
  * all of them call it, after the same step. */
 int gradloom_job_checkpoint(gradloom_job* job);
 

@@ -138,6 +138,18 @@ TEST_F(CheckpointFolders, AnotherTrainingsFolderIsRefused) {
   EXPECT_NE(open(2, 10), nullptr);
 }
 
+TEST_F(CheckpointFolders, AStepIsWrittenAnew) {
+  const auto folder = open(2);
+  ASSERT_NE(folder, nullptr);
+  write(*folder, 1);
+  Checkpoint again = small_checkpoint(1);
+  again.made_steps = 1;
+  const auto written = folder->write(again);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  EXPECT_EQ(entries(), 1u) << "nothing of the old one is left";
+  EXPECT_EQ(open_checkpoint(path_)->made_steps, 1);
+}
+
 TEST_F(CheckpointFolders, AFailedWriteChangesNothing) {
   const auto folder = open(1);
   ASSERT_NE(folder, nullptr);

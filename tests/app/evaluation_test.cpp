@@ -200,6 +200,18 @@ TEST_F(Evaluations, AResumedRunSavesTheBestOfAll) {
   }
 }
 
+// A new best evaluation after a step that has a checkpoint anyway.
+TEST_F(Evaluations, ABestStepHasOneCheckpoint) {
+  const Trained t = train({"--steps", "8", "--eval-data", own_batches(), "--eval-every", "2", "--early-stop",
+                           "patience=9", "--checkpoint", path("c"), "--checkpoint-every", "2"});
+  EXPECT_EQ(t.outcome.err, "");
+  EXPECT_EQ(t.summary["best_eval_step"], 8) << "it learns";
+  std::vector<std::int64_t> written;
+  for (const json& line : t.outcome.lines())
+    if (line.contains("checkpoint")) written.push_back(line["checkpoint"]["step"]);
+  EXPECT_EQ(written, (std::vector<std::int64_t>{2, 4, 6, 8}));
+}
+
 TEST_F(Evaluations, AveragesOfParametersAreSavedAndEvaluated) {
   constexpr double kDecay = 0.6;
   const std::vector<std::string> sgd{"--optimizer", "sgd{lr=0.5}"};

@@ -321,7 +321,8 @@ TEST_F(JobApi, StatesAreThoseOfTheLastStepOnEveryDevice) {
     gradloom_job* const job = opened(with_data({"--steps", "6", "--device", device, "--checkpoint",
                                                 path("kept"), "--save-params", path("closed.npz")}));
     losses_of(job, 3);
-    ASSERT_EQ(gradloom_job_checkpoint(job), GRADLOOM_OK) << gradloom_last_error();
+    for (int twice = 0; twice < 2; ++twice)
+      ASSERT_EQ(gradloom_job_checkpoint(job), GRADLOOM_OK) << gradloom_last_error();
     EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
     EXPECT_TRUE(read_file(path("closed.npz")) == third);
     EXPECT_TRUE(parameters_of({"train", "--resume", path("kept/step-00000003"), "--steps", "6",
