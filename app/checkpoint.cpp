@@ -39,6 +39,7 @@ std::string state_text(const Checkpoint& c, const Files& files, std::size_t shar
                            {"skipped_steps", c.loss_scale->skipped_steps}};
   if (c.early_stop) {
     state["evaluation"] = {{"worse", c.early_stop->worse}};
+    if (c.early_stop->last_step >= 0) state["evaluation"]["step"] = c.early_stop->last_step;
     if (c.early_stop->best_step >= 0) {
       state["evaluation"]["best_step"] = c.early_stop->best_step;
       state["evaluation"]["best_loss"] = c.early_stop->best_loss;
@@ -92,6 +93,8 @@ Status read_state(const Json& state, Checkpoint& c) {
   if (state.contains("evaluation")) {
     const Json evaluation = TRY(value_at<Json>(state, "evaluation"));
     c.early_stop.emplace().worse = TRY(value_at<std::int64_t>(evaluation, "worse"));
+    if (evaluation.contains("step"))
+      c.early_stop->last_step = TRY(value_at<std::int64_t>(evaluation, "step"));
     if (evaluation.contains("best_step")) {
       c.early_stop->best_step = TRY(value_at<std::int64_t>(evaluation, "best_step"));
       c.early_stop->best_loss = TRY(value_at<double>(evaluation, "best_loss"));

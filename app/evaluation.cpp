@@ -96,7 +96,9 @@ Status Evaluation::divide() {
 
 bool Evaluation::due(std::int64_t step) const {
   const Recipe& recipe = job_.recipe();
-  if (step <= job_.steps_before() || (!rows_.empty() && rows_.back().step >= step)) return false;
+  // A run that was stopped may have left the evaluation of its last step to this one.
+  const bool left = step == job_.steps_before() && early_stop_.last_step() >= 0;
+  if ((step <= job_.steps_before() && !left) || early_stop_.last_step() >= step) return false;
   return step == recipe.steps || (recipe.eval_every > 0 && step % recipe.eval_every == 0);
 }
 

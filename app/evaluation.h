@@ -24,7 +24,7 @@ class Evaluation {
  public:
   // Null without held-out data. The job must outlive it. Errors: those of a compilation, of the data and of memory.
   static Result<std::unique_ptr<Evaluation>> create(Job& job, std::stop_token stop);
-  // After every N-th step and the last.
+  // After every N-th step and the last, once; after the step that this job begins with where the run before it has not.
   bool due(std::int64_t step) const;
   // The mean loss over the batches after `step`, which is the job's last. REQUIRES nothing pending.
   // Errc::interrupted: a stop was requested meanwhile. With several ranks all call.

@@ -85,6 +85,8 @@ Status TrainRun::make_job() {
   prepared_ = TRY(prepare(recipe_, context_.stop, from_ ? &*from_ : nullptr));
   if (from_) {
     evaluated_before_ = from_->early_stop;
+    if (!evaluated_before_ && !from_->recipe.eval_data.empty())
+      evaluated_before_ = EarlyStop::State{.last_step = 0};
     resumed_from_ = from_->path;
   }
   from_.reset();
@@ -192,7 +194,9 @@ Status TrainRun::cannot_start(const Error& error) {
 Status TrainRun::run_steps() {
   if (enough()) return {};  // a checkpoint may say so already
   while (left())
-    if (!TRY(advance(true))) break;
+    if (!TRY(advance(true))) return {};
+  // Where nothing was left to do, it may still be this.
+  if (evaluation_ && evaluation_->due(last_step())) TRY(evaluate(last_step()));
   return {};
 }
 

@@ -22,6 +22,7 @@ Result<EarlyStopSpec> parse_early_stop(const std::string& text) {
 }
 
 bool EarlyStop::add(std::int64_t step, double loss) {
+  last_step_ = step;
   const bool better = std::isfinite(loss) && (best_step_ < 0 || loss < best_loss_ - spec_.min_delta);
   if (!better) {
     ++worse_;
@@ -37,6 +38,7 @@ void EarlyStop::restore(const State& state) {
   best_step_ = state.best_step;
   worse_ = state.worse;
   best_loss_ = state.best_loss;
+  last_step_ = state.last_step;
 }
 
 }  // namespace gradloom

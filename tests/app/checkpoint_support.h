@@ -16,7 +16,7 @@ inline Checkpoint small_checkpoint(std::int64_t step) {
   c.seed = ~std::uint64_t{0};
   c.made_steps = step - 1;
   c.loss_scale = LossScaleState{0.1, 3, 1};
-  c.early_stop = EarlyStop::State{.best_step = 8, .worse = 2, .best_loss = 1.0 / 3};
+  c.early_stop = EarlyStop::State{.best_step = 8, .worse = 2, .best_loss = 1.0 / 3, .last_step = 9};
   c.recipe.model = "/models/m.onnx";
   c.recipe.model_hash = std::string(32, 'a');
   c.recipe.steps = 100;

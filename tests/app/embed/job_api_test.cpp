@@ -330,6 +330,30 @@ TEST_F(JobApi, StatesAreThoseOfTheLastStepOnEveryDevice) {
   }
 }
 
+// Each closes before the evaluation that its last step would have had.
+TEST_F(JobApi, TheNextRunMakesTheEvaluationThatAStopLeftOut) {
+  const Words evaluated{"--steps", "4",           "--eval-every",
+                        "1",       "--eval-data", "npz:" + model("mlp") + "/batches.npz"};
+  std::vector<json> want, got;
+  const auto keep = [](const json& line, std::vector<json>& in) {
+    if (line.contains("eval")) in.push_back({line["eval"]["step"], line["eval"]["loss"]});
+  };
+  for (const json& line : run(train_mlp(evaluated)).lines()) keep(line, want);
+  ASSERT_EQ(want.size(), 4u);
+  for (int session = 0; session < 4; ++session) {
+    Heard heard;
+    gradloom_job* job = nullptr;
+    Words words = session == 0 ? with_data(evaluated) : Words{"--resume", path("kept")};
+    words.insert(words.end(), {"--checkpoint", path("kept")});
+    ASSERT_EQ(open(words, &job, &heard, true), GRADLOOM_OK) << gradloom_last_error();
+    losses_of(job, 1);
+    EXPECT_EQ(gradloom_job_close(job), GRADLOOM_OK);
+    for (const auto& [level, line] : heard.lines)
+      if (level == GRADLOOM_LOG_JSON) keep(json::parse(line), got);
+  }
+  EXPECT_EQ(got, want);
+}
+
 // The batches between are not there any more.
 TEST_F(JobApi, CallersBatchesThatAreNotFiniteLeaveFiniteParameters) {
   const Outcome still =

@@ -21,6 +21,7 @@ TEST(EarlyStop, EndsAfterSoManyThatAreNoBetter) {
   EXPECT_TRUE(stop.due());
   EXPECT_EQ(stop.best_step(), 30);
   EXPECT_EQ(stop.best_loss(), 2.8);
+  EXPECT_EQ(stop.last_step(), 50);
 
   EarlyStop again(*parse_early_stop("patience=3"));
   again.restore(stop.state());
