@@ -92,6 +92,7 @@ Status TrainRun::make_job() {
   from_.reset();
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
   TRY(check_sizes(options_.files, prepared_->compiled.train.graph));
+  if (const auto& scaling = prepared_->options.train.loss_scale) loss_scale_ = LossScaleWatch(*scaling);
   marks.compiled = process_bytes();
   auto job = Job::create(prepared_, TRY(record_.known_algorithms(prepared_->recipe)), std::move(batches_),
                          memory_ ? &*memory_ : nullptr);

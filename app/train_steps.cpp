@@ -31,6 +31,9 @@ double StepHistory::fastest_ns() const {
   return sorted.empty() ? 0 : sorted[sorted.size() / 10];
 }
 
+LossScaleWatch::LossScaleWatch(const LossScaleSpec& spec)
+    : least_(spec.least > 0 ? std::min(spec.least, kLeastLossScale) : kLeastLossScale) {}
+
 Status LossScaleWatch::check(const StepResult& result) {
   if (result.loss_scale <= 0) return {};
   scale_ = result.loss_scale;
@@ -41,8 +44,7 @@ Status LossScaleWatch::check(const StepResult& result) {
   };
   if (result.skipped >= static_cast<double>(kMostSkippedSteps))
     return failed(std::to_string(kMostSkippedSteps) + " steps in a row were skipped");
-  if (result.loss_scale < kLeastLossScale)
-    return failed("the loss scale fell to " + number_text(result.loss_scale));
+  if (result.loss_scale < least_) return failed("the loss scale fell to " + number_text(result.loss_scale));
   return {};
 }
 

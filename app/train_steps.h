@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/job.h"
+#include "engine/train/loss_scaling.h"
 #include "sessions/stats.h"
 
 namespace gradloom {
@@ -23,11 +24,14 @@ struct StepHistory {
 // Training in f16 that only skips steps has failed.
 class LossScaleWatch {
  public:
+  LossScaleWatch() = default;
+  explicit LossScaleWatch(const LossScaleSpec& spec);  // which may let the scale fall below 1
   Status check(const StepResult& result);
   double scale() const { return scale_; }  // of the last step; 0: the precision needs none
   std::int64_t skipped() const { return skipped_; }
 
  private:
+  double least_ = kLeastLossScale;
   double scale_ = 0;
   std::int64_t skipped_ = 0;
 };

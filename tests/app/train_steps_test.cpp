@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
 namespace gradloom {
 namespace {
@@ -49,6 +50,18 @@ TEST(LossScaleWatch, GivesUpWhereTrainingHasFailed) {
   const Status failed = watch.check(result);
   EXPECT_EQ(failed.error().code, Errc::numeric);
   EXPECT_NE(failed.error().message.find("20 steps in a row were skipped at step 7"), std::string::npos);
+}
+
+TEST(LossScaleWatch, AScaleMayFallToTheLeastThatWasAskedFor) {
+  StepResult result = step_of(7, 1, 1);
+  for (const auto& [text, least] :
+       {std::pair{"dynamic{min=0.25}", 0.25}, {"dynamic", 1.0}, {"dynamic{min=4}", 1.0}}) {
+    LossScaleWatch watch(*parse_loss_scale(text));
+    result.loss_scale = least;
+    EXPECT_TRUE(watch.check(result).ok()) << text;
+    result.loss_scale = least / 2;
+    EXPECT_FALSE(watch.check(result).ok()) << text;
+  }
 }
 
 TEST(CheckLoss, OnlyOfStepsThatCount) {
