@@ -168,7 +168,7 @@ class Steps(Scripts):
         target = torch.zeros(4, 3, dtype=torch.float64)
         model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 3)), nn.Tanh()).double()
         other = copy.deepcopy(model)
-        with self.assertRaisesRegex(gradloom.UnsupportedError, "0 .Linear.: its forward writes buffers, which a step does not and Module does: 0.weight_u"):
+        with self.assertRaisesRegex(gradloom.UnsupportedError, "0 .Linear.: its forward reads buffers that it writes, which a step does not and Module does: 0.weight_u"):
             self.step_of(copy.deepcopy(model)).step(*self.batches[0], target)
         with one_warning(self, "0 (Linear) runs in PyTorch"):
             step = self.step_of(model, fallback="torch")

@@ -514,15 +514,16 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
     def by_either() -> Tuple[_Flat, bytes]:
         flat, model = _by_either(exporter, outside, by_torchscript, by_dynamo)
         written: Dict[int, List[str]] = {}
+        reads = _onnx_file.read_names(model)
         for i in [] if flat.dynamo else flat.trace["changed"]:
-            if i not in flat.trace["counted"] and not buffers.norms_of(i):
+            if i not in flat.trace["counted"] and not buffers.norms_of(i) and outside.title(buffers.names[i]) in reads:
                 written.setdefault(id(buffers.slots[i][0][0]), []).append(outside.title(buffers.names[i]))
         if written and functions:
             paths = {outside.paths[owner]: ", ".join(names) for owner, names in written.items()}
-            raise Located([Refusal(path, type(outside.modules[path]).__name__, f"its forward writes buffers, which a step does not and Module does: {names}")
+            raise Located([Refusal(path, type(outside.modules[path]).__name__, f"its forward reads buffers that it writes, which a step does not and Module does: {names}")
                            for path, names in paths.items()])  # fmt: skip
         if written:
-            warn("gradloom: buffers that the forward writes stay in the job as they are now: " + ", ".join(sum(written.values(), [])))
+            warn("gradloom: buffers that the forward writes and reads stay in the job as they are now: " + ", ".join(sum(written.values(), [])))
         return flat, model
 
     flat, model = _tried_job(outside, by_either, functions, fallback)

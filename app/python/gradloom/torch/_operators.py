@@ -104,7 +104,10 @@ def _given(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _place_of_inplace(function: Any) -> Optional[int]:
-    names = list(inspect.signature(function).parameters)
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # of C++
+        return None
     return names.index("inplace") if "inplace" in names else None
 
 
