@@ -38,6 +38,8 @@ constexpr Slot kArguments[] = {
     {"QAttention", 3, 4},       // scales
     {"Attention", 3, 3},        // mask
     {"RotaryEmbedding", 1, 3},  // tables of sines and cosines
+    {"STFT", 2, 2},             // window
+    {"MelWeightMatrix", 3, 4},  // lowest and highest frequency
 };
 
 constexpr const char* kWeightOps[] = {"MatMul", "Gemm", "Conv", "ConvTranspose",
@@ -49,6 +51,7 @@ struct Seen {
   bool recurrent = false, other = false;  // kinds of readers
   int bearers = 0;                        // initializers of this name in all graphs
   std::int32_t data_type = 0;
+  std::string_view copier;  // operator of the first Cast or Identity that reads it, or a copy of it
   std::string_view reader;  // operator of the first node that reads it as a weight; else of the first
 };
 
@@ -79,21 +82,53 @@ bool names_constant(const std::string& name, const Seen& seen) {
   return !is_weight_op(name.substr(kByTorchScript.size(), name.rfind('_') - kByTorchScript.size()));
 }
 
-void look_at(const onnx::GraphProto& graph, NameViewMap<Seen>& seen) {
-  const auto look = [&](const std::string& name, auto mark) {
-    const auto it = seen.find(name);
-    if (it != seen.end()) mark(it->second);
+bool is_copy(const onnx::NodeProto& node) {
+  return node.domain().empty() && (node.op_type() == "Cast" || node.op_type() == "Identity") &&
+         node.input_size() == 1 && node.output_size() == 1;
+}
+
+// Of what Cast and Identity make, by name; without names that several graphs give to values of their own.
+NameViewMap<std::string_view> copies_in(const onnx::GraphProto& graph) {
+  NameViewMap<std::string_view> copies;
+  NameViewSet twice;
+  for_each_graph(graph, [&](const onnx::GraphProto& g) {
+    for (const auto& node : g.node())
+      if (is_copy(node) && !copies.emplace(node.output(0), node.input(0)).second)
+        twice.insert(node.output(0));
+  });
+  for (const std::string_view name : twice) copies.erase(name);
+  return copies;
+}
+
+// What reads a copy reads what it was copied from.
+void look_at(const onnx::GraphProto& graph, const NameViewMap<std::string_view>& copies,
+             NameViewMap<Seen>& seen) {
+  const auto look = [&](std::string_view name, auto mark) {
+    constexpr int kMostCopies = 8;  // of copies
+    for (int i = 0; i <= kMostCopies; ++i) {
+      if (const auto it = seen.find(name); it != seen.end()) return mark(it->second, i > 0);
+      const auto copy = copies.find(name);
+      if (copy == copies.end()) return;
+      name = copy->second;
+    }
   };
   for (const auto& node : graph.node()) {
+    if (is_copy(node) && copies.count(node.output(0)) != 0) {
+      look(node.input(0), [&](Seen& s, bool) {
+        if (s.copier.empty()) s.copier = node.op_type();
+      });
+      continue;
+    }
     for (int i = 0; i < node.input_size(); ++i) {
       bool argument = false;
       for (const Slot& slot : kArguments)
         argument = argument || (node.op_type() == slot.op_type && i >= slot.first && i <= slot.last);
-      const bool state = node.op_type() == "BatchNormalization" && i >= 3;
-      look(node.input(i), [&](Seen& s) {
-        const bool first_weight = !argument && !state && !s.weight;
+      const bool statistic = node.op_type() == "BatchNormalization" && i >= 3;
+      look(node.input(i), [&](Seen& s, bool copied) {
+        const bool first_weight = !argument && !statistic && !s.weight;
         if (first_weight || s.reader.empty()) s.reader = node.op_type();
-        (argument ? s.argument : state ? s.state : s.weight) = true;
+        // A copy does not follow the batches.
+        (argument || (statistic && copied) ? s.argument : statistic ? s.state : s.weight) = true;
         s.factor = s.factor || is_weight_op(node.op_type());
         (node.op_type() == "LSTM" || node.op_type() == "GRU" || node.op_type() == "RNN" ? s.recurrent
                                                                                         : s.other) = true;
@@ -101,7 +136,7 @@ void look_at(const onnx::GraphProto& graph, NameViewMap<Seen>& seen) {
     }
   }
   for (const auto& output : graph.output()) {
-    look(output.name(), [](Seen& s) {
+    look(output.name(), [](Seen& s, bool) {
       s.weight = true;
       if (s.reader.empty()) s.reader = "the graph's outputs";
     });
@@ -118,7 +153,8 @@ class Classifier {
         s.data_type = initializer.data_type();
       }
     });
-    for_each_graph(graph, [&](const onnx::GraphProto& g) { look_at(g, seen_); });
+    const NameViewMap<std::string_view> copies = copies_in(graph);
+    for_each_graph(graph, [&](const onnx::GraphProto& g) { look_at(g, copies, seen_); });
     provenance_ = provenance_of(graph);
   }
 
@@ -132,7 +168,11 @@ class Classifier {
 
  private:
   void classify(const std::string& name) {
-    const Seen& s = seen_[name];
+    Seen& s = seen_[name];
+    if (!s.weight && !s.state && !s.argument && !s.copier.empty()) {  // nothing reads the copy
+      s.weight = true;
+      s.reader = s.copier;
+    }
     const Result<DType> dtype = dtype_of_proto(s.data_type);
     const auto is = [&](InitializerUse use, const std::string& why) {
       result_.use[name] = use;

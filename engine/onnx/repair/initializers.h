@@ -34,8 +34,8 @@ struct InitializerUses {
 };
 
 // Integers and booleans are constants. Floats are parameters, except: running statistics; arguments that are
-// not weights (ratio of Dropout, bounds of Clip, scales of Resize, exponents, ...); what the exporter says to
-// be no parameter of a module nor computed from one (provenance.h); and, where it says nothing, torch's
+// not weights (ratio of Dropout, bounds of Clip, scales of Resize, exponents, ...), through Cast and Identity
+// too; what the exporter says to be no parameter of a module nor computed from one (provenance.h); and, where it says nothing, torch's
 // unnamed constants ("onnx::Mul_123"), unless the name is that of an operator whose folded weights get such
 // names ("onnx::MatMul_250"), or "val_12" and no factor of a product. Initializers and uses in subgraphs
 // count too; a name that several graphs give to initializers of their own stands for constants. What one of

@@ -171,5 +171,35 @@ TEST(Buffers, EveryInitializerHasAVerdict) {
                       "onnx::Add_1 frozen: a constant by its name", "lonely frozen: nothing reads it"}));
 }
 
+// TorchScript casts the window of torch.stft; a copy of a statistic follows no batches.
+TEST(Buffers, WhatReadsACopyReadsTheInitializer) {
+  onnx::ModelProto model = model_from_text(
+      "g (float[1, 16] x, float[2, 3, 4] z) => (y, v) { c = Cast<to = 1>(window) d = Identity(c) s = STFT(x, step, d)"
+      " u = Cast<to = 1>(w) y = Mul(s, u) none = Cast<to = 1>(lonely) m = Identity(mean)"
+      " b = BatchNormalization(z, scale, bias, m, var) f = MelWeightMatrix(bins, length, rate, low, high)"
+      " g = ReduceSum <keepdims = 0> (f) v = Add(b, g) }");
+  test::add_ints(model, "step", {}, {4});
+  add_floats(model, "window", {4}, {0, 0.5, 1, 0.5});
+  add_floats(model, "w", {}, {3});
+  add_floats(model, "lonely", {}, {3});
+  for (const char* name : {"scale", "bias", "mean", "var"}) add_floats(model, name, {3}, {1, 2, 4});
+  test::add_ints(model, "bins", {}, {4});
+  test::add_ints(model, "length", {}, {16});
+  test::add_ints(model, "rate", {}, {8000});
+  add_floats(model, "low", {}, {100});
+  add_floats(model, "high", {}, {3000});
+  std::vector<std::string> rows;
+  for (const InitializerVerdict& v : imported_or_fail(model).initializers)
+    if (v.type.dtype == DType::f32) rows.push_back(v.name + (v.trained ? " trained: " : " frozen: ") + v.why);
+  EXPECT_EQ(rows, (std::vector<std::string>{"window frozen: an argument of STFT, no weight",
+                                            "w trained: read by Mul", "lonely trained: read by Cast",
+                                            "scale trained: read by BatchNormalization",
+                                            "bias trained: read by BatchNormalization",
+                                            "mean frozen: an argument of BatchNormalization, no weight",
+                                            "var frozen: a running statistic, which follows the batches",
+                                            "low frozen: an argument of MelWeightMatrix, no weight",
+                                            "high frozen: an argument of MelWeightMatrix, no weight"}));
+}
+
 }  // namespace
 }  // namespace gradloom
