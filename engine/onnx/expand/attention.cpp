@@ -3,6 +3,8 @@
 //     Q [B, Hq, S, D], K [B, Hk, T, D], V [B, Hk, T, Dv], or [B, S, H D] with the numbers of heads as attributes;
 //     past keys and values come before K and V; key head h serves the query heads h G .. h G + G - 1, G = Hq / Hk;
 //     is_causal: query i sees keys up to i + the length of the past. Rows without any key give 0.
+//     A mask with fewer columns than keys hides the others; one column is for all keys in opset 23, where a mask is only
+//     said to be broadcast, and for the first one from 24 on, whose function body pads any shorter mask.
 //   com.microsoft.GroupQueryAttention   the same for [B, S, H D], causal, with rotary embedding of queries and keys inside;
 //     its past is a buffer of which each row has a length of its own
 //   RotaryEmbedding (opset 23, com.microsoft)   (x1, x2) -> (cos x1 - sin x2, sin x1 + cos x2), where x1 and x2 are the
@@ -133,10 +135,12 @@ double default_scale(std::int64_t head_size) { return 1 / std::sqrt(static_cast<
 
 namespace {
 
-// The mask of Attention: boolean or added, its last axis may be shorter than the keys'.
-Result<ValueId> full_mask(Expander& e, ValueId mask, std::int64_t keys) {
-  const std::int64_t given = e.rank(mask) == 0 ? 1 : e.shape(mask).back();
-  if (given < 0 || keys < 0 || given >= keys || given == 1) return mask;
+// The mask of Attention: boolean or added, its last axis may be shorter than the keys'. `spreads`: one of size 1 is for
+// all keys.
+Result<ValueId> full_mask(Expander& e, ValueId mask, std::int64_t keys, bool spreads) {
+  if (e.rank(mask) == 0) return mask;
+  const std::int64_t given = e.shape(mask).back();
+  if (given < 0 || keys < 0 || given >= keys || (spreads && given == 1)) return mask;
   std::vector<std::int64_t> pads(2 * e.rank(mask), 0);
   pads.back() = keys - given;
   const bool boolean = e.dtype(mask) == DType::boolean;
@@ -242,6 +246,7 @@ Status group_heads(Expander& e, Heads* h) {
   return {};
 }
 
+template <bool spreads>
 Status attention(Expander& e) {
   Heads h = TRY(attention_heads(e));
   TRY(add_past(e, &h, e.in(4), e.in(5)));
@@ -251,7 +256,7 @@ Status attention(Expander& e) {
   mask.causal = e.attrs.integer("is_causal") != 0;
   if (mask.causal && h.past < 0) return e.unsupported("the length of the past is not known");
   if (e.has(3)) {
-    const ValueId given = TRY(full_mask(e, e.in(3), keys));
+    const ValueId given = TRY(full_mask(e, e.in(3), keys, spreads));
     (e.dtype(given) == DType::boolean ? mask.allowed : mask.bias) = given;
   }
   if (e.has(6)) {
@@ -520,8 +525,8 @@ Status microsoft_rotary_embedding(Expander& e) {
 std::span<const Expansion> attention_expansions() {
   using onnx::AttributeProto;
   static const std::vector<Expansion> kTable = {
-      {"Attention", "", 23, 23, 3, 6, 4, attend::attention, {}},
-      {"Attention", "", 24, kNewest, 3, 7, 4, attend::attention, {}},
+      {"Attention", "", 23, 23, 3, 6, 4, attend::attention<true>, {}},
+      {"Attention", "", 24, kNewest, 3, 7, 4, attend::attention<false>, {}},
       {"RotaryEmbedding", "", 23, kNewest, 3, 4, 1, attend::rotary_embedding, {}},
       {"GroupQueryAttention",
        kMicrosoft,

@@ -61,6 +61,22 @@ TEST(ExpandAttention, AddedMaskAndHeadsInOneAxis) {
   expect_gradients(e);
 }
 
+// One column of a mask is for all keys by the text of opset 23, and for the first key by the function body of 24.
+TEST(ExpandAttention, MaskOfOneColumn) {
+  for (const int opset : {23, 24}) {
+    const Expanded e = expanded(
+        "g (float[1, 2, 3, 4] q, float[1, 2, 5, 4] k, float[1, 2, 5, 3] v, float[3, 1] m) => (float[1, 2, 3, 3] "
+        "y) { y = Attention(q, k, v, m) }",
+        opset);
+    AttentionOptions o;
+    o.bias = [&](int, int, int i, int) { return e.inputs.at("m")[static_cast<std::size_t>(i)]; };
+    o.allowed = [&](int, int, int, int j) { return opset == 23 || j == 0; };
+    expect_near(outputs_of(e)[0],
+                attention({1, 2, 2, 3, 5, 4, 3}, e.inputs.at("q"), e.inputs.at("k"), e.inputs.at("v"), o));
+    expect_gradients(e);
+  }
+}
+
 TEST(ExpandAttention, BooleanMaskWithAnEmptyRowAndShortMask) {
   Tensor mask(DType::boolean, {3, 4});
   const std::vector<int> bits = {1, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 1};
