@@ -141,7 +141,7 @@ class Importer {
     std::vector<std::string> labels;
     for (const auto& node : proto_.node()) {
       labels.push_back(node_label(names_[labels.size()], node.op_type()));
-      reader_.reserved.insert(node.output().begin(), node.output().end());
+      reader_.reserved_values.insert(node.output().begin(), node.output().end());
     }
     reader_.reserved.insert(names_.begin(), names_.end());
     if (naming.renamed > 0) {

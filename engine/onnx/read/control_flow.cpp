@@ -123,7 +123,7 @@ Result<NodeReader::Body*> NodeReader::body_of(const onnx::GraphProto& graph, con
                  })).order;
   for (const auto& initializer : graph.initializer()) {
     // Trained weights leave under the file's name, so they keep it where they can.
-    const ValueId id = TRY(read_initializer(initializer, fresh_name(initializer.name())));
+    const ValueId id = TRY(read_initializer(initializer, fresh_value_name(initializer.name())));
     if (id != kNone) fresh->initializers.emplace_back(initializer.name(), id);
   }
   body = std::move(fresh);

@@ -276,8 +276,15 @@ std::vector<std::string> NodeReader::output_names(const onnx::NodeProto& node, c
 
 std::string NodeReader::fresh_name(const std::string& base) {
   std::string name = builder_.unique_name(base);
-  while (reserved.count(name) != 0) name = builder_.unique_name(name + "_");
+  while (reserved.count(name) != 0 || reserved_values.count(name) != 0)
+    name = builder_.unique_name(name + "_");
   return name;
+}
+
+std::string NodeReader::fresh_value_name(const std::string& base) {
+  for (; named_values_ < out_.graph.values.size(); ++named_values_)
+    value_names_.insert(out_.graph.values[named_values_].name);
+  return reserved_values.count(base) == 0 && value_names_.count(base) == 0 ? base : fresh_name(base);
 }
 
 // ---- nodes that cannot be read ----
@@ -419,6 +426,7 @@ Result<NodeReader::Values> NodeReader::bind(const Values& values, const std::vec
     Value& value = out_.graph.values[id];
     if (id >= first_value && value.producer != kNone && renamed.insert(id).second) {
       value.name = names[k];
+      value_names_.insert(names[k]);
       continue;
     }
     NewNode identity{&op_by_name("Identity"), fresh_name(site.name + "/Identity"), {id}, {names[k]}, {}};

@@ -59,8 +59,8 @@ class NodeReader {
 
   Vocabulary vocabulary;
   InitializerUses uses;  // of the initializers of all graphs
-  // Names of the model's own graph: values and nodes made here avoid them.
-  NameSet reserved;
+  // Names of the nodes and results of the model's own graph: values and nodes made here avoid them.
+  NameSet reserved, reserved_values;
   NameMap<const onnx::TypeProto*> declared_types;
 
   GraphBuilder& builder() { return builder_; }
@@ -101,6 +101,8 @@ class NodeReader {
   Values resolve(const onnx::NodeProto& node, const Names& names) const;
   std::vector<std::string> output_names(const onnx::NodeProto& node, const Names& names);
   std::string fresh_name(const std::string& base);
+  // The same among values alone, where one can be had: of an initializer, which leaves under the file's name.
+  std::string fresh_value_name(const std::string& base);
 
   Result<Values> add_node(NewNode node);
   Result<Values> add_chain(NewNode node);
@@ -173,6 +175,8 @@ class NodeReader {
   std::int64_t iterations_ = 0, unrolled_ = 0;  // iterations and nodes of all loops so far
   std::vector<Update> updates_;                 // of states, in the order of the nodes
   std::map<ValueId, ValueId> contents_;         // of a state after those updates
+  NameSet value_names_;                         // of the graph's first `named_values_`, and of renamed ones
+  std::size_t named_values_ = 0;
 };
 
 std::string node_label(const std::string& name, const std::string& op_type);

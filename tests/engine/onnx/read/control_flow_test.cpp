@@ -140,6 +140,12 @@ TEST(If, WeightsOfBranchesAreParameters) {
   EXPECT_EQ(graph.value(graph.parameters[0]).name, "scale");
   EXPECT_EQ(output_of(graph, {{"x", {2, 1}}, {"b", {0}}}), (Numbers{6, 5}));
 
+  // A node may have the same name.
+  model.mutable_graph()->mutable_node(2)->set_name("scale");
+  const Graph named = imported_or_fail(model).graph;
+  ASSERT_EQ(named.parameters.size(), 1u);
+  EXPECT_EQ(named.value(named.parameters[0]).name, "scale");
+
   const TemporaryFolder folder;
   test::write_bytes(folder / "m.onnx", model.SerializeAsString());
   const Status exported = export_onnx(
