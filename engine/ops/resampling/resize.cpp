@@ -9,7 +9,8 @@
 //     asymmetric              j / scale
 //     tf_half_pixel_for_nn    (j + 0.5) / scale
 //     tf_crop_and_resize      start * (in - 1) + j * (end - start) * (in - 1) / (out - 1); c(j) outside x gives extrapolation_value
-//   nearest    one element: c rounded by nearest_mode
+//   nearest    one element: c rounded by nearest_mode; Upsample and Resize-10 down, as PyTorch does, whose models these are
+//              (Resize-10 leaves it open: for scales < 1 ONNX 1.5's node test and ONNX Runtime round up)
 //   linear     w(i) = max(0, 1 - |i - c|); cubic: Keys's kernel with coefficient cubic_coeff_a. antialias widens both by 1 / scale when
 //              scale < 1 and makes the weights' sum 1. Elements outside are those of the edge, or with exclude_outside left out.
 // Source: ONNX Resize-19, Upsample-9 and their reference implementation.
