@@ -82,7 +82,7 @@ bool names_constant(const std::string& name, const Seen& seen) {
   return !is_weight_op(name.substr(kByTorchScript.size(), name.rfind('_') - kByTorchScript.size()));
 }
 
-bool is_copy(const onnx::NodeProto& node) {
+bool makes_copy(const onnx::NodeProto& node) {
   return node.domain().empty() && (node.op_type() == "Cast" || node.op_type() == "Identity") &&
          node.input_size() == 1 && node.output_size() == 1;
 }
@@ -93,7 +93,7 @@ NameViewMap<std::string_view> copies_in(const onnx::GraphProto& graph) {
   NameViewSet twice;
   for_each_graph(graph, [&](const onnx::GraphProto& g) {
     for (const auto& node : g.node())
-      if (is_copy(node) && !copies.emplace(node.output(0), node.input(0)).second)
+      if (makes_copy(node) && !copies.emplace(node.output(0), node.input(0)).second)
         twice.insert(node.output(0));
   });
   for (const std::string_view name : twice) copies.erase(name);
@@ -113,7 +113,7 @@ void look_at(const onnx::GraphProto& graph, const NameViewMap<std::string_view>&
     }
   };
   for (const auto& node : graph.node()) {
-    if (is_copy(node) && copies.count(node.output(0)) != 0) {
+    if (makes_copy(node) && copies.count(node.output(0)) != 0) {
       look(node.input(0), [&](Seen& s, bool) {
         if (s.copier.empty()) s.copier = node.op_type();
       });

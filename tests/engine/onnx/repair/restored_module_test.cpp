@@ -12,7 +12,7 @@ using test::model_from_text;
 using Names = std::vector<std::string>;
 
 // The dynamo exporter's word on a node: its modules, then what torch.export called it; and torch.export's call, if given.
-void trace(onnx::NodeProto* node, const std::string& scopes, const std::string& call = "") {
+void trace_node(onnx::NodeProto* node, const std::string& scopes, const std::string& call = "") {
   test::add_metadata(node, 9, "pkg.torch.onnx.name_scopes", scopes);
   if (call.empty()) return;
   const std::size_t arguments = call.find('(');
@@ -73,8 +73,9 @@ TEST(RestoredModule, WhatTheCallNamesIsShared) {
         model_from_text("g (float[2, 3] x) => (float[2, 3] y) { a = Mul(x, w) y = Mul(a, w) }");
     for (auto& node : *model.mutable_graph()->mutable_node()) node.set_input(1, "b.norm.weight");
     add_floats(model, "b.norm.weight", {3}, {1, 1, 1});
-    trace(model.mutable_graph()->mutable_node(0), "['', 'b', 'b.norm', 'mul']", "aten.mul.Tensor(%x, %n)");
-    trace(model.mutable_graph()->mutable_node(1), "['', 'b', 'mul_1']", call);
+    trace_node(model.mutable_graph()->mutable_node(0), "['', 'b', 'b.norm', 'mul']",
+               "aten.mul.Tensor(%x, %n)");
+    trace_node(model.mutable_graph()->mutable_node(1), "['', 'b', 'mul_1']", call);
     test::add_metadata(model.mutable_graph(), 16, test::kSignature,
                        "n: PARAMETER target='b.norm.weight'\no: PARAMETER target='b.weight'\n"
                        "c: PARAMETER target='c.weight'\nd: PARAMETER target='c.scale'\n");
@@ -101,7 +102,7 @@ Graph with_lost_bias(const std::string& graph, const Shape& weight, const std::s
   std::vector<float> numbers(static_cast<std::size_t>(element_count(weight)));
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
   add_floats(model, "fc.weight", weight, numbers);
-  trace(model.mutable_graph()->mutable_node(0), "['', 'fc', 'linear']", call);
+  trace_node(model.mutable_graph()->mutable_node(0), "['', 'fc', 'linear']", call);
   test::add_metadata(model.mutable_graph(), 16, test::kSignature,
                      "a: PARAMETER target='fc.weight'\nb: PARAMETER target='fc.bias'\n"
                      "c: PARAMETER target='fc.out.bias'\n");
