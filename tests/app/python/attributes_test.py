@@ -230,6 +230,16 @@ class Surroundings(Scripts):
             found = torch.func.jacrev(Module(model, fallback="torch"))(x)
         self.assert_near(found, torch.func.jacrev(model)(x))
 
+    @unittest.skipUnless(torch.__version__ < "2", "it gives parameters in another way")
+    def test_stateless_calls(self):
+        x, call = torch.randn(2, 6), torch.nn.utils.stateless.functional_call
+        for model, error in ((nn.Linear(6, 3), gradloom.UsageError), (nn.Sequential(nn.Linear(6, 3), nn.Tanh()), gradloom.UnsupportedError)):
+            given = {name: torch.randn_like(p).requires_grad_() for name, p in model.named_parameters()}
+            with self.assertRaisesRegex(error, "stateless"):
+                call(Module(model), given, (x,))
+        with one_warning(self, "stateless"):
+            self.assert_near(call(Module(model, fallback="torch"), given, (x,)), call(model, given, (x,)))
+
     @unittest.skipUnless(hasattr(getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None), "set_code_exec_strategy"), "an older torch.compile")
     def test_compiled_around_it(self):
         class Whole(nn.Module):

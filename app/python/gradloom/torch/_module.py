@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 import torch
 
-from .._library import Error, UnsupportedError
+from .._library import Error, UnsupportedError, UsageError
 from . import _structure
 from ._buckets import Filler, named_sizes
 from ._cut import Cut
@@ -217,7 +217,7 @@ class Module(torch.nn.Module):
         return getattr(engine.module, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != _SHARDED and (name in Module.__dict__ or name.startswith("_")):
+        if name not in (_SHARDED, _STATELESS) and (name in Module.__dict__ or name.startswith("_")):
             super().__setattr__(name, value)
         else:
             setattr(self._gradloom.module, name, value)
@@ -445,6 +445,9 @@ class _Engine:
         place.check_not_recorded()
         if any(getattr(m, _SHARDED, False) for m in members.modules):
             raise UnsupportedError("FSDP shards its parameters, which the engine needs whole: use DistributedDataParallel, or DeepSpeed's ZeRO 1 or 2")
+        if any(_STATELESS in vars(m) for m in members.modules):  # of the outermost only its double has the parameters
+            refusal: Type[Error] = UsageError if _STATELESS in vars(self.module) else UnsupportedError
+            raise refusal("the call is inside functional_call of torch.nn.utils.stateless, whose parameters no trace sees: it takes the module itself")
         description, arguments, modes, gradients, *rest = key
         # Sizes of 0 and 1 broadcast: another graph.
         kinds = tuple([(tuple([min(size, 2) for size in shape]), *kind) for shape, *kind in arguments])
@@ -531,6 +534,7 @@ _MANY_STATES = 12  # of a module's attributes: a warning says so
 
 # What FullyShardedDataParallel and fully_shard set in each module that they manage.
 _SHARDED = "_is_fsdp_managed_module"
+_STATELESS = "_orig_class"  # what functional_call of PyTorch before 2.0 sets in each
 
 
 class _InTorch(Exception):
