@@ -89,6 +89,28 @@ ARGUMENTS = {
     "embedding_bag of rows": (lambda w: F.embedding_bag(WORDS, w), (4, 3)),
 }  # fmt: skip
 
+ROWS = torch.tensor([[0.5, 0.1, -1.0], [0.0, 0.0, 0.0], [0.3, 0.0, 0.7]])
+DISTANCES = {
+    **{f"cdist, p={p}": (lambda x, y, p=p: torch.cdist(x, y, p=p), (2, 3, 4), (2, 5, 4)) for p in (0.5, 1.0, 2.0, 3.0, float("inf"))},
+    **{f"cdist of itself, p={p}": (lambda x, p=p: torch.cdist(x, x, p=p), (3, 4)) for p in (1.0, 2.0, 3.0)},
+    **{f"{name} at 0": (lambda x, function=function: function(x), ROWS)
+       for name, function in (("vector_norm of 2", lambda x: torch.linalg.vector_norm(x, 2, 1)), ("norm of 2", lambda x: x.norm(dim=1)),
+                              ("normalize of 2", lambda x: F.normalize(x)), ("vector_norm", lambda x: torch.linalg.vector_norm(x, 3, 1)), ("norm", lambda x: torch.norm(x, p=1.5, dim=0, keepdim=True)),
+                              ("Tensor.norm", lambda x: x.norm(3)), ("normalize", lambda x: F.normalize(x + 1, p=3)))},
+    "cosine_similarity at 0": (lambda x, y: F.cosine_similarity(x[:, None], y[None], dim=-1), ROWS, ROWS.flip(1)),
+    "CosineSimilarity": (nn.CosineSimilarity(dim=0, eps=1e-3), (3, 4), (3, 4)),
+    "sinc": (torch.sinc, torch.tensor([0.0, 1.0, 0.5, -2.3])),
+}  # fmt: skip
+SCALES = {
+    **{f"{mode} by {scale}, {more}": (lambda x, mode=mode, scale=scale, more=more: F.interpolate(x, scale_factor=scale, mode=mode, **more), (1, 2, 5, 6, 4)[: 2 + axes])
+       for mode, axes in (("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3)) for scale in (0.7, 1.5, 2.3)
+       for more in ({"align_corners": True}, {"align_corners": False}, {"align_corners": False, "recompute_scale_factor": True})},
+    **{f"{mode} by {scale}": (lambda x, mode=mode, scale=scale: F.interpolate(x, scale_factor=scale, mode=mode), (1, 2, 14, 6))
+       for mode in ("nearest", "area") for scale in (0.7, 1.5, 2.3)},
+    "nearest, recomputed": (lambda x: F.interpolate(x, scale_factor=(1.3, 0.7), recompute_scale_factor=True), (1, 2, 14, 6)),
+    "Upsample": (nn.Upsample(scale_factor=(1.5, 2.3), mode="bilinear", align_corners=True), (1, 2, 5, 6)),
+}  # fmt: skip
+
 
 class Exact(Case):
     def check(self, functions, exporter="torchscript"):
@@ -155,6 +177,30 @@ class Exact(Case):
         for function in (F.embedding, F.embedding_bag):
             weight = torch.randn(4, 3, requires_grad=True)
             self.assert_refused("scale_grad_by_freq", lambda w, function=function: function(WORDS, w, scale_grad_by_freq=True), weight)
+
+    def test_distances(self):
+        self.check(DISTANCES)
+
+    @unittest.skipUnless(HAS_DYNAMO, "no dynamo exporter")
+    def test_distances_by_dynamo(self):
+        self.check({name: DISTANCES[name] for name in ("cdist of itself, p=2.0", "vector_norm of 2 at 0", "vector_norm at 0", "sinc")}, "dynamo")
+
+    def test_scales(self):
+        self.check(SCALES)
+        mine = Module(Function(SCALES["Upsample"][0]))
+        for size in (5, 7, 9, 11, 13):
+            x = torch.randn(1, 2, size, 4)
+            self.assert_near(mine(x), SCALES["Upsample"][0](x))
+
+    @unittest.skipUnless(HAS_DYNAMO, "no dynamo exporter")
+    def test_scales_by_dynamo(self):
+        self.check({"Upsample": SCALES["Upsample"]}, "dynamo")
+
+    def test_a_border_of_bicubic_samples(self):
+        def sampled(x, grid):
+            return F.grid_sample(x, grid, mode="bicubic", padding_mode="border", align_corners=False)
+
+        self.assert_refused("bicubic", sampled, torch.randn(1, 1, 3, 4), torch.randn(1, 2, 2, 2))
 
 
 if __name__ == "__main__":

@@ -134,11 +134,89 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Optional[Tensor] = Non
     return total if mode == "sum" else total / counts.clamp(min=1)
 
 
+_ORDERS = (1, math.inf, -math.inf)  # of norms that exporters have, with their gradients at 0
+_HAS_2 = int(torch.__version__.partition(".")[0]) >= 2  # from then on also 2
+
+
+def _norm(input: Tensor, order: float, dim: Any, keepdim: bool) -> Tensor:
+    """Its gradient is 0 where the norm is, or the number."""
+    if order in _ORDERS:
+        made: Tensor = torch.linalg.vector_norm(input, order, dim, keepdim)
+        return made
+    size, one, zero = input.abs(), _number(1, input), _number(0, input)
+    if order == 2:
+        powers = input * input
+    else:
+        powers = torch.where(size == 0, zero, torch.where(size == 0, one, size) ** _number(order, input))
+    total = powers.sum(tuple(range(input.dim())) if dim is None else dim, keepdim)
+    other = torch.where(total == 0, one, total)
+    return torch.where(total == 0, zero, other.sqrt() if order == 2 else other ** _number(1 / order, input))
+
+
+def _is_other(input: Tensor, order: Any) -> bool:
+    return isinstance(order, (int, float)) and order > 0 and order not in (*_ORDERS, *[2] * _HAS_2) and input.is_floating_point()
+
+
+def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Any:
+    return _norm(x, ord, dim, keepdim) if _is_other(x, ord) and dtype is None and out is None else NotImplemented
+
+
+def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None) -> Any:
+    return vector_norm(input, 2 if p == "fro" else p, dim, keepdim, dtype=dtype, out=out)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
+    return input / _norm(input, p, dim, True).clamp(min=eps) if _is_other(input, p) and out is None else NotImplemented
+
+
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: Any = None) -> Tensor:
+    difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    return (difference != 0).to(difference.dtype).sum(-1) if p == 0 else _norm(difference, p, -1, False)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Any:
+    if not (x1.is_floating_point() and x2.is_floating_point()):
+        return NotImplemented
+    shape = tuple(torch.broadcast_shapes(tuple(x1.shape), tuple(x2.shape)))
+    return (_unit(x1.expand(shape), dim, eps) * _unit(x2.expand(shape), dim, eps)).sum(dim)
+
+
+def _unit(x: Tensor, dim: int, eps: float) -> Tensor:
+    length = _norm(x, 2, dim, True)
+    return x / (length + (length.clamp(min=eps) - length).detach())  # the gradient passes the bound
+
+
+def sinc(input: Tensor) -> Any:
+    if not input.is_floating_point():
+        return NotImplemented
+    one, angle = _number(1, input), input * _number(math.pi, input)
+    other = torch.where(input == 0, one, angle)
+    return torch.where(input == 0, one, torch.sin(other) / other)
+
+
+def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Optional[bool] = None,
+                recompute_scale_factor: Optional[bool] = None, antialias: bool = False) -> Any:  # fmt: skip
+    """Of aligned corners, and where PyTorch computes the scale again, sizes are all that counts; exporters take the scale that was given."""
+    if scale_factor is None or not (align_corners or recompute_scale_factor or mode == "area"):
+        return NotImplemented
+    factors = list(scale_factor) if isinstance(scale_factor, (list, tuple)) else [scale_factor] * (input.dim() - 2)
+    sizes = [math.floor(float(length) * factor) for length, factor in zip(input.shape[2:], factors)]
+    return functional.interpolate(input, sizes, None, mode, align_corners, **({"antialias": True} if antialias else {}))
+
+
+def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: Optional[bool] = None) -> Any:
+    if mode == "bicubic" and padding_mode == "border":
+        raise UnsupportedError("grid_sample with mode='bicubic' and padding_mode='border': ONNX clips coordinates, PyTorch each of the four places that it reads")
+    return NotImplemented
+
+
 EXACT: Dict[Any, Callable[..., Any]] = {
     torch.index_put: index_put, torch.Tensor.index_put: index_put, torch.index_put_: index_put_, torch.Tensor.index_put_: index_put_,
     torch.scatter_reduce: scatter_reduce, torch.Tensor.scatter_reduce: scatter_reduce, torch.Tensor.scatter_reduce_: scatter_reduce_,
     functional.avg_pool2d: _avg_pool(functional.avg_pool2d, 2), functional.avg_pool3d: _avg_pool(functional.avg_pool3d, 3),
-    functional.embedding_bag: embedding_bag,
+    functional.embedding_bag: embedding_bag, functional.interpolate: interpolate, functional.grid_sample: grid_sample,
+    torch.cdist: cdist, torch.cosine_similarity: cosine_similarity, torch.sinc: sinc, torch.Tensor.sinc: sinc, torch.special.sinc: sinc,
+    torch.linalg.vector_norm: vector_norm, torch.norm: norm, torch.Tensor.norm: norm, functional.normalize: normalize,
 }  # fmt: skip
 
 
