@@ -54,7 +54,7 @@ class Encoder(nn.Module):
         self.blocks, self.head = nn.ModuleList(Block(width, width // 64) for _ in range(layers)), nn.Linear(width, 2)
 
     def forward(self, tokens, mask, labels):
-        x = self.norm(self.words(tokens) + self.places)
+        x = self.norm(self.words(tokens) + self.places[: tokens.shape[1]])
         left_out = (1 - mask[:, None, None, :].to(x.dtype)) * -1e9
         for block in self.blocks:
             x = block(x, left_out)
