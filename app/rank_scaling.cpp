@@ -16,6 +16,8 @@ namespace gradloom {
 namespace {
 
 constexpr double kMessageNs = 500, kAddedBytesPerNs = 4;
+// What a byte costs a processor that leaves a rank or comes to it: copies, and the system's work.
+constexpr double kCarriedNs = 0.4;
 // Without measured times: what a core's memory gives, in bytes per ns, and its arithmetic.
 constexpr double kMemory = 10, kFlopsPerByte = 5;
 constexpr double kGoodEfficiency = 0.9;
@@ -117,6 +119,20 @@ double sent_bytes(ReduceForm form, double bytes, std::int64_t ranks) {
   return share(tree.leaves) + 1.5 * bytes;
 }
 
+// What a core has to do for an exchange of as many ranks as share it: carry what goes and comes, and add.
+double processor_ns(ReduceForm form, double bytes, std::int64_t ranks, const Cluster& cluster) {
+  if (cluster.cores == 0 || ranks == 1) return 0;
+  const double sharing = std::max(1.0, own_ranks(ranks, cluster) / cluster.cores);
+  return sharing * (2 * sent_bytes(form, bytes, ranks) * kCarriedNs + bytes / kAddedBytesPerNs);
+}
+
+// The share of a rank's exchanging thread for which no core is left: it takes it from the rank's kernels.
+double taken_share(std::int64_t ranks, const Cluster& cluster) {
+  if (cluster.cores == 0) return 0;
+  const double own = own_ranks(ranks, cluster);
+  return std::clamp(1 - (cluster.cores / own - static_cast<double>(cluster.threads)), 0.0, 1.0);
+}
+
 // All bytes go to one other rank in each of log2(ranks) rounds, the nearest first, and are combined.
 double adasum_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
   double ns = 0;
@@ -213,18 +229,38 @@ Cluster of_groups(Cluster cluster, std::int64_t sharing) {
   return cluster;
 }
 
+// Exchanges in the background, made one after the other, beside kernels on the same cores.
+struct Background {
+  double free_ns = 0;  // when all that was begun is over
+  double load = 0;     // what a core has to do for them, of that time
+  void add(double begun_ns, double ns, double processor_ns) {
+    const double left = std::max(free_ns - begun_ns, 0.0);
+    free_ns = begun_ns + left + ns;
+    load = std::min((load * left + processor_ns) / std::max(left + ns, 1.0), 1.0);
+  }
+  // How long a kernel takes that begins now, where `taken` of the work for exchanges is done by its core.
+  double stretched(double now_ns, double ns, double taken) const {
+    const double left = std::max(free_ns - now_ns, 0.0), slower = 1 + load * taken;
+    return ns * slower <= left ? ns * slower : ns + left - left / slower;
+  }
+};
+
 // `sharing`: ranks that share parameters (parameter_part.h).
 ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::int64_t sharing,
                   const Cluster& cluster) {
   ScalingRow row{.ranks = ranks, .crowding = crowding(ranks, cluster)};
   const Cluster among_groups = of_groups(cluster, sharing);
-  double now = 0, link_free = 0;
+  const double taken = taken_share(ranks, cluster);
+  double now = 0;
+  Background background;
   std::vector<double> over(events.size(), 0);
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Moment& event = events[i];
     const double before = now;
     if (event.kind == Moment::kernel) {
-      now += event.ns * row.crowding;
+      const double alone_ns = event.ns * row.crowding, ns = background.stretched(now, alone_ns, taken);
+      now += ns;
+      row.exposed_ns += ns - alone_ns;
       continue;
     }
     if (event.kind == Moment::wait) {
@@ -237,8 +273,9 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::in
               ? exchange_ns(event.form, event.one_way, event.bytes, event.sharing, cluster)
               : exchange_ns(event.form, event.one_way, event.bytes, ranks / sharing, among_groups);
       row.exchange_ns += ns;
-      over[i] = link_free = std::max(now, link_free) + ns;
-      if (event.kind != Moment::begin) now = link_free;
+      background.add(now, ns, processor_ns(event.form, event.bytes, ranks / sharing, cluster));
+      over[i] = background.free_ns;
+      if (event.kind != Moment::begin) now = background.free_ns;
     }
     row.exposed_ns += now - before;
   }

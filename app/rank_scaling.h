@@ -11,7 +11,9 @@
 // ones inside. What goes one way alone (zero) counts as half, and is never of a tree or ring. Exchanges are made one after the other; those that the plan begins in the
 // background cost a step only what their wait is longer than the kernels before it. Every rank has as many samples as now.
 //
-// Where the ranks of a machine have more threads than it has cores, all that they compute takes as many times longer: kernels, and sums.
+// Where the ranks of a machine have more threads than it has cores, all that they compute takes as many times longer: kernels, and sums. Where
+// no core is left for the thread that exchanges in the background, what it does is taken from the kernels beside it: 0.4 ns for each byte that goes
+// or comes (chosen by gpt-char on 2 and 4 ranks of two cores, over MPI and TCP: bench/README.md), and the sums.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +29,10 @@ namespace gradloom {
 
 struct ScalingRow {
   std::int64_t ranks = 1;
-  double step_ns = 0, exchange_ns = 0, exposed_ns = 0;  // exposed: that kernels wait for exchanges
-  double efficiency = 1;                                // samples per second against as many single ranks
-  double crowding = 1;  // threads of a machine's ranks for each of its cores, 1 at least
+  double step_ns = 0, exchange_ns = 0;
+  double exposed_ns = 0;  // that kernels wait for exchanges, or are slower beside them
+  double efficiency = 1;  // samples per second against as many single ranks
+  double crowding = 1;    // threads of a machine's ranks for each of its cores, 1 at least
   RankPeaks peaks;
 };
 struct RankScaling {
@@ -47,7 +50,7 @@ struct RankScaling {
 };
 // REQUIRES a plan of at least two ranks.
 RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster);
-// That kernels of the plan wait for its exchanges, with the ranks that it has.
+// That kernels of the plan wait for its exchanges, or are slower beside them, with the ranks that it has.
 double predict_exposed_ns(const Prepared& prepared, const Cluster& cluster);
 
 Json scaling_json(const RankScaling& scaling);

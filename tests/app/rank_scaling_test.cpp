@@ -247,6 +247,31 @@ TEST(RankScaling, MoreRanksThanCoresShareThem) {
   EXPECT_NE(predict_scaling(*prepared, {.cores = 2}).bend.find("2 threads for each core"), std::string::npos);
 }
 
+// Where no core is left for what exchanges in the background, a core computes and exchanges in turns: of what was hidden half at most
+// is not (0.65 ns of the link for each byte, 1.05 of a core), with a core for two ranks' exchanges a third.
+TEST(RankScaling, ExchangesTakeCoresFromKernels) {
+  const auto prepared = plan_of("gpt-char", 2, "default,data-parallel{bucket_mb=1}");
+  ASSERT_TRUE(prepared);
+  const auto with_cores = [&](double cores) {
+    Cluster cluster;
+    cluster.local = {5, 1};
+    cluster.cores = cores;
+    return predict_scaling(*prepared, cluster).rows[1];
+  };
+  const ScalingRow free = with_cores(0), three = with_cores(3), two = with_cores(2);
+  EXPECT_EQ(with_cores(4).step_ns, free.step_ns) << "a core for each rank, and one for its exchanges";
+  const double hidden = free.exchange_ns - free.exposed_ns;
+  EXPECT_LT(free.exposed_ns, three.exposed_ns);
+  EXPECT_LE(three.exposed_ns, two.exposed_ns);
+  EXPECT_LE(three.exposed_ns - free.exposed_ns, hidden / 3 * 1.001);
+  EXPECT_LE(two.exposed_ns - free.exposed_ns, hidden / 2 * 1.001);
+  for (const ScalingRow& row : {three, two}) {
+    EXPECT_EQ(row.crowding, 1);
+    EXPECT_EQ(row.exchange_ns, free.exchange_ns);
+    EXPECT_NEAR(row.step_ns - row.exposed_ns, free.step_ns - free.exposed_ns, 1e-6 * free.step_ns);
+  }
+}
+
 // An all-reduce is two ways, and what is shared one: 3 units with stage 1, 2 with stage 2.
 TEST(RankScaling, StageTwoSendsTwoThirds) {
   const auto whole = plan_of("bert-tiny", 2, "default"), one = plan_of("bert-tiny", 2, "default,zero"),
