@@ -83,9 +83,12 @@ ARGUMENTS = {
     **{f"embedding_bag, {mode}, offsets, {more}": (
         lambda w, mode=mode, more=more: F.embedding_bag(WORDS.reshape(-1), w, torch.tensor([0, 2, 2, 6][: 4 if more else 3]), mode=mode, **more), (4, 3))
        for mode in ("sum", "mean", "max") for more in ({}, {"include_last_offset": True})},
-    **{f"embedding_bag, {mode}, padding": (lambda w, mode=mode: F.embedding_bag(WORDS, w, mode=mode, padding_idx=-4), (4, 3)) for mode in ("sum", "mean", "max")},
+    **{f"embedding_bag, {mode}, padding": (lambda w, mode=mode: F.embedding_bag(WORDS, w, mode=mode, padding_idx=-4), (4, 3))
+       for mode in ("sum", "mean", "max")},
     "embedding_bag, weighted, padding": (
         lambda w, s: F.embedding_bag(WORDS.reshape(-1), w, torch.tensor([0, 3]), mode="sum", per_sample_weights=s.reshape(-1), padding_idx=0), (4, 3), (2, 3)),
+    "softplus, threshold": (nn.Softplus(beta=2, threshold=0.5), (2, 6)),
+    "softplus": (lambda x: F.softplus(8 * x, beta=4), (2, 6)),
     "embedding_bag of rows": (lambda w: F.embedding_bag(WORDS, w), (4, 3)),
 }  # fmt: skip
 
@@ -95,14 +98,16 @@ DISTANCES = {
     **{f"cdist of itself, p={p}": (lambda x, p=p: torch.cdist(x, x, p=p), (3, 4)) for p in (1.0, 2.0, 3.0)},
     **{f"{name} at 0": (lambda x, function=function: function(x), ROWS)
        for name, function in (("vector_norm of 2", lambda x: torch.linalg.vector_norm(x, 2, 1)), ("norm of 2", lambda x: x.norm(dim=1)),
-                              ("normalize of 2", lambda x: F.normalize(x)), ("vector_norm", lambda x: torch.linalg.vector_norm(x, 3, 1)), ("norm", lambda x: torch.norm(x, p=1.5, dim=0, keepdim=True)),
+                              ("normalize of 2", lambda x: F.normalize(x)), ("vector_norm", lambda x: torch.linalg.vector_norm(x, 3, 1)),
+                              ("norm", lambda x: torch.norm(x, p=1.5, dim=0, keepdim=True)),
                               ("Tensor.norm", lambda x: x.norm(3)), ("normalize", lambda x: F.normalize(x + 1, p=3)))},
     "cosine_similarity at 0": (lambda x, y: F.cosine_similarity(x[:, None], y[None], dim=-1), ROWS, ROWS.flip(1)),
     "CosineSimilarity": (nn.CosineSimilarity(dim=0, eps=1e-3), (3, 4), (3, 4)),
     "sinc": (torch.sinc, torch.tensor([0.0, 1.0, 0.5, -2.3])),
 }  # fmt: skip
 SCALES = {
-    **{f"{mode} by {scale}, {more}": (lambda x, mode=mode, scale=scale, more=more: F.interpolate(x, scale_factor=scale, mode=mode, **more), (1, 2, 5, 6, 4)[: 2 + axes])
+    **{f"{mode} by {scale}, {more}": (
+        lambda x, mode=mode, scale=scale, more=more: F.interpolate(x, scale_factor=scale, mode=mode, **more), (1, 2, 5, 6, 4)[: 2 + axes])
        for mode, axes in (("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3)) for scale in (0.7, 1.5, 2.3)
        for more in ({"align_corners": True}, {"align_corners": False}, {"align_corners": False, "recompute_scale_factor": True})},
     **{f"{mode} by {scale}": (lambda x, mode=mode, scale=scale: F.interpolate(x, scale_factor=scale, mode=mode), (1, 2, 14, 6))
@@ -157,7 +162,8 @@ class Exact(Case):
 
     @unittest.skipUnless(HAS_DYNAMO, "no dynamo exporter")
     def test_arguments_by_dynamo(self):
-        self.check({name: ARGUMENTS[name] for name in ("scatter_reduce mean, include_self=True", "divisor_override of AvgPool2d")}, "dynamo")
+        names = ("scatter_reduce mean, include_self=True", "divisor_override of AvgPool2d", "softplus, threshold")
+        self.check({name: ARGUMENTS[name] for name in names}, "dynamo")
 
     def test_tables_that_a_forward_changes(self):
         for table in (nn.Embedding(4, 3, max_norm=0.5), nn.EmbeddingBag(4, 3, max_norm=0.5)):

@@ -194,6 +194,14 @@ def sinc(input: Tensor) -> Any:
     return torch.where(input == 0, one, torch.sin(other) / other)
 
 
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Any:
+    """Above a threshold it is the identity, which exporters lack: from 20 on nobody sees it."""
+    if threshold >= 20:
+        return NotImplemented
+    above = input * _number(beta, input) > threshold
+    return torch.where(above, input, functional.softplus(torch.where(above, _number(0, input), input), beta))
+
+
 def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Optional[bool] = None,
                 recompute_scale_factor: Optional[bool] = None, antialias: bool = False) -> Any:  # fmt: skip
     """Of aligned corners, and where PyTorch computes the scale again, sizes are all that counts; exporters take the scale that was given."""
@@ -206,7 +214,7 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
 
 def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: Optional[bool] = None) -> Any:
     if mode == "bicubic" and padding_mode == "border":
-        raise UnsupportedError("grid_sample with mode='bicubic' and padding_mode='border': ONNX clips coordinates, PyTorch each of the four places that it reads")
+        raise UnsupportedError("grid_sample with mode='bicubic' and padding_mode='border': ONNX clips coordinates, PyTorch each place that it reads")
     return NotImplemented
 
 
@@ -217,6 +225,7 @@ EXACT: Dict[Any, Callable[..., Any]] = {
     functional.embedding_bag: embedding_bag, functional.interpolate: interpolate, functional.grid_sample: grid_sample,
     torch.cdist: cdist, torch.cosine_similarity: cosine_similarity, torch.sinc: sinc, torch.Tensor.sinc: sinc, torch.special.sinc: sinc,
     torch.linalg.vector_norm: vector_norm, torch.norm: norm, torch.Tensor.norm: norm, functional.normalize: normalize,
+    functional.softplus: softplus,
 }  # fmt: skip
 
 
