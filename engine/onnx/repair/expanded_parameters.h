@@ -23,9 +23,9 @@ class TensorReader;
 // Numbers that are all equal say nothing: only what was expanded along its first axes alone is then contracted.
 struct Contracted {
   std::vector<std::string> sure;  // names of the initializers that were added
-  std::vector<std::string>
-      guessed;  // of these too, where the parameter may have had several rows that were equal: other
-                // axes could have been expanded, or the table has the same number all over a row
+  // Of these too, where the parameter may have had several rows that were equal: other axes could have been expanded,
+  // or the table has the same number all over a row.
+  std::vector<std::string> guessed;
 };
 Result<Contracted> contract_expanded(onnx::GraphProto& graph, TensorReader& tensors);
 

@@ -5,6 +5,7 @@ import copy
 import importlib
 import os
 import sys
+import tempfile
 import unittest
 import warnings
 from unittest import mock
@@ -31,6 +32,21 @@ try:
     gradloom._library.library()
 except gradloom.Error as error:
     sys.exit(str(error))
+
+
+class Folder(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.folder = self._folder.name
+
+    def tearDown(self):
+        self._folder.cleanup()
+
+    def assert_curves(self, mine, theirs, tolerance):
+        self.assertEqual(len(mine), len(theirs))
+        self.assertLess(max(abs(a - b) / abs(b) for a, b in zip(mine, theirs)), tolerance)
 
 
 def of_hugging_face(*names):

@@ -1,7 +1,6 @@
 """gradloom.torch.TrainStep: whole training steps, optimizer inside, from a PyTorch script."""
 
 import collections
-import contextlib
 import ctypes
 import logging
 import shutil
@@ -9,7 +8,7 @@ import tempfile
 import threading
 import weakref
 import zlib
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 import torch
 
@@ -28,6 +27,7 @@ from ._plan import DTYPES, NUMBERS
 from ._recipe import about_recipe, read_recipe, recipe_words
 from ._regions import of_file, precision_of
 from ._shapes import Family
+from ._step_job import JobHandle, Trained
 from ._tensors import contents
 
 _MOST_STEPS = 10**12
@@ -56,40 +56,9 @@ def _reads(step: Union[Job, ExportedJob]) -> List[int]:
     return [index for index, name in enumerate(step.inputs) if name in step.exported.read]
 
 
-class _Trained(NamedTuple):
-    """What of the module and the torch optimizer says what a step computes; a job is of one."""
-
-    modes: List[bool]  # train or eval, of each part
-    trained: Dict[int, str]  # the parameters that want a gradient, by their ids: their names in the module
-    groups: Optional[List[List[int]]]  # ids of parameters
-
-
 class _Anew(Exception):
     """The precision that autocast asks for now is for another job: it keeps other states (of loss scaling), or the run of a session, which is
     of one precision, ends."""
-
-
-class _Handle:
-    """The engine's job, closed once: by close(), with its TrainStep, or when the interpreter ends."""
-
-    def __init__(self, lock: Any, job: int, in_place: InPlace) -> None:
-        self._lock, self.job = lock, job
-        self.in_place = in_place  # what the job works in stays until it is closed
-        self.failure = ""  # of a step, whose error was raised: closing may tell it again
-
-    def close(self) -> None:
-        with self._lock:
-            job, self.job = self.job, 0
-            held, self.in_place = self.in_place, InPlace({}, "f32")
-            if not job:
-                return
-            try:
-                # After a step that failed the engine goes back to its last good parameters, for its files: the module keeps its own.
-                with held.kept() if self.failure else contextlib.nullcontext():
-                    library().call("job_close", job)
-            except Error as error:
-                if not self.failure or self.failure not in str(error):
-                    raise
 
 
 class TrainStep:
@@ -141,7 +110,7 @@ class TrainStep:
         if self._options is not None and "schedule" in self._settings and len({group["lr"] for group in self._options.groups}) > 1:
             raise UsageError("a schedule is for groups of one learning rate; a torch scheduler over the optimizer is followed")
         self._count = int(accumulate)
-        self._handle: Optional[_Handle] = None
+        self._handle: Optional[JobHandle] = None
         self._in_place = InPlace({}, "f32")
         self._plain = self._source.outside.plain  # a job is of one state of the modules' attributes
         self._moves = False  # the trace changed such attributes: the next one tells whether each does
@@ -173,11 +142,11 @@ class TrainStep:
         self._plans_made += 1
         _LOG.info("%s: plan %d: %s", type(self.model).__name__, self._plans_made, named_sizes(self._names(batch.structure), batch.tensors))
 
-    def _trained_now(self) -> _Trained:
+    def _trained_now(self) -> Trained:
         objective = self._source.objective
         groups = None if self._options is None else [[id(p) for p in group["params"]] for group in self._optimizer.param_groups]
         trained = {id(p): name.replace("model.", "", 1) for name, p in objective.named_parameters() if p.requires_grad}
-        return _Trained([part.training for part in list(objective.modules())[1:]], trained, groups)
+        return Trained([part.training for part in list(objective.modules())[1:]], trained, groups)
 
     def _follow_module(self) -> None:
         """Where the module or the optimizer says that a step computes something else, the next one opens another job. Other groups are told later."""
@@ -187,11 +156,11 @@ class TrainStep:
             self.update_module()
             self._begin_anew(states)
 
-    def _states_for(self, now: _Trained) -> States:
+    def _states_for(self, now: Trained) -> States:
         """The engine's states, of the parameters that train on. Raises UsageError where others have to begin with states they do not have."""
         states, before = self._all_states(), self._began_with
 
-        def members(which: _Trained) -> Set[int]:
+        def members(which: Trained) -> Set[int]:
             grouped = None if which.groups is None else {p for group in which.groups for p in group}
             return {p for p in which.trained if grouped is None or p in grouped}
 
@@ -247,7 +216,7 @@ class TrainStep:
             self._refused = UnsupportedError(f"the forward changes its attributes from step to step ({', '.join(sorted(changed))}), which a plan does not")
         self._inputs, self._parameters, self._counters, self._trained = job.inputs, job.parameters, job.counters, job.trained
         self._reads = _reads(job)
-        self._handle = _Handle(self._lock, handle, self._in_place)
+        self._handle = JobHandle(self._lock, handle, self._in_place)
         weakref.finalize(self, self._handle.close)
         self._values = {kind: {v.name: v for v in engine.values("job", self._begun(), kind)} for kind in (PARAMETER, STATISTIC, STATE)}
         signature = _signature(batch)

@@ -27,16 +27,17 @@ onnx::ModelProto expanded_model(const std::string& name, const Shape& shape,
   return model;
 }
 
-TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
-  struct Case {
-    const char* name;
-    Shape shape;
-    std::vector<float> numbers;
-    const char* sources;
-    Shape trained;  // empty: as it is in the file
-    bool guessed = false;
-  };
-  const std::vector<Case> cases = {
+struct ExpandedCase {
+  const char* name;
+  Shape shape;
+  std::vector<float> numbers;
+  const char* sources;
+  Shape trained;  // empty: as it is in the file
+  bool guessed = false;
+};
+
+std::vector<ExpandedCase> expanded_cases() {
+  return {
       {"expand", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token', 'val_3']", {1, 1, 3}},
       {"repeat_12", {2, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}, "['h.token']", {1, 1, 3}, true},
       {"expand_1", {2, 2, 3}, {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}, "['h.token']", {1, 2, 3}},
@@ -72,7 +73,10 @@ TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
       {"expand_as", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']", {}},
       {"view_2", {2, 1, 3}, {1, 2, 3, 1, 2, 3}, "['h.token']", {}},
   };
-  for (const Case& c : cases) {
+}
+
+TEST(ExpandedParameters, FirstOfTheEqualPartsIsTrained) {
+  for (const ExpandedCase& c : expanded_cases()) {
     SCOPED_TRACE(std::string(c.name) + " " + to_string(c.shape) + " " + c.sources);
     const ImportedModel model = test::imported_or_fail(expanded_model(c.name, c.shape, c.numbers, c.sources));
     EXPECT_EQ(test::has_note(model, "1 parameter that the exporter had expanded is one again: h.token"),
