@@ -24,19 +24,6 @@ KernelInfo info_of(const KernelTime& time) {
   return info;
 }
 
-// Of its first result, "f32[8, 1, 28, 28, 16]" -> 5.
-std::ptrdiff_t rank_of(const KernelInfo& kernel) {
-  const std::string first = kernel.types.substr(0, kernel.types.find(']'));
-  return std::count(first.begin(), first.end(), ',');
-}
-// How much longer the node's kernel takes as its operands lie, beside how `from`, with the same work, has them: blocks of channels are made where
-// that pays. Of a CNN's kernels without them: convolutions 1.0 to 1.65 times as long, norms and gradients of pools 2, pools up to 17.
-constexpr double kOutOfBlocks = 1.5, kLeastOutOfBlocks = 1, kMostOutOfBlocks = 4;
-double by_layout(const KernelInfo& kernel, const KernelInfo& from, double out_of_blocks) {
-  const auto more = rank_of(from) - rank_of(kernel);
-  return more == 0 ? 1 : more > 0 ? out_of_blocks : 1 / out_of_blocks;
-}
-
 // The factor below which `part` of the weight lies.
 double quantile(std::vector<std::pair<double, double>> factors_and_weights, double part) {
   std::sort(factors_and_weights.begin(), factors_and_weights.end());
@@ -151,8 +138,7 @@ double Predictor::scaled(const KernelInfo& kernel, const KernelInfo& from) const
   const std::string was = first_type(from.types), is = first_type(kernel.types);
   const double narrower = type_bits(is) / type_bits(was);
   const auto in_type = types_.ratio(from, is);
-  const double before = least_ns(from.flops, bytes_of(from)),
-               ns = model_.ns(from) * by_layout(kernel, from, kOutOfBlocks);
+  const double before = least_ns(from.flops, bytes_of(from)), ns = model_.ns(from);
   if (before <= 0) return ns * in_type.value_or(1);
   const double fixed = std::min(fixed_ns_, ns);
   // What nothing tells of the type takes as many times less as it is narrower.
@@ -171,12 +157,6 @@ std::pair<double, double> Predictor::scaled_range(const KernelInfo& kernel, cons
   if (was != is && types_.ratio(from, is)) {
     const auto& [low, high] = types_measured_ ? kMeasuredType : kUsualType;
     return {low * told, high * told};
-  }
-  if (rank_of(kernel) != rank_of(from)) {
-    const double one = told / by_layout(kernel, from, kOutOfBlocks);
-    const auto [low, high] =
-        std::minmax(by_layout(kernel, from, kLeastOutOfBlocks), by_layout(kernel, from, kMostOutOfBlocks));
-    return {one * low, one * high};
   }
   const double before = model_.ns(from);
   const double least = least_ns(kernel.flops * type_bits(is) / type_bits(was), bytes_of(kernel));

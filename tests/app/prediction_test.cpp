@@ -61,25 +61,6 @@ TEST(Prediction, AnotherSizeInAnotherTypeIsBoth) {
   EXPECT_NEAR(p.ns(twice), 0.4 * p.ns(twice_f32), 1);
 }
 
-// A convolution that has its channels in blocks, and one that has not, do the same work.
-TEST(Prediction, OutOfBlocksAConvolutionTakesLonger) {
-  const std::vector<KernelInfo> blocks = {launch("c", "Conv", "conv", "f32[8, 2, 9, 9, 16]", 1e6, 4e4)},
-                                plain = {launch("c", "Conv", "conv", "f32[8, 32, 9, 9]", 1e6, 4e4)};
-  const auto told = [](const std::vector<KernelInfo>& from, const std::vector<KernelInfo>& to) {
-    Predictor p;
-    p.add(from, {{0, 0, 0, 100'000}});
-    p.set_job(from, 100'000);
-    return p.gain(to, 1);
-  };
-  const Gain out = told(blocks, plain), in = told(plain, blocks);
-  EXPECT_NEAR(out.ns, -50'000, 1);
-  EXPECT_NEAR(out.high_ns, 0, 1);
-  EXPECT_NEAR(out.low_ns, -300'000, 1);
-  EXPECT_NEAR(in.ns, 33'333, 1);
-  EXPECT_NEAR(in.low_ns, 0, 1);
-  EXPECT_NEAR(in.high_ns, 75'000, 1);
-}
-
 TEST(Prediction, WithoutThemATypeOfHalfTheWidthIsHalf) {
   const Predictor p = predictor({}, false);
   EXPECT_NEAR(p.ns(kHalf[0]), 500'000, 25'000);

@@ -273,7 +273,7 @@ struct Followed {
     for (std::size_t i = 0; i < in.size() && !followed; ++i) {
       const P v = P(y[i]);
       const bool passes = activation == NormActivation::relu   ? v > P(0)
-                          : activation == NormActivation::clip ? v >= P(low) && v <= P(high)
+                          : activation == NormActivation::clip ? v > P(low) && v < P(high)
                                                                : true;
       if (!passes) in[i] = Stored(0);
     }

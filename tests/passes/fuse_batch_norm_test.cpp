@@ -71,7 +71,8 @@ TEST(FuseBatchNorm, StepsKeepTheirBits) {
         EXPECT_EQ(counts["FusedBatchNorm"], 4);
         EXPECT_EQ(counts["FusedBatchNormGrad"], 2);
         EXPECT_EQ(counts["BatchNormGrad"], 2);
-        for (const char* const gone : {"BatchNormalization", "Clip", "Where", "Less", "Greater"})
+        for (const char* const gone :
+             {"BatchNormalization", "Clip", "Where", "LessOrEqual", "GreaterOrEqual"})
           EXPECT_EQ(counts[gone], 0) << gone;
         EXPECT_EQ(counts["ReluGrad"], 1) << "others read the gradient of a residual sum";
         EXPECT_EQ(counts["Relu"], 0);

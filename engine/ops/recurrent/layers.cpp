@@ -298,7 +298,8 @@ class Gradient {
 
   ValueId input() {
     const ValueId dx = b_.op("MatMul", {dinput_, ctx_.in(kW)});
-    return b_.reshape(s_.directions > 1 ? sum(b_, dx, {0}) : dx, ctx_.shape(ctx_.in(kX)));
+    const ValueId both = s_.directions > 1 ? sum(b_, dx, {0}) : dx;
+    return b_.reshape(both, ctx_.shape(ctx_.in(kX)));
   }
   ValueId recurrent_weights() {
     const ValueId before = flat(b_, slice(b_, h_, 1, 0, s_.steps), s_.directions, positions_, s_.hidden);

@@ -12,13 +12,14 @@ import tempfile
 import types
 import unittest
 
-import gradloom
+import support
 import torch
 from gradloom.torch import Buckets, Module, TrainStep
 from support import Bert, Case, Gpt, one_warning, worst
 from torch import nn
 from torch.nn import functional as F
 
+gradloom = support.gradloom
 LENGTHS = (5, 9, 12, 16, 7, 20, 31, 23, 30, 11)  # two buckets of 16 and 32
 
 

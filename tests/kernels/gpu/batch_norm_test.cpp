@@ -13,6 +13,14 @@ struct Case {
   double low = -1.0, high = 3.0;
 };
 
+// The CPU's kernel, with the workspace that it wants.
+template <class Args>
+void on_cpu(void (*CpuKernels::*kernel)(const Args&), Args args) {
+  std::vector<double> workspace(workspace_bytes(Target::cpu, args) / sizeof(double) + 1);
+  args.workspace = workspace.data();
+  (cpu().*kernel)(args);
+}
+
 template <class T, class P = T>
 void check_forward(const Case& s) {
   using H = Host<T>;
@@ -21,9 +29,10 @@ void check_forward(const Case& s) {
              bias = numbers<P>(s.c, 3);
   const auto old_mean = numbers<P>(s.c, 4), old_var = numbers<P>(s.c, 5, 0.5, 2.0);
   std::vector<H> y(x.size()), running_mean(c), running_var(c), mean(c), inv_std(c);
-  cpu().batch_norm({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, 1e-5, 0.9, x.data(), scale.data(),
-                    bias.data(), old_mean.data(), old_var.data(), y.data(), running_mean.data(),
-                    running_var.data(), mean.data(), inv_std.data()});
+  on_cpu(&CpuKernels::batch_norm,
+         BatchNormArgs{cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, 1e-5, 0.9, x.data(), scale.data(),
+                       bias.data(), old_mean.data(), old_var.data(), y.data(), running_mean.data(),
+                       running_var.data(), mean.data(), inv_std.data()});
   const Results gpu = on_device([&](Device& device) {
     P* const running[] = {device.inout<P>("running_mean", old_mean),
                           device.inout<P>("running_var", old_var)};  // in place
@@ -72,8 +81,9 @@ void check_gradient(const Case& s) {
              scale = numbers<P>(s.c, 8);
   const auto mean = numbers<Accum<T>>(s.c, 9, -0.5, 0.5), inv_std = numbers<Accum<T>>(s.c, 10, 0.5, 1.5);
   std::vector<H> dx(x.size()), dscale(c), dbias(c);
-  cpu().batch_norm_grad({cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, dy.data(), x.data(), scale.data(),
-                         mean.data(), inv_std.data(), dx.data(), dscale.data(), dbias.data()});
+  on_cpu(&CpuKernels::batch_norm_grad,
+         BatchNormGradArgs{cpu_dtype<T>(), s.training, s.n, s.c, s.spatial, dy.data(), x.data(), scale.data(),
+                           mean.data(), inv_std.data(), dx.data(), dscale.data(), dbias.data()});
   const Results gpu = on_device([&](Device& device) {
     BatchNormGradArgs args{gpu_dtype<T>(),
                            s.training,
@@ -117,7 +127,7 @@ void check_sums(const Case& s) {
   moments.x = x.data();
   moments.saved_mean = mean.data();
   moments.saved_inv_std = var.data();
-  cpu().batch_norm(moments);
+  on_cpu(&CpuKernels::batch_norm, moments);
   BatchNormGradArgs sums{cpu_dtype<T>(), true, s.n, s.c, s.spatial};
   sums.dy = dy.data();
   sums.x = x.data();
@@ -125,7 +135,7 @@ void check_sums(const Case& s) {
   sums.saved_inv_std = inv_std.data();
   sums.dscale = dscale.data();
   sums.dbias = dbias.data();
-  cpu().batch_norm_grad(sums);
+  on_cpu(&CpuKernels::batch_norm_grad, sums);
   const Results gpu = on_device([&](Device& device) {
     BatchNormArgs a = moments;
     a.dtype = gpu_dtype<T>();
