@@ -44,6 +44,13 @@ Result<Values> gelu_grad(Body& body) {
 Result<Values> gelu_tanh_grad(Body& body) {
   return Values{body.op("Mul", {body.in[0], gelu_slope(body, body.in[1], true)})};
 }
+// ONNX's of opset 24.
+Result<Values> swish(Body& body) {
+  const ValueId x = body.in[0];
+  const double alpha = body.attrs().real("alpha", 1);
+  const ValueId scaled = alpha == 1 ? x : body.op("Mul", {x, body.number_like(x, alpha)});
+  return Values{body.op("Mul", {x, body.op("Sigmoid", {scaled})})};
+}
 Result<Values> relu_grad(Body& body) {
   const ValueId zero = body.number_like(body.in[0], 0);
   return Values{body.op("Where", {body.op("Greater", {body.in[1], zero}), body.in[0], zero})};
@@ -175,6 +182,7 @@ const Bodies& elementwise_bodies() {
       {"GeluTanh", gelu_tanh},
       {"GeluGrad", gelu_grad},
       {"GeluTanhGrad", gelu_tanh_grad},
+      {"Swish", swish},
       {"ReluGrad", relu_grad},
       {"TanhGrad", tanh_grad},
       {"SigmoidGrad", sigmoid_grad},
