@@ -5,16 +5,18 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "app/mpirun.h"
 #include "app/rank_processes.h"
 #include "engine/base/plugins.h"
+#include "engine/base/scratch_folder.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -62,18 +64,7 @@ constexpr const char* kEndFile = "GRADLOOM_RANKS_END";
 
 class EndFile {
  public:
-  EndFile() {
-    std::string path = (std::filesystem::temp_directory_path() / "gradloom-ranks-XXXXXX").string();
-    const int file = mkstemp(path.data());
-    if (file < 0) return;
-    close(file);
-    path_ = path;
-  }
-  EndFile(const EndFile&) = delete;
-  EndFile& operator=(const EndFile&) = delete;
-  ~EndFile() {
-    if (!path_.empty()) unlink(path_.c_str());
-  }
+  explicit EndFile(std::string path) : path_(std::move(path)) {}
   const std::string& path() const { return path_; }
   bool written() const {
     struct stat at {};
@@ -109,10 +100,11 @@ bool end_as_local_rank(int rank, const Error& error) {
 Status start_local_ranks(std::int64_t ranks, CommandContext& context) {
   const Finishing finishing(context);  // the ranks have something to keep
   const bool mpi = TRY(by_mpirun());
-  const EndFile end_file;
+  const ScratchFolder folder = TRY(ScratchFolder::create("ranks"));
+  const EndFile end_file(folder / "end");
   setenv(kEndFile, end_file.path().c_str(), 1);
   const LocalEnd end =
-      TRY(mpi ? run_by_mpirun(ranks, own_command(), context.stop)
+      TRY(mpi ? run_by_mpirun(ranks, own_command(), folder.path(), context.stop)
               : run_by_themselves(ranks, own_command(), context.stop, [&] { return end_file.written(); }));
   const std::optional<Error> told = end_file.error();
   // A rank that a signal ended interrupts mpirun's others, and is missed by ours.

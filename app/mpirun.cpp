@@ -8,38 +8,15 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <regex>
-#include <system_error>
 
 #include "app/lines.h"
 #include "app/spawn.h"
 
 namespace gradloom {
 namespace {
-
-// Where one mpirun and its ranks keep their files. By itself every mpirun of a user makes, and the last one removes, one folder for all: one that
-// starts while another ends may find it gone, and fails.
-class MpirunFolder {
- public:
-  MpirunFolder() {
-    std::string path = (std::filesystem::temp_directory_path() / "gradloom-mpi-XXXXXX").string();
-    if (mkdtemp(path.data()) != nullptr) path_ = path;
-  }
-  MpirunFolder(const MpirunFolder&) = delete;
-  MpirunFolder& operator=(const MpirunFolder&) = delete;
-  ~MpirunFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }  // "": there is none, and mpirun says why
-
- private:
-  std::string path_;
-};
 
 std::vector<std::string> words_of_mpirun(std::int64_t ranks, const std::string& folder,
                                          const std::vector<std::string>& command) {
@@ -57,7 +34,9 @@ std::vector<std::string> words_of_mpirun(std::int64_t ranks, const std::string& 
                                  "3",
                                  "-n",
                                  std::to_string(ranks)};
-  if (!folder.empty()) words.insert(words.begin() + 1, {"--mca", "orte_tmpdir_base", folder});
+  // By itself every mpirun of a user makes, and the last one removes, one folder for all: one that starts while another ends may find it
+  // gone, and fails.
+  words.insert(words.begin() + 1, {"--mca", "orte_tmpdir_base", folder});
   if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
   words.insert(words.end(), command.begin(), command.end());
   return words;
@@ -156,9 +135,8 @@ int wait_for(const Child& child, MpirunErrors& errors, const std::stop_token& st
 }  // namespace
 
 Result<LocalEnd> run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& command,
-                               const std::stop_token& stop) {
-  const MpirunFolder folder;
-  const Child child = TRY(start(ranks, folder.path(), command));
+                               const std::string& folder, const std::stop_token& stop) {
+  const Child child = TRY(start(ranks, folder, command));
   MpirunErrors errors;
   const int status = wait_for(child, errors, stop);
   close(child.errors);

@@ -10,8 +10,8 @@
 
 namespace gradloom {
 
-// Runs `command` in `ranks` processes and waits for them. Errc::device: mpirun is missing.
+// Runs `command` in `ranks` processes and waits for them; mpirun's own files lie in `folder`. Errc::device: mpirun is missing.
 Result<LocalEnd> run_by_mpirun(std::int64_t ranks, const std::vector<std::string>& command,
-                               const std::stop_token& stop);
+                               const std::string& folder, const std::stop_token& stop);
 
 }  // namespace gradloom

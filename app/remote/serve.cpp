@@ -9,12 +9,15 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "app/build_info.h"
 #include "app/output.h"
 #include "app/remote/protocol.h"
 #include "engine/base/input_file.h"
+#include "engine/base/scratch_folder.h"
 #include "engine/base/text.h"
 #include "engine/onnx/file/external_files.h"
 #include "sessions/copy_session.h"
@@ -37,22 +40,11 @@ class FarEnd {
       : session_(std::move(session)), in_(in), out_(out), stop_(std::move(stop)) {}
 
   Status run() {
-    scratch_ = TRY(make_scratch());
-    const Status status = serve();
-    std::error_code ignored;
-    fs::remove_all(scratch_, ignored);
-    return status;
+    scratch_ = TRY(ScratchFolder::create("serve"));
+    return serve();
   }
 
  private:
-  static Result<std::string> make_scratch() {
-    std::error_code error;
-    std::string name = (fs::temp_directory_path(error) / "gradloom-serve-XXXXXX").string();
-    if (error || ::mkdtemp(name.data()) == nullptr)
-      return Error{Errc::io, "no folder for a copy of the session: " + std::string(std::strerror(errno))};
-    return name;
-  }
-
   Status serve() {
     FoundModel model;
     std::string hash;
@@ -115,7 +107,7 @@ class FarEnd {
 
   // False: it changes too fast now, and the near end has a state of it already.
   Result<bool> send_session() {
-    const std::string copy = scratch_ + "/copy.db";
+    const std::string copy = *scratch_ / "copy.db";
     const Status copied = copy_session(session_, copy);
     if (!copied && copied.error().code == Errc::io && !sent_blocks_.empty()) return false;
     if (!copied) return copied.error();
@@ -189,7 +181,7 @@ class FarEnd {
   const std::string session_;
   const int in_, out_;
   const std::stop_token stop_;
-  std::string scratch_;
+  std::optional<ScratchFolder> scratch_;    // with a copy of the session
   std::vector<std::uint64_t> sent_blocks_;  // their hashes
 };
 

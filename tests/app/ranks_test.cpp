@@ -498,11 +498,12 @@ TEST_P(RanksOver, StopTogether) {
 }
 
 TEST_F(Ranks, StartWithoutMpirun) {
-  const std::string path_before = std::getenv("PATH") != nullptr ? std::getenv("PATH") : "";
   const Outcome by_mpirun = run(training("mlp", {"--ranks", "3"}));
-  setenv("PATH", folder_.path().c_str(), 1);
-  const Outcome alone = run(training("mlp", {"--ranks", "3"}));
-  setenv("PATH", path_before.c_str(), 1);
+  const auto without = [&] {
+    const EnvironmentVariable none("PATH", folder_.path());
+    return run(training("mlp", {"--ranks", "3"}));
+  };
+  const Outcome alone = without();
   ASSERT_EQ(alone.code, 0) << alone.err;
   EXPECT_EQ(losses(alone).size(), 3u);
   EXPECT_EQ(losses(alone), losses(by_mpirun));
@@ -524,8 +525,8 @@ TEST_F(Ranks, EndUnderAParentThatIgnoresItsChildren) {
 // What mpirun says when it cannot start them is told, whatever its exit code is.
 TEST_F(Ranks, SayWhyMpirunDoesNotStartThem) {
   const EnvironmentVariable transport("GRADLOOM_TRANSPORT", "mpi");
-  const std::string path_before = std::getenv("PATH") != nullptr ? std::getenv("PATH") : "";
-  setenv("PATH", (folder_.path() + ":" + path_before).c_str(), 1);
+  const char* const before = std::getenv("PATH");
+  const EnvironmentVariable first("PATH", folder_.path() + ":" + (before != nullptr ? before : ""));
   const auto starts_with = [&](const std::string& words) {
     std::ofstream(path("mpirun")) << "#!/bin/sh\n" + words + "exit 1\n";
     fs::permissions(path("mpirun"), fs::perms::owner_all);
@@ -536,7 +537,11 @@ TEST_F(Ranks, SayWhyMpirunDoesNotStartThem) {
                "mpirun ended with exit code 1: There is no room for a session directory.");
   starts_with("");
   expect_error(training("mlp", {"--ranks", "2"}), 6, "mpirun ended with exit code 1, and nobody said why");
-  setenv("PATH", path_before.c_str(), 1);
+}
+
+TEST_F(Ranks, NeedAPlaceForTemporaryFiles) {
+  const EnvironmentVariable place("TMPDIR", path("nowhere"));
+  expect_error(training("mlp", {"--ranks", "2"}), 5, "no folder for temporary files (TMPDIR): ");
 }
 
 TEST_F(Ranks, MeasureWhatTheyReachWithEachOther) {

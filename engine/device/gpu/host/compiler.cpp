@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 class TemporaryFolder {
  public:
   TemporaryFolder() : path_((fs::temp_directory_path(error_) / "gradloom-XXXXXX").string()) {
-    if (mkdtemp(path_.data()) == nullptr) path_.clear();
+    if (error_ || mkdtemp(path_.data()) == nullptr) path_.clear();
   }
   ~TemporaryFolder() {
     if (!path_.empty()) fs::remove_all(path_, error_);
