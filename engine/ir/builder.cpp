@@ -146,7 +146,7 @@ ValueId GraphBuilder::op(const char* name, std::vector<ValueId> inputs, Attrs at
   return op(op_by_name(name), std::move(inputs), std::move(attrs));
 }
 
-ValueId GraphBuilder::reshape(ValueId value, const Shape& shape) {
+ValueId GraphBuilder::reshape(ValueId value, Shape shape) {
   Attrs attrs;
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) attrs.set("allowzero", std::int64_t{1});
   return op("Reshape", {value, i64s(shape)}, std::move(attrs));

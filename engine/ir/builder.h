@@ -45,7 +45,8 @@ class GraphBuilder {
   ValueId op(const char* name, std::vector<ValueId> inputs, Attrs attrs = {});  // by operator name
   std::vector<ValueId> ops(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, int output_count);
 
-  ValueId reshape(ValueId value, const Shape& shape);  // a size of 0 is one, not ONNX's "as before"
+  // A size of 0 is one, not ONNX's "as before". The shape is a copy: that of a value moves when a node is added.
+  ValueId reshape(ValueId value, Shape shape);
 
   // Result `index` of a node that was made without it. An inference failure is our bug (CHECK).
   ValueId add_output(NodeId node, std::size_t index);

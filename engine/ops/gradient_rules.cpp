@@ -10,10 +10,9 @@ ValueId shape_of(GradContext& ctx, ValueId value) {
 }
 
 ValueId reshaped_like(GradContext& ctx, ValueId value, ValueId like) {
-  Attrs attrs;
-  for (std::int64_t d : ctx.shape(like))
-    if (d <= 0) attrs.set("allowzero", std::int64_t{1});  // 0 is then a size, not "as before"
-  return ctx.b.op("Reshape", {value, shape_of(ctx, like)}, attrs);
+  const Shape shape = ctx.shape(like);
+  if (is_static(shape)) return ctx.b.reshape(value, shape);
+  return ctx.b.op("Reshape", {value, shape_of(ctx, like)}, {{"allowzero", std::int64_t{1}}});
 }
 
 ValueId full_like(GradContext& ctx, ValueId value, double fill) {

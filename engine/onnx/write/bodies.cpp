@@ -14,9 +14,7 @@ ValueId Body::transpose(ValueId x, const std::vector<std::int64_t>& perm) {
   return perm.empty() ? x : op("Transpose", {x}, {{"perm", perm}});
 }
 
-ValueId Body::reshape(ValueId x, const Shape& to) {
-  return shape(x) == to ? x : op("Reshape", {x, b.i64s(to)});
-}
+ValueId Body::reshape(ValueId x, const Shape& to) { return shape(x) == to ? x : b.reshape(x, to); }
 
 ValueId Body::sum(ValueId x, const std::vector<std::int64_t>& axes, bool keeps_dims) {
   if (axes.empty()) return x;
