@@ -22,8 +22,9 @@ double bytes_of(const Kernel& kernel) {
 // A step of an optimizer has hundreds of results.
 std::string short_types(const std::string& types) { return types.size() > 128 ? hash_hex(types) : types; }
 
-std::map<std::string, double> medians(const std::map<std::string, std::vector<double>>& values) {
-  std::map<std::string, double> result;
+template <class Key>
+std::map<Key, double> medians(const std::map<Key, std::vector<double>>& values) {
+  std::map<Key, double> result;
   for (const auto& [name, of] : values) result[name] = median_of(of);
   return result;
 }
@@ -103,6 +104,9 @@ void CostModel::learn() {
   }
   by_kernel_ = medians(by_kernel);
   by_op_ = medians(by_op);
+  std::map<Arithmetic, std::vector<double>> alike;
+  for (const auto& [op, efficiency] : by_op_) alike[arithmetic_of(op)].push_back(efficiency);
+  by_arithmetic_ = medians(alike);
   overall_ = all.empty() ? 1 : median_of(all);
 }
 
@@ -118,25 +122,14 @@ double CostModel::ns(const KernelInfo& kernel) const {
   return known != nullptr ? known->time.ns : estimate(kernel);
 }
 
-namespace {
-
-// Of operators that compute as this one does; `otherwise`: none was measured.
-double efficiency_of_alike(const std::map<std::string, double>& by_op, const std::string& op,
-                           double otherwise) {
-  std::vector<double> alike;
-  for (const auto& [other, efficiency] : by_op)
-    if (arithmetic_of(other) == arithmetic_of(op)) alike.push_back(efficiency);
-  return alike.empty() ? otherwise : median_of(std::move(alike));
-}
-
-}  // namespace
-
 double CostModel::estimate(const KernelInfo& kernel) const {
   const auto by_kernel = by_kernel_.find(kernel.kernel);
   const auto by_op = by_op_.find(kernel.op);
-  const double efficiency = by_kernel != by_kernel_.end() ? by_kernel->second
-                            : by_op != by_op_.end()       ? by_op->second
-                                                          : efficiency_of_alike(by_op_, kernel.op, overall_);
+  const auto alike = by_arithmetic_.find(arithmetic_of(kernel.op));
+  const double efficiency = by_kernel != by_kernel_.end()   ? by_kernel->second
+                            : by_op != by_op_.end()         ? by_op->second
+                            : alike != by_arithmetic_.end() ? alike->second
+                                                            : overall_;
   return roofline_ns(kernel.flops, bytes_of(kernel)) / efficiency;
 }
 

@@ -64,6 +64,7 @@ class CostModel {
   std::map<std::string, Measured> measured_;  // by key
   double flops_per_ns_ = 0, bytes_per_ns_ = 0;
   std::map<std::string, double> by_kernel_, by_op_;  // efficiency
+  std::map<Arithmetic, double> by_arithmetic_;       // of operators
   double overall_ = 1;
 };
 
