@@ -26,7 +26,6 @@ class CheckpointWriter {
   Status meet_ranks(const Job& job);
   // After this step one is to be written, which was not yet.
   bool due(std::int64_t step) const;
-  bool tried(std::int64_t step) const { return step == tried_step_; }  // to write it, last
   // REQUIRES nothing pending, and `step` the last that was made. Tells what it did.
   void write(const Job& job, std::int64_t step);
   // After an evaluation; `best`: the step has the smallest loss so far, and its checkpoint stays until there is a

@@ -153,22 +153,18 @@ Result<std::map<std::string, Tensor>> best_beside(const std::string& path, const
 
 // With early stop the files hold the parameters of the best evaluation, which may have been before this run.
 Status TrainRun::restore_best() {
-  if (!evaluation_ || !evaluated_before_ || evaluated_before_->best_step < 0 ||
-      job_->recipe().early_stop.empty())
-    return {};
+  if (!evaluated_before_ || evaluated_before_->best_step < 0 || job_->recipe().early_stop.empty()) return {};
   const std::int64_t step = evaluated_before_->best_step;
   const bool in_parts = has_parts_of_parameters(*job_);
   if (step == job_->steps_before()) {
     TRY(make_whole(step));
-    if (options_.files.wanted() || in_parts) best_ = LastGood::Found{step, copied(TRY(job_->result_views()))};
-    return {};
+    return keep_best(step);
   }
   if (!options_.files.wanted() && !in_parts) return {};
   auto found = best_beside(resumed_from_, *evaluated_before_, *job_);
   const bool all_have = in_parts ? TRY(on_all_ranks(found.ok())) : found.ok();
   if (all_have) {
     best_ = LastGood::Found{step, std::move(found).value()};
-    best_is_whole_ = true;
   } else if (options_.files.wanted()) {
     context_.out.note("the best parameters so far, after step " + std::to_string(step) + ", cannot be read" +
                       (found.ok() ? "" : " (" + found.error().message + ")") +
@@ -214,7 +210,7 @@ Result<bool> TrainRun::advance(bool ahead) {
   if ((copy || (!stop && next.checkpoint)) && job_->pending() == 0) TRY(make_whole(step - 1));
   if (copy && job_->pending() == 0) TRY(last_good_->keep(step - 1));
   // Nothing is pending then: submit_steps waits there.
-  if (!stop && next.checkpoint && !checkpoints_->tried(step - 1))  // the evaluation may have written it
+  if (!stop && next.checkpoint && checkpoints_->due(step - 1))  // the evaluation may have written it
     checkpoints_->write(*job_, step - 1);
   if (!stop && (!copy || job_->pending() == 0)) TRY(submit_steps(step, ahead));
   if (job_->pending() == 0) TRY(stopped(step - 1));
@@ -239,9 +235,13 @@ Status TrainRun::evaluate(std::int64_t step) {
   record_.add_evaluation(*row);
   report_.evaluation(*row, best);
   checkpoints_->evaluated(*job_, step, early_stop.state(), best && stops);
-  if (best && stops && (options_.files.wanted() || has_parts_of_parameters(*job_)))
+  return best && stops ? keep_best(step) : Status();
+}
+
+// Where it will be wanted: for files, or as a part that other ranks want.
+Status TrainRun::keep_best(std::int64_t step) {
+  if (options_.files.wanted() || has_parts_of_parameters(*job_))
     best_ = LastGood::Found{step, copied(TRY(job_->result_views()))};
-  if (best) best_is_whole_ = false;
   return {};
 }
 
@@ -418,7 +418,8 @@ Result<LastGood::Found> TrainRun::trained_parts(const Status& steps) {
   Result<LastGood::Found> found = trained();
   const Result<bool> all_found = on_all_ranks(found.ok());
   if (!all_found || (found.ok() && !*all_found)) return gone;
-  if (!found.ok() || (not_finite_step_ == 0 && best_is_whole_)) return found;
+  // The best of before this run's first step is a checkpoint's, and whole.
+  if (!found.ok() || found->step < job_->steps_before()) return found;
   auto whole = with_whole_parameters(*job_, std::move(found->parameters));
   if (!whole) return gone;
   found->parameters = std::move(whole).value();

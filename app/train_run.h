@@ -67,6 +67,7 @@ class TrainRun {
   Status cannot_start(const Error& error);
   Status make_job();
   Status restore_best();
+  Status keep_best(std::int64_t step);
   Status run_steps();
   bool pauses_before(std::int64_t step) const;
   bool times(std::int64_t step) const;  // kernel by kernel
@@ -103,7 +104,6 @@ class TrainRun {
   std::optional<EarlyStop::State> evaluated_before_;
   std::string resumed_from_;             // path of the checkpoint; empty: of none
   std::optional<LastGood::Found> best_;  // with early stop, where files are wanted: of the best evaluation
-  bool best_is_whole_ = false;           // from a checkpoint, whatever parts ranks have
   std::optional<LastGood> last_good_;    // where files are wanted
   std::unique_ptr<Sampler> sampler_ = std::make_unique<Sampler>(ProfileLevel::step);
   Environment environment_;

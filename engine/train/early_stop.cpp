@@ -22,23 +22,17 @@ Result<EarlyStopSpec> parse_early_stop(const std::string& text) {
 }
 
 bool EarlyStop::add(std::int64_t step, double loss) {
-  last_step_ = step;
-  const bool better = std::isfinite(loss) && (best_step_ < 0 || loss < best_loss_ - spec_.min_delta);
+  state_.last_step = step;
+  const bool better =
+      std::isfinite(loss) && (state_.best_step < 0 || loss < state_.best_loss - spec_.min_delta);
   if (!better) {
-    ++worse_;
+    ++state_.worse;
     return false;
   }
-  best_step_ = step;
-  best_loss_ = loss;
-  worse_ = 0;
+  state_.best_step = step;
+  state_.best_loss = loss;
+  state_.worse = 0;
   return true;
-}
-
-void EarlyStop::restore(const State& state) {
-  best_step_ = state.best_step;
-  worse_ = state.worse;
-  best_loss_ = state.best_loss;
-  last_step_ = state.last_step;
 }
 
 }  // namespace gradloom

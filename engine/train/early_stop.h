@@ -25,26 +25,24 @@ class EarlyStop {
   explicit EarlyStop(EarlyStopSpec spec) : spec_(spec) {}
   // True: the best so far. A loss that is not finite is worse than any.
   bool add(std::int64_t step, double loss);
-  bool due() const { return spec_.patience > 0 && worse_ >= spec_.patience; }
-  std::int64_t best_step() const { return best_step_; }  // -1: none was finite yet
-  double best_loss() const { return best_loss_; }
-  std::int64_t last_step() const { return last_step_; }  // that was evaluated; -1: none, or not known
+  bool due() const { return spec_.patience > 0 && state_.worse >= spec_.patience; }
+  std::int64_t best_step() const { return state_.best_step; }  // -1: none was finite yet
+  double best_loss() const { return state_.best_loss; }
+  std::int64_t last_step() const { return state_.last_step; }  // that was evaluated; -1: none, or not known
 
   // What a checkpoint keeps of it.
   struct State {
-    std::int64_t best_step = -1, worse = 0;
+    std::int64_t best_step = -1, worse = 0;  // worse: in a row
     double best_loss = 0;
     std::int64_t last_step = -1;  // that was evaluated; -1: not known
     bool operator==(const State&) const = default;
   };
-  State state() const { return {best_step_, worse_, best_loss_, last_step_}; }
-  void restore(const State& state);
+  const State& state() const { return state_; }
+  void restore(const State& state) { state_ = state; }
 
  private:
   EarlyStopSpec spec_;
-  std::int64_t best_step_ = -1, worse_ = 0;  // worse: in a row
-  double best_loss_ = 0;
-  std::int64_t last_step_ = -1;
+  State state_;
 };
 
 }  // namespace gradloom
