@@ -215,7 +215,7 @@ Result<int> agreed_runs(World& world, double once_ns) {
   return static_cast<int>(std::clamp(kSecond / std::max(slowest, 1.0), 2.0, kMost));
 }
 
-// The same of each way to add.
+// `best`, where one more run of each way to add is faster.
 template <class Work>
 Status improve(World& world, decltype(ExchangeSpeed::ns)& best, const Work& work) {
   for (std::size_t form = 0; form < best.size(); ++form) {

@@ -37,7 +37,7 @@ struct Finding {
   std::string remedy;                // what to do, where the change does not say it
   std::string command;               // proves it
   double ratio = 0, ratio_low = 0, ratio_high = 0;  // that this command should show; 0: it compares nothing
-  std::set<std::string> nodes{};                    // of the plan, all that it is of; empty: `node` alone
+  std::set<std::string> nodes{};                    // of the plan: turns that are alike, all; empty: not told
 };
 
 // What the rules know of the machine.

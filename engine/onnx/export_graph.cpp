@@ -65,17 +65,15 @@ void write_list(const std::string& name, const std::string& text, onnx::NodeProt
 }
 
 // Reductions whose axes became an input in opset 18 (ReduceSum's did in 13).
-bool has_axes_attribute(const std::string& op, int opset) {
-  return opset < kAxesAsInput && op.starts_with("Reduce") && op != "ReduceSum";
-}
+bool axes_moved(std::string_view op) { return op.starts_with("Reduce") && op != "ReduceSum"; }
+bool has_axes_attribute(std::string_view op, int opset) { return opset < kAxesAsInput && axes_moved(op); }
 
 // Of the operator at this opset, which may have more of them than its schema: opset 18 gave reductions and Pad the
 // axes, opset 20 gave them to DFT.
 int most_inputs(const onnx::OpSchema& schema, int opset) {
   const std::string& name = schema.Name();
   const bool more =
-      (opset >= kAxesAsInput && ((name.starts_with("Reduce") && name != "ReduceSum") || name == "Pad")) ||
-      (opset >= 20 && name == "DFT");
+      (opset >= kAxesAsInput && (axes_moved(name) || name == "Pad")) || (opset >= 20 && name == "DFT");
   return schema.max_input() + (more ? 1 : 0);
 }
 

@@ -22,7 +22,8 @@ struct LossScaleSpec {
 // "dynamic{initial=1024}", "static{scale=128}"
 Result<LossScaleSpec> parse_loss_scale(const std::string& text);
 std::string print_loss_scale(const LossScaleSpec& spec);
-// Where training in f16 has failed: this many steps skipped in a row, or a scale below 1.
+// Where training in f16 has failed: this many steps skipped in a row, or a scale below 1 or the smaller
+// one that was asked for.
 constexpr std::int64_t kMostSkippedSteps = 20;
 constexpr double kLeastLossScale = 1;
 

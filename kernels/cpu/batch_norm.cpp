@@ -3,7 +3,7 @@
 //   training:  dx = scale * inv_std * (dy - sum(dy) / N - xhat * sum(dy * xhat) / N)
 //   inference: dx = scale * inv_std * dy
 // One channel is one part: its sums go over the images in order. Channels in blocks: neighbours of one image
-// are one part, their sums go through the workspace [n, c, 2] and are joined in the order of the images; x, y
+// are one part, their sums go through the workspace [parts, c, 2] and are joined in the order of the parts; x, y
 // and their gradients may be bf16, all that belongs to a channel is f32 then. Of a matrix [n, c] rows are read as they lie, many
 // rows a part: a channel's numbers are apart, and two channels' of two threads in one line of memory.
 // The result may be added to and bounded on its way out, and the gradient stopped where a bound held, as separate loops would do it
