@@ -17,7 +17,7 @@ from .._library import UsageError
 from . import _structure
 from ._devices import autocast, without_autocast
 from ._export import without_cache
-from ._members import exchanged, members
+from ._members import without_effect
 from ._outside import warn
 from ._trace import lock
 
@@ -155,14 +155,11 @@ def filled_up(tensor: torch.Tensor, shape: Sequence[int], fill: float) -> torch.
 def at_rest(module: torch.nn.Module) -> Iterator[None]:
     """Inside, forwards draw nothing, move no statistics and make no gradients. Normalizations by batch stay in their modes."""
     training = [(part, part.training) for part in module.modules()]
-    buffers = members(module, "_buffers")
-    devices = sorted({t.device.index or 0 for t in itertools.chain(module.parameters(), buffers.tensors) if t.device.type == "cuda"})
     try:
         for part, _ in training:
             if not isinstance(part, _NORMS) or isinstance(part, torch.nn.SyncBatchNorm):  # which would wait for the other ranks
                 part.training = False
-        with torch.no_grad(), torch.random.fork_rng(devices=devices), \
-                exchanged(module, ("_buffers", buffers.slots, [tensor.detach().clone() for tensor in buffers.tensors])):  # fmt: skip
+        with without_effect(module):
             yield
     finally:
         for part, mode in training:

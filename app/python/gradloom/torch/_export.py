@@ -21,9 +21,8 @@ from . import _draws, _dynamo, _sizes, _structure
 from ._casts import LABELS, Casts, Told, noting
 from ._complex import Complex, dft_symbolic
 from ._exporter import passing_refused, quiet
-from ._members import Tensors, exchanged, members
+from ._members import Tensors, exchanged, members, without_effect
 from ._outside import DOMAIN, Call, Located, Outside, Refusal, operators_refused, outside_symbolic, reason_of, warn
-from ._plain import Plain
 from ._regions import SCOPES, Regions
 from ._rows import refuse_rows
 from ._trace import Noted, lock, traces, tracing
@@ -215,15 +214,12 @@ def _of_types(tensors: Sequence[torch.Tensor], types: Sequence[torch.dtype]) -> 
 
 def told_types(module: torch.nn.Module, description: Any, arguments: Sequence[torch.Tensor]) -> Told:
     """Types of a call in PyTorch, which may depend on torch.autocast: by such a call, of which nothing stays. None where it fails."""
-    buffers, plain = members(module, "_buffers"), Plain(module.modules()).snapshot()
-    devices = sorted({tensor.device.index or 0 for tensor in arguments if tensor.device.type == "cuda"})
     tensors: List[torch.Tensor] = []
     told = Told()
     caches = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)  # casts of parameters that are made here have no gradient
     try:
-        with lock, noting(told), torch.no_grad(), torch.random.fork_rng(devices=devices), \
-                exchanged(module, ("_buffers", buffers.slots, [tensor.detach().clone() for tensor in buffers.tensors])):  # fmt: skip
+        with lock, noting(told), without_effect(module, arguments):
             args, kwargs = _structure.unflatten(description, iter([tensor.detach().clone() for tensor in arguments]))
             result = module(*args, **kwargs)
             _structure.flatten(without_cache(result) if module.training else result, tensors)
@@ -231,7 +227,6 @@ def told_types(module: torch.nn.Module, description: Any, arguments: Sequence[to
         return Told()
     finally:
         torch.set_autocast_cache_enabled(caches)
-        plain.restore()
     told.results = [tensor.dtype for tensor in tensors]
     return told
 
@@ -547,6 +542,7 @@ def _tried_job(outside: Outside, make: Callable[[], _Made], functions: bool, fal
         names_of = sorted({str(call) for call in outside.calls if not call.is_module})
         refusals += [Refusal("", "", f"{name} has a backward of its own, which no file holds (TrainStep calls it)") for name in names_of]
     if made is None or (refusals and not fallback):
+        outside.give_up()
         raise outside.error(refusals)
     return made
 

@@ -1,9 +1,12 @@
 """Parameters and buffers of a module and of all that is in it, and others in their place."""
 
 import contextlib
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
+import itertools
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+
+from ._plain import Plain
 
 Slot = Tuple[torch.nn.Module, str]  # whose _parameters or _buffers, under which name
 
@@ -61,3 +64,48 @@ def exchanged(module: torch.nn.Module, *kinds: Tuple[str, Sequence[List[Slot]], 
             held[name] = tensor
         for m, own in zip(recurrent, weights):
             m._flat_weights = own
+
+
+@contextlib.contextmanager
+def without_effect(module: torch.nn.Module, arguments: Sequence[torch.Tensor] = ()) -> Iterator[None]:
+    """Inside, forwards make no gradients, and nothing of them stays: buffers, plain attributes and random numbers are as before."""
+    buffers, plain = members(module, "_buffers"), Plain(module.modules()).snapshot()
+    all_tensors = itertools.chain(arguments, module.parameters(), buffers.tensors)
+    devices = sorted({tensor.device.index or 0 for tensor in all_tensors if tensor.device.type == "cuda"})
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=devices), \
+                exchanged(module, ("_buffers", buffers.slots, [tensor.detach().clone() for tensor in buffers.tensors])):  # fmt: skip
+            yield
+    finally:
+        plain.restore()
+
+
+class Members:
+    """What a module was made of when it was last looked at; a call sees at once whether that still holds."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        modules = list(module.modules())
+        self.modules = modules
+        self._children = [(m._modules, list(m._modules.values())) for m in modules if m._modules]
+        self._parameters = [m._parameters for m in modules if m._parameters]
+        self._buffers = [m._buffers for m in modules if m._buffers]
+        self._identities = _identities(self._parameters), _identities(self._buffers)
+        self.parameters = each_once(self._parameters)
+
+    def hold(self) -> bool:
+        for members, kept in self._children:
+            if list(members.values()) != kept:
+                return False
+        parameters, buffers = self._identities
+        return _identities(self._parameters) == parameters and (not buffers or _identities(self._buffers) == buffers)
+
+    def modes(self) -> Tuple[bool, ...]:
+        return tuple([m.training for m in self.modules])
+
+
+def _identities(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[int]:
+    return list(map(id, itertools.chain.from_iterable([d.values() for d in members])))
+
+
+def each_once(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[torch.Tensor]:
+    return list({id(tensor): tensor for d in members for tensor in d.values() if tensor is not None}.values())

@@ -6,10 +6,8 @@ import functools
 import itertools
 import logging
 import os
-import sys
 import threading
-import warnings
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type, Union
 
 import torch
 
@@ -20,6 +18,7 @@ from ._cut import Cut
 from ._devices import Place, autocast, place_of, recorded, without_autocast
 from ._dynamo import checked_exporter
 from ._export import Exported, argument_names, export, told_types
+from ._members import Members, each_once
 from ._opened import Opened, Unlike, Words
 from ._outside import Outside, refused, warn
 from ._plain import Plain, Snapshot
@@ -32,39 +31,15 @@ from ._twice import Again
 _LOG = logging.getLogger("gradloom")  # tells each plan that is made
 
 
-class _Members:
-    """What the module was made of when it was last looked at; a call sees at once whether that still holds."""
+class _Members(Members):
+    """With what else makes a call one of another kind."""
 
     def __init__(self, module: torch.nn.Module) -> None:
-        modules = list(module.modules())
-        self.modules = modules
-        self._children = [(m._modules, list(m._modules.values())) for m in modules if m._modules]
-        self._parameters = [m._parameters for m in modules if m._parameters]
-        self._buffers = [m._buffers for m in modules if m._buffers]
-        self._identities = _identities(self._parameters), _identities(self._buffers)
-        self.parameters = _each_once(self._parameters)
-        self.buffers = _each_once(self._buffers)
+        super().__init__(module)
+        self.buffers = each_once(self._buffers)
         self.floating = {p.dtype for p in self.parameters if p.is_floating_point()}
-        self.plain = Plain(modules)
+        self.plain = Plain(self.modules)
         self.kind = next((t.device.type for t in (*self.parameters, *self.buffers)), "cpu")
-
-    def hold(self) -> bool:
-        for members, kept in self._children:
-            if list(members.values()) != kept:
-                return False
-        parameters, buffers = self._identities
-        return _identities(self._parameters) == parameters and (not buffers or _identities(self._buffers) == buffers)
-
-    def modes(self) -> Tuple[bool, ...]:
-        return tuple([m.training for m in self.modules])
-
-
-def _identities(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[int]:
-    return list(map(id, itertools.chain.from_iterable([d.values() for d in members])))
-
-
-def _each_once(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[torch.Tensor]:
-    return list({id(tensor): tensor for d in members for tensor in d.values() if tensor is not None}.values())
 
 
 class _Constant:
@@ -385,8 +360,7 @@ class _Engine:
             self._shapes.clear()
         elif key in self._entries:
             raise _InTorch()
-        *others, _ = key
-        kind_of_call = tuple(others)
+        kind_of_call = key[:-1]
         if kind_of_call in self._moving:
             raise self._refuse(UnsupportedError(self._moving[kind_of_call]))
         if self._refusals[kind_of_call] >= _REFUSALS:
@@ -469,11 +443,7 @@ class _Engine:
 
     def _open(self, description: Any, tensors: Sequence[torch.Tensor], members: _Members, gradients: bool, place: Place) -> _Entry:
         outside, cast = Outside(self.module, sees_left=self.fallback is not None), autocast(place.device.type)
-        try:
-            entry = outside.tried(lambda: self._try(description, tensors, members, gradients, outside, cast, place))
-        except Exception:
-            outside.give_up()
-            raise
+        entry = outside.tried(lambda: self._try(description, tensors, members, gradients, outside, cast, place))
         if entry is None or (outside.chosen and self.fallback is None):
             outside.give_up()
             raise outside.error(list(outside.chosen.values()))

@@ -37,7 +37,7 @@ def _adjoint(input: torch.Tensor) -> torch.Tensor:
 
 _ADJOINTS = [torch.adjoint, torch.Tensor.adjoint, *[getattr(torch.Tensor, name).__get__ for name in ("H", "mH")]]
 _REPLACED: Dict[Any, Callable[..., Any]] = {
-    **REPLACED, **{getattr(owner, name): _dot for owner in (torch, torch.Tensor) for name in ("dot", "vdot")}, **dict.fromkeys(_ADJOINTS, _adjoint),
+    **EXACT, **REPLACED, **{getattr(owner, name): _dot for owner in (torch, torch.Tensor) for name in ("dot", "vdot")}, **dict.fromkeys(_ADJOINTS, _adjoint),
     torch.Tensor.unfold: unfold, torch.linalg.solve_triangular: solve_triangular,
     torch.masked_scatter: masked_scatter, torch.Tensor.masked_scatter: masked_scatter,
     **({torch._is_all_true: torch.all, torch._is_any_true: torch.any} if hasattr(torch, "_is_all_true") else {}),
@@ -145,10 +145,6 @@ class Operators(TorchFunctionMode):
         if isinstance(kwargs.get("out"), torch.Tensor):
             return self._into(kwargs["out"], function, args, {name: value for name, value in kwargs.items() if name != "out"})
         body = _REPLACED.get(function)
-        if body is not None:
-            with self:
-                return body(*args, **kwargs)
-        body = EXACT.get(function)
         if body is not None:
             with self:
                 made = body(*args, **kwargs)

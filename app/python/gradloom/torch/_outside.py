@@ -23,7 +23,7 @@ from .. import _onnx_file
 from . import _structure
 from ._casts import Casts, Told
 from ._members import exchanged, members
-from ._plain import Plain
+from ._plain import Plain, Snapshot
 from ._regions import Regions, without_labels
 from ._rows import refuse_rows
 
@@ -140,7 +140,7 @@ class Outside:
         self.casts = Casts(Regions("cpu", None), Told())  # of the trace that runs
         self.takes_rows, self.rows_refused = True, False  # that masks choose (_rows.py): by the next trace, by the last one
         self.plain = Plain(self.modules.values())
-        self._found_as = self.plain.snapshot()
+        self._found_as = Snapshot([], [])  # by tried()
         self.fixed: Dict[int, str] = {}  # tensors of the call that a trace may not write, by id
         self._unnamed = ("", unnamed)
         self._scopes: Dict[str, str] = {"": ""}
@@ -237,6 +237,9 @@ class Outside:
             except Located as error:
                 if not self.choose(error.refusals):
                     break
+            except Exception:
+                self.give_up()
+                raise
         return None
 
     def choose(self, refusals: Sequence[Refusal]) -> bool:

@@ -6,6 +6,7 @@ flag. What a forward changes itself (a counter, a size that it keeps) is as afte
 
 import argparse
 import dataclasses
+import operator
 import types
 from typing import Any, Dict, Iterable, List, NamedTuple, Set, Tuple
 
@@ -65,7 +66,7 @@ class Plain:
                     self._add(vars(value), set())
         self._sizes = list(map(len, self._all))
         self._values = self._now()
-        self._ids, self._versions = list(map(id, self._values)), list(map(_version, self._tensors))
+        self._versions = list(map(_version, self._tensors))
 
     def _add(self, members: Dict[str, Any], but: Set[str]) -> None:
         for name, value in members.items():
@@ -83,18 +84,17 @@ class Plain:
     def changed(self) -> bool:
         """Whether they are others than when this was asked last, or number()."""
         if list(map(len, self._all)) != self._sizes:
-            before, names = self._values, self._names
+            names = self._names
             self._scan()
-            self._number, self.differing = -1, sorted(set(self._names) ^ set(names)) or names[: len(before)]
+            self._number, self.differing = -1, sorted(set(self._names) ^ set(names)) or names
             return True
-        now = [members.get(name) for members, name in zip(self._holders, self._names)]
-        ids = list(map(id, now))
+        now = self._now()
         versions = [_version(row) for row in self._tensors] if self._tensors else self._versions
-        if ids == self._ids and versions == self._versions:
+        if all(map(operator.is_, now, self._values)) and versions == self._versions:
             return False
         differing = [name for name, before, value in zip(self._names, self._values, now) if not _same(before, value)]
         differing += [name for (_, name), before, version in zip(self._tensors, self._versions, versions) if before != version]
-        self._values, self._ids, self._versions = now, ids, versions
+        self._values, self._versions = now, versions
         if differing:
             self._number, self.differing = -1, differing
         return bool(differing)

@@ -1,10 +1,13 @@
 """The engine's job of a TrainStep, and what of the script it is of."""
 
 import contextlib
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
 
 from .._library import Error, library
 from ._in_place import InPlace
+from ._members import Members
 
 
 class Trained(NamedTuple):
@@ -13,6 +16,17 @@ class Trained(NamedTuple):
     modes: List[bool]  # train or eval, of each part
     trained: Dict[int, str]  # the parameters that want a gradient, by their ids: their names in the module
     groups: Optional[List[List[int]]]  # ids of parameters
+
+    @classmethod
+    def of(cls, objective: torch.nn.Module, groups: Optional[List[List[int]]]) -> "Trained":
+        """objective: the module that holds the model as `model`, and has no say itself."""
+        trained = {id(p): name.replace("model.", "", 1) for name, p in objective.named_parameters() if p.requires_grad}
+        return cls([part.training for part in list(objective.modules())[1:]], trained, groups)
+
+
+def asked(parts: Members, groups: Optional[List[List[int]]]) -> Tuple[Any, ...]:
+    """What says the same as Trained of an objective with these members, without names: each step asks it."""
+    return parts.modes()[1:], [p.requires_grad for p in parts.parameters], groups
 
 
 class JobHandle:

@@ -41,7 +41,7 @@ from ._exact import refuse_rows_that_change
 from ._operators import Operators
 from ._outside import Outside, reason_of
 from ._regions import Regions, autocast_patches, in_f32
-from ._rows import Chosen, counted, number_of
+from ._rows import counted, number_of
 from ._values import made_of, untraced
 
 _C: Any = torch._C  # whose private functions have no types
@@ -73,7 +73,6 @@ class _Trace(threading.local):
     apart = True  # training normalizations give their statistics to what is noted
     noted = Noted([], [], [])
     outside: Optional[Outside] = None
-    chosen: Optional[Chosen] = None
     operators: Optional[Operators] = None
 
 
@@ -232,7 +231,7 @@ def _value_read(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             wanted = passing(sys._getframe(1))
             if wanted is not None:
                 return _checked(tensor, wanted)
-            asked = _trace.chosen.asked(sys._getframe(1), tensor) if name == "__bool__" and _trace.chosen is not None else None
+            asked = _trace.operators.chosen.asked(sys._getframe(1), tensor) if name == "__bool__" and _trace.operators is not None else None
             if asked is not None:
                 return asked
         if inputs:
@@ -528,13 +527,14 @@ def tracing(outside: Outside, casts: Casts, apart: bool = True) -> Iterator[Note
             kept.append((owner, name, own.get(name)))
             setattr(owner, name, replacement)
         with Operators(_in_pytorch, outside.fixed, outside.takes_rows) as operators:
-            _trace.chosen, _trace.operators = operators.chosen, operators
+            _trace.operators = operators
             yield _trace.noted
     finally:
-        if _trace.chosen is not None:
-            outside.rows_refused = _trace.chosen.guards.refused
-            _trace.chosen.guards.end()
-        _trace.active, _trace.outside, _trace.chosen, _trace.operators = False, None, None, None
+        if _trace.operators is not None:
+            guards = _trace.operators.chosen.guards
+            outside.rows_refused = guards.refused
+            guards.end()
+        _trace.active, _trace.outside, _trace.operators = False, None, None
         for owner, name, before in reversed(kept):
             if before is None:
                 delattr(owner, name)

@@ -21,13 +21,14 @@ from ._export import ExportedJob, batch_names
 from ._host import HostCalls
 from ._in_place import InPlace
 from ._job import Batch, Job, Source, Weights, clipped, export_step, flat_batch, make_job
+from ._members import Members
 from ._optimizer import Options, States, is_in_file, put_states, states_of, write_states
 from ._outside import Located, refused, warn
 from ._plan import DTYPES, NUMBERS
 from ._recipe import about_recipe, read_recipe, recipe_words
 from ._regions import of_file, precision_of
 from ._shapes import Family
-from ._step_job import JobHandle, Trained
+from ._step_job import JobHandle, Trained, asked
 from ._tensors import contents
 
 _MOST_STEPS = 10**12
@@ -142,15 +143,15 @@ class TrainStep:
         self._plans_made += 1
         _LOG.info("%s: plan %d: %s", type(self.model).__name__, self._plans_made, named_sizes(self._names(batch.structure), batch.tensors))
 
-    def _trained_now(self) -> Trained:
-        objective = self._source.objective
-        groups = None if self._options is None else [[id(p) for p in group["params"]] for group in self._optimizer.param_groups]
-        trained = {id(p): name.replace("model.", "", 1) for name, p in objective.named_parameters() if p.requires_grad}
-        return Trained([part.training for part in list(objective.modules())[1:]], trained, groups)
+    def _groups(self) -> Optional[List[List[int]]]:
+        return None if self._options is None else [list(map(id, group["params"])) for group in self._optimizer.param_groups]
 
     def _follow_module(self) -> None:
         """Where the module or the optimizer says that a step computes something else, the next one opens another job. Other groups are told later."""
-        now, before = self._trained_now(), self._began_with
+        groups, before = self._groups(), self._began_with
+        if self._parts.hold() and asked(self._parts, groups) == self._seen:
+            return
+        now = Trained.of(self._source.objective, groups)
         if now != before and len(now.groups or []) == len(before.groups or []):
             states = self._states_for(now)
             self.update_module()
@@ -170,16 +171,16 @@ class TrainStep:
             for state in [state for state in states if state.rpartition("/")[0] == name]:
                 del states[state]
         begin = sorted(now.trained[p] for p in new - old)
-        if begin and any(is_in_file(state) for state in self._all_states()):
+        if begin and any(map(is_in_file, self._values[STATE])):
             raise UsageError(f"'{begin[0]}' is trained from now on and has no states of the optimizer, which has made {self._updates_made()} updates of others: "
                              "the engine counts those of all parameters together")  # fmt: skip
         return States(self._updates_made(), states)
 
     def _open(self, batch: Batch) -> None:
         engine, folder = library(), tempfile.mkdtemp()
-        self._began_with = self._trained_now()
-        states = States(0, {})
         self._options = None if self._options is None else Options(self._optimizer)
+        self._began_with, self._parts = Trained.of(self._source.objective, self._groups()), Members(self._source.objective)
+        self._seen, states = asked(self._parts, self._groups()), States(0, {})
         self._forget_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         seed = torch.tensor(torch.initial_seed() & (2**63 - 1))
         if self.world > 1:

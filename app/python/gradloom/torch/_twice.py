@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 import torch
 
 from . import _structure
-from ._export import Exported
+from ._export import Exported, without_cache
 from ._members import exchanged, members
 from ._outside import warn
 
@@ -41,6 +41,7 @@ class Again:
         with self._lock, self._as_it_was(seen[first:last], seen[last:]):
             args, kwargs = _structure.unflatten(self._description, iter(seen[:first]))
             result = self._module(*args, **kwargs)
+            result = without_cache(result) if self._module.training else result
         results: List[torch.Tensor] = []
         _structure.flatten(result, results, "the module's results: ")
         outputs: Dict[int, torch.Tensor] = dict(zip(reversed(exported.places), reversed(results)))
