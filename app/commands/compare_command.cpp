@@ -11,6 +11,7 @@
 #include "app/job_source.h"
 #include "app/recipe_flags.h"
 #include "engine/base/text.h"
+#include "sessions/recipe_settings.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -34,25 +35,29 @@ bool are_stored_runs(const std::vector<std::string>& sides) {
          });
 }
 
+// A side of two: a recipe, a run of `store`, or one that names its session, with what the flags make of it.
+Result<Recipe> side_recipe(const Output& out, const CompareArguments& options, const std::string& side,
+                           Store* store) {
+  JobSource source;
+  if (is_recipe_file(side) || names_run(side))
+    source = TRY(read_job_source(side));
+  else if (store == nullptr)
+    return Error{Errc::usage,
+                 "compare: '" + escaped(side) +
+                     "' is neither a recipe (.json) nor SESSION#RUN nor, without --session, a run"};
+  else
+    source = TRY(job_of_run(TRY(store->load_run(TRY(store->find_run(side)))), options.session));
+  if (!source.note.empty()) out.note(source.note);
+  return options.recipe.over(std::move(source.recipe));
+}
+
 // The two sides as recipes: recipe files, runs of the session, or one configuration with two sets of changes.
 Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const CompareArguments& options,
                                                Store* store) {
   if (options.sides.size() == 2 && !options.sides[0].ends_with(".onnx")) {
-    std::vector<Recipe> recipes;
-    for (const std::string& side : options.sides) {
-      JobSource source;
-      if (is_recipe_file(side) || names_run(side))
-        source = TRY(read_job_source(side));
-      else if (store == nullptr)
-        return Error{Errc::usage,
-                     "compare: '" + escaped(side) +
-                         "' is neither a recipe (.json) nor SESSION#RUN nor, without --session, a run"};
-      else
-        source = TRY(job_of_run(TRY(store->load_run(TRY(store->find_run(side)))), options.session));
-      if (!source.note.empty()) out.note(source.note);
-      recipes.push_back(std::move(source.recipe));
-    }
-    return std::pair{recipes[0], recipes[1]};
+    Recipe a = TRY(side_recipe(out, options, options.sides[0], store));
+    Recipe b = TRY(side_recipe(out, options, options.sides[1], store));
+    return std::pair{std::move(a), std::move(b)};
   }
   if (options.sides.size() > 1)
     return Error{Errc::usage,
@@ -64,6 +69,20 @@ Result<std::pair<Recipe, Recipe>> side_recipes(const Output& out, const CompareA
   TRY(RecipeFlags::override_with(base, options.a));
   TRY(RecipeFlags::override_with(b, options.b));
   return std::pair{base, b};
+}
+
+// What cannot be said beside two sides.
+Status check_sides(const CompareArguments& o) {
+  if (o.sides.size() < 2) return {};
+  if (!o.a.empty() || !o.b.empty())
+    return Error{Errc::usage, "compare: --a and --b are the sides of one MODEL or --recipe, not of two"};
+  if (o.recipe.given("recipe"))
+    return Error{Errc::usage, "compare takes --recipe with --a and --b, or two sides, not both"};
+  for (const RecipeSetting& setting : recipe_settings())
+    if (o.stored && o.recipe.given(setting.key))
+      return Error{Errc::usage,
+                   "compare --stored takes runs as they were recorded, without " + flag_of(setting)};
+  return {};
 }
 
 std::string side_name(const CompareArguments& options, std::size_t i) {
@@ -106,8 +125,10 @@ void tell_progress(const Output& out, const CompareArguments& o, const ComparePr
 
 CommandRun declare_compare(CLI::App& app) {
   auto options = std::make_shared<CompareArguments>();
-  app.add_option("SIDES", options->sides,
-                 "MODEL, or two recipes (.json), or two runs, of --session or as SESSION#RUN")
+  app.add_option(
+         "SIDES", options->sides,
+         "MODEL, or two recipes (.json), or two runs, of --session or as SESSION#RUN; what other flags set "
+         "holds for both")
       ->expected(0, 2);
   options->recipe.declare(app, false);
   app.add_option("--a", options->a, "settings of side A, e.g. 'passes=none' (separate several by ;)");
@@ -129,10 +150,12 @@ CommandRun declare_compare(CLI::App& app) {
       ->check(CLI::Range(2, 100000));
   return [options](CommandContext& context) -> Status {
     CompareArguments& o = *options;
+    TRY(check_sides(o));
     if (o.sides.size() == 1) o.recipe.set_model(o.sides[0]);
+    const bool runs = !o.session.empty() && are_stored_runs(o.sides);
+    if (runs) TRY(Store::open(o.session, StoreMode::read));  // writing would make the file
     std::unique_ptr<Store> store;
     if (!o.session.empty()) store = TRY(Store::open(o.session, StoreMode::write));
-    const bool runs = store != nullptr && are_stored_runs(o.sides);
     const std::int64_t run_a = runs ? TRY(store->find_run(o.sides[0])) : 0;
     const std::int64_t run_b = runs ? TRY(store->find_run(o.sides[1])) : 0;
     if (o.stored) {

@@ -322,6 +322,26 @@ TEST_F(Commands, ARunOfASessionIsARecipe) {
   }
 }
 
+// What is said beside two sides holds for both, or is refused.
+TEST_F(Commands, FlagsBesideTwoSidesOfAComparison) {
+  const std::string session = path("s.db"), a = session + "#1", b = session + "#2";
+  ASSERT_EQ(run(train_mlp({"--steps", "4", "--session", session})).code, 0);
+  ASSERT_EQ(run(train_mlp({"--steps", "4", "--session", session, "--passes", "none"})).code, 0);
+  const Outcome o =
+      run({"compare", a, b, "--passes", "none", "--max-seconds", "0.2", "--min-groups", "2", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json compared = o.lines().back();
+  ASSERT_FALSE(compared["kernels"].empty());
+  for (const json& row : compared["kernels"]) EXPECT_EQ(row["a_kernels"], row["b_kernels"]) << row.dump();
+  expect_error({"compare", a, b, "--planner", "nonsense"}, 2, "nonsense");
+  expect_error({"compare", a, b, "--b", "passes=none"}, 2, "--a and --b");
+  expect_error({"compare", a, b, "--recipe", a}, 2, "not both");
+  expect_error({"compare", "1", "2", "--stored", "--session", session, "--threads", "2"}, 2,
+               "without --threads");
+  expect_error({"compare", "1", "2", "--stored", "--session", path("absent.db")}, 5, "absent.db");
+  EXPECT_FALSE(fs::exists(path("absent.db")));
+}
+
 TEST_F(Commands, MixedPrecisionIsRecordedReplayedAndCompared) {
   const std::string site = "/Relu";
   ASSERT_EQ(run(train_mlp({"--steps", "8", "--precision", "bf16", "--exclude", "mixed-precision:" + site,
