@@ -34,10 +34,13 @@ std::string stream_row(const std::string& kind, std::int32_t stream) {
   return stream < 0 ? stream_name(stream) : kind + ", " + stream_name(stream);
 }
 
+using Losses = std::vector<std::pair<std::int64_t, double>>;  // by step, in order
+
 struct Side {
   Resident* resident = nullptr;
   std::int64_t next_step = 1;
-  std::vector<double> step_ns, losses;  // losses from step 1
+  std::vector<double> step_ns;
+  Losses losses;
   std::vector<TimedKernel> kernels;
   std::map<std::string, TimedKernel> streams;  // GPUs: by the name of the row
   double measured_ns = 0;
@@ -48,8 +51,7 @@ struct Side {
         static_cast<std::int64_t>(block.losses.size()) != steps) {
       return Error{Errc::bug, resident->name + ": a block returned another number of steps"};
     }
-    next_step += steps;
-    losses.insert(losses.end(), block.losses.begin(), block.losses.end());
+    for (const double loss : block.losses) losses.emplace_back(next_step++, loss);
     return block;
   }
   // Runs an untimed block; its median step time.
@@ -108,23 +110,33 @@ struct Side {
   }
 };
 
-void compare_losses(const std::vector<double>& a, const std::vector<double>& b, Comparison& result) {
-  result.steps = static_cast<std::int64_t>(std::min(a.size(), b.size()));
-  if (result.steps == 0) result.max_loss_difference = result.max_relative_loss_difference = kNan;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(result.steps); ++i) {
-    const bool equal = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]));
-    if (equal) continue;
-    if (result.first_different_step == 0) result.first_different_step = static_cast<std::int64_t>(i) + 1;
-    const double difference = std::abs(a[i] - b[i]);
-    if (std::isnan(difference) || std::isnan(result.max_loss_difference)) {
-      result.max_loss_difference = result.max_relative_loss_difference = kNan;
+void compare_loss(std::int64_t step, double a, double b, Comparison& result) {
+  const bool equal = a == b || (std::isnan(a) && std::isnan(b));
+  if (equal) return;
+  if (result.first_different_step == 0) result.first_different_step = step;
+  const double difference = std::abs(a - b);
+  if (std::isnan(difference) || std::isnan(result.max_loss_difference)) {
+    result.max_loss_difference = result.max_relative_loss_difference = kNan;
+    return;
+  }
+  result.max_loss_difference = std::max(result.max_loss_difference, difference);
+  const double relative = std::isinf(difference) ? difference : difference / std::max(std::abs(a), 1e-12);
+  result.max_relative_loss_difference = std::max(result.max_relative_loss_difference, relative);
+}
+
+// Of the steps that both have: a run that went on from a checkpoint begins with a later one.
+void compare_losses(const Losses& a, const Losses& b, Comparison& result) {
+  for (auto x = a.begin(), y = b.begin(); x != a.end() && y != b.end();) {
+    if (x->first != y->first) {
+      ++(x->first < y->first ? x : y);
       continue;
     }
-    result.max_loss_difference = std::max(result.max_loss_difference, difference);
-    const double relative =
-        std::isinf(difference) ? difference : difference / std::max(std::abs(a[i]), 1e-12);
-    result.max_relative_loss_difference = std::max(result.max_relative_loss_difference, relative);
+    ++result.steps;
+    compare_loss(x->first, x->second, y->second, result);
+    ++x;
+    ++y;
   }
+  if (result.steps == 0) result.max_loss_difference = result.max_relative_loss_difference = kNan;
 }
 
 // The loss belongs to the forward pass: fusions move work between the two.
@@ -420,13 +432,15 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
   const bool foreign = a.summary.is_import() || b.summary.is_import();
   result.note = stored_note(a.summary, b.summary, foreign);
 
-  std::vector<double> times[2], losses[2];
+  std::vector<double> times[2];
+  Losses losses[2];
   std::vector<TimedKernel> kernels[2];
   const RunRecord* const runs[2] = {&a, &b};
   for (int side = 0; side < 2; ++side) {
     for (const StepRow& step : runs[side]->steps) {
-      if (runs[side]->summary.has_loss()) losses[side].push_back(step.loss);
-      if (step.step > kWarmupSteps && !step.timed) times[side].push_back(static_cast<double>(step.step_ns));
+      if (runs[side]->summary.has_loss()) losses[side].emplace_back(step.step, step.loss);
+      if (step.step > runs[side]->summary.last_warmup_step() && !step.timed)
+        times[side].push_back(static_cast<double>(step.step_ns));
     }
     if (times[side].empty()) {
       for (const StepRow& step : runs[side]->steps) times[side].push_back(static_cast<double>(step.step_ns));

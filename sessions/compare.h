@@ -82,8 +82,8 @@ struct Comparison {
   double seconds = 0;
   std::vector<ComparedGroup> measured;  // each group; empty: stored runs, or a comparison of an older version
   bool by_scope = false;                // kernel rows are modules, not ONNX nodes
-  // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN. Of no steps where a side has
-  // no losses: has_losses().
+  // |loss A - loss B|, largest over the common steps; NaN when only one side is NaN. Where no step
+  // has a loss in both, of none: has_losses().
   double max_loss_difference = 0;
   double max_relative_loss_difference = 0;  // ... / max(|loss A|, 1e-12)
   std::int64_t first_different_step = 0;    // losses not bit-equal; 0: none

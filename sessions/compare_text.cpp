@@ -239,7 +239,7 @@ std::string comparison_text(const Comparison& c) {
   out += "why: " + noise.why + "\n";
   for (const std::string& line : noise_lines(noise, c)) out += "noise: " + line + "\n";
   if (!c.has_losses()) {
-    out += "losses are not compared: of one run they are not known\n";
+    out += "losses are not compared: no step has one in both\n";
   } else if (c.first_different_step == 0) {
     out += fmt::format("losses equal bit for bit over {}\n", plural_text(c.steps, "step"));
   } else {

@@ -195,7 +195,7 @@ Status Store::Impl::read_kernels(std::int64_t run, std::int64_t threads, std::ve
   Statement count = TRY(database.prepare(
       "SELECT count(DISTINCT step), count(DISTINCT CASE WHEN step > ? THEN step END) FROM kernel_sample WHERE "
       "run = ?"));
-  const std::int64_t warmup = TRY(warmup_steps(run));
+  const std::int64_t warmup = TRY(last_warmup_step(run));
   count.bind(1, warmup);
   count.bind(2, run);
   const bool any = TRY(count.row());

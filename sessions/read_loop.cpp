@@ -64,7 +64,7 @@ Status Store::Impl::read_host_spans(std::int64_t run,
 
 Status Store::Impl::read_loop(std::int64_t run, const std::vector<StepRow>& steps,
                               const std::vector<KernelRow>& kernels, std::optional<LoopShares>& loop) {
-  const std::set<std::int64_t> counted = counted_steps(steps, TRY(warmup_steps(run)));
+  const std::set<std::int64_t> counted = counted_steps(steps, TRY(last_warmup_step(run)));
   LoopSums sums;
   bool any = false;
   std::set<std::pair<std::string, std::string>> names;

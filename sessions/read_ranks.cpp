@@ -6,7 +6,6 @@
 
 #include "engine/base/text.h"
 #include "engine/ops/collectives/exchange_rows.h"
-#include "profiler/sampler.h"
 #include "sessions/store.h"
 #include "sessions/store_impl.h"
 
@@ -157,11 +156,12 @@ Status Store::Impl::read_rank_shares(std::int64_t run, const std::vector<KernelR
     to.wait_ns += static_cast<double>(e.wait_ns);
     to.sent_bytes += static_cast<double>(e.sent_bytes);
   }));
+  const std::int64_t warmup = TRY(last_warmup_step(run));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     std::map<std::int64_t, StepSums>& steps = sums[rank];
     for (auto& [_, of_step] : steps) of_step.find_exposed();
-    if (!steps.empty() && steps.rbegin()->first > kWarmupSteps)
-      steps.erase(steps.begin(), steps.upper_bound(kWarmupSteps));
+    if (!steps.empty() && steps.rbegin()->first > warmup)
+      steps.erase(steps.begin(), steps.upper_bound(warmup));
     const auto middle = [&](double StepSums::*member) {
       std::vector<double> values;
       for (const auto& [step, of_step] : steps) values.push_back(of_step.*member);

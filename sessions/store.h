@@ -120,6 +120,7 @@ struct RunSummary {
       started_utc, finished_utc;
   std::uint64_t seed = 0;
   std::int64_t planned_steps = 0, steps = 0;
+  std::int64_t steps_before = 0;  // of the training, when the run went on with it from a checkpoint
   double first_loss = 0, last_loss = 0;
   std::int64_t median_step_ns = 0;  // over untimed steps after the first three, else over all
   std::int64_t plan_peak_bytes = 0, arena_bytes = 0, measured_peak_bytes = 0, lower_bound_bytes = 0,
@@ -133,8 +134,8 @@ struct RunSummary {
   bool is_import() const;                             // from the trace of another profiler
   bool has_recipe() const { return !is_loop() && !is_import(); }
   bool has_loss() const;  // programs of others may tell none
-  // The first ones, which tell nothing of the others; 0: another profiler chose them
-  std::int64_t warmup_steps() const;
+  // The number of the last of the first steps, which tell nothing of the others; 0: another profiler chose them
+  std::int64_t last_warmup_step() const;
   std::string kind_text() const;  // "a recorded loop", "PyTorch's profiler"; empty: a training of ours
 };
 

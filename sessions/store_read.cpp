@@ -47,7 +47,7 @@ std::int64_t median_step_ns(const std::vector<StepRow>& steps) {
   std::vector<std::int64_t> untimed, all;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     all.push_back(steps[i].step_ns);
-    if (steps[i].step > kWarmupSteps && !steps[i].timed) untimed.push_back(steps[i].step_ns);
+    if (i >= std::size_t{kWarmupSteps} && !steps[i].timed) untimed.push_back(steps[i].step_ns);
   }
   return integer_median(untimed.empty() ? all : untimed);
 }
@@ -68,18 +68,28 @@ bool RunSummary::has_loss() const {
   return has_recipe() || !std::isnan(first_loss) || !std::isnan(last_loss);
 }
 
-std::int64_t RunSummary::warmup_steps() const { return is_import() ? 0 : kWarmupSteps; }
+std::int64_t RunSummary::last_warmup_step() const { return is_import() ? 0 : steps_before + kWarmupSteps; }
 
 std::string RunSummary::kind_text() const {
   const ImportOrigin* const origin = find_import_origin(data);
   return is_loop() ? "a recorded loop" : origin != nullptr ? origin->title : "";
 }
 
-Result<std::int64_t> Store::Impl::warmup_steps(std::int64_t run) {
+Result<std::int64_t> Store::Impl::steps_before(std::int64_t run) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 60;
+  Statement row = TRY(database.prepare("SELECT min(step) FROM loss WHERE run = ?"));
+  row.bind(1, run);
+  return TRY(row.row()) && !row.is_null(0) ? std::clamp<std::int64_t>(row.integer(0), 1, kMost) - 1
+                                           : std::int64_t{0};
+}
+
+Result<std::int64_t> Store::Impl::last_warmup_step(std::int64_t run) {
+  RunSummary summary;
+  summary.steps_before = TRY(steps_before(run));
   Statement row = TRY(database.prepare("SELECT data FROM run WHERE id = ?"));
   row.bind(1, run);
-  const bool foreign = TRY(row.row()) && find_import_origin(row.text(0)) != nullptr;
-  return foreign ? std::int64_t{0} : std::int64_t{kWarmupSteps};
+  if (TRY(row.row())) summary.data = row.text(0);
+  return summary.last_warmup_step();
 }
 
 Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
@@ -123,6 +133,7 @@ Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
   std::vector<StepRow> steps;
   TRY(read_steps(run, 0, steps));
   s.steps = static_cast<std::int64_t>(steps.size());
+  s.steps_before = TRY(steps_before(run));
   if (!steps.empty()) {
     s.first_loss = steps.front().loss;
     s.last_loss = steps.back().loss;

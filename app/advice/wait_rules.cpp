@@ -21,7 +21,7 @@ Waits waits_of(const RunRecord& run, const TraceDocument& trace) {
   for (const EvaluationRow& row : run.evaluations) evaluated.insert(row.step + 1);
   std::vector<double> host, launch, wall;
   for (const TraceStep& step : trace.steps) {
-    if (step.step <= run.summary.warmup_steps() || evaluated.count(step.step) != 0) continue;
+    if (step.step <= run.summary.last_warmup_step() || evaluated.count(step.step) != 0) continue;
     const StepIdle idle = reader.step(step.step);
     if (idle.lanes.empty()) continue;
     const IdleSums sums = idle.lanes.front().sums();

@@ -235,6 +235,46 @@ TEST_F(CompareRuns, StoredRuns) {
   EXPECT_TRUE(c->streams.empty()) << "runs of the CPU";
 }
 
+// Steps `first` to `last` of a training: every third one timed, the first three of the run slow.
+std::int64_t write_part(Store& store, std::int64_t first, std::int64_t last) {
+  const TinyStep t = tiny_step(false);
+  auto run = store.begin_run(tiny_start());
+  EXPECT_TRUE(run.ok() && (*run)->write_plan(t.graph, t.plan, t.reports).ok());
+  for (std::int64_t i = first; i <= last; ++i) {
+    const std::int64_t slow = i < first + 3 ? 9 : 1;
+    const StepRow row{i, 5.0 / static_cast<double>(i), 10'000 * slow, 0.1, 1.5, i % 3 == 2};
+    EXPECT_TRUE((*run)
+                    ->add_step(row, row.timed ? tiny_samples(t, i, 1000 * slow) : std::vector<KernelSample>{})
+                    .ok());
+  }
+  EXPECT_TRUE((*run)->finish({}).ok());
+  return (*run)->id();
+}
+
+// A training that went on from a checkpoint: its steps count on, and its first ones are slow, too.
+TEST_F(CompareRuns, OfATrainingThatWentOn) {
+  auto store = Store::open(file("s.db"), StoreMode::write);
+  ASSERT_TRUE(store.ok());
+  const auto whole = (*store)->load_run(write_part(**store, 1, 60)),
+             rest = (*store)->load_run(write_part(**store, 41, 46)),
+             begin = (*store)->load_run(write_part(**store, 1, 20));
+  ASSERT_TRUE(whole.ok() && rest.ok() && begin.ok());
+  EXPECT_EQ(rest->summary.steps_before, 40);
+  EXPECT_EQ(rest->summary.median_step_ns, 10'000) << "of steps 45 and 46";
+  EXPECT_EQ(rest->kernels[0].steps, 1) << "step 44";
+  EXPECT_EQ(rest->kernels[0].step_ns, 1000);
+  const auto c = compare_runs(*whole, *rest);
+  ASSERT_TRUE(c.ok()) << error_of(c);
+  EXPECT_EQ(c->steps, 6) << "41 to 46";
+  EXPECT_EQ(c->first_different_step, 0);
+  EXPECT_EQ(c->max_loss_difference, 0);
+  EXPECT_EQ(c->ratio.value, 1);
+  const auto none = compare_runs(*begin, *rest);
+  ASSERT_TRUE(none.ok()) << error_of(none);
+  EXPECT_FALSE(none->has_losses());
+  EXPECT_NE(comparison_text(*none).find("no step has one in both"), std::string::npos);
+}
+
 TEST_F(CompareRuns, GpuRunsShowStreamsAndWhatDisturbedThem) {
   auto store = Store::open(file("s.db"), StoreMode::write);
   ASSERT_TRUE(store.ok());

@@ -169,6 +169,8 @@ TEST_F(ReadKernels, AKernelsTimeOfAStepIsAMedian) {
   auto run = (*store)->begin_run(tiny_start());
   ASSERT_TRUE(run.ok()) << error_of(run);
   ASSERT_TRUE((*run)->write_plan(t.graph, t.plan, t.reports).ok());
+  for (std::int64_t step = 1; step <= 3; ++step)
+    ASSERT_TRUE((*run)->add_step({step, 1.0, 60'000'000, 0.1}).ok());
   for (std::int64_t step = 4; step <= 8; ++step) {
     const std::int64_t at = step * 100'000'000, odd = step % 2;
     std::vector<KernelSample> samples{

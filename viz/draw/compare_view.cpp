@@ -89,7 +89,7 @@ void verdict(const Comparison& c) {
   spacer(2);
   const bool equal = c.first_different_step == 0;
   const std::string loss =
-      !c.has_losses()                     ? "not compared: of one run it is not known"
+      !c.has_losses()                     ? "not compared: no step has one in both"
       : std::isnan(c.max_loss_difference) ? "\u2717 NaN on one side only"
       : equal                             ? "\u2713 bit-equal in every step"
               : fmt::format("largest difference {:.3g} ({:.2g} relative), first in step {}",

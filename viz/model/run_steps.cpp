@@ -53,7 +53,7 @@ RunSteps run_steps(const RunRecord& run) {
   std::vector<double> ns[2], all[2];
   for (const StepRow& row : run.steps) {
     all[row.timed].push_back(static_cast<double>(row.step_ns));
-    if (row.step - first >= run.summary.warmup_steps()) ns[row.timed].push_back(all[row.timed].back());
+    if (row.step > run.summary.last_warmup_step()) ns[row.timed].push_back(all[row.timed].back());
   }
   out.untimed = kind_of(ns[0].empty() ? all[0] : ns[0]);
   out.timed = kind_of(ns[1].empty() ? all[1] : ns[1]);
@@ -64,7 +64,7 @@ RunSteps run_steps(const RunRecord& run) {
     s.ns = static_cast<double>(row.step_ns);
     s.loss = row.loss;
     s.timed = row.timed;
-    s.first = row.step - first < run.summary.warmup_steps();
+    s.first = row.step <= run.summary.last_warmup_step();
     s.skipped = row.skipped > 0;
     s.checkpoint = every > 0 && row.step > first && (row.step - 1) % every == 0;
     while (evaluation != run.evaluations.end() && evaluation->step < row.step - 1) ++evaluation;

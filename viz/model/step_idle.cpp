@@ -246,7 +246,7 @@ IdleReader::IdleReader(const RunRecord& run, const TraceDocument& trace) : run_(
 std::int64_t IdleReader::median_step() const {
   std::vector<const TraceStep*> steps;
   for (const TraceStep& s : trace_.steps) steps.push_back(&s);
-  const std::int64_t warmup = run_.summary.warmup_steps();
+  const std::int64_t warmup = run_.summary.last_warmup_step();
   if (!steps.empty() && steps.back()->step > warmup)
     std::erase_if(steps, [&](const TraceStep* s) { return s->step <= warmup; });
   if (steps.empty()) return 0;

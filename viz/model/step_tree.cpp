@@ -362,7 +362,7 @@ StepSamples step_samples(const TraceDocument& trace, size_t kernels, int64_t war
 }
 
 StepSamples step_samples(const RunRecord& run, const TraceDocument& trace) {
-  return step_samples(trace, run.kernels.size(), run.summary.warmup_steps());
+  return step_samples(trace, run.kernels.size(), run.summary.last_warmup_step());
 }
 
 StepTree build_step_tree(const std::vector<KernelRow>& kernels, const std::vector<std::string>& source_ops,

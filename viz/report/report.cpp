@@ -352,7 +352,7 @@ std::string comparison_part(const Comparison& c) {
   made += element("p", "soft",
                   fmt::format("A: {}, {} a step. B: {}, {} a step. {}{}", text(c.a),
                               duration_text(c.a_step_ns), text(c.b), duration_text(c.b_step_ns),
-                              !c.has_losses() ? "Losses are not compared: of one run they are not known"
+                              !c.has_losses() ? "Losses are not compared: no step has one in both"
                               : c.first_different_step == 0
                                   ? "Losses equal to the bit"
                                   : fmt::format("Losses differ from step {} on, by {} at most",
