@@ -148,9 +148,13 @@ struct KernelRow {
   // Per optimizer step: the median of what it takes of those in which it ran, times their part of the timed steps. A sample that
   // something else disturbed is not a kernel's time.
   std::int64_t step_ns = 0;
-  double share = 0;          // of all kernels' step_ns
-  double threads_busy = -1;  // part of the CPU's threads' time in it that they computed; -1: nothing tells
-  std::int64_t launches() const;  // of an optimizer step; 1 where nothing was timed
+  double share = 0;           // of all kernels' step_ns
+  double threads_busy = -1;   // part of the CPU's threads' time in it that they computed; -1: nothing tells
+  double executions() const;  // of an optimizer step, with every micro-batch; 1 where nothing was timed
+  std::int64_t launches() const;  // the same, rounded
+  // Of all of them, as step_ns; `info` tells those of one.
+  double step_flops() const { return info.flops * executions(); }
+  double step_bytes() const { return (info.bytes_read + info.bytes_written) * executions(); }
 };
 
 // What one stream of a GPU, or the host, did of one kind: per timed step.

@@ -303,10 +303,11 @@ Result<std::int64_t> Store::find_run(const std::string& text) {
   });
 }
 
-std::int64_t KernelRow::launches() const {
-  if (steps <= 0) return 1;
-  return std::max<std::int64_t>(1, std::llround(static_cast<double>(samples) / static_cast<double>(steps)));
+double KernelRow::executions() const {
+  return steps > 0 && samples > 0 ? static_cast<double>(samples) / static_cast<double>(steps) : 1;
 }
+
+std::int64_t KernelRow::launches() const { return std::max<std::int64_t>(1, std::llround(executions())); }
 
 bool RunRecord::has_times() const {
   return std::any_of(kernels.begin(), kernels.end(), [](const KernelRow& k) { return k.samples > 0; });

@@ -78,8 +78,8 @@ std::vector<std::pair<std::string, Group>> grouped(const RunRecord& run, const s
     Group& g = groups[group_key(k, by)];
     ++g.kernels;
     g.ns += static_cast<double>(k.step_ns);
-    g.flops += k.info.flops;
-    g.bytes += k.info.bytes_read + k.info.bytes_written;
+    g.flops += k.step_flops();
+    g.bytes += k.step_bytes();
     g.share += k.share;
     g.implementation = k.info.implementation;
     if (k.threads_busy < 0) continue;
@@ -210,6 +210,7 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
                        {"passes", k.info.passes},
                        {"onnx_nodes", k.info.onnx_nodes},
                        {"samples", k.samples},
+                       {"executions", k.executions()},
                        {"median_ns", k.median_ns},
                        {"step_ns", k.step_ns},
                        {"share", k.share},

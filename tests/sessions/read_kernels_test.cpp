@@ -186,6 +186,8 @@ TEST_F(ReadKernels, AKernelsTimeOfAStepIsAMedian) {
   EXPECT_EQ(kernels[0].total_ns, 50'004'024);
   EXPECT_EQ(kernels[1].step_ns, 806);
   EXPECT_EQ(kernels[1].launches(), 2);
+  EXPECT_EQ(kernels[1].step_flops(), 2 * kernels[1].info.flops);
+  EXPECT_DOUBLE_EQ(kernels[2].step_bytes(), 0.4 * 384) << "256 read and 128 written in two of five";
   EXPECT_EQ(kernels[2].step_ns, 800) << "2000 in two of five";
   EXPECT_EQ(kernels[2].launches(), 1);
   EXPECT_EQ(kernels[3].step_ns, 0);

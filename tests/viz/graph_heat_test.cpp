@@ -65,6 +65,28 @@ TEST_F(GraphHeat, RatesAreWorkByTime) {
   EXPECT_EQ(model_.value_text(2.5e9, ColorBy::kRate), "2.50 GFLOP/s");
 }
 
+// Two micro-batches: a step's time is that of twice the work.
+TEST_F(GraphHeat, RatesCountEveryMicroBatch) {
+  std::vector<KernelRow> rows = test::timed_rows(step_);
+  for (KernelRow& row : rows) row.steps = row.samples / 2;
+  apply_times(model_, rows);
+  for (int32_t b = 0; b < static_cast<int32_t>(model_.boxes.size()); ++b) {
+    const GraphBox& box = model_.boxes[static_cast<std::size_t>(b)];
+    if (box.flops <= 0 || std::isnan(box.time_ns)) continue;
+    EXPECT_DOUBLE_EQ(model_.value_of(b, ColorBy::kRate), 2 * box.flops / box.time_ns * 1e9) << box.name;
+  }
+  int scopes = 0;
+  for (int32_t s = 0; s < static_cast<int32_t>(model_.scopes.size()); ++s) {
+    const ScopeInfo& scope = model_.scopes[static_cast<std::size_t>(s)];
+    if (scope.flops[0] <= 0) continue;
+    ++scopes;
+    EXPECT_DOUBLE_EQ(model_.value_of_scope(s, LayoutColumn::kForward, ColorBy::kRate),
+                     2 * scope.flops[0] / scope.time_ns[0] * 1e9)
+        << scope.path;
+  }
+  EXPECT_GT(scopes, 1);
+}
+
 TEST_F(GraphHeat, LaunchesAreThePlansSteps) {
   double launches = 0;
   for (const GraphBox& box : model_.boxes) launches += box.launches;

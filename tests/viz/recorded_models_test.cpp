@@ -61,6 +61,20 @@ TEST(KernelTable, UntimedRowsSortLast) {
   }
 }
 
+// Two micro-batches: work and traffic are of the step, as its time is.
+TEST(KernelTable, WorkIsThatOfEveryMicroBatch) {
+  const Compiled step = test::small_step();
+  std::vector<KernelRow> rows = test::timed_rows(step);
+  for (KernelRow& row : rows) row.steps = row.samples / 2;
+  KernelTableModel model;
+  model.set_rows(rows);
+  for (const KernelLine& line : model.lines()) {
+    const KernelInfo& info = rows[static_cast<std::size_t>(line.row)].info;
+    EXPECT_EQ(line.flops, 2 * info.flops);
+    EXPECT_DOUBLE_EQ(line.bandwidth(), 2 * (info.bytes_read + info.bytes_written) / line.time_ns);
+  }
+}
+
 TEST(KernelTable, ThreadsOfAGroupAreThoseOfItsTime) {
   const Compiled step = test::small_step();
   std::vector<KernelRow> rows = test::timed_rows(step);

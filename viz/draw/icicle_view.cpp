@@ -340,19 +340,19 @@ void card_parts(const StepNode& node) {
   }
 }
 
-void card_kernel(const StepNode& node, const KernelInfo& k) {
-  card_line("Operator", escaped(k.op) + (k.kernel.empty() ? "" : "  " + escaped(k.kernel)));
-  if (!k.passes.empty()) card_line("Passes", escaped(k.passes));
+void card_kernel(const StepNode& node, const KernelRow& k) {
+  card_line("Operator", escaped(k.info.op) + (k.info.kernel.empty() ? "" : "  " + escaped(k.info.kernel)));
+  if (!k.info.passes.empty()) card_line("Passes", escaped(k.info.passes));
   if (node.rows.size() > 1) return;  // what follows is of one kernel alone
-  if (!k.scope.empty()) card_line("Scope", escaped(k.scope));
-  if (!k.onnx_nodes.empty()) {
+  if (!k.info.scope.empty()) card_line("Scope", escaped(k.info.scope));
+  if (!k.info.onnx_nodes.empty()) {
     std::string nodes;
-    for (const std::string& name : k.onnx_nodes) nodes += (nodes.empty() ? "" : ", ") + escaped(name);
+    for (const std::string& name : k.info.onnx_nodes) nodes += (nodes.empty() ? "" : ", ") + escaped(name);
     card_line("ONNX", nodes.size() > 300 ? nodes.substr(0, 300) + "\u2026" : nodes);
   }
-  if (node.total_ns > 0 && k.flops > 0)
-    card_line("Rate", fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", k.flops / node.total_ns,
-                                  (k.bytes_read + k.bytes_written) / node.total_ns));
+  if (node.total_ns > 0 && k.info.flops > 0)
+    card_line("Rate", fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", k.step_flops() / node.total_ns,
+                                  k.step_bytes() / node.total_ns));
 }
 
 void draw_card(const IcicleState& state, const IcicleBox& box, const std::vector<KernelRow>& kernels) {
@@ -382,7 +382,7 @@ void draw_card(const IcicleState& state, const IcicleBox& box, const std::vector
       card_line("Each of " + std::to_string(node.repeats),
                 fmt::format("median {}, longest {} in {}", duration_text(node.each_ns),
                             duration_text(node.most_ns), escaped(node.longest)));
-    if (!node.rows.empty()) card_kernel(node, kernels[node.rows.front()].info);
+    if (!node.rows.empty()) card_kernel(node, kernels[node.rows.front()]);
   }
   ImGui::EndTooltip();
 }

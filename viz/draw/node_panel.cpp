@@ -105,8 +105,8 @@ void costs(int32_t b, const GraphModel& model) {
   cost("Traffic", fmt::format("{} read, {} written", format_value(box.bytes_read, Unit::kBytes),
                               format_value(box.bytes_written, Unit::kBytes)));
   if (box.time_ns > 0)
-    cost("Rates",
-         fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", box.flops / box.time_ns, box.bytes() / box.time_ns));
+    cost("Rates", fmt::format("{:.1f} GFLOP/s, {:.1f} GB/s", box.step_flops / box.time_ns,
+                              box.step_bytes / box.time_ns));
   if (!model.against.empty())
     cost("Change", model.value_text(model.value_of(b, ColorBy::kChange), ColorBy::kChange) + " against " +
                        model.against);

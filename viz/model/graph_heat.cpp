@@ -34,7 +34,7 @@ double GraphModel::value_of(int32_t index, ColorBy by) const {
   switch (by) {
     case ColorBy::kTime: return box.time_ns;
     case ColorBy::kBytes: return known_or_nan(box.bytes(), runs);
-    case ColorBy::kRate: return rate_of(box.flops, box.time_ns);
+    case ColorBy::kRate: return rate_of(box.step_flops, box.time_ns);
     case ColorBy::kLive: return known_or_nan(box.live_bytes, box.live_bytes > 0 || runs);
     case ColorBy::kLaunches: return known_or_nan(box.launches, runs);
     case ColorBy::kChange: return change_of(box.time_ns, box.other_ns);
@@ -50,7 +50,7 @@ double GraphModel::value_of_scope(int32_t index, LayoutColumn column, ColorBy by
   switch (by) {
     case ColorBy::kTime: return ns;
     case ColorBy::kBytes: return scope.bytes[c];
-    case ColorBy::kRate: return rate_of(scope.flops[c], ns);
+    case ColorBy::kRate: return rate_of(scope.step_flops[c], ns);
     case ColorBy::kLive: return scope.live_bytes[c];
     case ColorBy::kLaunches: return scope.launches[c];
     case ColorBy::kChange: return against.empty() ? std::nan("") : change_of(ns, scope.other_ns[c]);
@@ -90,8 +90,9 @@ double GraphModel::heat_of(int32_t box, ColorBy by) const {
 namespace {
 
 // What a fold's box has of its layers, by column.
-constexpr std::array kColumnSums{&ScopeInfo::time_ns,  &ScopeInfo::bytes,      &ScopeInfo::flops,
-                                 &ScopeInfo::launches, &ScopeInfo::live_bytes, &ScopeInfo::other_ns};
+constexpr std::array kColumnSums{&ScopeInfo::time_ns,    &ScopeInfo::bytes,    &ScopeInfo::flops,
+                                 &ScopeInfo::step_flops, &ScopeInfo::launches, &ScopeInfo::live_bytes,
+                                 &ScopeInfo::other_ns};
 
 }  // namespace
 

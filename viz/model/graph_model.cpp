@@ -288,18 +288,22 @@ void apply_times(GraphModel& model, const std::vector<KernelRow>& kernels, const
   model.other_plan = other_plan;
   model.total_time_ns = 0;
   model.timed = false;
-  for (GraphBox& box : model.boxes) box.time_ns = std::nan(""), box.samples = 0;
-  for (ScopeInfo& scope : model.scopes) scope.time_ns = {}, scope.timed = false;
+  for (GraphBox& box : model.boxes)
+    box.time_ns = std::nan(""), box.samples = 0, box.step_flops = box.step_bytes = 0;
+  for (ScopeInfo& scope : model.scopes) scope.time_ns = scope.step_flops = {}, scope.timed = false;
   for (const KernelRow& row : kernels) {
     const auto found = model.by_name.find(row.info.node);
     if (found == model.by_name.end() || row.samples == 0) continue;
     GraphBox& box = model.boxes[found->second];
     box.time_ns = (std::isnan(box.time_ns) ? 0 : box.time_ns) + static_cast<double>(row.step_ns);
     box.samples = row.samples;
+    box.step_flops += row.step_flops();
+    box.step_bytes += row.step_bytes();
     model.timed = true;
     model.total_time_ns += static_cast<double>(row.step_ns);
     for (int32_t s = box.scope; s >= 0; s = model.scopes[s].parent) {
       model.scopes[s].time_ns[static_cast<int>(box.column)] += static_cast<double>(row.step_ns);
+      model.scopes[s].step_flops[static_cast<int>(box.column)] += row.step_flops();
       model.scopes[s].timed = true;
     }
   }

@@ -49,8 +49,9 @@ struct GraphBox {
   std::vector<PortInfo> inputs, outputs;
   bool unsupported = false;  // an operator Gradloom lacks: opened for viewing only
   int32_t plan_step = -1;
-  double flops = 0, bytes_read = 0, bytes_written = 0;
-  double time_ns = std::nan("");  // per optimizer step; NaN: not measured
+  double flops = 0, bytes_read = 0, bytes_written = 0;  // in each micro-batch
+  double time_ns = std::nan("");                        // per optimizer step; NaN: not measured
+  double step_flops = 0, step_bytes = 0;                // of all that time_ns counts
   int64_t samples = 0;
   double launches = 0;             // of kernels, in each micro-batch
   double live_bytes = 0;           // of what it makes, live at the step's peak
@@ -79,7 +80,8 @@ struct ScopeInfo {
   int32_t depth = 0;
   int32_t layer_of = -1, box_of = -1;            // folds
   std::array<uint32_t, kLayoutColumns> boxes{};  // in the whole subtree
-  std::array<double, kLayoutColumns> time_ns{}, bytes{}, flops{}, launches{}, live_bytes{}, other_ns{};
+  std::array<double, kLayoutColumns> time_ns{}, bytes{}, flops{}, step_flops{}, launches{}, live_bytes{},
+      other_ns{};
   bool timed = false;
 };
 

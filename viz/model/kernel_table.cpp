@@ -16,8 +16,8 @@ KernelLine line_of(const KernelRow& row, int32_t index, double total_ns) {
   line.scope = row.info.scope;
   line.kernel = row.info.kernel;
   line.row = index;
-  line.bytes = row.info.bytes_read + row.info.bytes_written;
-  line.flops = row.info.flops;
+  line.bytes = row.step_bytes();
+  line.flops = row.step_flops();
   if (row.samples > 0) {
     line.time_ns = static_cast<double>(row.step_ns);
     line.median_ns = static_cast<double>(row.median_ns);
@@ -49,8 +49,8 @@ SearchFields fields_of(const KernelRow& row) {
   f.passes = row.info.passes;
   f.kernel = row.info.kernel;
   if (row.samples > 0) f.time_ns = static_cast<double>(row.step_ns);
-  f.bytes = row.info.bytes_read + row.info.bytes_written;
-  f.flops = row.info.flops;
+  f.bytes = row.step_bytes();
+  f.flops = row.step_flops();
   return f;
 }
 

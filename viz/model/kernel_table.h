@@ -41,7 +41,7 @@ struct KernelLine {
   double time_ns = std::nan("");  // per optimizer step
   double share = 0;               // of all kernels' time
   double median_ns = std::nan("");
-  double bytes = 0, flops = 0;
+  double bytes = 0, flops = 0;  // per optimizer step, too; of one micro-batch where nothing was timed
   // Of time_ns where the run tells how busy the CPU's threads were, and times that.
   double told_ns = 0, busy_ns = 0;
   double threads_busy() const { return told_ns > 0 ? busy_ns / told_ns : std::nan(""); }

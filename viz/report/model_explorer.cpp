@@ -126,7 +126,7 @@ class ExplorerWriter {
     add("time per step", model_.time_text(box.time_ns));
     if (model_.total_time_ns > 0)
       add("share of kernels' time", percent_text(box.time_ns / model_.total_time_ns));
-    if (box.time_ns > 0) add("rate", count_text(box.flops / box.time_ns * 1e9, "FLOP/s"));
+    if (box.time_ns > 0) add("rate", count_text(box.step_flops / box.time_ns * 1e9, "FLOP/s"));
     return list;
   }
 
