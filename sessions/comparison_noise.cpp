@@ -90,13 +90,14 @@ std::string why(const Comparison& c) {
       return fmt::format("the whole interval lies within {} of 1", percent_text(kSameMargin));
     case Verdict::unsure: break;
   }
-  if (holds_one)
+  const bool decides = decide(c.ratio, c.noise) != Verdict::unsure;  // if only there were more of them
+  if (!decides && holds_one)
     return fmt::format("the interval holds 1, and differences of more than {} too",
                        percent_text(kSameMargin));
-  if (away <= c.noise && c.noise > kSameMargin)
+  if (!decides && away <= c.noise && c.noise > kSameMargin)
     return fmt::format("the difference of {} is not more than the {} that {} shows", percent_text(away),
                        percent_text(c.noise), itself);
-  if (away <= kSameMargin)
+  if (!decides && away <= kSameMargin)
     return fmt::format("the difference of {} counts for none (below {}), and the interval reaches further",
                        percent_text(away), percent_text(kSameMargin));
   return "there are too few measurements for a verdict";

@@ -59,6 +59,9 @@ TEST(ComparisonNoise, SaysWhatTheVerdictRestsOn) {
   near.noise = 0.08;  // what A against A shows, with little luck
   near.verdict = Verdict::unsure;
   EXPECT_TRUE(has(explain_noise(near).why, "is not more than the 8.0 % that A against A shows"));
+  Comparison few = same;  // its interval alone would decide
+  few.verdict = Verdict::unsure;
+  EXPECT_EQ(explain_noise(few).why, "there are too few measurements for a verdict");
 }
 
 TEST(ComparisonNoise, KnowsHowMuchSingleGroupsStray) {
