@@ -269,15 +269,18 @@ void show_kernels(const Output& out, const RunRecord& run, const SessionOptions&
   const bool told = known > 0 && options.group == "kernel";
   const bool threads = std::any_of(run.kernels.begin(), run.kernels.end(),
                                    [](const KernelRow& k) { return k.threads_busy >= 0; });
-  const bool rates = !run.summary.is_import();  // profilers of others count no arithmetic
+  const bool timed = run.has_times(),
+             rates = !run.summary.is_import();  // those of others count no arithmetic
   std::vector<std::string> head{options.group, "kernels", "time per step", "share"};
   if (threads) head.emplace_back("threads busy");
   if (rates) head.insert(head.end(), {"rate", "bandwidth"});
   if (told) head.emplace_back("computed by");
   std::vector<std::vector<std::string>> rows;
-  for (const auto& [name, g] : grouped(run, options.group)) {
+  const auto groups = grouped(run, options.group);
+  for (const auto& [name, g] : groups) {
     if (static_cast<std::int64_t>(rows.size()) >= options.limit) break;
-    rows.push_back({escaped(name), std::to_string(g.kernels), duration_text(g.ns), percent_text(g.share)});
+    rows.push_back({escaped(name), std::to_string(g.kernels), timed ? duration_text(g.ns) : "-",
+                    timed ? percent_text(g.share) : "-"});
     if (threads) rows.back().push_back(g.told_ns > 0 ? percent_text(g.threads_busy()) : "-");
     if (rates) {
       rows.back().push_back(g.ns > 0 ? count_text(g.flops / g.ns * 1e9, "FLOP/s") : "-");
@@ -286,8 +289,10 @@ void show_kernels(const Output& out, const RunRecord& run, const SessionOptions&
     if (told) rows.back().push_back(escaped(g.implementation));
   }
   out.text("");
-  out.text(rows.empty() ? "no kernel timings were recorded"
-                        : table_text(head, rows, {told ? static_cast<int>(head.size()) - 1 : 0}));
+  if (!timed) out.text("no kernel timings were recorded");
+  if (!rows.empty()) out.text(table_text(head, rows, {told ? static_cast<int>(head.size()) - 1 : 0}));
+  if (rows.size() < groups.size())
+    out.text("  and " + std::to_string(groups.size() - rows.size()) + " more (--limit N shows them)");
 }
 
 // " on cuda:0 (NVIDIA A100-SXM4-80GB)"

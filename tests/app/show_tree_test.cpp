@@ -122,6 +122,11 @@ TEST_F(ShowTree, TheSessionNamesTheRun) {
   const Outcome untimed = run({"show", session_ + "#2", "--tree", "scope"});
   EXPECT_EQ(untimed.code, 0) << untimed.err;
   EXPECT_NE(untimed.out.find("no kernel timings were recorded"), std::string::npos) << untimed.out;
+  const Outcome names = run({"show", session_ + "#2", "--limit", "1"});
+  EXPECT_NE(names.out.find("no kernel timings were recorded"), std::string::npos) << names.out;
+  EXPECT_EQ(names.out.find("0.00 ns"), std::string::npos)
+      << "what was not measured took no time: " << names.out;
+  EXPECT_NE(names.out.find(" more (--limit N shows them)"), std::string::npos) << names.out;
   EXPECT_EQ(run({"show", session_ + "#1", "--json"}).lines().front()["run_id"], 1);
   expect_error({"show", session_ + "#7"}, 3, "no run 7");
   expect_error({"show", session_ + "#1", "--run", "2"}, 2, "--run");
