@@ -26,6 +26,20 @@ class Rows(List[Dict[str, Any]]):
         return plots.table(self)
 
 
+def _is_alive(process: str) -> bool:
+    """Whether the process of run.process, "boot id:process id:start time", still runs on this machine."""
+    try:
+        boot, pid, started = process.split(":")
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+            if file.read().strip() != boot:
+                return False
+        with open(f"/proc/{int(pid)}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()  # from the third on: the name before may hold spaces
+        return fields[0] not in "ZX" and fields[19] == started
+    except (OSError, ValueError, IndexError):
+        return False
+
+
 class Session:
     """A session file, read-only: its runs, their kernels, and what was compared. Times are nanoseconds, sizes bytes.
 
@@ -36,28 +50,55 @@ class Session:
         self.path = os.fspath(path)
         if not os.path.exists(self.path):
             raise UsageError(f"{self.path}: no such file", 5)
-        address = "file:" + urllib.parse.quote(os.path.abspath(self.path)) + "?mode=ro"
         try:
-            self._file = sqlite3.connect(address, uri=True)
-            self._file.row_factory = sqlite3.Row
-            self._file.execute("SELECT id FROM run LIMIT 1")
+            self._open()
         except sqlite3.DatabaseError as error:
             raise UsageError(f"{self.path}: no session: {error}", 3) from None
 
+    def _stamp(self) -> Optional[List[int]]:
+        """Of a file that nobody writes; None: it has a log, which its writer keeps beside it."""
+        file = os.path.realpath(self.path)
+        if os.path.exists(file + "-wal"):
+            return None
+        found = os.stat(file)
+        return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+    def _open(self) -> None:
+        # A file without a log is read as one that does not change: SQLite would make files beside it, and fail where it may not.
+        self._still = self._stamp()
+        address = "file:" + urllib.parse.quote(os.path.realpath(self.path)) + "?mode=ro" + ("&immutable=1" if self._still else "")
+        self._file = sqlite3.connect(address, uri=True)
+        self._file.row_factory = sqlite3.Row
+        self._file.execute("SELECT id FROM run LIMIT 1")
+
     def query(self, sql: str, *parameters: Any) -> Rows:
         """The rows of a SELECT statement."""
+        if self._still and self._stamp() != self._still:
+            self._file.close()
+            self._open()
         return Rows(dict(row) for row in self._file.execute(sql, parameters))
 
     def runs(self) -> Rows:
-        """All runs, oldest first, with their number of steps, last loss and median step time."""
-        return self.query("""
+        """All runs, oldest first, with their number of steps, last loss and median step time, which is that of the program: over the steps
+        after the first three that were not timed kernel by kernel, where there are any. A run that is "running" although its process is
+        gone is "interrupted"."""
+        found = self.query("""
+            WITH numbered AS (SELECT run, step, loss, loss_text, step_ns, timed, row_number() OVER (PARTITION BY run ORDER BY step) AS nth FROM loss),
+            marked AS (SELECT run, step_ns, nth > 3 AND timed = 0 AS counts, max(nth > 3 AND timed = 0) OVER (PARTITION BY run) AS any FROM numbered),
+            ranked AS (SELECT run, step_ns, row_number() OVER (PARTITION BY run ORDER BY step_ns) AS rank, count(*) OVER (PARTITION BY run) AS steps
+              FROM marked WHERE counts = any),
+            middle AS (SELECT run, CAST(avg(step_ns) AS INTEGER) AS ns FROM ranked WHERE rank IN ((steps + 1) / 2, (steps + 2) / 2) GROUP BY run),
+            last AS (SELECT run, max(nth) AS steps, loss, loss_text FROM numbered GROUP BY run)
             SELECT r.id, r.name, r.status, r.started_utc, r.model, r.device, r."precision", r.optimizer, r.loss, r.passes, r.seed,
-              (SELECT count(*) FROM loss l WHERE l.run = r.id) AS steps,
-              (SELECT l.loss FROM loss l WHERE l.run = r.id ORDER BY step DESC LIMIT 1) AS last_loss,
-              (SELECT CAST(avg(step_ns) AS INTEGER) FROM (SELECT step_ns, row_number() OVER (ORDER BY step_ns) AS rank, count(*) OVER () AS all_steps
-                 FROM loss l WHERE l.run = r.id) WHERE rank IN ((all_steps + 1) / 2, (all_steps + 2) / 2)) AS median_step_ns,
-              r.measured_peak_bytes
-            FROM run r ORDER BY r.id""")
+              coalesce(l.steps, 0) AS steps, l.loss AS last_loss, m.ns AS median_step_ns, r.measured_peak_bytes, l.loss_text, r.process
+            FROM run r LEFT JOIN last l ON l.run = r.id LEFT JOIN middle m ON m.run = r.id ORDER BY r.id""")
+        for row in found:
+            text, process = row.pop("loss_text"), row.pop("process")
+            if text is not None:
+                row["last_loss"] = float(text)
+            if row["status"] == "running" and not _is_alive(process):
+                row["status"] = "interrupted"
+        return found
 
     def run(self, run: Optional[int] = None) -> int:
         """The number of a run that exists; None: of the last one."""

@@ -4,9 +4,13 @@
 GRADLOOM_LIBRARY names the library, GRADLOOM_PROGRAM the program. Exits with 77 (skipped) where there is no PyTorch.
 """
 
+import contextlib
 import json
+import math
+import os
 import pathlib
 import re
+import sqlite3
 import subprocess
 import sys
 import unittest
@@ -53,6 +57,22 @@ class Sessions(Folder):
             file.write("no database at all, but long enough to be looked at")
         with self.assertRaisesRegex(gradloom.Error, "no session"):
             Session(self.folder + "/text.db")
+
+    def test_runs_are_told_as_by_the_program(self):
+        torch.manual_seed(1)
+        recipe = capture(Gpt(), text_batches(), optimizer="adam{lr=0.001}", folder=self.folder + "/job", steps=8)
+        path = self.folder + "/s.db"
+        train(recipe, "--session", path, "--profile", "step")
+        told = json.loads(subprocess.run([PROGRAM, "runs", path, "--json"], capture_output=True, text=True, check=True).stdout)
+        with Session(path) as session:
+            (run,) = session.runs()
+            self.assertEqual((run["median_step_ns"], run["status"]), (told["median_step_ns"], told["status"]))
+            self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("s.db")], ["s.db"])  # nothing is made beside it
+            with contextlib.closing(sqlite3.connect(path)) as writer, writer:
+                writer.execute("UPDATE run SET status = 'running'")
+                writer.execute("UPDATE loss SET loss = NULL, loss_text = 'inf' WHERE step = 8")
+            (run,) = session.runs()
+            self.assertEqual((run["status"], run["last_loss"]), ("interrupted", math.inf))
 
     def test_scalars_are_those_of_tensorboard(self):
         torch.manual_seed(1)
