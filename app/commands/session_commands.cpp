@@ -189,10 +189,24 @@ void show_loop(const Output& out, const LoopShares& loop, std::int64_t limit) {
                                rows, {1}));
 }
 
+// With the names that `train --json` has for them; what is not known of a step is left out.
+Json step_json(const StepRow& s) {
+  Json row = {{"step", s.step},
+              {"loss", json_number(s.loss)},
+              {"step_ns", s.step_ns},
+              {"lr", s.lr},
+              {"timed", s.timed}};
+  if (s.grad_norm >= 0) row["grad_norm"] = json_number(s.grad_norm);
+  if (s.loss_scale > 0) {
+    row["loss_scale"] = json_number(s.loss_scale);
+    row["skipped"] = s.skipped > 0;
+  }
+  return row;
+}
+
 void show_json(const Output& out, const RunRecord& run, const FoundModel& model, const std::string& by) {
   Json losses = Json::array(), kernels = Json::array(), groups = Json::array(), passes = Json::array();
-  for (const StepRow& s : run.steps)
-    losses.push_back({{"step", s.step}, {"loss", json_number(s.loss)}, {"step_ns", s.step_ns}, {"lr", s.lr}});
+  for (const StepRow& s : run.steps) losses.push_back(step_json(s));
   Json evaluations = Json::array();
   for (const EvaluationRow& e : run.evaluations)
     evaluations.push_back(

@@ -405,6 +405,11 @@ TEST_F(Commands, OverflowInF16SkipsStepsAndIsRecorded) {
   EXPECT_EQ(summary["skipped_steps"], skipped);
   EXPECT_EQ(summary["loss_scale"], scale);
   EXPECT_LT(summary["last_loss"], summary["first_loss"]);
+  const json shown = run({"show", path("s.db"), "--json"}).lines().at(0);
+  EXPECT_EQ(std::count_if(shown["losses"].begin(), shown["losses"].end(),
+                          [](const json& step) { return step.value("skipped", false); }),
+            skipped);
+  EXPECT_EQ(shown.value("finished", "").size(), shown["started"].get<std::string>().size());
   ASSERT_EQ(run({"export", path("s.db"), "-o", path("r.json")}).code, 0);
   EXPECT_NE(read_file(path("r.json")).find("initial=16777216"), std::string::npos);
   const Outcome replay = run({"train", "--recipe", path("r.json"), "--json"});

@@ -49,6 +49,7 @@ TEST_F(ShowCurves, HasEachQuantityOfEachStep) {
     EXPECT_EQ(step_ns[i].get<double>(), step["step_ns"].get<double>());
     EXPECT_EQ(lr[i], step["lr"]);
     EXPECT_GT(norms[i].get<double>(), 0);
+    EXPECT_EQ(norms[i], step.value("grad_norm", json()));
   }
   const json held_out = curves({"held-out"})["runs"][0];
   ASSERT_EQ(held_out["steps"].size(), run_json["evaluations"].size());
