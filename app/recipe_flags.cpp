@@ -220,6 +220,7 @@ Status RecipeFlags::override_with(Recipe& recipe, const std::string& text) {
     if (name == "dim") {
       TRY(add_dim(recipe, value));
     } else if (name == "model") {
+      if (value != recipe.model) recipe.model_hash.clear();  // which was the other's
       recipe.model = value;
     } else if (setting != nullptr) {
       TRY(set_flag(recipe, *setting, value));

@@ -357,7 +357,6 @@ DiffGraph diff_graph_of(const Prepared& prepared, const std::string& name) {
 Status print_difference(const CommandContext& context, const Prepared& prepared, const std::string& changes) {
   Recipe other = prepared.recipe;
   TRY(RecipeFlags::override_with(other, changes));
-  if (other.model != prepared.recipe.model) other.model_hash.clear();
   const auto changed = prepare(other, context.stop);
   if (!changed) return with_context(changed.error(), "--diff");
   const GraphDifference difference =

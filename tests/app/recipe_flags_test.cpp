@@ -204,6 +204,12 @@ TEST(RecipeFlags, SidesOfAComparisonNameSettingsLikeFlags) {
   EXPECT_EQ(recipe.clip_norm, 1);
   EXPECT_EQ(recipe.dims.at("batch"), 4);
   EXPECT_EQ(recipe.steps, 7);
+  recipe.model_hash = "of m.onnx";
+  ASSERT_TRUE(RecipeFlags::override_with(recipe, "model=" + recipe.model).ok());
+  EXPECT_EQ(recipe.model_hash, "of m.onnx");
+  ASSERT_TRUE(RecipeFlags::override_with(recipe, "model=other.onnx").ok());
+  EXPECT_EQ(recipe.model, "other.onnx");
+  EXPECT_EQ(recipe.model_hash, "") << "another file has other contents";
   const auto error = [&](const std::string& text) {
     Recipe copy = recipe;
     const Status status = RecipeFlags::override_with(copy, text);
