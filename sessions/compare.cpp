@@ -478,6 +478,7 @@ Result<Comparison> compare_runs(const RunRecord& a, const RunRecord& b) {
       streams[side][stream_row(row.kind, row.stream)] = {
           nullptr, launches, {median(row.ns)}};  // no test: the runs are not interleaved
     }
+    if (!runs[side]->has_times()) result.note += "; " + name(*runs[side]) + " was not timed kernel by kernel";
     const std::string disturbed = gpu_disturbances(runs[side]->environment);
     if (!disturbed.empty()) result.note += "; " + name(*runs[side]) + ": " + disturbed;
   }

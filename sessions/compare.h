@@ -69,6 +69,8 @@ struct ComparedRow {
   // Whose kernels these are, all of them: ONNX nodes, and kernels' own names where there are none. Of kernel
   // and scope rows; a phase is its name.
   std::vector<std::string> nodes;
+  // Whether the kernels of both sides were timed; a side without kernels takes no time.
+  bool measured() const { return (a_ns > 0 || a_kernels == 0) && (b_ns > 0 || b_kernels == 0); }
 };
 
 struct Comparison {

@@ -141,10 +141,11 @@ std::string table_text(const char* title, const std::vector<ComparedRow>& rows, 
     const double difference = row.b_ns - row.a_ns;
     const std::string ratio =
         row.a_ns > 0 && row.b_ns > 0 ? fmt::format("{:.2f}x", row.a_ns / row.b_ns) : "-";
-    out += fmt::format("{:<56} {:>10} {:>10} {:>10} {:>8} {:>3}/{:<3}{}\n", name, duration_text(row.a_ns),
-                       duration_text(row.b_ns),
-                       (difference < 0 ? "-" : "+") + duration_text(std::abs(difference)), ratio,
-                       row.a_kernels, row.b_kernels, row.p < 0.05 ? " *" : "");
+    const auto time = [](double ns) { return ns > 0 ? duration_text(ns) : "-"; };
+    out +=
+        fmt::format("{:<56} {:>10} {:>10} {:>10} {:>8} {:>3}/{:<3}{}\n", name, time(row.a_ns), time(row.b_ns),
+                    row.measured() ? (difference < 0 ? "-" : "+") + duration_text(std::abs(difference)) : "-",
+                    ratio, row.a_kernels, row.b_kernels, row.p < 0.05 ? " *" : "");
   }
   if (rows.size() > limit) out += fmt::format("... {} more rows\n", rows.size() - limit);
   return out;

@@ -236,13 +236,13 @@ TEST_F(CompareRuns, StoredRuns) {
 }
 
 // Steps `first` to `last` of a training: every third one timed, the first three of the run slow.
-std::int64_t write_part(Store& store, std::int64_t first, std::int64_t last) {
+std::int64_t write_part(Store& store, std::int64_t first, std::int64_t last, bool timed = true) {
   const TinyStep t = tiny_step(false);
   auto run = store.begin_run(tiny_start());
   EXPECT_TRUE(run.ok() && (*run)->write_plan(t.graph, t.plan, t.reports).ok());
   for (std::int64_t i = first; i <= last; ++i) {
     const std::int64_t slow = i < first + 3 ? 9 : 1;
-    const StepRow row{i, 5.0 / static_cast<double>(i), 10'000 * slow, 0.1, 1.5, i % 3 == 2};
+    const StepRow row{i, 5.0 / static_cast<double>(i), 10'000 * slow, 0.1, 1.5, timed && i % 3 == 2};
     EXPECT_TRUE((*run)
                     ->add_step(row, row.timed ? tiny_samples(t, i, 1000 * slow) : std::vector<KernelSample>{})
                     .ok());
@@ -273,6 +273,23 @@ TEST_F(CompareRuns, OfATrainingThatWentOn) {
   ASSERT_TRUE(none.ok()) << error_of(none);
   EXPECT_FALSE(none->has_losses());
   EXPECT_NE(comparison_text(*none).find("no step has one in both"), std::string::npos);
+}
+
+TEST_F(CompareRuns, KernelsThatWereNotTimedAreNotGone) {
+  auto store = Store::open(file("s.db"), StoreMode::write);
+  ASSERT_TRUE(store.ok());
+  const auto timed = (*store)->load_run(write_part(**store, 1, 40)),
+             untimed = (*store)->load_run(write_part(**store, 1, 40, false));
+  ASSERT_TRUE(timed.ok() && untimed.ok());
+  const auto c = compare_runs(*timed, *untimed);
+  ASSERT_TRUE(c.ok()) << error_of(c);
+  EXPECT_NE(c->note.find("was not timed kernel by kernel"), std::string::npos) << c->note;
+  ASSERT_FALSE(c->kernels.empty());
+  for (const ComparedRow& row : c->kernels) EXPECT_FALSE(row.measured()) << row.name;
+  EXPECT_EQ(comparison_text(*c).find("0.00 ns"), std::string::npos) << comparison_text(*c);
+  const auto same = compare_runs(*timed, *timed);
+  ASSERT_TRUE(same.ok()) << error_of(same);
+  for (const ComparedRow& row : same->kernels) EXPECT_TRUE(row.measured()) << row.name;
 }
 
 TEST_F(CompareRuns, GpuRunsShowStreamsAndWhatDisturbedThem) {

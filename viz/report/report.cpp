@@ -342,6 +342,7 @@ std::string passes(const RunRecord& run) {
 }
 
 std::string change(const ComparedRow& row) {
+  if (!row.measured()) return "-";
   if (row.a_ns <= 0 || row.b_ns <= 0) return row.b_ns <= 0 ? "gone" : "new";
   const double share = row.b_ns / row.a_ns - 1;
   return element("span", share < 0 ? "good" : "bad", fmt::format("{:+.1f} %", share * 100));
