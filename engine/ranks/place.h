@@ -4,7 +4,8 @@
 //   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE                   torchrun, Azure ML, PyTorchJob of Kubernetes, by hand
 //   OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE            mpirun of Open MPI
 //   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID                srun; a batch script outside srun is no rank
-// LOCAL_* may be missing: then all ranks are of one machine.
+// LOCAL_* may be missing: then all ranks are of one machine. Slurm lists the ranks of every machine, SLURM_STEP_TASKS_PER_NODE=1,3, and
+// SLURM_NODEID says which of them this one is.
 //
 // Ranks that RANK numbers meet by themselves, over TCP, where MASTER_ADDR says on which machine rank 0 is: at port GRADLOOM_PORT, by
 // default MASTER_PORT + 1 (MASTER_PORT itself is PyTorch's, whose launcher listens there). So two trainings on one machine need ports that
