@@ -64,8 +64,11 @@ constexpr const char* kEndFile = "GRADLOOM_RANKS_END";
 
 class EndFile {
  public:
-  explicit EndFile(std::string path) : path_(std::move(path)) {}
-  const std::string& path() const { return path_; }
+  // Its name is in the environment of what is started while it lives.
+  explicit EndFile(std::string path) : path_(std::move(path)) { setenv(kEndFile, path_.c_str(), 1); }
+  EndFile(const EndFile&) = delete;
+  EndFile& operator=(const EndFile&) = delete;
+  ~EndFile() { unsetenv(kEndFile); }
   bool written() const {
     struct stat at {};
     return stat(path_.c_str(), &at) == 0 && at.st_size > 0;
@@ -98,11 +101,14 @@ bool end_as_local_rank(int rank, const Error& error) {
 }
 
 Status start_local_ranks(std::int64_t ranks, CommandContext& context) {
+  if (is_local_rank())  // its ranks would start ranks, without an end
+    return Error{Errc::device, "this process was started as a rank, but its environment does not say which"};
   const Finishing finishing(context);  // the ranks have something to keep
   const bool mpi = TRY(by_mpirun());
   const ScratchFolder folder = TRY(ScratchFolder::create("ranks"));
   const EndFile end_file(folder / "end");
-  setenv(kEndFile, end_file.path().c_str(), 1);
+  // A world of one, which a launcher or a notebook has left, would count before what mpirun says (place.h).
+  for (const char* const name : {"RANK", "WORLD_SIZE"}) unsetenv(name);
   const LocalEnd end =
       TRY(mpi ? run_by_mpirun(ranks, own_command(), folder.path(), context.stop)
               : run_by_themselves(ranks, own_command(), context.stop, [&] { return end_file.written(); }));

@@ -512,6 +512,22 @@ TEST_F(Ranks, StartWithoutMpirun) {
                "GRADLOOM_TRANSPORT=pigeon in the environment: expected mpi or tcp");
 }
 
+// As torchrun, PyTorchJob and notebooks leave it: each rank would take itself for a process alone, and start ranks.
+TEST_F(Ranks, StartWhereAWorldOfOneIsInTheEnvironment) {
+  const EnvironmentVariable rank("RANK", "0"), world("WORLD_SIZE", "1");
+  for (const char* const transport : {"mpi", "tcp"}) {
+    const EnvironmentVariable over("GRADLOOM_TRANSPORT", transport);
+    const Outcome o = run(training("mlp", {"--ranks", "2"}));
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(losses(o).size(), 3u) << transport;
+  }
+}
+
+TEST_F(Ranks, StartNoRanksThemselves) {
+  const EnvironmentVariable started("GRADLOOM_RANKS_END", path("end"));
+  expect_error(training("mlp", {"--ranks", "2"}), 6, "this process was started as a rank");
+}
+
 TEST_F(Ranks, EndUnderAParentThatIgnoresItsChildren) {
   const EnvironmentVariable transport("GRADLOOM_TRANSPORT", "tcp");
   const auto before = signal(SIGCHLD, SIG_IGN);
