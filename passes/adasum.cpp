@@ -29,10 +29,9 @@ class Adasum final : public Pass {
       if (node.op != &all_reduce_op() || node.inputs.size() != 1 || !is_gradient(rw, node.outputs[0]))
         continue;
       const std::int64_t ranks = node.attrs.integer("ranks");
-      if ((ranks & (ranks - 1)) != 0) {
-        rw.reject(kRule, id, "there are " + std::to_string(ranks) + " ranks, which is no power of two");
-        continue;
-      }
+      if ((ranks & (ranks - 1)) != 0)
+        return Error{Errc::usage,
+                     "AdaSum combines pairs of ranks: " + std::to_string(ranks) + " are no power of two"};
       if (rw.allowed(kRule, id)) exchanges[graph.type(node.inputs[0]).dtype].push_back(id);
     }
     for (const auto& [type, nodes] : exchanges) TRY(combine(rw, nodes));
@@ -94,7 +93,7 @@ const PassDef adasum_pass = {
     .doc =
         "With several ranks, each parameter's gradients are combined pairwise by (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b: added where "
         "they are orthogonal, averaged where they are parallel, so that the learning rate of one rank holds for many. That is another training "
-        "than with means. The number of ranks must be a power of two; the exchange waits for the backward pass and sends log2(ranks) "
+        "than with means. The number of ranks must be a power of two, others are refused; the exchange waits for the backward pass and sends log2(ranks) "
         "times the gradients.",
     .phase = PassPhase::post_gradient,
     .by_default = false,
