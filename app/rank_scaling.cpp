@@ -108,22 +108,35 @@ double exchange_ns(ReduceForm form, bool one_way, double bytes, std::int64_t ran
                  cluster.local, cluster.link);
 }
 
+// What a plan does, as far as exchanges are concerned.
+struct Moment {
+  enum Kind { kernel, begin, wait, exchange, adasum } kind = kernel;
+  double ns = 0;     // kernel
+  double bytes = 0;  // begin, exchange, adasum
+  std::int64_t sharing =
+      0;                  // of ranks that share parameters; 0: of all, or of those that have the same parts
+  std::size_t begun = 0;  // wait: the event that it waits for
+  ReduceForm form = ReduceForm::order;  // begin, exchange
+  bool one_way = false;                 // the same
+};
+
 // What a rank sends of it; what is small is counted as if it were not. In a tree the first rank of a pair sends half to the second
-// before, and the means after.
-double sent_bytes(ReduceForm form, double bytes, std::int64_t ranks) {
+// before, and the means after; by AdaSum all goes to one other rank in each of log2(ranks) rounds.
+double sent_bytes(const Moment& event, std::int64_t ranks) {
   const auto share = [&](std::int64_t n) {
-    return 2 * bytes * static_cast<double>(n - 1) / static_cast<double>(n);
+    return 2 * event.bytes * static_cast<double>(n - 1) / static_cast<double>(n);
   };
   const ReduceTree tree(static_cast<int>(ranks));
-  if (form != ReduceForm::tree || tree.paired == 0) return share(ranks);
-  return share(tree.leaves) + 1.5 * bytes;
+  if (event.kind == Moment::adasum) return event.bytes * tree.levels();
+  if (event.form != ReduceForm::tree || tree.paired == 0) return share(ranks);
+  return share(tree.leaves) + 1.5 * event.bytes;
 }
 
 // What a core has to do for an exchange of as many ranks as share it: carry what goes and comes, and add.
-double processor_ns(ReduceForm form, double bytes, std::int64_t ranks, const Cluster& cluster) {
+double processor_ns(const Moment& event, std::int64_t ranks, const Cluster& cluster) {
   if (cluster.cores == 0 || ranks == 1) return 0;
   const double sharing = std::max(1.0, own_ranks(ranks, cluster) / cluster.cores);
-  return sharing * (2 * sent_bytes(form, bytes, ranks) * kCarriedNs + bytes / kAddedBytesPerNs);
+  return sharing * (2 * sent_bytes(event, ranks) * kCarriedNs + event.bytes / kAddedBytesPerNs);
 }
 
 // The share of a rank's exchanging thread for which no core is left: it takes it from the rank's kernels.
@@ -146,18 +159,6 @@ double adasum_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
   }
   return ns > 0 ? ns + copies_ns(bytes, cluster) : 0;
 }
-
-// What a plan does, as far as exchanges are concerned.
-struct Moment {
-  enum Kind { kernel, begin, wait, exchange, adasum } kind = kernel;
-  double ns = 0;     // kernel
-  double bytes = 0;  // begin, exchange, adasum
-  std::int64_t sharing =
-      0;                  // of ranks that share parameters; 0: of all, or of those that have the same parts
-  std::size_t begun = 0;  // wait: the event that it waits for
-  ReduceForm form = ReduceForm::order;  // begin, exchange
-  bool one_way = false;                 // the same
-};
 
 double bytes_of(const Graph& graph, const Node& node) {
   double bytes = 0;
@@ -196,8 +197,6 @@ std::vector<Moment> events_of(const Prepared& prepared, const Cluster& cluster) 
     const RankExchange exchange = node.op->exchange;
     if (exchange == RankExchange::sum) {  // added in the order of the ranks
       event = {Moment::exchange, 0, bytes_of(graph, node), node.attrs.integer("ranks")};
-      if (step.micro)  // one after the other
-        for (std::int64_t k = 1; k < prepared.options.train.accumulate; ++k) events.push_back(event);
     } else if (node.op->begins_exchange()) {
       const bool mean = exchange == RankExchange::begin_mean;
       const int ways = mean ? 1 : 2;  // a gradient goes to its owner, and not back
@@ -217,6 +216,8 @@ std::vector<Moment> events_of(const Prepared& prepared, const Cluster& cluster) 
       event.ns = ns[i];
       if (step.micro) event.ns *= repeats;
     }
+    if (step.micro && event.kind == Moment::exchange)  // of each micro-batch, one after the other
+      for (std::int64_t k = 1; k < prepared.options.train.accumulate; ++k) events.push_back(event);
     events.push_back(event);
   }
   return events;
@@ -273,7 +274,7 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::in
               ? exchange_ns(event.form, event.one_way, event.bytes, event.sharing, cluster)
               : exchange_ns(event.form, event.one_way, event.bytes, ranks / sharing, among_groups);
       row.exchange_ns += ns;
-      background.add(now, ns, processor_ns(event.form, event.bytes, ranks / sharing, cluster));
+      background.add(now, ns, processor_ns(event, ranks / sharing, cluster));
       over[i] = background.free_ns;
       if (event.kind != Moment::begin) now = background.free_ns;
     }
@@ -312,8 +313,8 @@ RankScaling predict_scaling(const Prepared& prepared, const Cluster& cluster) {
     if (event.kind == Moment::kernel || event.kind == Moment::wait) continue;
     ++scaling.exchanges;
     scaling.bytes += event.bytes;
-    scaling.sent_bytes += sent_bytes(event.form, event.bytes,
-                                     event.sharing > 0 ? event.sharing : prepared.recipe.ranks / sharing);
+    scaling.sent_bytes +=
+        sent_bytes(event, event.sharing > 0 ? event.sharing : prepared.recipe.ranks / sharing);
   }
   scaling.measured = prepared.options.kernel_ns && !cluster.roofs;
   if (cluster.roofs) scaling.hardware = cluster.roofs->name;

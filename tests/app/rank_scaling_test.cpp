@@ -13,8 +13,9 @@ namespace {
 
 std::unique_ptr<Prepared> plan_of(const std::string& model, std::int64_t ranks, const std::string& passes,
                                   double clip_norm = 0, const std::string& reduce = "order",
-                                  const std::string& precision = "f32") {
+                                  const std::string& precision = "f32", std::int64_t accumulate = 1) {
   Recipe recipe = model_recipe(model);
+  recipe.accumulate = accumulate;
   recipe.precision = precision;
   recipe.reduce = reduce;
   recipe.clip_norm = clip_norm;
@@ -269,6 +270,29 @@ TEST(RankScaling, ExchangesTakeCoresFromKernels) {
     EXPECT_EQ(row.crowding, 1);
     EXPECT_EQ(row.exchange_ns, free.exchange_ns);
     EXPECT_NEAR(row.step_ns - row.exposed_ns, free.step_ns - free.exposed_ns, 1e-6 * free.step_ns);
+  }
+}
+
+// Gradients are exchanged once per step, what micro-batches change after each.
+TEST(RankScaling, EveryMicroBatchExchangesRunningStatistics) {
+  const auto one = plan_of("cnn-digits", 2, "none"),
+             four = plan_of("cnn-digits", 2, "none", 0, "order", "f32", 4);
+  ASSERT_TRUE(one && four);
+  const RankScaling of_one = predict_scaling(*one, {}), of_four = predict_scaling(*four, {});
+  const double statistics = of_one.bytes - trained_bytes(*one);
+  EXPECT_GT(statistics, 0);
+  EXPECT_DOUBLE_EQ(of_four.bytes, trained_bytes(*four) + 4 * statistics);
+  EXPECT_DOUBLE_EQ(of_four.sent_bytes, of_four.bytes) << "of two ranks each sends half of all twice";
+}
+
+// All gradients go to one other rank in each of log2(N) rounds.
+TEST(RankScaling, AdasumSendsMoreThanMeans) {
+  for (const auto& [ranks, rounds] : {std::pair{2, 1}, {4, 2}, {8, 3}}) {
+    const auto prepared = plan_of("mlp", ranks, "default,adasum");
+    ASSERT_TRUE(prepared);
+    const RankScaling scaling = predict_scaling(*prepared, {});
+    EXPECT_DOUBLE_EQ(scaling.bytes, trained_bytes(*prepared));
+    EXPECT_NEAR(scaling.sent_bytes, rounds * (scaling.bytes - 4), 8) << "and the mean of the loss";
   }
 }
 
