@@ -146,15 +146,13 @@ double taken_share(std::int64_t ranks, const Cluster& cluster) {
   return std::clamp(1 - (cluster.cores / own - static_cast<double>(cluster.threads)), 0.0, 1.0);
 }
 
-// All bytes go to one other rank in each of log2(ranks) rounds, the nearest first, and are combined.
+// All bytes go to one other rank in each of log2(ranks) rounds, the nearest first, and are combined. The ranks of a machine send at once.
 double adasum_ns(double bytes, std::int64_t ranks, const Cluster& cluster) {
+  const double own = own_ranks(ranks, cluster);
   double ns = 0;
   for (std::int64_t distance = 1; distance < ranks; distance *= 2) {
-    const std::int64_t own = cluster.ranks_per_machine;
-    const bool inside = own == 0 || distance < own;
-    const Link& link = inside ? cluster.local : cluster.link;
-    const double at_once = inside ? 1 : static_cast<double>(own);  // ranks of a machine that share its link
-    ns += bytes * at_once / link.bytes_per_ns + link.latency_ns + kMessageNs +
+    const Link& link = static_cast<double>(distance) < own ? cluster.local : cluster.link;
+    ns += bytes * own / link.bytes_per_ns + link.latency_ns + kMessageNs +
           bytes / added_bytes_per_ns(ranks, cluster);
   }
   return ns > 0 ? ns + copies_ns(bytes, cluster) : 0;

@@ -8,7 +8,8 @@
 // machine over its link, 2 L (L - 1) / N B move inside, at the same time; then come two latencies, half a microsecond for each of the
 // 2 (N - 1) messages, and the sum of B bytes at 4 GB/s. In a ring (recipe's `reduce`) B / N bytes leave a machine, and L - 1 times as
 // many move inside, in each of 2 (N - 1) turns of a latency and a message; in a tree L times B / 2, B / 4, .. in its turns, the first
-// ones inside. What goes one way alone (zero) counts as half, and is never of a tree or ring. Exchanges are made one after the other; those that the plan begins in the
+// ones inside; by AdaSum L B in each of log2(N) rounds, as near. What goes one way alone (zero) counts as half, and is never of a tree or
+// ring. Exchanges are made one after the other; those that the plan begins in the
 // background cost a step only what their wait is longer than the kernels before it. Every rank has as many samples as now.
 //
 // Where the ranks of a machine have more threads than it has cores, all that they compute takes as many times longer: kernels, and sums. Where

@@ -294,6 +294,14 @@ TEST(RankScaling, AdasumSendsMoreThanMeans) {
     EXPECT_DOUBLE_EQ(scaling.bytes, trained_bytes(*prepared));
     EXPECT_NEAR(scaling.sent_bytes, rounds * (scaling.bytes - 4), 8) << "and the mean of the loss";
   }
+  const auto adasum = plan_of("mlp", 4, "default,adasum"), mean = plan_of("mlp", 4, "default");
+  ASSERT_TRUE(adasum && mean);
+  Cluster cluster;
+  cluster.local = {1e-6, 1};  // one machine, where bytes are all
+  const auto exchange_ns = [&](const Prepared& prepared) {
+    return predict_scaling(prepared, cluster).rows[2].exchange_ns;
+  };
+  EXPECT_NEAR(exchange_ns(*adasum) / exchange_ns(*mean), 2 / 1.5, 0.01);
 }
 
 // An all-reduce is two ways, and what is shared one: 3 units with stage 1, 2 with stage 2.
