@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct CheckpointOptions {
   std::string folder;      // --checkpoint; empty: none are written
   std::int64_t every = 0;  // steps; 0: only at the end
   std::int64_t keep = 2;   // 0: all
+  // That their recipe says; none: those of the training. What one of several ranks of a machine computes on is no wish of the user.
+  std::optional<std::int64_t> threads{};
 };
 
 class CheckpointFolder {

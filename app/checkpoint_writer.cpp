@@ -112,6 +112,7 @@ Result<std::string> CheckpointWriter::put(const Job& job, std::int64_t step) {
   const auto write = [&]() -> Result<std::string> {
     Checkpoint checkpoint = TRY(sharded_ ? checkpoint_without_states(job, step) : checkpoint_of(job, step));
     checkpoint.early_stop = early_stop_;
+    checkpoint.recipe.threads = options_->threads.value_or(checkpoint.recipe.threads);
     if (!TRY(finite_.finite(checkpoint.model.tensors)))
       return Error{Errc::numeric, "the parameters after step " + std::to_string(step) +
                                       " are not finite: no checkpoint is written of them"};

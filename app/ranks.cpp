@@ -128,6 +128,7 @@ Status train_as(const RankPlace& place, TrainRequest request, std::chrono::milli
 
 void become_rank(const RankPlace& place, TrainRequest& request, CommandContext& context) {
   request.recipe.ranks = place.world;
+  request.options.checkpoints.threads = request.recipe.threads;
   request.recipe.threads = threads_of(request.recipe, place);
   if (place.rank > 0) make_silent(request, context);
 }

@@ -109,6 +109,21 @@ TEST_F(Ranks, GoOnFromACheckpointAsAnyNumber) {
   expect_near_parameters(parameters("a.npz"), parameters("b.npz"), 1e-12);
 }
 
+// The ranks of a machine share its processors: how many each has is not what another number of ranks goes on with.
+TEST_F(Ranks, LeaveThreadsToWhoGoesOn) {
+  const auto threads_after = [&](const Words& more) {
+    const Outcome o = run(with({"train", model("mlp") + "/model.onnx", "--dim", "batch=4", "--steps", "1",
+                                "--ranks", "2", "--checkpoint", path("c")},
+                               more));
+    EXPECT_EQ(o.code, 0) << o.err;
+    const json recipe = json::parse(read_file(path("c/step-00000001/recipe.json")));
+    fs::remove_all(path("c"));
+    return recipe.value("threads", 0);
+  };
+  EXPECT_EQ(threads_after({}), 0) << "as many as there are";
+  EXPECT_EQ(threads_after({"--threads", "1"}), 1);
+}
+
 TEST_F(Ranks, KeepOptimizerStatesApart) {
   expect_zero_equal("mlp", "3", {"--optimizer", "sgd{lr=0.1,momentum=0.9}"});
   expect_zero_equal("bert-tiny", "4",
