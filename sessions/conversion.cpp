@@ -22,6 +22,10 @@ void note_unsaid(const Recipe& recipe, const std::set<std::string>& said,
     }
     if (differs) notes.push_back({key, escaped(value.substr(0, 80)), kWhy});
   }
+  for (const RecipePass& pass : recipe.passes)
+    if (pass.name == "tensor-parallel" && recipe.ranks > 1)
+      notes.push_back(
+          {"passes", pass.name, "ranks that share weights have the same batch; there each has its own"});
   for (const auto& [name, size] : recipe.dims)
     if (said.count("dims " + name) == 0)
       notes.push_back({"dims", escaped(name) + "=" + std::to_string(size), kWhy});

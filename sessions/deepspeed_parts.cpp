@@ -66,7 +66,7 @@ constexpr KeyReason kReasons[] = {
     {"/sparse_attention", "attention is the model's"},
     {"/sparse_gradients", "gradients of embeddings are dense"},
     {"/steps_per_print", "progress is printed as it comes"},
-    {"/tensor_parallel", "a model is not divided between ranks"},
+    {"/tensor_parallel", "pass tensor-parallel{size=N} lets each N ranks share weights and batches"},
     {"/tensorboard", "runs are kept in sessions"},
     {"/timers", "profile says which steps are timed"},
     {"/use_data_before_expert_parallelism", "a model is not divided between ranks"},

@@ -474,19 +474,18 @@ class DeepSpeedReader {
   Status read_exchange(DeepSpeedObject& top) {
     auto object = top.is_flag("zero_optimization") ? std::optional<DeepSpeedObject>()
                                                    : TRY(top.object("zero_optimization"));
-    std::int64_t stage = 0;
-    std::optional<std::int64_t> bucket;
+    Numbers stage, bucket;
     std::optional<bool> overlap;
     if (object) {
-      stage = TRY(object->integer("stage", 0, 3)).value_or(0);
+      stage = TRY(object->integer("stage", 0, 3));
       bucket = TRY(object->integer("reduce_bucket_size", 0, kMostSize));
       overlap = TRY(object->flag("overlap_comm"));
-    } else {
-      stage = TRY(top.flag("zero_optimization")).value_or(false) ? 1 : 0;
+    } else if (const auto on = TRY(top.flag("zero_optimization"))) {
+      stage = *on ? 1 : 0;
     }
     if (const auto op = TRY(top.text("gradient_allreduce_op")); op && *op != "mean")
       note("/gradient_allreduce_op", escaped(op->substr(0, 80)), "gradients of ranks are averaged here");
-    TRY(set_stage(stage));
+    if (stage) TRY(set_stage(*stage));
     TRY(set_exchange_type(TRY(top.text("communication_data_type"))));
     TRY(set_buckets(bucket, overlap));
     if (object) object->list_rest();
@@ -494,12 +493,13 @@ class DeepSpeedReader {
   }
 
   Status set_stage(std::int64_t stage) {
+    const auto is_zero = [](const RecipePass& pass) { return pass.name == kZeroPass; };
+    if (stage == 0) std::erase_if(recipe_.passes, is_zero);
     if (stage == 0) return {};
     if (stage > 2)
       note("/zero_optimization/stage", std::to_string(stage),
            "every rank keeps all parameters here: taken as stage 2");
     const PassDef& zero = *find_pass(kZeroPass);
-    const auto is_zero = [](const RecipePass& pass) { return pass.name == kZeroPass; };
     if (std::none_of(recipe_.passes.begin(), recipe_.passes.end(), is_zero)) {
       Pipeline pipeline = TRY(recipe_pipeline(recipe_));
       const auto at = place_of(pipeline, zero, TRY(recipe_rules(recipe_)));

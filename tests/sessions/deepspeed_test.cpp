@@ -326,6 +326,10 @@ TEST(DeepSpeed, ZeroStagesAreThePass) {
   EXPECT_NE(deepspeed_from_recipe(two.recipe)->text.find("\"stage\": 2"), std::string::npos);
   const FromDeepSpeed again = read(R"({"zero_optimization": {"stage": 1}})", {}, two.recipe);
   EXPECT_NE(passes(again).find(",zero,"), std::string::npos) << "the file's stage counts";
+  for (const char* text : {R"({"zero_optimization": {"stage": 0}})", R"({"zero_optimization": false})"})
+    EXPECT_EQ(passes(read(text, {}, two.recipe)), passes(read("{}"))) << text;
+  for (const char* text : {R"({"zero_optimization": {"stage": "auto"}})", "{}"})
+    EXPECT_EQ(passes(read(text, {}, two.recipe)), passes(two)) << text;
   const FromDeepSpeed three =
       read(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
       "stage3_max_live_parameters": 1e9, "reduce_bucket_size": 7000000}})");
@@ -394,6 +398,19 @@ TEST(DeepSpeed, EverySettingWithoutAWordIsListed) {
     EXPECT_TRUE(lists(made.notes, where)) << where;
   EXPECT_FALSE(lists(made.notes, "steps"));  // at its default
   EXPECT_FALSE(json::parse(made.text).contains("optimizer"));
+}
+
+TEST(DeepSpeed, RanksThatShareABatchAreListed) {
+  Recipe recipe = base_recipe();
+  set_pipeline(recipe, *parse_pipeline("default,tensor-parallel{size=2}"));
+  const auto tells = [&] {
+    const ConvertedFile made = *deepspeed_from_recipe(recipe);
+    return std::any_of(made.notes.begin(), made.notes.end(),
+                       [](const ConversionNote& note) { return note.value == "tensor-parallel"; });
+  };
+  EXPECT_FALSE(tells()) << "one rank shares with none";
+  recipe.ranks = 4;
+  EXPECT_TRUE(tells());
 }
 
 // ---- round trips ----
