@@ -221,11 +221,25 @@ std::vector<Moment> events_of(const Prepared& prepared, const Cluster& cluster) 
   return events;
 }
 
-// Ranks that share parameters are neighbours: of those that have the same parts a machine has as many as it has such groups.
-Cluster of_groups(Cluster cluster, std::int64_t sharing) {
+// Exchanges of several groups are made at the same time: what one of so many has of a machine.
+Cluster shared_by(double groups, Cluster cluster) {
+  cluster.link.bytes_per_ns /= groups;
+  cluster.local.bytes_per_ns /= groups;
+  cluster.cores /= groups;
+  return cluster;
+}
+
+// Of each group of ranks that share parameters, which are neighbours.
+Cluster within_groups(const Cluster& cluster, std::int64_t ranks, std::int64_t sharing) {
+  return shared_by(std::max(own_ranks(ranks, cluster) / static_cast<double>(sharing), 1.0), cluster);
+}
+
+// Of those that have the same parts: a machine has as many of them as it has such groups.
+Cluster among_groups(Cluster cluster, std::int64_t ranks, std::int64_t sharing) {
+  const double parts = std::min(own_ranks(ranks, cluster), static_cast<double>(sharing));
   if (cluster.ranks_per_machine > 0)
     cluster.ranks_per_machine = std::max<std::int64_t>(cluster.ranks_per_machine / sharing, 1);
-  return cluster;
+  return shared_by(parts, cluster);
 }
 
 // Exchanges in the background, made one after the other, beside kernels on the same cores.
@@ -248,7 +262,8 @@ struct Background {
 ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::int64_t sharing,
                   const Cluster& cluster) {
   ScalingRow row{.ranks = ranks, .crowding = crowding(ranks, cluster)};
-  const Cluster among_groups = of_groups(cluster, sharing);
+  const Cluster within = within_groups(cluster, ranks, sharing),
+                among = among_groups(cluster, ranks, sharing);
   const double taken = taken_share(ranks, cluster);
   double now = 0;
   Background background;
@@ -265,14 +280,14 @@ ScalingRow row_of(const std::vector<Moment>& events, std::int64_t ranks, std::in
     if (event.kind == Moment::wait) {
       now = std::max(now, over[event.begun]);
     } else {
-      const bool adasum = event.kind == Moment::adasum;
-      const double ns =
-          adasum ? adasum_ns(event.bytes, ranks, cluster)
-          : event.sharing > 0
-              ? exchange_ns(event.form, event.one_way, event.bytes, event.sharing, cluster)
-              : exchange_ns(event.form, event.one_way, event.bytes, ranks / sharing, among_groups);
+      const bool is_within = event.sharing > 0;
+      const std::int64_t members = is_within ? event.sharing : ranks / sharing;
+      const Cluster& here = is_within ? within : among;
+      const double ns = event.kind == Moment::adasum
+                            ? adasum_ns(event.bytes, members, here)
+                            : exchange_ns(event.form, event.one_way, event.bytes, members, here);
       row.exchange_ns += ns;
-      background.add(now, ns, processor_ns(event, ranks / sharing, cluster));
+      background.add(now, ns, processor_ns(event, members, here));
       over[i] = background.free_ns;
       if (event.kind != Moment::begin) now = background.free_ns;
     }

@@ -10,7 +10,8 @@
 // many move inside, in each of 2 (N - 1) turns of a latency and a message; in a tree L times B / 2, B / 4, .. in its turns, the first
 // ones inside; by AdaSum L B in each of log2(N) rounds, as near. What goes one way alone (zero) counts as half, and is never of a tree or
 // ring. Exchanges are made one after the other; those that the plan begins in the
-// background cost a step only what their wait is longer than the kernels before it. Every rank has as many samples as now.
+// background cost a step only what their wait is longer than the kernels before it. Groups of ranks that share parameters exchange at the same
+// time, and those at the same place of theirs do: each has its part of a machine's links and cores. Every rank has as many samples as now.
 //
 // Where the ranks of a machine have more threads than it has cores, all that they compute takes as many times longer: kernels, and sums. Where
 // no core is left for the thread that exchanges in the background, what it does is taken from the kernels beside it: 0.4 ns for each byte that goes

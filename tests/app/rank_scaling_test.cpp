@@ -285,6 +285,23 @@ TEST(RankScaling, EveryMicroBatchExchangesRunningStatistics) {
   EXPECT_DOUBLE_EQ(of_four.sent_bytes, of_four.bytes) << "of two ranks each sends half of all twice";
 }
 
+// Four ranks of a machine in two groups, whose exchanges are all of two ranks: its memory carries what the four of them send.
+TEST(RankScaling, GroupsOfAMachineShareItsLinks) {
+  const auto prepared = plan_of("gpt-char", 4, "default,tensor-parallel{size=2}");
+  ASSERT_TRUE(prepared);
+  Cluster cluster;
+  cluster.local = cluster.link = {1e-6, 1};  // bytes are all
+  const RankScaling scaling = predict_scaling(*prepared, cluster);
+  ASSERT_EQ(scaling.sharing, 2);
+  ASSERT_EQ(scaling.rows[1].ranks, 4);
+  EXPECT_DOUBLE_EQ(scaling.sent_bytes, scaling.bytes);
+  const double all_ns = 4 * scaling.sent_bytes * 1e6;
+  EXPECT_NEAR(scaling.rows[1].exchange_ns, all_ns, 1e-3 * all_ns);
+  // A group to a machine: what it adds up stays inside, at both machines at once.
+  cluster.ranks_per_machine = 2;
+  EXPECT_NEAR(predict_scaling(*prepared, cluster).rows[1].exchange_ns, all_ns / 2, 1e-3 * all_ns);
+}
+
 // All gradients go to one other rank in each of log2(N) rounds.
 TEST(RankScaling, AdasumSendsMoreThanMeans) {
   for (const auto& [ranks, rounds] : {std::pair{2, 1}, {4, 2}, {8, 3}}) {
