@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <iterator>
 #include <optional>
 
 #include "app/advice/subject.h"
@@ -182,12 +183,19 @@ Result<ScalingRow> scaling_of(const Subject& subject, const std::string& changes
   return ScalingRow();
 }
 
+// What gradients are rounded to is not changed, nor where.
 Result<std::string> with_buckets(const Subject& subject, int megabytes) {
   Pipeline pipeline = TRY(recipe_pipeline(subject.recipe()));
   const PassDef& def = *find_pass("data-parallel");
+  PassConfig other = TRY(configure_pass(def, {{"bucket_mb", std::to_string(megabytes)}}));
+  if (const PassConfig* const own = pipeline.find(def.name)) {
+    auto options = other.options;
+    std::copy_if(own->options.begin(), own->options.end(), std::back_inserter(options),
+                 [](const auto& option) { return option.first == "dtype"; });
+    other = TRY(configure_pass(def, std::move(options), own->sites));
+  }
   std::erase_if(pipeline.passes, [&](const PassConfig& p) { return p.def == &def; });
-  pipeline.passes.insert(place_of(pipeline, def, TRY(recipe_rules(subject.recipe()))),
-                         TRY(configure_pass(def, {{"bucket_mb", std::to_string(megabytes)}})));
+  pipeline.passes.insert(place_of(pipeline, def, TRY(recipe_rules(subject.recipe()))), std::move(other));
   return pipeline_change(subject.recipe(), pipeline);
 }
 

@@ -479,6 +479,18 @@ TEST_P(AdviceKind, IsNotFoundWhereItIsNot) {
   }
 }
 
+// Other pieces are the same training: what gradients are rounded to stays.
+TEST_F(AdviceKinds, PiecesOfExchangesAreRoundedAsTheyWere) {
+  const Recipe recipe = on_ranks(8, "default,data-parallel{bucket_mb=0,overlap=false,dtype=bf16}");
+  const All all = predicted(recipe, quick());
+  ASSERT_TRUE(all[0].ok()) << all[0].error().message;
+  const auto& findings = all[0]->findings;
+  const auto of_ranks = std::find_if(findings.begin(), findings.end(),
+                                     [](const Finding& finding) { return finding.rule == "ranks"; });
+  ASSERT_NE(of_ranks, findings.end()) << told(*all[0]);
+  EXPECT_NE(of_ranks->change.find("dtype=bf16"), std::string::npos) << of_ranks->change;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, AdviceKind, testing::ValuesIn(all_kinds()), [](const auto& kind) {
   return std::string(kind.param.rule) + "_" + kind.param.what;
 });
