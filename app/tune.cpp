@@ -300,12 +300,9 @@ class Tuner {
       tuned.rows.push_back(std::move(found));
     }
     tuned.prediction_error = median(errors);
-    // Of those that are faster beyond doubt the one with the most measurements, then the fastest.
-    for (std::size_t i = 1; i < rows_.size(); ++i) {
-      const Trial &trial = rows_[i].trial, &best = rows_[tuned.best].trial;
-      if (trial.round < 1 || trial.ratio.low <= 1) continue;
-      if (tuned.best == 0 || trial.round > best.round) tuned.best = i;
-    }
+    std::vector<MeasuredSpeed> measured;
+    for (const Row& row : rows_) measured.push_back({row.trial.round, row.trial.ratio});
+    tuned.best = fastest_beyond_doubt(measured).value_or(0);
     mark_front(tuned);
     if (!tuned.stopped && !options_.only_single_changes) TRY(measure_errors(tuned));
     return tuned;

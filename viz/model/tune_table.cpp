@@ -50,6 +50,21 @@ std::vector<bool> pareto_front(const std::vector<FrontPoint>& points) {
   return front;
 }
 
+std::optional<std::size_t> fastest_beyond_doubt(const std::vector<MeasuredSpeed>& measured) {
+  double surest = 1;
+  for (const MeasuredSpeed& m : measured)
+    if (m.round > 0) surest = std::max(surest, m.ratio.low);
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    const MeasuredSpeed& m = measured[i];
+    if (m.round < 1 || m.ratio.low <= 1 || m.ratio.high < surest) continue;
+    const bool as_often = best && m.round == measured[*best].round;
+    if (!best || m.round > measured[*best].round || (as_often && m.ratio.value > measured[*best].ratio.value))
+      best = i;
+  }
+  return best;
+}
+
 void TuneTable::place(TuneTableRow row) {
   const auto known = std::find_if(rows_.begin(), rows_.end(),
                                   [&](const TuneTableRow& r) { return r.changes == row.changes; });
@@ -100,14 +115,10 @@ const TuneTableRow* TuneTable::find(const std::string& changes) const {
 }
 
 const TuneTableRow* TuneTable::best() const {
-  const TuneTableRow* best = nullptr;
-  for (const TuneTableRow& row : rows_) {
-    if (row.is_job() || !row.measured() || row.ratio.low <= 1) continue;
-    if (best == nullptr || row.round > best->round ||
-        (row.round == best->round && row.ratio.value > best->ratio.value))
-      best = &row;
-  }
-  return best;
+  std::vector<MeasuredSpeed> measured;
+  for (const TuneTableRow& row : rows_) measured.push_back({row.is_job() ? 0 : row.round, row.ratio});
+  const auto best = fastest_beyond_doubt(measured);
+  return best ? &rows_[*best] : nullptr;
 }
 
 std::int64_t TuneTable::measured() const {

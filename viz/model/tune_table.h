@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +21,16 @@ struct FrontPoint {
 };
 // Of which no other of their group is faster and not larger; of equal ones the first.
 std::vector<bool> pareto_front(const std::vector<FrontPoint>& points);
+
+// What was measured of a configuration.
+struct MeasuredSpeed {
+  std::int64_t round = 0;   // below 1: nothing
+  Interval ratio{1, 1, 1};  // time of the job / time of this
+};
+// The fastest beyond doubt: of those that are faster than the job, and that none of the others beats beyond doubt, the one
+// that was measured most often, then the fastest. How often tells nothing of another search, whose configurations may
+// all have been slower. None: nothing is faster.
+std::optional<std::size_t> fastest_beyond_doubt(const std::vector<MeasuredSpeed>& measured);
 
 struct TuneTableRow {
   std::string changes, label;  // from the job, and the same for people; both empty: the job
@@ -47,9 +58,8 @@ class TuneTable {
   const std::vector<TuneTableRow>& rows() const { return rows_; }  // the job first, else as they came
   const TuneTableRow* find(const std::string& changes) const;      // null: there is none
   const TuneTableRow* job() const { return rows_.empty() || !rows_.front().is_job() ? nullptr : &rows_[0]; }
-  // The fastest beyond doubt, of the rows that were measured most often; null: nothing is.
-  const TuneTableRow* best() const;
-  std::int64_t measured() const;  // without the job
+  const TuneTableRow* best() const;  // the fastest beyond doubt; null: nothing is
+  std::int64_t measured() const;     // without the job
   // Rows on the front by precision, the smallest first: of each a line.
   std::map<std::string, std::vector<std::int32_t>> front() const;
   // Rows as they are listed: pinned ones first, then by the column; what has no such number comes last in either
