@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "engine/base/text.h"
 #include "engine/train/losses.h"
@@ -77,6 +79,21 @@ Status measure_gradients(const Prepared& job, const MeasureOptions& options, std
   return {};
 }
 
+// What steps change and files of the training hold: trained parameters, running statistics, averages of parameters.
+Result<std::map<std::string, Tensor>> changed_by_steps(Job& job) {
+  const TrainGraph& train = job.compiled().train;
+  std::set<std::string> updated(train.trainable.begin(), train.trainable.end());
+  for (const Update& u : train.graph.updates) updated.insert(train.graph.values[u.state].name);
+  std::map<std::string, Tensor> found = TRY(job.parameters());
+  for (const TrainState& state : train.states)
+    if (state.name == kAverage)
+      found[state.value] = TRY(job.executor().read(find_value(train.graph, state.value)));
+  std::erase_if(found, [&](const auto& named) {
+    return !is_float(named.second.dtype()) || updated.count(named.first) == 0;
+  });
+  return found;
+}
+
 Status measure_training(const std::shared_ptr<const Prepared>& prepared, const MeasureOptions& options,
                         std::vector<Measured>& out, const std::stop_token& stop) {
   const auto job = TRY(Job::create(prepared));
@@ -87,10 +104,8 @@ Status measure_training(const std::shared_ptr<const Prepared>& prepared, const M
     out.push_back(
         {MeasuredKind::loss, "step " + std::to_string(step), Tensor::scalar(DType::f64, result.loss)});
   }
-  const std::vector<std::string>& trained = job->compiled().train.trainable;
-  for (auto& [name, tensor] : TRY(job->parameters()))
-    if (is_float(tensor.dtype()) && std::find(trained.begin(), trained.end(), name) != trained.end())
-      out.push_back({MeasuredKind::parameter, name, std::move(tensor)});
+  for (auto& [name, tensor] : TRY(changed_by_steps(*job)))
+    out.push_back({MeasuredKind::parameter, name, std::move(tensor)});
   return {};
 }
 

@@ -1,5 +1,5 @@
 // What one configuration of a job computes, tensor by tensor: the loss and gradients of the first batch, the
-// losses of some steps and the parameters after them.
+// losses of some steps, and after them the parameters, the running statistics and the averages of parameters.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ const char* measured_kind_name(MeasuredKind kind);
 
 struct Measured {
   MeasuredKind kind = MeasuredKind::loss;
-  std::string name;  // of a loss: "batch 1", "step 2"; else of the parameter or float input
+  std::string name;  // of a loss: "batch 1", "step 2"; else of the parameter, state or float input
   Tensor tensor;
 };
 

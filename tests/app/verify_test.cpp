@@ -80,8 +80,41 @@ const PassDef kWrong = {
     .example = nullptr,
 };
 
+// A pass that gives every node of an operator another attribute, of which neither loss nor gradients nor parameters depend.
+class WrongAttribute final : public Pass {
+ public:
+  WrongAttribute(const char* op, const char* attribute, double value)
+      : op_(op), attribute_(attribute), value_(value) {}
+  Status run(Rewriter& rw) const override {
+    for (const NodeId id : TRY(topological_order(rw.graph()))) {
+      const Node node = rw.graph().nodes[id];
+      if (!is_op(node, op_) || !rw.allowed("attribute", id)) continue;
+      Attrs attrs = node.attrs;
+      attrs.set(attribute_, value_);
+      rw.begin("attribute", id, {});
+      rw.retype(id, node.inputs, attrs);
+      rw.commit();
+    }
+    return {};
+  }
+
+ private:
+  const char *const op_, *const attribute_;
+  const double value_;
+};
+
+const PassDef kWrongAfter = {
+    .name = "wrong-after",
+    .summary = "changes an attribute of the updates",
+    .doc = "",
+    .phase = PassPhase::post_gradient,
+    .make = [] { return std::unique_ptr<Pass>(); },
+    .example = nullptr,
+};
+
 struct JobOf {
   const char *model, *loss, *optimizer;
+  double ema = 0;
 };
 
 std::shared_ptr<Prepared> prepared(const JobOf& of, const std::string& precision = "f32",
@@ -91,6 +124,7 @@ std::shared_ptr<Prepared> prepared(const JobOf& of, const std::string& precision
   recipe.dims = {{"batch", 4}};
   recipe.loss = of.loss;
   recipe.optimizer = of.optimizer;
+  recipe.ema = of.ema;
   set_pipeline(recipe, *parse_pipeline(passes));
   set_precision(recipe, precision);
   auto job = prepare_measured(recipe, {});
@@ -166,6 +200,30 @@ TEST(Verify, TwentyWrongRewritesAreFoundToTheInstance) {
     EXPECT_EQ(verification->culprit->pass, "wrong") << what;
     EXPECT_EQ(verification->culprit->site, site) << what;
     EXPECT_FALSE(verification->culprit->worst.agrees()) << what;
+  }
+}
+
+// Nothing of the training depends on them, and whoever evaluates or takes the trained model gets them.
+TEST(Verify, RunningStatisticsAndAveragesAreUpdatesToo) {
+  struct Case {
+    const PassDef& def;
+    const char *op, *attribute, *strays;
+  };
+  for (const Case& c : {Case{kWrong, "BatchNormalization", "momentum", "running_"},
+                        Case{kWrongAfter, "MovingAverage", "decay", "/ema"}}) {
+    const auto job = prepared({"cnn-digits", "ce:logits,labels", "sgd{lr=0.1}", 0.9});
+    std::vector<PassConfig>& passes = job->options.pipeline.passes;
+    passes.insert(passes.begin(), {&c.def, {}, {}, std::make_shared<WrongAttribute>(c.op, c.attribute, 0.5)});
+    auto compiled = compile(job->model.graph, job->options);
+    ASSERT_TRUE(compiled.ok()) << compiled.error().message;
+    job->compiled = std::move(compiled).value();
+    const auto verification = verify(job, {});
+    ASSERT_TRUE(verification.ok()) << verification.error().message;
+    ASSERT_TRUE(verification->culprit) << c.op;
+    EXPECT_EQ(verification->culprit->pass, c.def.name);
+    EXPECT_NE(verification->culprit->site, "") << c.op;
+    for (const Verified& v : verification->tensors)
+      EXPECT_TRUE(v.agrees() || v.name.find(c.strays) != std::string::npos) << v.name;
   }
 }
 
