@@ -118,23 +118,33 @@ Status find_precision(Subject& subject, Findings& found) {
   return {};
 }
 
+namespace {
+
+// Ranks share the machine's, all of them where none has more already.
+std::int64_t processors_of_a_rank(const Subject& subject) {
+  const std::int64_t cores = subject.machine().cores, ranks = subject.recipe().ranks;
+  return ranks > 1 ? std::max(subject.threads(), cores / ranks) : cores;
+}
+
+}  // namespace
+
 // Without steps on other numbers of threads: kernels long enough to be cut scale by a power of their number.
 Status find_threads(Subject& subject, Findings& found) {
   if (subject.recipe().device != "cpu") return {};
   constexpr double kCutNs = 50'000, kUsual = 0.7, kLeast = 0.3;
-  const std::int64_t own = subject.threads();
+  const std::int64_t own = subject.threads(), cores = processors_of_a_rank(subject);
   double cut_ns = 0;
   for (const KernelInfo& kernel : subject.job().kernels)
     if (const double ns = subject.predictor().ns(kernel); ns >= kCutNs) cut_ns += ns;
-  std::set<std::int64_t> others{subject.machine().cores};
-  for (std::int64_t n = 1; n < subject.machine().cores; n *= 2) others.insert(n);
+  std::set<std::int64_t> others{cores};
+  for (std::int64_t n = 1; n < cores; n *= 2) others.insert(n);
   others.erase(own);
   const ChangedJob* best = nullptr;
   Gain best_gain;
   std::int64_t best_threads = 0;
   for (const std::int64_t n : others) {
     // Where there are more threads than processors, as many as these come first.
-    if (own > subject.machine().cores && n < subject.machine().cores) continue;
+    if (own > cores && n < cores) continue;
     const ChangedJob* const changed = TRY(subject.changed("threads=" + std::to_string(n)));
     if (changed == nullptr) continue;
     Gain gain = changed->gain;
@@ -145,7 +155,7 @@ Status find_threads(Subject& subject, Findings& found) {
       // Fewer threads wake and wait less, which no kernel's time tells before it was tried.
       if (n < own) gain.high_ns = std::max(gain.high_ns, 0.15 * (subject.step_ns() - cut_ns));
       // More threads than processors wait for each other.
-      if (n < own && own > subject.machine().cores) gain = {cut_ns / 4, 0, cut_ns / 2, 0};
+      if (n < own && own > cores) gain = {cut_ns / 4, 0, cut_ns / 2, 0};
     }
     if (best != nullptr && gain.ns <= best_gain.ns) continue;
     best = changed;
@@ -156,9 +166,10 @@ Status find_threads(Subject& subject, Findings& found) {
   ChangedJob shown = *best;
   shown.gain = best_gain;
   Finding finding =
-      subject.of_change(shown, fmt::format("{} on {}: {} {} faster", plural_text(own, "thread"),
-                                           plural_text(subject.machine().cores, "usable processor"),
-                                           best_threads, best_threads == 1 ? "is" : "are"));
+      subject.of_change(shown, fmt::format("{} on {}{}: {} {} faster", plural_text(own, "thread"),
+                                           plural_text(cores, "usable processor"),
+                                           subject.recipe().ranks > 1 ? " for each rank" : "", best_threads,
+                                           best_threads == 1 ? "is" : "are"));
   finding.numbers.push_back("kernels of more than " + duration_text(kCutNs) + " take " +
                             subject.of_a_step(cut_ns));
   found.push_back(std::move(finding));

@@ -5,9 +5,11 @@
 
 #include "app/recipe_flags.h"
 #include "app/roofline.h"
+#include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
 #include "engine/ops/elementwise/fused.h"
+#include "kernels/threads.h"
 
 namespace gradloom {
 namespace {
@@ -30,6 +32,37 @@ double step_ns_of(const Candidate& candidate, const TimedKernels& timed) {
     if (at < ns.size()) sum += ns[at];
   }
   return sum;
+}
+
+std::string row_of(const RunRecord& run, const char* name) {
+  const auto at = run.environment.find(name);
+  return at == run.environment.end() ? "" : at->second;
+}
+
+// Of a job that says no number: those of the run, else what it was prepared with (OMP_NUM_THREADS, or all processors).
+std::int64_t threads_of(const Recipe& job, const RunRecord* run) {
+  if (job.threads > 0) return job.threads;
+  const auto recorded = run != nullptr ? parse_number<std::int64_t>(row_of(*run, "threads")) : std::nullopt;
+  return recorded.value_or(kernels::threads());
+}
+
+// "cuda" of "cuda:0".
+std::string kind_of_device(const std::string& id) { return id.substr(0, id.find(':')); }
+
+// What kernels took in a run they take in the job where that is on such a device, on as many threads.
+Status check_run(const RunRecord& run, const Recipe& job) {
+  const auto refuse = [&](const std::string& what, const std::string& had, const std::string& has) {
+    return Error{Errc::usage, "run " + std::to_string(run.summary.id) + " was measured with " + what + " " +
+                                  escaped(had) + ", the job has " + escaped(has) +
+                                  ": what its kernels take is not known"};
+  };
+  if (const std::string& had = run.summary.device;
+      !had.empty() && kind_of_device(had) != kind_of_device(job.device))
+    return refuse("device", had, job.device);
+  const std::string had = row_of(run, "threads"), has = std::to_string(job.threads);
+  if (job.device == "cpu" && job.threads > 0 && !had.empty() && had != has)
+    return refuse("threads", had, has);
+  return {};
 }
 
 }  // namespace
@@ -57,7 +90,9 @@ Result<std::unique_ptr<Subject>> Subject::of(const Recipe& job, const RunRecord*
                                              const AdviceOptions& options, std::stop_token stop) {
   std::unique_ptr<Subject> subject(new Subject(options, stop));
   subject->run_ = run;
+  if (run != nullptr) TRY(check_run(*run, job));
   subject->prepared_ = std::shared_ptr<const Prepared>(TRY(prepare(job, stop)));
+  subject->threads_ = threads_of(job, run);
   subject->job_ = candidate_of(*subject->prepared_, job, "");
   subject->know_types();
   TRY(subject->learn(run));
@@ -176,10 +211,6 @@ Result<std::shared_ptr<const Prepared>> Subject::prepared_with(const std::string
   Recipe recipe = job_.recipe;
   TRY(RecipeFlags::override_with(recipe, changes));
   return std::shared_ptr<const Prepared>(TRY(prepare(recipe, stop_)));
-}
-
-std::int64_t Subject::threads() const {
-  return job_.recipe.threads > 0 ? job_.recipe.threads : machine().cores;
 }
 
 std::vector<NodeTime> Subject::node_times() const {

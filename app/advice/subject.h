@@ -37,7 +37,8 @@ bool stands_for(const KernelInfo& kernel, const Sources& sources);  // for one o
 
 class Subject {
  public:
-  // Errors: what makes the job impossible, and that its kernels have no times.
+  // Errors: what makes the job impossible; Errc::usage: its kernels have no times, or the run was on another kind of device or
+  // number of threads.
   static Result<std::unique_ptr<Subject>> of(const Recipe& job, const RunRecord* run,
                                              const AdviceOptions& options, std::stop_token stop);
   const Recipe& recipe() const { return job_.recipe; }
@@ -49,7 +50,7 @@ class Subject {
   const MachineFacts& machine() const { return options_.machine; }
   const Predictor& predictor() const { return predictor_; }
   const std::string& times() const { return times_; }
-  std::int64_t threads() const;
+  std::int64_t threads() const { return threads_; }  // that compute a step of the job
   double step_ns() const { return predictor_.step_ns(); }
   double share(double ns) const { return step_ns() > 0 ? ns / step_ns() : 0; }
   bool matters(double ns) const { return share(ns) >= options_.least_share; }
@@ -99,6 +100,7 @@ class Subject {
   std::string times_;
   std::map<std::string, std::unique_ptr<ChangedJob>> changed_;
   std::map<std::string, double> timed_ns_;  // steps of changes on another number of threads
+  std::int64_t threads_ = 1;
 };
 
 // A change as flags of `train`: "--dim batch=8 --passes none".

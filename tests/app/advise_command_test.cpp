@@ -115,6 +115,7 @@ TEST_F(AdviseCommand, ErrorsAreOneLine) {
   const std::string session = recorded("step");
   expect_error({"advise", session, "--run", "9"}, 3, "no run 9");
   expect_error({"advise", session}, 2, "run 1 has no times of kernels");
+  expect_error({"advise", session, "--threads", "77"}, 2, "run 1 was measured with threads ");
   std::ofstream(path("broken.db")) << "SQLite format 3" << std::string(200, '\x01');
   expect_error({"advise", path("broken.db")}, 3, "broken.db");
 }

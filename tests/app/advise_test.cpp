@@ -52,6 +52,32 @@ TEST_F(AdviceTest, StepsThatWaitForTheirData) {
   EXPECT_GT(first.ratio, 1.4);
 }
 
+// A job that says no number of threads has as many as the environment says, not one for each processor.
+TEST_F(AdviceTest, ThreadsThatTheEnvironmentSaysAreTheJobs) {
+  const char* const variable = std::getenv("OMP_NUM_THREADS");
+  const std::string before = variable == nullptr ? "" : variable;
+  setenv("OMP_NUM_THREADS", "1", 1);
+  Recipe recipe = known_job("bert-tiny");
+  recipe.threads = 0;
+  TestMachine machine;
+  machine.facts.cores = 8;
+  for (const std::int64_t ranks : {1, 2, 8}) {
+    recipe.ranks = ranks;
+    const auto advice = machine.advise(recipe, false);
+    ASSERT_TRUE(advice.ok()) << advice.error().message;
+    const auto found = std::find_if(advice->findings.begin(), advice->findings.end(),
+                                    [](const Finding& f) { return f.rule == "threads"; });
+    ASSERT_EQ(found == advice->findings.end(), ranks == 8) << told(*advice);
+    if (ranks == 8) continue;
+    EXPECT_EQ(found->change, ranks == 1 ? "threads=8" : "threads=4") << "ranks share the processors";
+    EXPECT_EQ(found->title.rfind("1 thread on ", 0), 0u) << found->title;
+  }
+  if (variable == nullptr)
+    unsetenv("OMP_NUM_THREADS");
+  else
+    setenv("OMP_NUM_THREADS", before.c_str(), 1);
+}
+
 TEST_F(AdviceTest, WhatALoopHardlyWaitsForIsLeftOut) {
   const Advice quiet = advise_loop(loop_of({{"engine", "", 1e7, 1}, {"data", "", 1e3, 1}}), "s.db", {});
   EXPECT_TRUE(quiet.findings.empty());

@@ -163,6 +163,8 @@ TEST_F(WhatIfCommand, BadQuestionsAreOneLine) {
            {{"--speed", "link=2"}, "one rank has no link"},
            {{"--b", "passes=nothing"}, "nothing"},
            {{"--b", "threads=1"}, "another number of threads"},
+           {{"--b", "seed=2", "--threads", "77"}, "run 1 was measured with threads "},
+           {{"--b", "seed=2", "--device", "host-gpu"}, "run 1 was measured with device cpu"},
            {{"--on", "h300"}, "h200"},
            {{"--b", "seed=2", "--link", "fast"}, "fast"}}) {
     std::vector<std::string> all = {"what-if", session, "--forget"};
