@@ -10,6 +10,7 @@
 #include "app/roofline.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
+#include "engine/plan/launches.h"
 #include "profiler/environment.h"
 
 namespace gradloom {
@@ -134,7 +135,9 @@ Status Answerer::settle() {
   if (changed_ != nullptr) gain = changed_->gain;
   answer_.samples = c.samples;
   answer_.known = gain.known;
-  const auto step = [&](double gain_ns) { return std::max(0.0, answer_.before_ns - gain_ns) * c.samples; };
+  const auto step = [&](double gain_ns) {  // no change is told to leave nothing
+    return std::max(0.01 * answer_.before_ns, answer_.before_ns - gain_ns) * c.samples;
+  };
   answer_.after_ns = step(gain.ns);
   answer_.low_ns = (1 - kRunToRun) * step(gain.high_ns);
   answer_.high_ns = (1 + kRunToRun) * step(gain.low_ns);
@@ -150,16 +153,25 @@ Status Answerer::settle() {
   return {};
 }
 
+// The launches of kernels stand beside them all, but on a GPU that its data sheet tells: there each is told with its own.
 Status Answerer::sped_up() {
   const Candidate& c = changed();
   const std::vector<double> factors = TRY(factors_of(question_.speed_ups, c.kernels));
-  const double launch_ns = subject_.predictor().launch_ns() * static_cast<double>(c.kernels.size());
-  double saved = launch_ns * (1 - 1 / factor_of(question_.speed_ups, SpeedUp::Of::launch));
+  const bool within = question_.on && question_.on->is_gpu();
+  const double launch_factor = factor_of(question_.speed_ups, SpeedUp::Of::launch),
+               beside_ns =
+                   within ? 0 : subject_.predictor().launch_ns() * static_cast<double>(c.kernels.size());
+  double saved = beside_ns * (1 - 1 / launch_factor);
   for (std::size_t i = 0; i < after_.size(); ++i) {
-    saved += after_[i] * (1 - 1 / factors[i]);
-    after_[i] /= factors[i];
+    const auto launches = static_cast<double>(device_kernels(c.kernels[i].launches));
+    const double launch_ns = within ? std::min(after_[i], launches * question_.on->launch_ns) : 0,
+                 ns = (after_[i] - launch_ns) / factors[i] + launch_ns / launch_factor;
+    saved += after_[i] - ns;
+    after_[i] = ns;
   }
-  for (double* ns : {&answer_.after_ns, &answer_.low_ns, &answer_.high_ns}) *ns = std::max(0.0, *ns - saved);
+  // What is unsure of a step is so of what is left of it.
+  const double left = answer_.after_ns > 0 ? std::max(0.0, 1 - saved / answer_.after_ns) : 1;
+  for (double* ns : {&answer_.after_ns, &answer_.low_ns, &answer_.high_ns}) *ns *= left;
   return {};
 }
 

@@ -51,6 +51,9 @@ TEST_F(WhatIfCommand, FasterKernelsTakeTheirPartOffTheStep) {
   const json everything = answer(session, {"--speed", "op:*=4", "--speed", "launch=4"});
   EXPECT_NEAR(everything["predicted_ns"], step / 4, 0.05 * step);
   EXPECT_NEAR(sum_of(everything["ops"], "after_ns"), all / 4, 0.1 * all);
+  const json at_once = answer(session, {"--speed", "op:*=1000", "--speed", "launch=1000"});
+  EXPECT_NEAR(at_once["low_ns"].get<double>() / at_once["predicted_ns"].get<double>(), 0.95, 1e-6);
+  EXPECT_NEAR(at_once["ratio"]["high"].get<double>(), 1000 / 0.95, 1) << "not without bound";
 }
 
 TEST_F(WhatIfCommand, OtherSettingsAreCompiledAndTold) {
@@ -91,6 +94,17 @@ TEST_F(WhatIfCommand, AnotherProcessorIsToldByItsRoofs) {
   EXPECT_NE(gpu["note"].get<std::string>().find("no kernel was measured"), std::string::npos);
   EXPECT_GT(gpu["predicted_ns"], 0);
   EXPECT_EQ(gpu["measured"], 0);
+  // Its launches are the card's, not those that were measured here.
+  const auto launches = [&](const char* factor) {
+    return answer(session,
+                  {"--on", "h200", "--b", "precision=bf16", "--speed", std::string("launch=") + factor});
+  };
+  const json half = launches("2"), none = launches("1000000");
+  const double all = 2 * (gpu["predicted_ns"].get<double>() - half["predicted_ns"].get<double>());
+  EXPECT_GE(all, 1000 * sum_of(gpu["ops"], "kernels_after")) << "a microsecond of each, and more";
+  EXPECT_NEAR(none["predicted_ns"].get<double>(), gpu["predicted_ns"].get<double>() - all, 1e-3 * all);
+  EXPECT_NEAR(none["low_ns"].get<double>() / none["predicted_ns"].get<double>(),
+              gpu["low_ns"].get<double>() / gpu["predicted_ns"].get<double>(), 1e-9);
   // A processor that is described by a file: everything three times as fast as another.
   const auto describe = [&](const char* name, double factor) {
     std::ofstream(path(name)) << R"({"name":"x","launch_ns":1,"memory":[{"bytes":1,"bytes_per_second":)"
