@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "app/commands/commands.h"
+#include "app/job.h"
 #include "app/recipe_flags.h"
 #include "app/pass_worth.h"
 #include "app/replay.h"
@@ -88,18 +89,33 @@ void print_trials(const Output& out, const Tuned& tuned) {
   if (left_out > 0) out.text("... " + std::to_string(left_out) + " more in the session's table trial");
 }
 
+// Of the job's steps so many as take no longer than the search did: the job may be a training of days.
+Result<std::int64_t> recorded_steps(const Recipe& chosen, double step_ns, double seconds,
+                                    std::stop_token stop) {
+  constexpr double kLeastSteps = 20;  // a recipe promises so many losses
+  const std::int64_t before = TRY(prepare(chosen, std::move(stop)))->steps_before;
+  const double most = std::max(kLeastSteps, seconds * 1e9 / std::max(1.0, step_ns));
+  return std::min(chosen.steps, before + static_cast<std::int64_t>(most));
+}
+
 // A run of the chosen configuration in the session, and the recipe with what it promises of its replay.
-Result<Recipe> record(CommandContext& context, Recipe recipe, const TuneArguments& options,
-                      const std::string& name) {
+Result<Recipe> record(CommandContext& context, const TuneRow& chosen, const Recipe& job,
+                      const TuneArguments& options) {
+  const std::string name = "tuned: " + name_of(chosen);
   context.out.progress("tune", 1, "a run of " + name);
+  Recipe recipe = TRY(parse_recipe(chosen.trial.recipe_json));
   recipe.expect.reset();
+  recipe.steps = job.steps;
+  recipe.steps = TRY(recorded_steps(recipe, chosen.trial.step_ns, options.seconds, context.stop));
   Output quiet;
   quiet.set_quiet(true);
   CommandContext run{quiet, context.stop, context.finishing};
   const TrainOptions train{.session = options.session, .name = name};
   TRY(TrainRun(std::move(recipe), train, run).run());
   const auto store = TRY(Store::open(options.session, StoreMode::read));
-  return recipe_with_expectations(TRY(store->load_run(TRY(store->find_run(name)))));
+  Recipe found = TRY(recipe_with_expectations(TRY(store->load_run(TRY(store->find_run(name))))));
+  found.steps = job.steps;
+  return found;
 }
 
 Status report(CommandContext& context, const TuneArguments& options, const Tuned& tuned, const Recipe& job) {
@@ -110,10 +126,8 @@ Status report(CommandContext& context, const TuneArguments& options, const Tuned
       context.out.text("\n" + worth);
     context.out.text("");
   }
-  Recipe chosen = TRY(parse_recipe(best.trial.recipe_json));
-  chosen.steps = job.steps;
   if (!options.out.empty() && !tuned.stopped) {
-    const Recipe recipe = TRY(record(context, chosen, options, "tuned: " + name_of(best)));
+    const Recipe recipe = TRY(record(context, best, job, options));
     context.out.progress_done();
     TRY(write_recipe(recipe, options.out));
   }

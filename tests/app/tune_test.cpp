@@ -190,6 +190,21 @@ TEST_F(Tune, LastLineHasTheBestAndTheRecipeItsPromises) {
   EXPECT_NE(run({"runs", path("t.db")}).out.find("tuned: "), std::string::npos);
 }
 
+// The job may be a training of days: of it no more steps are made than take as long as the search.
+TEST_F(Tune, TheRunThatIsRecordedIsNoWholeTraining) {
+  const Outcome o = run({"tune", model("mlp/model.onnx"), "--dim", "batch=8", "--loss", "ce:logits,labels",
+                         "--steps", "1000000000", "--seconds", "1", "--over", "passes", "--session",
+                         path("t.db"), "-o", path("best.json"), "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto recipe = read_recipe(path("best.json"));
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  EXPECT_EQ(recipe->steps, 1'000'000'000) << "what is asked for stays";
+  ASSERT_TRUE(recipe->expect);
+  EXPECT_EQ(recipe->expect->losses.size(), 20u);
+  EXPECT_GE(recipe->expect->last_step, 20);
+  EXPECT_LT(recipe->expect->last_step, 1'000'000'000);
+}
+
 TEST_F(Tune, WhatCannotBeIsFoundBeforeTheSearch) {
   const std::vector<std::string> job{"tune",   model("mlp/model.onnx"), "--dim", "batch=8",
                                      "--loss", "ce:logits,labels"};
