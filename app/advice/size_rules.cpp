@@ -265,6 +265,16 @@ bool is_explained(const Subject& subject, const NodeTime& time, const Findings& 
   });
 }
 
+// Where nothing is known of the processor it is measured before.
+std::string roofline_command(const Subject& subject) {
+  const Recipe& job = subject.recipe();
+  std::string measure;
+  if (subject.machine().types.empty())
+    measure = "gradloom devices --measure" + std::string(job.device == "cpu" ? " --device cpu" : "") +
+              (job.threads > 0 ? " --threads " + std::to_string(job.threads) : "") + " && ";
+  return measure + "gradloom plan " + subject.job_flags() + " --roofline";
+}
+
 }  // namespace
 
 // A kernel that takes a large part of the step, and several times as long as its work takes others of its size.
@@ -308,7 +318,7 @@ Status find_efficiency(Subject& subject, Findings& found) {
     finding.remedy =
         "look at its place under the roofs and at its operands' layout; another operator that computes the same "
         "may have the better kernel";
-    finding.command = "gradloom plan " + subject.job_flags() + " --roofline";
+    finding.command = roofline_command(subject);
     found.push_back(std::move(finding));
   }
   return {};

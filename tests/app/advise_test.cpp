@@ -52,6 +52,28 @@ TEST_F(AdviceTest, StepsThatWaitForTheirData) {
   EXPECT_GT(first.ratio, 1.4);
 }
 
+// Roofs that nothing is known of are measured by what the finding names first.
+TEST_F(AdviceTest, TheRoofsOfASlowKernelAreMeasuredWhereTheyAreNot) {
+  const Recipe recipe = job_of(
+      "g (float[2048, 64] x) => (float loss) { h = MatMul(x, w0) s = Softmax<axis=-1>(h) z = Mul(s, s) "
+      "loss = ReduceMean<keepdims=0>(z) }",
+      {{"w0", {64, 64}}});
+  TestMachine machine;
+  machine.slower = [](const KernelInfo& k) { return k.op.rfind("Softmax", 0) == 0 ? 25.0 : 1.0; };
+  for (const bool measured : {false, true}) {
+    if (measured) machine.facts.types = {{"MatMul", "f32", 1e6, 1e4}};
+    const auto advice = machine.advise(recipe, false);
+    ASSERT_TRUE(advice.ok()) << advice.error().message;
+    const auto found = std::find_if(advice->findings.begin(), advice->findings.end(),
+                                    [](const Finding& f) { return f.rule == "efficiency"; });
+    ASSERT_NE(found, advice->findings.end()) << told(*advice);
+    const std::string plan = "gradloom plan ",
+                      measure = "gradloom devices --measure --device cpu --threads 1 && ";
+    EXPECT_EQ(found->command.rfind(measured ? plan : measure + plan, 0), 0u) << found->command;
+    EXPECT_TRUE(found->command.ends_with(" --roofline")) << found->command;
+  }
+}
+
 // A job that says no number of threads has as many as the environment says, not one for each processor.
 TEST_F(AdviceTest, ThreadsThatTheEnvironmentSaysAreTheJobs) {
   const char* const variable = std::getenv("OMP_NUM_THREADS");
