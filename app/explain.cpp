@@ -1,6 +1,7 @@
 #include "app/explain.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "engine/base/text.h"
@@ -52,6 +53,39 @@ std::vector<NodeId> named(const Compiled& compiled, const std::vector<std::int32
   return found;
 }
 
+// What passes, and the choice of what is trained on, did where the record fits; in their order.
+template <class Fits>
+std::vector<Explained::Event> events_where(const Compiled& compiled, const Fits& fits) {
+  std::vector<Explained::Event> events;
+  const auto add = [&](const std::string& pass, PassPhase at, const std::vector<RewriteRecord>& log) {
+    for (const RewriteRecord& record : log)
+      if (fits(record)) events.push_back({pass, at, &record});
+  };
+  const auto add_passes = [&](PassPhase at) {
+    for (const PassReport& report : compiled.reports)
+      if (report.at == at) add(report.name, at, report.log);
+  };
+  add_passes(PassPhase::pre_gradient);
+  add("training", PassPhase::pre_gradient, compiled.train.removed);
+  add_passes(PassPhase::post_gradient);
+  return events;
+}
+
+// An ONNX node, or one that a pass made, of which nothing is left. None: nothing was ever called so.
+std::optional<Explained> explain_gone(const Compiled& compiled, const std::string& name) {
+  const std::vector<SourceNode>& sources = compiled.train.graph.sources;
+  std::vector<std::uint32_t> own;
+  for (std::uint32_t i = 0; i < sources.size(); ++i)
+    if (sources[i].name == name) own.push_back(i);
+  Explained gone;
+  gone.name = name;
+  gone.events = events_where(compiled, [&](const RewriteRecord& record) {
+    return record.site == name || share(record.sources, own) ||
+           std::find(record.removed.begin(), record.removed.end(), name) != record.removed.end();
+  });
+  return own.empty() && gone.events.empty() ? std::nullopt : std::optional(std::move(gone));
+}
+
 std::vector<std::string> known_names(const Compiled& compiled) {
   std::set<std::string> names;
   for (const Node& node : compiled.train.graph.nodes)
@@ -98,12 +132,23 @@ std::string event_text(const Explained::Event& event) {
   return text + (record.why.empty() ? "" : "; " + escaped(record.why));
 }
 
+// A line for each, those that say the same once.
+std::string events_text(const std::vector<Explained::Event>& events) {
+  std::string text;
+  std::set<std::string> said;
+  for (const Explained::Event& event : events)
+    if (const std::string line = event_text(event); said.insert(line).second) text += "\n  " + line;
+  return text;
+}
+
 }  // namespace
 
 Result<std::vector<Explained>> explain(const Compiled& compiled, const std::string& name) {
   const Graph& graph = compiled.train.graph;
   const std::vector<std::int32_t> steps = steps_of_nodes(compiled);
   const std::vector<NodeId> nodes = named(compiled, steps, name);
+  if (nodes.empty())
+    if (std::optional<Explained> gone = explain_gone(compiled, name)) return std::vector{std::move(*gone)};
   if (nodes.empty())
     return Error{Errc::usage, "no node, ONNX node or kernel is called '" + escaped(name) +
                                   "'; did you mean " + escaped(nearest_name(name, known_names(compiled))) +
@@ -113,11 +158,11 @@ Result<std::vector<Explained>> explain(const Compiled& compiled, const std::stri
     const Node& node = graph.nodes[id];
     Explained e;
     e.node = id;
+    e.name = node.name;
     e.plan_step = steps[id];
-    for (const PassReport& report : compiled.reports)
-      for (const RewriteRecord& record : report.log)
-        if (record.site == node.name || share(record.sources, node.origin.sources))
-          e.events.push_back({report.name, report.at, &record});
+    e.events = events_where(compiled, [&](const RewriteRecord& record) {
+      return record.site == node.name || share(record.sources, node.origin.sources);
+    });
     for (NodeId other = 0; other < graph.nodes.size(); ++other)
       if (other != id && graph.nodes[other].alive() &&
           share(graph.nodes[other].origin.sources, node.origin.sources))
@@ -129,7 +174,6 @@ Result<std::vector<Explained>> explain(const Compiled& compiled, const std::stri
 
 Json explained_json(const Compiled& compiled, const Explained& e) {
   const Graph& graph = compiled.train.graph;
-  const Node& node = graph.nodes[e.node];
   Json events = Json::array(), relatives = Json::array();
   for (const Explained::Event& event : e.events)
     events.push_back({{"pass", event.pass},
@@ -141,11 +185,14 @@ Json explained_json(const Compiled& compiled, const Explained& e) {
                       {"removed", event.record->removed},
                       {"added", event.record->added},
                       {"changed", event.record->changed}});
+  if (e.node == kNone) return {{"node", e.name}, {"gone", true}, {"events", events}};
+  const Node& node = graph.nodes[e.node];
   for (const NodeId other : e.relatives)
     relatives.push_back(
         {{"node", graph.nodes[other].name}, {"phase", phase_name(graph.nodes[other].origin.phase)}});
   return {
       {"node", node.name},
+      {"gone", false},
       {"op", node.op->name},
       {"phase", phase_name(node.origin.phase)},
       {"plan_step", e.plan_step < 0 ? Json(nullptr) : Json(e.plan_step)},
@@ -157,6 +204,9 @@ Json explained_json(const Compiled& compiled, const Explained& e) {
 }
 
 std::string explained_text(const Compiled& compiled, const Explained& e) {
+  if (e.node == kNone)
+    return escaped(e.name) + "  gone: no node of the step stands for it" +
+           (e.events.empty() ? "\n  no pass met it: the import took it in" : events_text(e.events));
   const Graph& graph = compiled.train.graph;
   const Node& node = graph.nodes[e.node];
   std::string text = escaped(node.name) + "  " + node.op->name + ", " + phase_name(node.origin.phase);
@@ -172,10 +222,7 @@ std::string explained_text(const Compiled& compiled, const Explained& e) {
   }
   text +=
       "\n  reads   " + values_text(graph, node.inputs) + "\n  writes  " + values_text(graph, node.outputs);
-  std::set<std::string> said;
-  for (const Explained::Event& event : e.events)
-    if (const std::string line = event_text(event); said.insert(line).second) text += "\n  " + line;
-  if (e.events.empty()) text += "\n  no pass met it";
+  text += e.events.empty() ? "\n  no pass met it" : events_text(e.events);
   for (const Phase phase : {Phase::forward, Phase::loss, Phase::backward, Phase::optimizer}) {
     std::vector<std::string> names;
     for (const NodeId other : e.relatives)

@@ -11,8 +11,9 @@
 namespace gradloom {
 
 struct Explained {
-  NodeId node = kNone;
-  std::int32_t plan_step = -1;  // -1: a view, without a kernel
+  NodeId node = kNone;          // kNone: it is gone, and no other stands for it
+  std::string name;             // of the node, or of what is gone
+  std::int32_t plan_step = -1;  // -1: a view, without a kernel, or gone
   // Of the passes that met its ONNX nodes, in their order: what they did, and why they did not.
   struct Event {
     std::string pass;
@@ -23,7 +24,8 @@ struct Explained {
   std::vector<NodeId> relatives;  // other nodes that stand for one of its ONNX nodes
 };
 
-// `name`: of a node of the final graph, of an ONNX node, of a kernel, or a glob over the names of nodes.
+// `name`: of a node of the final graph, of an ONNX node, of a kernel, a glob over the names of nodes, or of a node that a pass
+// removed.
 // Usage error with the nearest name: nothing is called so.
 Result<std::vector<Explained>> explain(const Compiled& compiled, const std::string& name);
 

@@ -49,6 +49,30 @@ TEST(Explain, KernelsAndGlobsFindAllThatAreCalledSo) {
   EXPECT_EQ(by_glob->size(), 4u);
 }
 
+// Also of a node of the model of which the passes left nothing.
+TEST(Explain, EveryOnnxNodeHasAHistory) {
+  const auto is_match = [](const Explained::Event& event) { return event.record->matched; };
+  const Explained* gone = nullptr;
+  std::vector<std::vector<Explained>> all;
+  for (const SourceNode& source : gpt().train.graph.sources) {
+    auto found = explain(gpt(), source.name);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    all.push_back(std::move(found).value());
+  }
+  for (const std::vector<Explained>& found : all)
+    for (const Explained& e : found)
+      if (e.node == kNone && std::any_of(e.events.begin(), e.events.end(), is_match)) gone = &e;
+  ASSERT_NE(gone, nullptr);
+  EXPECT_EQ(gone->plan_step, -1);
+  const std::string text = explained_text(gpt(), *gone);
+  EXPECT_EQ(text.rfind(gone->name + "  gone: ", 0), 0u) << text;
+  EXPECT_NE(text.find("\n  + "), std::string::npos) << text;
+  const Json json = explained_json(gpt(), *gone);
+  EXPECT_EQ(json["node"], gone->name);
+  EXPECT_EQ(json["gone"], true);
+  EXPECT_FALSE(json["events"].empty());
+}
+
 TEST(Explain, AnUnknownNameHasItsNearest) {
   const auto none = explain(gpt(), "/blocks.0/gelu/Mull");
   ASSERT_FALSE(none.ok());
@@ -67,6 +91,7 @@ TEST_F(Commands, PlanExplains) {
   while (std::getline(lines, line)) {
     const nlohmann::json e = nlohmann::json::parse(line)["explain"];
     EXPECT_GE(e["onnx_nodes"].size(), 2u);
+    EXPECT_EQ(e["gone"], false);
     EXPECT_NE(e["passes"].get<std::string>().find("fuse-gelu"), std::string::npos);
     ++found;
   }
