@@ -94,18 +94,50 @@ Result<std::map<std::string, Tensor>> changed_by_steps(Job& job) {
   return found;
 }
 
+// What steps change of all trained parameters, as one tensor in the order of their names.
+Tensor change_of_all(const std::vector<std::string>& trained, const std::map<std::string, Tensor>& before,
+                     const std::map<std::string, Tensor>& after) {
+  const std::set<std::string> names(trained.begin(), trained.end());
+  std::int64_t count = 0;
+  DType type = DType::f32;
+  for (const auto& [name, tensor] : after) {
+    if (names.count(name) == 0) continue;
+    count += tensor.count();
+    if (tensor.dtype() == DType::f64) type = DType::f64;
+  }
+  Tensor change(type, {count});
+  float* const narrow = type == DType::f32 ? change.mutable_as<float>() : nullptr;
+  double* const wide = type == DType::f64 ? change.mutable_as<double>() : nullptr;
+  std::int64_t next = 0;
+  for (const auto& [name, to] : after) {
+    if (names.count(name) == 0) continue;
+    const Tensor& from = before.at(name);
+    for (std::int64_t i = 0; i < to.count(); ++i, ++next) {
+      const double by = to.at(i) - from.at(i);
+      if (wide != nullptr)
+        wide[next] = by;
+      else
+        narrow[next] = static_cast<float>(by);
+    }
+  }
+  return change;
+}
+
 Status measure_training(const std::shared_ptr<const Prepared>& prepared, const MeasureOptions& options,
                         std::vector<Measured>& out, const std::stop_token& stop) {
   const auto job = TRY(Job::create(prepared));
   TRY(nudge(job->executor(), job->compiled().train.graph, options));
+  const std::map<std::string, Tensor> before = TRY(changed_by_steps(*job));
   for (std::int64_t step = 1; step <= options.steps; ++step) {
     if (stop.stop_requested()) return Error{Errc::interrupted, "interrupted"};
     const StepResult result = TRY(job->step(step));
     out.push_back(
         {MeasuredKind::loss, "step " + std::to_string(step), Tensor::scalar(DType::f64, result.loss)});
   }
-  for (auto& [name, tensor] : TRY(changed_by_steps(*job)))
-    out.push_back({MeasuredKind::parameter, name, std::move(tensor)});
+  std::map<std::string, Tensor> after = TRY(changed_by_steps(*job));
+  out.push_back({MeasuredKind::parameter, "change of all",
+                 change_of_all(job->compiled().train.trainable, before, after)});
+  for (auto& [name, tensor] : after) out.push_back({MeasuredKind::parameter, name, std::move(tensor)});
   return {};
 }
 

@@ -1,5 +1,7 @@
 // What one configuration of a job computes, tensor by tensor: the loss and gradients of the first batch, the
-// losses of some steps, and after them the parameters, the running statistics and the averages of parameters.
+// losses of some steps, and after them the parameters, the running statistics and the averages of parameters. A parameter
+// is kept in more bits than mixed precision computes its gradient in, and a step changes it little: what steps change of all
+// parameters is measured beside them, as one tensor.
 #pragma once
 
 #include <cstdint>

@@ -227,6 +227,29 @@ TEST(Verify, RunningStatisticsAndAveragesAreUpdatesToo) {
   }
 }
 
+// Parameters are f32 there and a step changes them by far less than a unit of bf16: updates that are half as large as they should be
+// are seen in what the steps change.
+TEST(Verify, UpdatesAreHeldInMixedPrecisionToo) {
+  for (const char* precision : {"f32", "bf16"}) {
+    const auto job = prepared({"mlp", "ce:logits,labels", "sgd{lr=1e-3}"}, precision);
+    std::vector<PassConfig>& passes = job->options.pipeline.passes;
+    passes.insert(passes.begin(),
+                  {&kWrongAfter, {}, {}, std::make_shared<WrongAttribute>("Optimizer", "lr_factor", 0.5)});
+    auto compiled = compile(job->model.graph, job->options);
+    ASSERT_TRUE(compiled.ok()) << compiled.error().message;
+    job->compiled = std::move(compiled).value();
+    const auto verification = verify(job, {});
+    ASSERT_TRUE(verification.ok()) << verification.error().message;
+    ASSERT_TRUE(verification->culprit) << precision;
+    EXPECT_EQ(verification->culprit->pass, "wrong-after") << precision;
+    const auto all = std::find_if(verification->tensors.begin(), verification->tensors.end(),
+                                  [](const Verified& v) { return v.name == "change of all"; });
+    ASSERT_NE(all, verification->tensors.end());
+    EXPECT_FALSE(all->agrees()) << precision;
+    EXPECT_NEAR(all->error / all->size, 0.5, 0.05) << precision;
+  }
+}
+
 TEST(Verify, AReproducerHasAsFewPassesAsShowTheDifference) {
   const TemporaryFolder folder;
   const auto job = prepared(kJobs[0]);
