@@ -263,28 +263,37 @@ Status fit_memory(const CompileOptions& options, const PlanOptions& how, const P
                   std::stop_token stop) {
   const std::int64_t before = planned.plan.peak_bytes();
   const auto curve = TRY(recompute_curve(planned.graph, recompute_options(options, how, stop)));
-  std::int64_t least_bytes = curve.back().peak_bytes;
+  const std::int64_t budget = options.memory_budget_bytes;
+  std::int64_t offloaded_bytes = curve.back().peak_bytes, least_bytes = before;
   if (offload_allowed(options) &&
-      TRY(fit_with_offload(options, how, planned, curve, std::move(stop), least_bytes)))
+      TRY(fit_with_offload(options, how, planned, curve, std::move(stop), offloaded_bytes)))
     return {};
+  if (offload_allowed(options) && offloaded_bytes > budget)
+    least_bytes = std::min(least_bytes, offloaded_bytes);
   for (const RecomputeChoice& choice : curve) {
-    if (choice.nodes.empty() || choice.peak_bytes > options.memory_budget_bytes) continue;
-    Graph graph = planned.graph;
-    std::vector<PassReport> reports = planned.reports;
-    TRY(apply_recompute(graph, choice.nodes, reports));
-    Plan plan = TRY(make_plan(graph, how));
-    if (plan.peak_bytes() > options.memory_budget_bytes) continue;
-    planned.graph = std::move(graph);
-    planned.reports = std::move(reports);
-    planned.plan = std::move(plan);
-    return {};
+    if (choice.nodes.empty()) continue;
+    std::int64_t peak_bytes = choice.peak_bytes;  // at least: the planner may need more
+    if (peak_bytes <= budget) {
+      Graph graph = planned.graph;
+      std::vector<PassReport> reports = planned.reports;
+      TRY(apply_recompute(graph, choice.nodes, reports));
+      Plan plan = TRY(make_plan(graph, how));
+      peak_bytes = plan.peak_bytes();
+      if (peak_bytes <= budget) {
+        planned.graph = std::move(graph);
+        planned.reports = std::move(reports);
+        planned.plan = std::move(plan);
+        return {};
+      }
+    }
+    least_bytes = std::min(least_bytes, peak_bytes);
   }
   const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
-  return Error{Errc::device, "the memory budget of " + text(options.memory_budget_bytes) +
-                                 " cannot be met: the step takes " + text(before) +
+  return Error{Errc::device, "the memory budget of " + text(budget) + " cannot be met: the step takes " +
+                                 text(before) +
                                  (offload_allowed(options) ? ", with recompute and offload at least "
                                                            : ", with recompute at least ") +
-                                 text(std::min(least_bytes, curve.back().peak_bytes)) +
+                                 text(least_bytes) + " with planner " + options.planner +
                                  " (a smaller batch would help: --dim, with --accumulate)"};
 }
 

@@ -143,6 +143,14 @@ TEST_F(Commands, MemoryBudgetIsASettingOfEveryJob) {
   EXPECT_EQ(fitted.code, 0) << fitted.err;
   EXPECT_NE(fitted.out.find("recompute"), std::string::npos) << fitted.out;
   expect_error(with({"--memory-budget", "12"}), 6, "cannot be met");
+  // What the planner makes of it is more than the budget, whatever another one could do.
+  const Outcome none = run(with({"--memory-budget", "12MiB", "--planner", "none"}));
+  EXPECT_EQ(none.code, 6) << none.err;
+  const std::string said = "at least ";
+  const std::size_t at = none.err.find(said);
+  ASSERT_NE(at, std::string::npos) << none.err;
+  EXPECT_NE(none.err.find(" MiB with planner none", at), std::string::npos) << none.err;
+  EXPECT_GE(std::stod(none.err.substr(at + said.size())), 12) << none.err;
   expect_error(with({"--memory-budget", "much"}), 2, "is no size of memory");
 }
 
