@@ -139,6 +139,7 @@ void Nesting::open(std::int32_t event) {
       else
         open_operator(event, span);
       break;
+    case Kind::node: open_operator(event, span); break;
     case Kind::annotation: open_mark(event, span); break;
     case Kind::module:
       span.place.module = out_.paths.add(span.place.module, e.name, name(event).substr(kModule.size()));
@@ -321,7 +322,8 @@ KinetoCalls nest_calls(ChromeEvents& events) {
   for (std::size_t i = 0; i < events.events.size(); ++i) {
     const ChromeEvent& e = events.events[i];
     numbered |= e.sequence >= 0;
-    if (e.kind == Kind::op || e.kind == Kind::annotation || e.kind == Kind::module || e.kind == Kind::runtime)
+    if (e.kind == Kind::op || e.kind == Kind::annotation || e.kind == Kind::module ||
+        e.kind == Kind::runtime || e.kind == Kind::node)
       order.push_back(static_cast<std::int32_t>(i));
   }
   std::stable_sort(order.begin(), order.end(), [&](std::int32_t i, std::int32_t j) {

@@ -1,6 +1,7 @@
-// The operators of a PyTorch trace with what they lie in: spans of one thread lie inside one another by their times. Found are
-// the operator that the program called, the module (a span that the program marked, or a call of torch.nn.Module), the node of
-// autograd and the forward operator that it differentiates, and what optimizers and DataLoaders do.
+// The operators of a PyTorch trace with what they lie in: spans of one thread lie inside one another by their times. Nodes of
+// ONNX Runtime are operators, too: those of a Loop's body lie in the Loop. Found are the operator that the program called, the
+// module (a span that the program marked, or a call of torch.nn.Module), the node of autograd and the forward operator that it
+// differentiates, and what optimizers and DataLoaders do.
 //
 // Autograd's nodes have the sequence number of their forward operator. Traces of PyTorch without Kineto have none: then a node
 // belongs to the last operator of its name that no later node took, as autograd goes backwards.

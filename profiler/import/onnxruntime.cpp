@@ -8,6 +8,7 @@
 #include "engine/base/text.h"
 #include "engine/onnx/file/scope.h"
 #include "profiler/import/kernel_rows.h"
+#include "profiler/import/kineto_calls.h"
 
 namespace gradloom {
 namespace {
@@ -32,7 +33,7 @@ class OnnxRuntimeRun {
   Result<ImportedTrace> make();
 
  private:
-  void find_steps(std::vector<const ChromeEvent*>& nodes);
+  void find_steps();
   ImportedStep* step_of(std::int64_t start_ns);
   KernelPlace describe(const ChromeEvent& e);
 
@@ -41,13 +42,10 @@ class OnnxRuntimeRun {
   KernelRows rows_;
 };
 
-void OnnxRuntimeRun::find_steps(std::vector<const ChromeEvent*>& nodes) {
-  for (const ChromeEvent& e : events_.events) {
-    const std::string& name = events_.texts[e.name];
-    if (e.kind == Kind::node && name.ends_with(kKernelTime)) nodes.push_back(&e);
-    if (e.kind == Kind::session && name == "model_run")
+void OnnxRuntimeRun::find_steps() {
+  for (const ChromeEvent& e : events_.events)
+    if (e.kind == Kind::session && events_.texts[e.name] == "model_run")
       trace_.steps.push_back({e.start_ns, e.duration_ns, {}, {}, {}});
-  }
   std::stable_sort(trace_.steps.begin(), trace_.steps.end(),
                    [](const ImportedStep& a, const ImportedStep& b) { return a.start_ns < b.start_ns; });
 }
@@ -77,22 +75,29 @@ KernelPlace OnnxRuntimeRun::describe(const ChromeEvent& e) {
 Result<ImportedTrace> OnnxRuntimeRun::make() {
   trace_.origin = "onnxruntime";
   trace_.device = "cpu";
-  std::vector<const ChromeEvent*> nodes;
-  find_steps(nodes);
+  find_steps();
   if (trace_.steps.empty())
     return Error{Errc::bad_input, "the profile has no run of its session (model_run)"};
   if (trace_.steps.size() > kMostImportSteps)
     return Error{Errc::limit, fmt::format("it has more than {} steps", kMostImportSteps)};
+  std::erase_if(events_.events, [&](const ChromeEvent& e) {
+    return e.kind != Kind::node || !events_.texts[e.name].ends_with(kKernelTime);
+  });
+  // Loop, If and Scan take the time of what lies in them, which has rows of its own: they keep what is theirs.
+  const KinetoCalls nested = nest_calls(events_);
+  const auto event_of = [&](const KinetoCall& node) -> const ChromeEvent& {
+    return events_.events[static_cast<std::size_t>(node.event)];
+  };
   std::vector<std::int64_t> executions(trace_.steps.size());
-  for (const ChromeEvent* e : nodes)
-    if (const ImportedStep* step = step_of(e->start_ns))
+  for (const KinetoCall& node : nested.calls)
+    if (const ImportedStep* step = step_of(event_of(node).start_ns))
       ++executions[static_cast<std::size_t>(step - trace_.steps.data())];
   if (const std::int64_t left_out = fit_steps(trace_, executions); left_out > 0)
     trace_.notes.push_back(fmt::format("at most {} executions of kernels are taken: {} left out",
                                        kMostImportExecutions, plural_text(left_out, "later step")));
-  for (const ChromeEvent* e : nodes)
-    if (ImportedStep* step = step_of(e->start_ns))
-      rows_.add(*step, describe(*e), e->start_ns, e->duration_ns);
+  for (const KinetoCall& node : nested.calls)
+    if (ImportedStep* step = step_of(event_of(node).start_ns))
+      rows_.add(*step, describe(event_of(node)), node.own_start_ns, node.own_ns);
   if (trace_.kernels.empty()) return Error{Errc::bad_input, "the profile has no nodes in its runs"};
   for (const auto& [name, value] : events_.facts) trace_.environment[name] = value;
   const std::string& providers = trace_.environment["trace.providers"];

@@ -54,6 +54,22 @@ TEST(OnnxRuntime, RunsOfTheSessionAreStepsAndNodesKernels) {
   }
 }
 
+// The body of a Loop is told before the Loop itself, on its thread.
+TEST(OnnxRuntime, TimeInsideALoopCountsOnce) {
+  const auto read =
+      read_text("[" + node("/body/MatMul", "MatMul", 105, 30) + "," + node("/body/Tanh", "Tanh", 140, 20) +
+                "," + node("/body/MatMul", "MatMul", 165, 25) + "," + node("/loop", "Loop", 100, 100) + "," +
+                node("/relu", "Relu", 201, 4) + "," + event("Session", "model_run", 99, 110) + "]");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  ASSERT_EQ(read->steps.size(), 1u);
+  std::map<std::string, std::int64_t> by_op;
+  for (const KernelSample& s : read->steps[0].samples)
+    by_op[read->kernels[static_cast<std::size_t>(s.plan_step)].info.op] += s.duration_ns;
+  EXPECT_EQ(by_op, (std::map<std::string, std::int64_t>{
+                       {"Loop", 25'000}, {"MatMul", 55'000}, {"Relu", 4'000}, {"Tanh", 20'000}}));
+  EXPECT_LE(time_of(read->steps[0]), read->steps[0].duration_ns);
+}
+
 TEST(OnnxRuntime, WithoutARunThereIsNothing) {
   for (const std::string& text :
        {"[" + event("Session", "model_loading_uri", 0, 50) + "]", "[" + node("a", "Add", 0, 1) + "]",
