@@ -21,6 +21,12 @@ using Kind = ChromeEvent::Kind;
 
 constexpr std::int64_t kStepsPerByte = 64, kLeastSteps = 1'000'000'000;  // of SQLite's machine
 
+constexpr const char* kKernels = "CUPTI_ACTIVITY_KIND_KERNEL";
+// CUDA graphs that nsys traces as a whole (--cuda-graph-trace=graph, its default): their kernels are nowhere else.
+constexpr const char* kGraphs = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+
+constexpr const char* kProcesses = "trace.processes";  // of ChromeEvents::facts: how many have kernels
+
 // "step 12", "train_step_12", "Iteration #12": the number; nothing else is a step.
 std::optional<std::int64_t> step_number(const std::string& text) {
   const std::size_t digits = text.find_last_not_of("0123456789");
@@ -111,15 +117,16 @@ Status NsysReader::read_devices() {
 
 // A profile may be of several; correlations count in each of them.
 Status NsysReader::choose_process() {
-  const std::string rows = TRY(select("CUPTI_ACTIVITY_KIND_KERNEL", {{"globalPid", "NULL"}}));
-  Statement row = TRY(database_.prepare(rows));
   std::map<std::int64_t, std::int64_t> kernels;
-  while (TRY(row.row()))
-    if (!row.is_null(0) && kernels.size() < 100'000) ++kernels[row.integer(0)];
+  for (const char* const table : {kKernels, kGraphs}) {
+    if (!TRY(has(table))) continue;
+    Statement row = TRY(database_.prepare(TRY(select(table, {{"globalPid", "NULL"}}))));
+    while (TRY(row.row()))
+      if (!row.is_null(0) && kernels.size() < 100'000) ++kernels[row.integer(0)];
+  }
   for (const auto& [process, count] : kernels)
     if (!process_ || count > kernels[*process_]) process_ = process;
-  if (kernels.size() > 1)
-    out_.facts["trace.processes"] = std::to_string(kernels.size()) + ", that with most kernels is taken";
+  if (kernels.size() > 1) out_.facts[kProcesses] = std::to_string(kernels.size());
   return {};
 }
 
@@ -158,10 +165,17 @@ Status NsysReader::read_device_table(const std::string& table, Kind kind) {
                                                            {"globalPid", "NULL"},
                                                            {"demangledName", "-1"},
                                                            {"bytes", "0"},
-                                                           {"copyKind", "0"}}))));
+                                                           {"copyKind", "0"},
+                                                           {"graphId", "0"}}))));
   static constexpr const char* kCopies[] = {"Memcpy",      "Memcpy HtoD", "Memcpy DtoH",
                                             "Memcpy HtoA", "Memcpy AtoH", "Memcpy AtoA",
                                             "Memcpy AtoD", "Memcpy DtoA", "Memcpy DtoD"};
+  const auto name_of = [&]() -> std::int32_t {
+    if (table == kGraphs) return out_.texts.add("CUDA graph " + std::to_string(row.integer(9)));
+    if (kind == Kind::kernel) return text(row.integer(6), "kernel");
+    const std::int64_t copy = row.integer(8);
+    return out_.texts.add(kind == Kind::fill ? "Memset" : kCopies[copy >= 0 && copy < 9 ? copy : 0]);
+  };
   while (TRY(row.row())) {
     if (process_ && !row.is_null(5) && row.integer(5) != *process_) continue;
     ChromeEvent event;
@@ -170,10 +184,7 @@ Status NsysReader::read_device_table(const std::string& table, Kind kind) {
     event.stream = row.small(3);
     event.correlation = row.integer(4);
     event.bytes = row.size(7);
-    const std::int64_t copy = row.integer(8);
-    event.name = kind == Kind::kernel ? text(row.integer(6), "kernel")
-                 : kind == Kind::fill ? out_.texts.add("Memset")
-                                      : out_.texts.add(kCopies[copy >= 0 && copy < 9 ? copy : 0]);
+    event.name = name_of();
     TRY(add(event, row.integer(0), row.integer(1)));
   }
   return {};
@@ -197,17 +208,19 @@ Status NsysReader::read_runtime() {
   return {};
 }
 
-// emit_nvtx: "aten::addmm, seq = 12, sizes = [[32, 64]]".
+// emit_nvtx: "aten::addmm, seq = 12, op_id = 345, sizes = [[32, 64]]", where autograd is off "aten::add_, op_id = 346"; the number
+// of op_id is another each time.
 void NsysReader::name_range(const std::string& text, ChromeEvent& event) {
   if (const auto step = step_number(text)) {
     event.name = out_.texts.add("ProfilerStep#" + std::to_string(*step));
     return;
   }
-  const std::size_t comma = text.find(", seq = ");
-  const std::string name = text.substr(0, comma);
-  if (comma != std::string::npos || name.find("::") != std::string::npos) {
+  const std::size_t sequence = text.find(", seq = "), number = text.find(", op_id = "),
+                    sizes = text.find(", sizes = "), end = std::min({sequence, number, sizes});
+  const std::string name = text.substr(0, end);
+  if (end != std::string::npos || name.find("::") != std::string::npos) {
     event.kind = Kind::op;
-    const std::string digits = comma == std::string::npos ? "" : text.substr(comma + 8, 18);
+    const std::string digits = sequence == std::string::npos ? "" : text.substr(sequence + 8, 18);
     if (!digits.empty() && digits[0] >= '0' && digits[0] <= '9') event.sequence = std::atoll(digits.c_str());
   }
   event.name = out_.texts.add(name);
@@ -239,7 +252,7 @@ Status NsysReader::read_ranges() {
 }
 
 Status NsysReader::read(const ImportProgress& progress) {
-  if (!TRY(has("CUPTI_ACTIVITY_KIND_KERNEL")))
+  if (!TRY(has(kKernels)) && !TRY(has(kGraphs)))
     return Error{Errc::bad_input,
                  "it is an SQLite file without table CUPTI_ACTIVITY_KIND_KERNEL: no export of "
                  "Nsight Systems with kernels of a GPU"};
@@ -251,7 +264,8 @@ Status NsysReader::read(const ImportProgress& progress) {
   TRY(read_devices());
   TRY(choose_process());
   done(0.2);
-  TRY(read_device_table("CUPTI_ACTIVITY_KIND_KERNEL", Kind::kernel));
+  TRY(read_device_table(kKernels, Kind::kernel));
+  TRY(read_device_table(kGraphs, Kind::kernel));
   done(0.5);
   TRY(read_device_table("CUPTI_ACTIVITY_KIND_MEMCPY", Kind::copy));
   TRY(read_device_table("CUPTI_ACTIVITY_KIND_MEMSET", Kind::fill));
@@ -284,6 +298,9 @@ Result<ImportedTrace> read_nsys_export(const std::string& path, const ImportProg
   if (!read.ok()) return with_context(read.error(), path);
   auto trace = import_kineto(events);
   if (!trace) return with_context(trace.error(), path);
+  if (const auto several = events.facts.find(kProcesses); several != events.facts.end())
+    trace->notes.push_back("its kernels are of " + several->second +
+                           " processes: those of the one with the most are taken");
   return trace;
 }
 

@@ -68,6 +68,9 @@ TEST_F(NsysTest, KernelsStepsAndModules) {
   EXPECT_EQ(trace->environment.at("gpu.name"), "GPU Zero");
   ASSERT_EQ(trace->steps.size(), 2u);
   ASSERT_EQ(trace->kernels.size(), 1u) << "the other process has the smaller part";
+  EXPECT_TRUE(std::any_of(trace->notes.begin(), trace->notes.end(), [](const std::string& note) {
+    return note.find("2 processes") != std::string::npos;
+  }));
   EXPECT_EQ(trace->kernels[0].info.kernel, "gemm<float>");
   EXPECT_EQ(trace->kernels[0].info.scope, "blocks.0/attn");
   for (const ImportedStep& step : trace->steps) {
@@ -79,6 +82,43 @@ TEST_F(NsysTest, KernelsStepsAndModules) {
   EXPECT_TRUE(std::any_of(second.begin(), second.end(), [](const Activity& a) {
     return a.kind == Activity::Kind::copy && a.bytes == 4096 && a.name == "Memcpy HtoD";
   }));
+}
+
+// torch.autograd.profiler.emit_nvtx numbers its ranges: an operator is the same operator in each step.
+TEST_F(NsysTest, OperatorsOfEmitNvtxAreOneRow) {
+  write_two_steps();
+  const std::string thread = std::to_string((std::int64_t{5} << 24) + 5);
+  for (const int step : {0, 1}) {
+    const std::int64_t at = 1'000'000'015 + 1000 * step;
+    execute("INSERT INTO NVTX_EVENTS VALUES (" + std::to_string(at) + "," + std::to_string(at + 20) +
+            ",59,'aten::add_, op_id = " + std::to_string(40 + step) + ", sizes = [[64], []]',NULL," + thread +
+            ")");
+  }
+  const auto trace = read_nsys_export(path());
+  ASSERT_TRUE(trace.ok()) << error_of(trace);
+  ASSERT_EQ(trace->kernels.size(), 1u);
+  EXPECT_EQ(trace->kernels[0].info.op, "aten::add_");
+}
+
+// Traced as a whole, a graph's kernels are in no table.
+TEST_F(NsysTest, CudaGraphsAreKernels) {
+  execute(
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, \"end\" INTEGER, deviceId INTEGER, streamId INTEGER, "
+      "correlationId INTEGER, globalPid INTEGER, graphId INTEGER, graphExecId INTEGER);"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (100, 400, 0, 7, 1, NULL, 12, 13), (500, 700, 0, 7, 2, NULL, 12, 13)");
+  const auto alone = read_nsys_export(path());
+  ASSERT_TRUE(alone.ok()) << error_of(alone);
+  ASSERT_EQ(alone->kernels.size(), 1u);
+  EXPECT_EQ(alone->kernels[0].info.kernel, "CUDA graph 12");
+  ASSERT_EQ(alone->steps.size(), 1u);
+  ASSERT_EQ(alone->steps[0].samples.size(), 2u);
+  EXPECT_EQ(alone->steps[0].samples[0].duration_ns + alone->steps[0].samples[1].duration_ns, 500);
+  write_two_steps();
+  execute(
+      "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1000000100, 1000000300, 0, 7, 3, NULL, 12, 13)");
+  const auto both = read_nsys_export(path());
+  ASSERT_TRUE(both.ok()) << error_of(both);
+  EXPECT_EQ(both->kernels.size(), 2u);
 }
 
 TEST_F(NsysTest, ColumnsAndTablesMayBeMissing) {
