@@ -54,6 +54,8 @@ TEST(Axis, TicksAreRoundAndFew) {
   }
   const auto bytes = ticks({0, 40.0 * 1024 * 1024, false, Unit::kBytes}, 5);
   EXPECT_EQ(bytes[1].label, "8 MiB");
+  EXPECT_EQ(ticks({0, 1.2 * 1024 * 1024, false, Unit::kBytes}, 5)[3].label, "0.75 MiB");
+  EXPECT_EQ(ticks({0, 1.2 * 1024 * 1024, false, Unit::kBytes}, 10)[3].label, "0.375 MiB");
   EXPECT_EQ(ticks({0, 1500, false, Unit::kNs}, 4)[1].label, "0.5 \u00b5s");
   EXPECT_EQ(ticks({0, 3, false, Unit::kCount}, 8).size(), 4u);  // no fractions of a count
 }

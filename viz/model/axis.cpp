@@ -25,11 +25,14 @@ double round_step(double span, int most, Unit unit) {
   return 10 * magnitude;
 }
 
-// Plain numbers with as many digits as the step needs.
+// Plain numbers with as many digits as the step needs: 2 of a quarter.
 std::string plain(double value, double step) {
   if (value == 0) return "0";
   if (std::abs(value) >= 1e6 || std::abs(step) < 1e-5) return fmt::format("{:.3g}", value);
-  const int digits = std::clamp(static_cast<int>(-std::floor(std::log10(step) + 1e-9)), 0, 6);
+  constexpr int kMostDigits = 6;
+  const auto whole = [](double x) { return std::abs(x - std::round(x)) <= 1e-6 * std::abs(x); };
+  int digits = 0;
+  while (digits < kMostDigits && !whole(step * std::pow(10, digits))) ++digits;
   return fmt::format("{:.{}f}", value, digits);
 }
 
