@@ -274,11 +274,12 @@ CommandRun declare_export_with(CLI::App& app, const ExportViews* views) {
   app.add_option(
       "--tensorboard", options->tensorboard,
       "folder for losses, learning rate, gradient norm and speed by step, as TensorBoard reads them");
-  app.add_option(
+  CLI::Option* const graph = app.add_option(
       "--graph", options->graph,
       "file for the graph of the run with the times of its kernels: .json (Google's Model Explorer) | .svg "
       "(the drawing of the window)");
   app.add_option("--boxes", options->boxes, "with --graph X.svg: about so many; scopes fold beyond")
+      ->needs(graph)
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
       ->capture_default_str();
   if (views != nullptr) views->declare(app, options->view);

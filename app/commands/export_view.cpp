@@ -18,6 +18,8 @@ namespace {
 Result<ViewSource> view_source(const ExportViewOptions& options, const std::string& session,
                                const std::string& run, const std::string& recipe) {
   ViewSource source;
+  if (!session.empty() && !recipe.empty())
+    return Error{Errc::usage, "export takes SESSION or --recipe, not both"};
   if (!recipe.empty()) {
     source.recipe = TRY(read_job_source(recipe)).recipe;
     return source;
@@ -85,7 +87,7 @@ void declare_export_view(CLI::App& app, ExportViewOptions& options) {
   std::string names;
   for (const ViewDef* const view : views_by_name())
     names += (names.empty() ? "" : " | ") + std::string(view->name);
-  app.add_option(
+  CLI::Option* const view = app.add_option(
       "--view", options.view,
       "write what a view of the window shows into the file of -o: its rows as .csv, what its command says "
       "as .json, its picture as .svg or .png: " +
@@ -93,8 +95,10 @@ void declare_export_view(CLI::App& app, ExportViewOptions& options) {
   app.add_option("--against", options.against,
                  "with --view graph, compare and difference: the run that is side A");
   app.add_option("--size", options.size, "with a picture of --view: size of the window that it is of")
+      ->needs(view)
       ->capture_default_str();
   app.add_option("--theme", options.theme, "with a picture of --view: dark, light or contrast")
+      ->needs(view)
       ->check(CLI::IsMember({"dark", "light", "contrast"}))
       ->capture_default_str();
 }

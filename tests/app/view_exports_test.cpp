@@ -229,6 +229,10 @@ TEST_F(ExportedViews, WhatCannotBeWrittenIsTold) {
   expect_error({"export", path("s.db"), "--view", "compare", "-o", path("v.csv")}, 2, "two runs");
   expect_error({"export", path("s.db"), "--view", "roofline"}, 2, "-o FILE");
   expect_error({"export", path("s.db"), "--against", "1"}, 2, "--view");
+  expect_error({"export", path("s.db"), "--theme", "dark"}, 2, "--view");
+  expect_error({"export", path("s.db"), "--boxes", "9"}, 2, "--graph");
+  expect_error({"export", path("s.db"), "--recipe", path("r.json"), "--view", "passes", "-o", path("v.csv")},
+               2, "not both");
   expect_error({"export", path("s.db"), "--view", "roofline", "--csv", path("t")}, 2, "--view");
   EXPECT_FALSE(fs::exists(path("v.csv")));
   EXPECT_FALSE(fs::exists(path("v.txt")));
