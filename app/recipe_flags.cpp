@@ -147,6 +147,12 @@ bool RecipeFlags::given(const std::string& key) const {
   });
 }
 
+bool RecipeFlags::any_given(const std::string& but) const {
+  for (const RecipeSetting& setting : recipe_settings())
+    if (setting.key != but && given(setting.key)) return true;
+  return given("recipe");
+}
+
 Status RecipeFlags::load_ops() const {
   TRY(load_op_libraries(named_ops()));
   return {};

@@ -34,6 +34,7 @@ class RecipeFlags {
   static Status override_with(Recipe& recipe, const std::string& text);
   void set_model(const std::string& path) { model_ = path; }
   bool given(const std::string& key) const;  // was this setting (or "recipe", "dims") on the command line
+  bool any_given(const std::string& but = "") const;  // any setting but that one, or "recipe"
 
  private:
   const std::vector<std::string>& named_ops() const;

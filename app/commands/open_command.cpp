@@ -48,10 +48,16 @@ Status open_with(const OpenArguments& o, CommandContext& context) {
   const FileKind kind = file_kind(path);
   if ((!o.run.empty() || !o.against.empty()) && kind != FileKind::session)
     return Error{Errc::usage, "--run and --against are of a session that is opened"};
+  const bool of_job =
+      path.empty() ? o.recipe.given("recipe") : kind == FileKind::model || kind == FileKind::unknown;
+  if (!of_job && o.recipe.any_given("ops"))  // operators a session's model needs, too
+    return Error{
+        Errc::usage,
+        "flags of a job go with a MODEL or with --recipe, a file or a run of a session: SESSION#RUN"};
   if (is_remote(path)) {
     TRY(parse_remote(path));
     options.path = path;
-  } else if (path.empty() ? o.recipe.given("recipe") : kind == FileKind::model || kind == FileKind::unknown) {
+  } else if (of_job) {
     RecipeFlags flags = o.recipe;
     flags.set_model(path);
     Recipe recipe = TRY(flags.resolve());

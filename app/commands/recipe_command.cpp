@@ -55,13 +55,6 @@ void keep_flags(const RecipeFlags& flags, const Recipe& own, FromDeepSpeed& made
   }
 }
 
-// The flags of settings are those of the recipe to be made.
-bool any_given(const RecipeFlags& flags) {
-  for (const RecipeSetting& setting : recipe_settings())
-    if (flags.given(setting.key)) return true;
-  return flags.given("recipe");
-}
-
 // Into the file that was asked for, or as JSON to stdout.
 Status RecipeOptions::write(const Recipe& recipe, const std::vector<ConversionNote>& notes,
                             CommandContext& context) const {
@@ -110,7 +103,7 @@ CommandRun declare_recipe(CLI::App& app) {
     }
     if (options->name.empty() && !options->markdown && options->flags.given("recipe"))
       return options->write(TRY(options->flags.resolve()), {}, context);
-    if (!options->output.empty() || any_given(options->flags))
+    if (!options->output.empty() || options->flags.any_given())
       return Error{Errc::usage, "--output and flags of settings are for --recipe and --from-deepspeed"};
     const RecipeSetting* const setting = find_setting(options->name);
     if (!options->name.empty() && setting == nullptr) {

@@ -167,6 +167,11 @@ TEST_F(EveryCommand, OpenWithoutADisplayTellsWhatCannotBeOpened) {
   const Outcome good = open_file(model("mlp/model.onnx"));
   if (good.code == 6) GTEST_SKIP() << good.err;
   EXPECT_EQ(good.code, 0) << good.err;
+  for (const char* name : {"absent.db", "absent.json"}) {
+    const Outcome o = run({"open", path(name), "--passes", "none", "--headless"});
+    EXPECT_EQ(o.code, 2) << "the flag would do nothing: " << o.err;
+    EXPECT_NE(o.err.find("--recipe"), std::string::npos) << o.err;
+  }
   for (const char* name : {"absent.onnx", "absent.db", "absent.json", "absent"}) {
     const Outcome o = open_file(path(name));
     EXPECT_EQ(o.code, 5) << name << ": " << o.err;
