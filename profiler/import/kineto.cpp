@@ -8,6 +8,7 @@
 
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
+#include "engine/plan/streams.h"
 #include "profiler/import/kernel_rows.h"
 #include "profiler/import/kineto_calls.h"
 
@@ -16,8 +17,9 @@ namespace {
 
 using Kind = ChromeEvent::Kind;
 
-// 0 is the busiest stream, or the training thread; 1 and 2 are what copies of our own runs use; a session takes 1023.
-constexpr std::int32_t kFirstOther = 3, kLastStream = 1023;
+// 0 is the busiest stream, or the training thread; the next ones are what copies and exchanges of our own runs use; a session
+// takes 1023.
+constexpr std::int32_t kFirstOther = kStreamCount, kLastStream = 1023;
 
 const char* phase_text(CallPhase phase) {
   switch (phase) {

@@ -215,8 +215,9 @@ TEST(Kineto, OtherThreadsAreOtherStreams) {
   ASSERT_EQ(read->kernels.size(), 3u);
   std::vector<std::int32_t> streams;
   for (const ImportedKernel& kernel : read->kernels) streams.push_back(kernel.info.stream);
-  EXPECT_EQ(streams, (std::vector<std::int32_t>{0, 3, 4}));
-  EXPECT_EQ(read->environment.at("trace.stream_3"), "thread 7/9");
+  EXPECT_EQ(streams, (std::vector<std::int32_t>{0, 4, 5}));
+  EXPECT_EQ(read->environment.at("trace.stream_4"), "thread 7/9");
+  EXPECT_EQ(stream_name(4), "stream 4") << "not one that our own runs use for something";
 }
 
 TEST(Kineto, ModulesOfTracesWithStacks) {
