@@ -101,12 +101,14 @@ const char* activity_name(Activity::Kind kind) {
   return "kernel";
 }
 
-std::string stream_name(std::int32_t stream) {
+std::string stream_name(std::int32_t stream, const std::map<std::string, std::string>& environment) {
   constexpr const char* kUses[] = {" (compute)", " (upload)", " (download)",
                                    " (exchange)"};  // the streams of engine/device/gpu/plugin.h
   if (stream < 0) return "CPU launches";
-  return "stream " + std::to_string(stream) +
-         (static_cast<std::size_t>(stream) < std::size(kUses) ? kUses[stream] : "");
+  const std::string number = std::to_string(stream);
+  const auto told = environment.find(kTraceStream + number);
+  if (told != environment.end()) return "stream " + number + " (" + told->second + ")";
+  return "stream " + number + (static_cast<std::size_t>(stream) < std::size(kUses) ? kUses[stream] : "");
 }
 
 TraceActivity trace_activity(const Activity& activity, std::int64_t step) {

@@ -56,7 +56,10 @@ struct TraceActivity {
   std::string name;
 };
 const char* activity_name(Activity::Kind kind);  // as stored: kernel, copy, fill, launch
-std::string stream_name(std::int32_t stream);    // "stream 1 (upload)"; -1: "CPU launches"
+// "stream 1 (upload)"; -1: "CPU launches". Of a run whose environment says what its streams were, as that of another profiler's
+// trace does (kTraceStream): "stream 4 (thread 7/9)".
+std::string stream_name(std::int32_t stream, const std::map<std::string, std::string>& environment = {});
+constexpr const char* kTraceStream = "trace.stream_";  // and the number
 
 // One optimizer step on the clock of its rows.
 struct TraceStep {

@@ -255,7 +255,9 @@ struct TraceEvents::Walk {
   // `stream` -1: the host's launches.
   int stream_lane(std::int32_t stream, std::int64_t start_ns, std::int64_t duration_ns) {
     const int base = on_cpu ? kStepLane : stream < 0 ? kLaunchLane : kStreamLanes * (stream + 1);
-    return free_lane(base, stream_name(stream), start_ns, duration_ns);
+    static const std::map<std::string, std::string> untold;  // what it says is of the own rank
+    const std::string name = stream_name(stream, rank == document.rank ? document.environment : untold);
+    return free_lane(base, name, start_ns, duration_ns);
   }
 
   void add_activity(const TraceActivity& a) {

@@ -253,7 +253,7 @@ void show_json(const Output& out, const RunRecord& run, const FoundModel& model,
   Json streams = Json::array();
   for (const StreamRow& row : run.streams) {
     const StreamStep step = per_step(row);
-    streams.push_back({{"name", stream_name(row.stream)},
+    streams.push_back({{"name", stream_name(row.stream, run.environment)},
                        {"kind", row.kind},
                        {"count", step.count},
                        {"step_ns", step.ns},
@@ -374,8 +374,9 @@ void show_text(const Output& out, const RunRecord& run, const FoundModel& model,
   std::vector<std::vector<std::string>> rows;
   for (const StreamRow& row : run.streams) {
     const StreamStep step = per_step(row);
-    rows.push_back({stream_name(row.stream), escaped(row.kind), number_text(std::round(step.count)),
-                    duration_text(step.ns), step.bytes > 0 ? bytes_text(step.bytes) : "-"});
+    rows.push_back({escaped(stream_name(row.stream, run.environment)), escaped(row.kind),
+                    number_text(std::round(step.count)), duration_text(step.ns),
+                    step.bytes > 0 ? bytes_text(step.bytes) : "-"});
   }
   if (!rows.empty())
     out.text("\n" + table_text({"stream", "what", "per step", "time per step", "bytes"}, rows));

@@ -38,9 +38,9 @@ std::string place_text(const TimelineModel& model, double time_ns) {
 // "copy, stream 1 (upload)\n4.0 KiB in 12 us, 0.3 GB/s"; of a launch what it starts.
 void activity_tooltip(const TraceDocument& trace, const TimelineModel& model, const TimelineBar& bar) {
   const TraceActivity& a = trace.activities[static_cast<std::size_t>(bar.activity)];
-  std::string tip = a.name + (a.stream < 0 ? " by the CPU" : ", " + stream_name(a.stream)) + "\n" +
-                    duration_text(static_cast<double>(a.duration_ns)) + " at " +
-                    place_text(model, bar.start_ns);
+  std::string tip =
+      a.name + (a.stream < 0 ? " by the CPU" : ", " + escaped(stream_name(a.stream, trace.environment))) +
+      "\n" + duration_text(static_cast<double>(a.duration_ns)) + " at " + place_text(model, bar.start_ns);
   if (a.bytes > 0 && a.duration_ns > 0)
     tip += fmt::format("\n{}, {:.1f} GB/s", bytes_text(static_cast<double>(a.bytes)),
                        static_cast<double>(a.bytes) / static_cast<double>(a.duration_ns));

@@ -254,7 +254,7 @@ std::int32_t KinetoRun::stream_of_thread(std::int32_t thread) {
   const auto next = static_cast<std::int32_t>(thread_streams_.size());
   const auto [at, fresh] = thread_streams_.try_emplace(thread, std::min(kFirstOther + next, kLastStream));
   if (fresh && next < 16)
-    trace_.environment[fmt::format("trace.stream_{}", at->second)] =
+    trace_.environment[kTraceStream + std::to_string(at->second)] =
         "thread " + events_.threads[static_cast<std::size_t>(thread)];
   return at->second;
 }
@@ -284,7 +284,7 @@ void KinetoRun::number_streams() {
         i == 0 ? 0 : std::min(kFirstOther + static_cast<std::int32_t>(i) - 1, kLastStream);
     streams_[order[i].second] = number;
     if (i < 16)
-      trace_.environment[fmt::format("trace.stream_{}", number)] =
+      trace_.environment[kTraceStream + std::to_string(number)] =
           fmt::format("stream {} of device {}", order[i].second.second, order[i].second.first);
   }
 }

@@ -218,6 +218,7 @@ TEST(Kineto, OtherThreadsAreOtherStreams) {
   EXPECT_EQ(streams, (std::vector<std::int32_t>{0, 4, 5}));
   EXPECT_EQ(read->environment.at("trace.stream_4"), "thread 7/9");
   EXPECT_EQ(stream_name(4), "stream 4") << "not one that our own runs use for something";
+  EXPECT_EQ(stream_name(4, read->environment), "stream 4 (thread 7/9)");
 }
 
 TEST(Kineto, ModulesOfTracesWithStacks) {
