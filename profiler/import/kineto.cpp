@@ -226,7 +226,7 @@ KernelPlace KinetoRun::describe(const CallPlace& place, std::int64_t start_ns) {
   std::int32_t source = place.outer;
   if (place.node >= 0) {
     const AutogradNode& n = node(place.node);
-    made.inside = n.name;
+    if (n.name != made.op) made.inside = n.name;
     source = n.forward < 0 ? -1 : call(n.forward).place.outer;
   } else if (place.part >= 0) {
     std::int32_t& name = optimizer_texts_[at(place.part).name];

@@ -55,6 +55,12 @@ CallPhase phase_of_word(const std::string& name) {
   return CallPhase::unknown;
 }
 
+// A node that computes without operators inside it: what the program wrote, or torch.compile made. In Python such are
+// "FBackward", where PyTorch's own have a number ("AddmmBackward0").
+bool computes_itself(const std::string& node) {
+  return node.ends_with("Backward") || node.starts_with("torch::autograd::CppNode");
+}
+
 std::string_view without_digits(std::string_view name) {
   const std::size_t last = name.find_last_not_of("0123456789");
   return last == std::string_view::npos ? name : name.substr(0, last + 1);
@@ -171,12 +177,14 @@ void Nesting::open_node(std::int32_t event, Open& span) {
   const std::int32_t text = events_.texts.add(what);
   span.place.phase = CallPhase::backward;
   span.place.outer = span.place.inner = -1;
-  const bool inside =
+  const bool inside =  // the function that the engine evaluates
       span.place.node >= 0 && out_.nodes[static_cast<std::size_t>(span.place.node)].name == text;
-  if (inside) return;  // the function that the engine evaluates
-  span.place.node = static_cast<std::int32_t>(out_.nodes.size());
-  out_.nodes.push_back({event, text, -1, out_.calls.size()});
-  out_.spans.push_back(event);
+  if (!inside) {
+    span.place.node = static_cast<std::int32_t>(out_.nodes.size());
+    out_.nodes.push_back({event, text, -1, out_.calls.size()});
+    out_.spans.push_back(event);
+  }
+  if (at(event).name == text && computes_itself(what)) open_operator(event, span);
 }
 
 void Nesting::open_mark(std::int32_t event, Open& span) {

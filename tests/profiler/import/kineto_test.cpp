@@ -52,6 +52,26 @@ TEST(Kineto, AStepInWhichTheProfilerEndedIsLeftOut) {
       << cut->notes.back();
 }
 
+// Of a torch.autograd.Function, or what torch.compile made: the node computes, not an operator inside it.
+TEST(Kineto, FunctionsOfTheProgramAreOperators) {
+  KinetoText trace;
+  const std::string sequence = R"("Sequence number":3)";
+  trace.mark("ProfilerStep#1", 0, 100).mark("net", 5, 30).op("F", 10, 20, sequence);
+  trace.op("autograd::engine::evaluate_function: FBackward", 40, 50, sequence);
+  trace.op("FBackward", 42, 40, sequence).op("aten::mul", 50, 10);
+  const auto read = read_text(trace.text());
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  ASSERT_EQ(read->kernels.size(), 3u);
+  const ImportedKernel* const node = find_kernel(*read, "FBackward", "backward");
+  ASSERT_NE(node, nullptr);
+  EXPECT_EQ(node->info.node, "net/FBackward");
+  EXPECT_EQ(time_of(read->steps[0], *node), 30'000);
+  const ImportedKernel* const inside = find_kernel(*read, "aten::mul", "backward");
+  ASSERT_NE(inside, nullptr);
+  EXPECT_EQ(inside->info.node, "net/FBackward/aten::mul");
+  EXPECT_EQ(time_of(read->steps[0]), 60'000);
+}
+
 TEST(Kineto, OperatorsHaveTheirOwnTime) {
   const auto trace = read_text(two_steps().text());
   ASSERT_TRUE(trace.ok()) << trace.error().message;
