@@ -4,6 +4,7 @@
 
 #include "tests/viz/small_step.h"
 #include "viz/draw/curve_view.h"
+#include "viz/draw/drawn_text.h"
 #include "viz/draw/graph_canvas.h"
 #include "viz/draw/items.h"
 #include "viz/draw/platform.h"
@@ -455,6 +456,20 @@ TEST_F(Views, MemoryViewShowsThePeak) {
       run("memory",
           "expect memory.peak\nexpect memory.measured \"not measured\"\nclick memory.arena-plot\nwait 2\n"));
   EXPECT_GE(memory_state_.step, 0);
+}
+
+TEST_F(Views, HeadsOfNumbersStandOverThem) {
+  EXPECT_OK(run("memory", "expect memory.peak\nwait 2\n"));
+  const MemoryBlock& largest = memory_.blocks[static_cast<size_t>(memory_.live_at_peak.front())];
+  const std::string size = format_value(static_cast<double>(largest.bytes), Unit::kBytes);
+  float head = -1, number = -1;
+  for (const DrawnText& text : drawn_texts()) {
+    if (text.text == "Size") head = text.max.x;
+    if (text.text == size && head >= 0) number = text.max.x;
+  }
+  ASSERT_GE(head, 0);
+  ASSERT_GE(number, 0);
+  EXPECT_LT(std::abs(number - head), 24);
 }
 
 TEST_F(Views, PassSwitchAsksForANewPipeline) {

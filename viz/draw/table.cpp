@@ -4,6 +4,7 @@
 #include <imgui_internal.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/base/text.h"
@@ -15,12 +16,27 @@
 namespace gradloom {
 namespace {
 
+// The head of numbers stands over them, to the right, but for the arrow that tells the order.
+void place_head_of_numbers(int column, const std::string& name) {
+  constexpr float kArrow = 0.65f;  // of a line, as ImGui::TableHeader draws it
+  ImGuiTable* const table = ImGui::GetCurrentTable();
+  const bool sortable = (table->Flags & ImGuiTableFlags_Sortable) != 0;
+  const float arrow =
+      sortable ? std::floor(ImGui::GetFontSize() * kArrow + ImGui::GetStyle().FramePadding.x) : 0;
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float right = std::min(at.x + ImGui::GetContentRegionAvail().x,
+                               ImGui::TableGetCellBgRect(table, column).Max.x - arrow);
+  const float room = std::floor(right - at.x - ImGui::CalcTextSize(name.c_str()).x - 1);  // 1: rounding
+  if (room > 0) ImGui::SetCursorScreenPos({at.x + room, at.y});
+}
+
 void header(std::string_view id, const std::vector<TableColumn>& columns, const TableState& state) {
   ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
   ImGui::PushStyleColor(ImGuiCol_Text, palette().text_dim);
   for (int c = 0; c < static_cast<int>(columns.size()); ++c) {
     if (!ImGui::TableSetColumnIndex(c)) continue;
     ImGui::PushID(c);
+    if (columns[c].number) place_head_of_numbers(c, columns[c].name);
     ImGui::TableHeader(columns[c].name.c_str());
     ImGui::PopID();
     register_item(std::string(id) + ".column." + columns[c].name, columns[c].name,
