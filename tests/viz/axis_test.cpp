@@ -56,7 +56,7 @@ TEST(Axis, TicksAreRoundAndFew) {
   EXPECT_EQ(bytes[1].label, "8 MiB");
   EXPECT_EQ(ticks({0, 1.2 * 1024 * 1024, false, Unit::kBytes}, 5)[3].label, "0.75 MiB");
   EXPECT_EQ(ticks({0, 1.2 * 1024 * 1024, false, Unit::kBytes}, 10)[3].label, "0.375 MiB");
-  EXPECT_EQ(ticks({0, 1500, false, Unit::kNs}, 4)[1].label, "0.5 \u00b5s");
+  EXPECT_EQ(ticks({0, 1500, false, Unit::kNs}, 4)[1].label, "0.5 us") << "as duration_text";
   EXPECT_EQ(ticks({0, 3, false, Unit::kCount}, 8).size(), 4u);  // no fractions of a count
 }
 

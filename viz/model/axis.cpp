@@ -52,7 +52,7 @@ std::string tick_label(double value, double step, double largest, Unit unit) {
   static constexpr const char* kFlop[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
   static constexpr const char* kFlopRate[] = {"FLOP/s",  "kFLOP/s", "MFLOP/s",
                                               "GFLOP/s", "TFLOP/s", "PFLOP/s"};
-  static constexpr const char* kTime[] = {"ns", "\u00b5s", "ms", "s"};
+  static constexpr const char* kTime[] = {"ns", "us", "ms", "s"};
   switch (unit) {
     case Unit::kBytes: return value == 0 ? "0" : scaled_tick(value, step, largest, 1024, kBytes, 5);
     case Unit::kFlop: return value == 0 ? "0" : scaled_tick(value, step, largest, 1000, kFlop, 6);
