@@ -29,16 +29,22 @@ Result<TraceDocument> traced(const TraceOptions& options, Store& store, std::int
 
 constexpr const char* kNsys = "nsys";  // SQLite, so it is sessions/ that writes it
 
-Status write_file(const TraceOptions& options, const TraceDocument& document) {
-  if (options.format == kNsys || (options.format.empty() && options.output.ends_with(".sqlite"))) {
-    if (options.output.ends_with(".gz"))
-      return Error{Errc::usage, "--format nsys is a database, which is not packed: name it without .gz"};
-    return write_nsys_export(document, options.output);
-  }
-  TraceFormat format = trace_format_of(options.output);
+bool is_nsys(const TraceOptions& options) {
+  return options.format == kNsys || (options.format.empty() && options.output.ends_with(".sqlite"));
+}
+
+// Of all but nsys.
+TraceFormat format_of(const TraceOptions& options) {
   for (const auto& [name, known] : kFormats)
-    if (options.format == name) format = known;
-  return write_trace(document, format, options.output);
+    if (options.format == name) return known;
+  return trace_format_of(options.output);
+}
+
+Status write_file(const TraceOptions& options, const TraceDocument& document) {
+  if (!is_nsys(options)) return write_trace(document, format_of(options), options.output);
+  if (options.output.ends_with(".gz"))
+    return Error{Errc::usage, "--format nsys is a database, which is not packed: name it without .gz"};
+  return write_nsys_export(document, options.output);
 }
 
 Status trace_run(const TraceOptions& options, CommandContext& context) {
@@ -46,7 +52,14 @@ Status trace_run(const TraceOptions& options, CommandContext& context) {
   const std::int64_t run = TRY(store->find_run(options.run));
   TraceDocument document = TRY(traced(options, *store, run));
   const std::int64_t of_steps = static_cast<std::int64_t>(document.steps.size());
-  if (options.rank >= 0) document = of_rank(std::move(document), options.rank);
+  // A line of a CSV is what a kernel took on one rank.
+  const bool of_one = options.rank < 0 && !is_nsys(options) && format_of(options) == TraceFormat::csv &&
+                      document.ranks.size() > 1;
+  if (of_one)
+    context.out.note("the times are those of rank " + std::to_string(document.rank) +
+                     ": --rank names another");
+  if (options.rank >= 0 || of_one)
+    document = of_rank(std::move(document), of_one ? document.rank : options.rank);
   if (document.rows.empty() && document.host.empty())
     return Error{Errc::bad_input, "run " + std::to_string(run) + " has no timed steps"};
   TRY(write_file(options, document));

@@ -96,6 +96,9 @@ TEST_F(ImportRanks, CommandsTellWhoWaits) {
   const Outcome traced = run({"trace", path("s.db"), "-o", path("t.json")});
   ASSERT_EQ(traced.code, 0) << traced.err;
   EXPECT_NE(read_file(path("t.json")).find("wait for the last rank"), std::string::npos);
+  const Outcome table = run({"trace", path("s.db"), "-o", path("t.csv"), "--json"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_EQ(table.lines().at(0)["events"], 6) << "a CSV has one rank";
   EXPECT_EQ(run({"show", path("s.db"), "--critical-path", "--idle"}).code, 0);
 }
 
