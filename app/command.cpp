@@ -256,6 +256,17 @@ Status check_command(const std::string& name) {
   return Error{Errc::usage, unknown_name("command", name, known)};
 }
 
+Status check_one_answer(std::initializer_list<const char*> asked) {
+  const char* first = nullptr;
+  for (const char* flag : asked) {
+    if (flag == nullptr) continue;
+    if (first != nullptr)
+      return Error{Errc::usage, std::string(first) + " and " + flag + " are asked one at a time"};
+    first = flag;
+  }
+  return {};
+}
+
 std::string examples_text(const CommandDef& def) {
   std::string text;
   for (const char* example : def.examples)

@@ -25,7 +25,14 @@ struct GraphAsked {
   std::string find;               // a query
   std::vector<std::string> path;  // two nodes; empty: not asked
   std::string neighbours;         // NODE or NODE,N
-  bool any() const { return all || !find.empty() || !path.empty() || !neighbours.empty(); }
+  bool any() const { return flag() != nullptr; }
+  const char* flag() const {  // that asked; null: none
+    return !find.empty()         ? "--find"
+           : !path.empty()       ? "--path"
+           : !neighbours.empty() ? "--neighbours"
+           : all                 ? "--graph"
+                                 : nullptr;
+  }
 };
 void declare_graph(CLI::App& app, GraphAsked& asked);
 

@@ -515,6 +515,16 @@ void declare_ranks(CLI::App& app, const std::shared_ptr<PlanArguments>& options)
       ->check(CLI::Range(0.0, 65536.0));
 }
 
+// What is left of the flags says how the usual answer is told.
+Status check_answers(const PlanArguments& o) {
+  TRY(check_one_answer({o.dump ? "--dump" : nullptr, o.explain.empty() ? nullptr : "--explain",
+                        o.diff.empty() ? nullptr : "--diff",
+                        o.export_graph.empty() ? nullptr : "--export-graph", o.memory ? "--memory" : nullptr,
+                        o.memory_curve ? "--memory-curve" : nullptr, o.graph.flag(),
+                        o.roofline ? "--roofline" : nullptr}));
+  return {};
+}
+
 Status print_explained(const CommandContext& context, const Prepared& prepared, const std::string& name) {
   bool first = true;
   for (const Explained& e : TRY(explain(prepared.compiled, name))) {
@@ -544,17 +554,20 @@ CommandRun declare_plan(CLI::App& app) {
   app.add_option("--diff", options->diff,
                  "what the graph would do differently with these settings, by regions of the model, e.g. "
                  "'passes=default,-fuse-gelu'; with --costs also the time of each");
-  app.add_option(
+  CLI::Option* const exported = app.add_option(
       "--export-graph", options->export_graph,
       "file for the graph after the passes: .onnx (standard operators, functions of them for Gradloom's own) | .json "
       "(Google's Model Explorer) | .svg (the drawing of the window)");
   app.add_option("--boxes", options->boxes, "with --export-graph X.svg: about so many; scopes fold beyond")
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(exported);
   app.add_option("--part", options->part,
-                 "with --export-graph: step (with the optimizer) | gradients (of the loss) | forward");
+                 "with --export-graph: step (with the optimizer) | gradients (of the loss) | forward")
+      ->needs(exported);
   declare_ranks(app, options);
   return [options](CommandContext& context) -> Status {
+    TRY(check_answers(*options));
     const ClusterQuestion machines = TRY(machines_of(*options));
     const auto prepared = TRY(prepare(TRY(options->recipe.resolve()), context.stop));
     for (const std::string& n : prepared->model.notes) context.out.note(escaped(n));

@@ -395,8 +395,7 @@ Status show_roofline(const Output& out, const RunRecord& run, const SessionOptio
   Json json = roofline_json(model, selection);
   json["run_id"] = run.summary.id;
   out.object({{"roofline", json}});
-  const auto limit = static_cast<std::size_t>(std::max<std::int64_t>(options.limit, 1));
-  out.text(roofline_text(model, selection, group, limit));
+  out.text(roofline_text(model, selection, group, static_cast<std::size_t>(options.limit)));
   return {};
 }
 
@@ -412,8 +411,7 @@ Status show_memory(const Output& out, const RunRecord& run, const SessionOptions
   json["run_id"] = run.summary.id;
   json["measured_peak_bytes"] = memory.measured_peak_bytes;
   out.object({{"memory", json}});
-  out.text(
-      memory_report_text(memory, static_cast<std::size_t>(std::max<std::int64_t>(options.limit, 1)), false));
+  out.text(memory_report_text(memory, static_cast<std::size_t>(options.limit), false));
   return {};
 }
 
@@ -467,7 +465,8 @@ CommandRun declare_show(CLI::App& app) {
   app.add_flag(
       "--memory", options->memory,
       "who held memory at the peak, until when and for whom, as the run planned it, without the kernels' workspaces");
-  app.add_option("--limit", options->limit, "number of rows to print");
+  app.add_option("--limit", options->limit, "number of rows to print")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   declare_tree(app, options->tree);
   declare_timeline(app, options->timeline);
   declare_curves(app, options->curves);
@@ -477,6 +476,10 @@ CommandRun declare_show(CLI::App& app) {
       "with the graph: another run of the session, number, name or last, that times are held against");
   return [options](CommandContext& context) -> Status {
     const SessionOptions named = TRY(with_named_run(*options));
+    TRY(check_one_answer({named.tree.by.empty() ? nullptr : "--tree",
+                          named.curves.of.empty() ? nullptr : "--curves", named.timeline.flag(),
+                          named.graph.flag(), named.roofline ? "--roofline" : nullptr,
+                          named.memory ? "--memory" : nullptr}));
     if (!named.against.empty() && !named.graph.any())
       return Error{Errc::usage, "--against goes with --graph, --find, --path or --neighbours"};
     const auto store = TRY(open_session(named));

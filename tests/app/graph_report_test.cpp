@@ -169,7 +169,16 @@ TEST_F(GraphReport, BadQuestionsAreOneLine) {
   refused({"--neighbours", "no-such"}, "no node is named so");
   refused({"--neighbours", "x,0"}, "1 to 1000");
   refused({"--find", "a", "--neighbours", "b"}, "one at a time");
+  refused({"--dump", "--export-graph", path("g.onnx")}, "--dump and --export-graph are asked one at a time");
+  refused({"--at", "start", "--dump", "--export-graph", path("g.onnx")}, "asked one at a time");
+  refused({"--memory", "--find", "a"}, "--memory and --find are asked one at a time");
+  EXPECT_FALSE(fs::exists(path("g.onnx")));
+  refused({"--part", "forward"}, "--export-graph");
   session();
+  expect_error({"show", path("s.db"), "--graph", "--curves", "loss"}, 2,
+               "--curves and --graph are asked one at a time");
+  expect_error({"show", path("s.db"), "--idle", "--roofline"}, 2, "asked one at a time");
+  expect_error({"show", path("s.db"), "--limit", "0"}, 2, "--limit");
   expect_error({"show", path("s.db"), "--against", "1"}, 2, "--graph");
   expect_error({"show", path("s.db"), "--graph", "--against", "no-such"}, 3, "no-such");
 }
