@@ -17,10 +17,10 @@ constexpr std::int64_t kMostSteps = 1'000'000'000'000;  // that a recipe may ask
 
 namespace {
 
-template <class T>
-Status parse_into(T& target, const std::string& text, const char* what) {
-  const std::optional<T> value = parse_number<T>(text);
-  if (!value) return Error{Errc::usage, std::string(what) + " expects a number, got '" + escaped(text) + "'"};
+Status parse_into(std::int64_t& target, const std::string& text, const char* what) {
+  const auto value = parse_number<std::int64_t>(text);
+  if (!value)
+    return Error{Errc::usage, std::string(what) + " expects an integer, got '" + escaped(text) + "'"};
   target = *value;
   return {};
 }

@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <optional>
+#include <type_traits>
 
 #include "engine/base/file.h"
 #include "engine/base/parse_number.h"
@@ -184,7 +185,10 @@ constexpr RecipeSetting kSettings[] = {
 template <class T>
 Status read_number(const std::string& text, const std::string& called, T& value) {
   const std::optional<T> parsed = parse_number<T>(text);
-  if (!parsed) return Error{Errc::usage, called + " expects a number, got '" + escaped(text) + "'"};
+  const char* const wanted = std::is_floating_point_v<T> ? "a number"
+                             : std::is_signed_v<T>       ? "an integer"
+                                                         : "an integer of at least 0";
+  if (!parsed) return Error{Errc::usage, called + " expects " + wanted + ", got '" + escaped(text) + "'"};
   value = *parsed;
   return {};
 }

@@ -212,7 +212,7 @@ void declare_timeline(CLI::App& app, TimelineOptions& options) {
   app.add_option(
          "--step", options.step,
          "with --idle, --critical-path and --launches: that step instead of the one that half of the timed ones take no longer than")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}));
 }
 
 Status show_timeline(const Output& out, const RunRecord& run, Store& store, const TimelineOptions& options,

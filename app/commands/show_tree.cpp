@@ -145,7 +145,7 @@ void declare_tree(CLI::App& app, TreeOptions& options) {
              "op; each with what it takes by itself, by phase, in half of the steps, and how much of what it made is live at the peak")
           ->check(CLI::IsMember(std::vector<std::string>(kTreeByNames.begin(), kTreeByNames.end())));
   app.add_option("--depth", options.depth, "with --tree: levels below the step; all without it")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1'000'000))
       ->needs(tree);
   app.add_flag("--unfold", options.unfold, "with --tree: each layer by itself, not as '12 x h.*'")
       ->needs(tree);

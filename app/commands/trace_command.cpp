@@ -104,7 +104,7 @@ CommandRun declare_trace(CLI::App& app) {
   app.add_option(
          "--rank", options->rank,
          "of several ranks only this one (a trace has all of them; some readers want a file for each)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1048575));
   return [options](CommandContext& context) { return trace_run(*options, context); };
 }
 

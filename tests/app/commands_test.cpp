@@ -591,6 +591,20 @@ TEST_F(Commands, ReadOnlyFolder) {
   EXPECT_EQ(run(train_mlp({"--steps", "1", "--session", path("s.db")})).code, 5);
 }
 
+TEST_F(Commands, NumbersOfFlagsAreThoseOfRecipes) {
+  const std::string mlp = model("mlp/model.onnx");
+  for (const char* number : {"nan", "inf", "-nan", "1e", "0x10"})
+    expect_error({"compare", mlp, "--max-seconds", number}, 2,
+                 "--max-seconds: '" + std::string(number) + "' is no number");
+  expect_error({"check", mlp, "--rtol", "nan"}, 2, "--rtol: 'nan' is no number");
+  expect_error({"check", mlp, "--seed", "-1"}, 2, "--seed: '-1' is no integer of at least 0");
+  expect_error({"show", path("s.db"), "--limit", "1.5"}, 2, "--limit: '1.5' is no integer");
+  expect_error({"background", "--stop", "0x10"}, 2, "--stop: '0x10' is no integer");
+  expect_error({"trace", path("s.db"), "-o", path("t"), "--rank", "-1"}, 2,
+               "--rank: Value -1 not in range 0 to 1048575");
+  expect_error({"background", "--follow", "011"}, 2, "no command 11");
+}
+
 TEST_F(Commands, ListsAreJson) {
   for (const char* name : {"passes", "ops", "devices"}) {
     const Outcome o = run({name, "--json"});

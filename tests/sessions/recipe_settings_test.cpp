@@ -119,15 +119,16 @@ TEST_F(RecipeSettings, RowsConcernTheirMember) {
 }
 
 TEST_F(RecipeSettings, ErrorsNameFlagAndBound) {
-  EXPECT_EQ(read("steps", "ten"), "--steps expects a number, got 'ten'");
-  EXPECT_EQ(read("steps", "1.5"), "--steps expects a number, got '1.5'");
+  EXPECT_EQ(read("steps", "ten"), "--steps expects an integer, got 'ten'");
+  EXPECT_EQ(read("steps", "1e3"), "--steps expects an integer, got '1e3'");
+  EXPECT_EQ(read("clip_norm", "ten"), "--clip_norm expects a number, got 'ten'");
   EXPECT_EQ(read("steps", "0"), "--steps must be at least 1");
   EXPECT_EQ(read("accumulate", "4294967296"), "--accumulate must be at most 65536");
   EXPECT_EQ(read("search", "33"), "--search must be at most 32");
   EXPECT_EQ(read("threads", "2000"), "--threads must be at most 1024") << "files may say up to 4096";
   EXPECT_EQ(read("clip_norm", "nan"), "--clip_norm must be at most 1e+30");
   EXPECT_EQ(read("clip_norm", "-1"), "--clip_norm must be at least 0");
-  EXPECT_EQ(read("seed", "-1"), "--seed expects a number, got '-1'");
+  EXPECT_EQ(read("seed", "-1"), "--seed expects an integer of at least 0, got '-1'");
   EXPECT_EQ(read("precision", "f8"), "unknown precision 'f8' (known: f32, f64, bf16, f16)");
   EXPECT_EQ(read("in_place", "maybe"), "--in_place maybe: expected one of on, off");
   EXPECT_EQ(
