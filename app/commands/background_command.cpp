@@ -80,6 +80,15 @@ Status start(std::vector<std::string> words, CommandContext& context) {
   return {};
 }
 
+// Notes, and errors that it goes on after: the last ends it, and is told once.
+void tell_problem(const std::string& line, const Output& out) {
+  constexpr std::string_view kNote = "note: ";  // as Output writes it
+  if (line.starts_with(kNote))
+    out.note(line.substr(kNote.size()));
+  else
+    out.error(without_program_name(line));
+}
+
 // Everything it said and says, until it ends or Ctrl-C; it goes on then. Ends as the command has.
 Status follow(const BackgroundCommand& command, CommandContext& context) {
   const Finishing finishing(context);  // Ctrl-C is answered here
@@ -95,6 +104,7 @@ Status follow(const BackgroundCommand& command, CommandContext& context) {
       const std::string far = progress_text(line);
       context.out.text(far.empty() ? escaped(line) : far);
     }
+    for (const std::string& line : err) tell_problem(line, context.out);
     if (!err.empty()) last_error = err.back();
     if (more) output.wait();
   }
