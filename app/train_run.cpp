@@ -110,6 +110,8 @@ Status TrainRun::begin() {
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
   TRY(checkpoints_->meet_ranks(*job_));
   evaluation_ = TRY(Evaluation::create(*job_, context_.stop));
+  if (!job_->recipe().early_stop.empty() && job_->recipe().eval_every == 0)
+    context_.out.note("early stop has nothing to stop: --eval-every 0 evaluates after the last step alone");
   if (evaluation_ && evaluated_before_) evaluation_->early_stop().restore(*evaluated_before_);
   checkpoints_->resumed(evaluated_before_);
   TRY(restore_best());

@@ -115,6 +115,9 @@ TEST_F(Evaluations, SettingsWithoutDataAreRefused) {
     expect_error(train_mlp(flags), 2, flags[0] + " needs held-out data: --eval-data");
   expect_error(train_mlp({"--eval-data", "npz:" + path("none.npz")}), 5, "none.npz");
   expect_error(train_mlp({"--eval-data", "synthetic", "--early-stop", "patience=0"}), 2, "patience");
+  const Trained once = train({"--steps", "2", "--eval-data", "synthetic", "--early-stop", "patience=1"});
+  EXPECT_NE(once.outcome.err.find("note: early stop has nothing to stop: --eval-every 0"), std::string::npos)
+      << once.outcome.err;
 }
 
 // Five batches, a resumed run in the middle of the third epoch.
