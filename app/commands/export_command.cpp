@@ -215,6 +215,17 @@ Status export_checkpoint(const ExportOptions& options, CommandContext& context) 
   return {};
 }
 
+Status export_schema(const std::string& output, CommandContext& context) {
+  if (output.empty()) {
+    context.out.document(recipe_schema_json());
+    return {};
+  }
+  TRY(atomic_write_file(output, recipe_schema_json()));
+  context.out.object({{"schema", output}});
+  context.out.text("wrote " + output);
+  return {};
+}
+
 Status check_flags(const ExportOptions& options) {
   if (!options.checkpoint.empty() &&
       (options.of_session() || options.files() > 0 || !options.recipe.empty() || !options.session.empty()))
@@ -285,10 +296,7 @@ CommandRun declare_export_with(CLI::App& app, const ExportViews* views) {
   if (views != nullptr) views->declare(app, options->view);
   app.add_flag("--schema", options->schema, "print the JSON Schema of recipes");
   return [options, views](CommandContext& context) -> Status {
-    if (options->schema) {
-      context.out.document(recipe_schema_json());
-      return {};
-    }
+    if (options->schema) return export_schema(options->output, context);
     TRY(check_flags(*options));
     if (!options->view.view.empty())
       return views->write(options->view, options->session, options->run, options->recipe, options->output,

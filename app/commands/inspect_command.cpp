@@ -34,9 +34,12 @@ std::string type_text(const Graph& graph, const Type& type) {
 }
 
 // Gradients are asked for the loss if one is named, else for every output.
-std::vector<ValueId> losses_of(const Graph& graph, const std::string& loss) {
-  const ValueId named = loss.empty() ? kNone : find_value(graph, loss);
-  return named != kNone ? std::vector<ValueId>{named} : graph.outputs;
+Result<std::vector<ValueId>> losses_of(const Graph& graph, const std::string& loss) {
+  if (loss.empty()) return graph.outputs;
+  if (const ValueId named = find_value(graph, loss); named != kNone) return std::vector<ValueId>{named};
+  std::vector<std::string> outputs;
+  for (const ValueId id : graph.outputs) outputs.push_back(graph.values[id].name);
+  return Error{Errc::usage, "--loss: " + unknown_name("output", loss, outputs)};
 }
 
 // "node (Op): why"
@@ -225,14 +228,17 @@ void print_text(const Output& out, const ImportedModel& model, const ModelSummar
       out.text(std::string(kind.name) + "          every operator has a kernel and a gradient" + kind.covers);
 }
 
-void print_limits(const Output& out) {
-  const Limits limits;
+// As they are, and as --import-limit changes them.
+Status print_limits(const Output& out, const std::map<std::string, std::int64_t>& changed) {
+  Limits limits;
+  for (const auto& [name, n] : changed) TRY(set_limit(limits, name, n));
   Json object;
   for (const LimitField& field : limit_fields()) {
     object[field.name] = limits.*field.value;
     out.text(std::string(field.name) + " " + std::to_string(limits.*field.value));
   }
   out.object({{"limits", object}});
+  return {};
 }
 
 }  // namespace
@@ -254,10 +260,7 @@ CommandRun declare_inspect(CLI::App& app) {
   declare_op_libraries(app, options->ops);
   app.add_flag("--limits", options->limits, "print the limits that files must keep");
   return [options](CommandContext& context) -> Status {
-    if (options->limits) {
-      print_limits(context.out);
-      return {};
-    }
+    if (options->limits) return print_limits(context.out, TRY(read_import_limits(options->import_limits)));
     if (options->model.empty()) return Error{Errc::usage, "inspect: MODEL is required"};
     TRY(load_op_libraries(options->ops));
     Recipe recipe;
@@ -273,7 +276,7 @@ CommandRun declare_inspect(CLI::App& app) {
     named.freeze = options->freeze;
     named.train = options->train;
     TRY(check_named(model.graph, named));
-    const std::vector<ValueId> losses = losses_of(model.graph, options->loss);
+    const std::vector<ValueId> losses = TRY(losses_of(model.graph, options->loss));
     const ModelSummary summary = summarize(model, losses);
     const std::vector<ParameterRow> parameters = parameter_table(model, losses, named);
     print_json(context.out, model, summary, parameters);

@@ -128,7 +128,7 @@ CommandRun declare_ops(CLI::App& app) {
   return [markdown, libraries](CommandContext& context) -> Status {
     TRY(load_op_libraries(*libraries));
     if (*markdown)
-      context.out.text(op_page(op_table()));
+      context.out.document(op_page(op_table()) + "\n");
     else
       list_ops(context.out);
     return {};

@@ -112,7 +112,7 @@ CommandRun declare_recipe(CLI::App& app) {
       return Error{Errc::usage, unknown_name("setting", options->name, known)};
     }
     if (options->markdown)
-      context.out.text(recipe_page());
+      context.out.document(recipe_page() + "\n");
     else
       list_settings(context.out, setting);
     return {};

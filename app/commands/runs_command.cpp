@@ -209,11 +209,13 @@ CommandRun declare_runs(CLI::App& app) {
       "--searches", options->searches,
       "instead of the runs: what tune found, and what each pass is worth, of every job that was searched");
   return [options](CommandContext& context) -> Status {
-    if (options->searches)
-      return show_searches(context.out, *TRY(Store::open(options->session, StoreMode::read)));
     const bool changes =
         options->compact || std::any_of(options->edits.begin(), options->edits.end(),
                                         [](const auto& edit) { return !edit.second.empty(); });
+    if (options->searches && (changes || !options->filter.empty()))
+      return Error{Errc::usage, "--searches tells of searches: it goes with no flag that is about runs"};
+    if (options->searches)
+      return show_searches(context.out, *TRY(Store::open(options->session, StoreMode::read)));
     return changes ? change_runs(*options, context) : show_runs(*options, context);
   };
 }

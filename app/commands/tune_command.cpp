@@ -190,9 +190,9 @@ CommandRun declare_tune(CLI::App& app) {
     TuneOptions settings;
     settings.seconds = o.seconds;
     settings.axes = TRY(parse_tune_axes(o.over));
+    if (o.worth && !o.out.empty()) return Error{Errc::usage, "--worth writes no recipe: leave -o out"};
     if (!o.out.empty()) TRY(check_writable(o.out));
     const auto store = TRY(Store::open(o.session, StoreMode::write));
-    if (o.worth && !o.out.empty()) return Error{Errc::usage, "--worth writes no recipe: leave -o out"};
     const auto on_row = [&](TuneEvent event, const TuneRow& row) {
       context.out.object({{event_name(event), told_json(row)}});
     };

@@ -171,6 +171,7 @@ TEST_F(Commands, BadInputs) {
   for (const char* file : {"truncated.onnx", "foreign.onnx", "empty.onnx"})
     expect_error({"inspect", path(file)}, 3, file);
   expect_error({"inspect", path("absent.onnx")}, 5, "absent.onnx");
+  expect_error({"inspect", model("mlp/model.onnx"), "--loss", "logit"}, 2, "did you mean logits?");
   expect_error(train_mlp({"--loss", "ce:logits,x"}), 3, "integer class labels");
   std::ofstream(path("foreign.db")) << "SQLite format 3";
   EXPECT_EQ(run(train_mlp({"--steps", "1", "--session", path("foreign.db")})).code, 3);
@@ -190,6 +191,9 @@ TEST_F(Commands, LimitsAreGivenByName) {
     expect_error({command, mlp, "--dim", "batch=4", "--import-limit", "nodes"}, 2, "expects NAME=N");
   }
   EXPECT_EQ(run({"plan", mlp, "--dim", "batch=4", "--import-limit", "nodes=1000"}).code, 0);
+  EXPECT_EQ(run({"inspect", "--limits", "--import-limit", "nodes=7", "--json"}).lines()[0]["limits"]["nodes"],
+            7);
+  expect_error({"inspect", "--limits", "--import-limit", "nodes=0"}, 2, "limit nodes");
   EXPECT_EQ(run({"check", GRADLOOM_SOURCE_DIR "/tests/models/mlp", "--import-limit", "nodes=1"}).code, 1);
   const std::string recipe = path("limit.json");
   std::ofstream(recipe)
@@ -614,6 +618,13 @@ TEST_F(Commands, ListsAreJson) {
   EXPECT_EQ(run({"passes", "fuse-gelu"}).code, 0);
   const Outcome schema = run({"export", "--schema"});
   EXPECT_EQ(json::parse(schema.out)["$schema"], "https://json-schema.org/draft/2020-12/schema");
+  EXPECT_EQ(run({"export", "--schema", "-o", path("schema.json")}).code, 0);
+  EXPECT_EQ(read_file(path("schema.json")), schema.out);
+  for (const char* name : {"recipe", "ops"}) {
+    const Outcome page = run({name, "--markdown"});
+    EXPECT_EQ(page.out.rfind("# ", 0), 0u) << name;
+    EXPECT_EQ(run({name, "--markdown", "--json"}).out, page.out) << "a page is no JSON";
+  }
 }
 
 TEST_F(Commands, CheckPassesOnTheModels) {

@@ -218,6 +218,7 @@ TEST_F(Tune, WhatCannotBeIsFoundBeforeTheSearch) {
   expect_error(with({"--session", path("s.db"), "--seconds", "0"}), 2, "--seconds");
   expect_error(with({"--session", path("s.db"), "--worth", "-o", path("r.json")}), 2,
                "--worth writes no recipe");
+  EXPECT_FALSE(fs::exists(path("s.db")));
 }
 
 }  // namespace

@@ -81,6 +81,8 @@ TEST_F(RunsCommand, RefusesInOneLine) {
   expect_error({"runs", session_, "--filter", "tag:a", "--pin", "1"}, 2, "not what is changed");
   expect_error({"runs", path("absent.db"), "--pin", "1"}, 5, "absent.db");
   EXPECT_FALSE(fs::exists(path("absent.db")));
+  expect_error({"runs", session_, "--searches", "--delete", "1"}, 2, "--searches");
+  expect_error({"runs", session_, "--searches", "--filter", "tag:a"}, 2, "--searches");
   ASSERT_EQ(runs({"--pin", "1"}).code, 0);
   expect_error({"runs", session_, "--delete", "2", "--delete", "1"}, 3, "run 1 is pinned (--unpin 1)");
   EXPECT_EQ(runs({"--json"}).lines().size(), 2u) << "the other one stays, too";
