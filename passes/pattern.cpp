@@ -23,11 +23,21 @@ std::size_t present_inputs(const Node& node) {
   return n;
 }
 
+// How far a number may be off, relatively, that was rounded to the type: in 16 bits by that rounding alone, in 32 and 64 also by what it
+// was computed from.
+double precision_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return 1e-12;
+    case DType::f16: return 0x1p-11;
+    case DType::bf16: return 0x1p-9;
+    default: return 1e-6;
+  }
+}
+
 // 1, 2 or 0.5 is meant as it stands: 1 + 1e-7 clamps what 1 does not. Others are rounded by who wrote them.
 bool close_enough(double value, double wanted, DType dtype) {
   if (wanted * 1024 == std::floor(wanted * 1024)) return value == wanted;
-  const double tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;
-  return std::abs(value - wanted) <= tolerance * std::max(std::abs(wanted), 1e-30);
+  return std::abs(value - wanted) <= precision_of(dtype) * std::max(std::abs(wanted), 1e-30);
 }
 
 void note(Mismatch& mismatch, const Match& so_far, const std::string& why) {

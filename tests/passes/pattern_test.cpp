@@ -69,6 +69,11 @@ TEST_F(PatternTest, ConstantsMatchWithinThePrecisionOfTheirType) {
   EXPECT_FALSE(pattern.match(graph, producer(b.op("Mul", {x, y})), match));
   const ValueId d = b.input("d", {DType::f64, {4}});
   EXPECT_TRUE(pattern.match(graph, producer(b.op("Mul", {d, b.scalar(DType::f64, 0.044715)})), match));
+  for (const DType half : {DType::f16, DType::bf16}) {
+    const ValueId h = b.input(dtype_name(half), {half, {4}});
+    EXPECT_TRUE(pattern.match(graph, producer(b.op("Mul", {h, b.scalar(half, 0.044715)})), match));
+    EXPECT_FALSE(pattern.match(graph, producer(b.op("Mul", {h, b.scalar(half, 0.045)})), match));
+  }
   // The f32 rounding of the constant is not the constant to the precision of f64.
   Mismatch mismatch;
   EXPECT_FALSE(pattern.match(graph, producer(b.op("Mul", {d, b.scalar(DType::f64, 0.044714998453855515)})),
