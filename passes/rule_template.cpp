@@ -431,9 +431,10 @@ std::vector<std::string> RuleTemplate::used() const {
 Result<ValueId> RuleTemplate::build_statement(GraphBuilder& b, const Rewriter& rw, const Match& match,
                                               const Statement& statement,
                                               std::map<std::string, ValueId>& values) const {
+  // Constants have the type of the operands beside them, of Where that of its choices.
   DType type = rw.graph().type(rw.graph().nodes[match.root].outputs[0]).dtype;
   for (const Operand& operand : statement.operands)
-    if (!operand.name.empty()) {
+    if (!operand.name.empty() && b.type(values.at(operand.name)).dtype != DType::boolean) {
       type = b.type(values.at(operand.name)).dtype;
       break;
     }

@@ -61,6 +61,14 @@ TEST_F(RulesTest, ConstantsAreComputedFromMatchedOnes) {
   EXPECT_EQ(op_counts(graph), (test::Counts{{"Mul", 1}}));
 }
 
+TEST_F(RulesTest, ConstantsOfAWhereHaveTheTypeOfItsChoices) {
+  graph.outputs = {b.op("Relu", {b.op("Sub", {x, y})})};
+  EXPECT_EQ(
+      run_rule(graph, "rule relu-where { r = Relu(d) -> r = Where(m, d, #0); m = Greater(d, #0) }").matched,
+      1);
+  EXPECT_EQ(op_counts(graph), (test::Counts{{"Sub", 1}, {"Greater", 1}, {"Where", 1}}));
+}
+
 TEST_F(RulesTest, ConditionsThatDoNotHoldAreTheReason) {
   const ValueId scalar = b.input("s", {DType::f32, {}});
   graph.outputs = {b.op("Div", {scalar, b.scalar(DType::f32, 3)})};
