@@ -4,7 +4,8 @@
 //   npz:FOLDER     the same in the .npz files of a folder in the order of their names, each as many batches as it holds; one is in
 //                  memory, the next is read meanwhile
 //   npy:INPUT=FILE,..   an array for each input, which stays in its file: as in npz, or with the input's own axes, of which the first
-//                  counts samples; what does not fill a batch at the end is left out. Names of files without commas
+//                  counts samples; what does not fill a batch at the end is left out, shuffled others in each epoch. Names of files
+//                  without commas
 //   tokens:FILE    windows of the file's bytes for the integer input and the bytes that follow them for the labels, cut at random
 //                  places given by the seed; tokens{bytes=2}:FILE of unsigned little-endian numbers of so many bytes (1, 2, 4).
 //                  The file stays where it is

@@ -254,7 +254,7 @@ class Npy : public BatchSource {
   // Samples that follow each other are read at once.
   Result<Tensor> part(const Array& array, std::int64_t i) const {
     const auto [epoch, at] = place_of(i, count_);
-    const Permutation permutation(count_ * in_batch_, seed_, epoch);
+    const Permutation permutation(things_, seed_, epoch);  // what an epoch leaves out is another each time
     Tensor raw(array.contents.dtype(), array.input.type.shape);
     const std::int64_t pieces = order_.shuffle ? in_batch_ : 1;
     const std::size_t bytes = raw.bytes() / static_cast<std::size_t>(pieces);

@@ -94,7 +94,8 @@ class Tokens : public BatchSource {
     }
     const std::int64_t window = i % count_ * rows_ + row;
     if (!order_.shuffle) return window * width_;
-    return Permutation(count_ * rows_, seed_, static_cast<std::uint64_t>(i / count_))(window) * width_;
+    const std::int64_t windows = (size_ - 1) / width_;  // of which an epoch leaves out others each time
+    return Permutation(windows, seed_, static_cast<std::uint64_t>(i / count_))(window) * width_;
   }
   // Tokens from `first` on, each below the limit.
   Status read(std::int64_t first, std::int64_t count, std::vector<std::uint32_t>& out) const {

@@ -148,6 +148,9 @@ TEST_F(ArraysTest, NpyArraysAreBatchesOrSamples) {
   }
   EXPECT_EQ(seen.size(), 12u);
   EXPECT_TRUE(mixed);
+  for (std::int64_t i = 3; i < 120; ++i)
+    for (const std::int64_t label : (*shuffled)->batch(i)->at("y").to_i64()) seen.insert(label);
+  EXPECT_EQ(seen.size(), 13u) << "each epoch leaves out another";
 }
 
 TEST_F(ArraysTest, NpyErrorsNameTheFile) {

@@ -1,5 +1,6 @@
 // Tokens of several bytes, epochs of windows, and what is wrong with files of them.
 #include <algorithm>
+#include <set>
 
 #include "sessions/data.h"
 #include "tests/sessions/session_fixture.h"
@@ -68,6 +69,19 @@ TEST_F(TokensTest, AShuffledEpochHasEveryWindowOnce) {
     std::sort(starts.begin(), starts.end());
     for (std::size_t i = 0; i < starts.size(); ++i) EXPECT_EQ(starts[i], static_cast<std::int64_t>(3 * i));
   }
+}
+
+TEST_F(TokensTest, WhatAShuffledEpochLeavesOutComesInAnother) {
+  std::vector<std::uint32_t> tokens;
+  for (std::uint32_t i = 0; i < 3 * 3 + 1; ++i) tokens.push_back(i);
+  write_all(file("t.bin"), little(tokens, 2));
+  const auto source = make_batches("tokens{bytes=2}:" + file("t.bin"), kInputs, 9, {.shuffle = true});
+  ASSERT_TRUE(source.ok()) << error_of(source);
+  EXPECT_EQ((*source)->count(), 1) << "of two windows: the third is left over";
+  std::set<std::int64_t> starts;
+  for (std::int64_t i = 0; i < 40; ++i)
+    for (const std::int64_t row : {0, 3}) starts.insert((*source)->batch(i)->at("tokens").int_at(row));
+  EXPECT_EQ(starts, (std::set<std::int64_t>{0, 3, 6}));
 }
 
 TEST_F(TokensTest, Errors) {
