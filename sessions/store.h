@@ -262,7 +262,7 @@ class Store {
   Result<std::unique_ptr<RunWriter>> begin_run(const RunStart& start);  // the Store must outlive the writer
 
   Result<std::vector<RunSummary>> list_runs();
-  // A number, "last", or a run's name (the latest of that name)
+  // "last", a number, or a run's name (the latest of that name)
   Result<std::int64_t> find_run(const std::string& text);
   Result<RunSummary> summary(std::int64_t run);
   // The machine record alone, unchecked.

@@ -295,9 +295,13 @@ Result<std::int64_t> Store::find_run(const std::string& text) {
     }
     const bool number =
         !text.empty() && text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
-    Statement row = TRY(impl_->database.prepare(number ? "SELECT max(id) FROM run WHERE id = ?"
-                                                       : "SELECT max(id) FROM run WHERE name = ?"));
-    row.bind(1, number ? Cell(static_cast<std::int64_t>(std::stoll(text))) : Cell(std::string_view(text)));
+    if (number) {  // "20261130" may be a name, too
+      Statement row = TRY(impl_->database.prepare("SELECT id FROM run WHERE id = ?"));
+      row.bind(1, Cell(static_cast<std::int64_t>(std::stoll(text))));
+      if (TRY(row.row())) return row.integer(0);
+    }
+    Statement row = TRY(impl_->database.prepare("SELECT max(id) FROM run WHERE name = ?"));
+    row.bind(1, Cell(std::string_view(text)));
     if (TRY(row.row()) && !row.is_null(0)) return row.integer(0);
     return Error{Errc::bad_input, "no run " + escaped(text)};
   });
