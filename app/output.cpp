@@ -8,6 +8,7 @@
 #include <climits>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/base/text.h"
@@ -100,16 +101,21 @@ Status Output::written() const {
   return Error{Errc::io, std::string("cannot write to standard output: ") + std::strerror(failure)};
 }
 
-bool Output::terminal() const { return !listener_ && isatty(STDERR_FILENO) != 0; }
+bool Output::terminal() const {
+  const char* const kind = std::getenv("TERM");
+  const bool dumb = kind != nullptr && std::string_view(kind) == "dumb";  // has no codes for its cursor
+  return !listener_ && !dumb && isatty(STDERR_FILENO) != 0;
+}
 
 void Output::progress(const std::string& what, double fraction, const std::string& detail) const {
   if (!terminal()) return;
   constexpr int kWidth = 30;
   const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kWidth);
-  std::fprintf(stderr, "\r\033[K%s [%s%s] %3.0f %%  %s", what.c_str(),
+  // Without line wrap: of a line that is wider than the terminal, what wraps would stay.
+  std::fprintf(stderr, "\r\033[K\033[?7l%s [%s%s] %3.0f %%  %s\033[?7h", escaped(what).c_str(),
                std::string(static_cast<std::size_t>(full), '#').c_str(),
                std::string(static_cast<std::size_t>(kWidth - full), '.').c_str(), fraction * 100,
-               detail.c_str());
+               escaped(detail).c_str());
   std::fflush(stderr);
 }
 
