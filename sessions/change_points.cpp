@@ -48,6 +48,31 @@ Division largest_division(const std::vector<double>& ranks, std::size_t least_le
   return best;
 }
 
+// A part of the series that has another level than what is on both sides of it.
+struct Episode {
+  std::size_t from = 0, to = 0;  // behind its last value
+  double statistic = -1;
+};
+
+// Of lengths that grow by a quarter: enough to see that there is one, in n log n.
+Episode largest_episode(const std::vector<double>& ranks, std::size_t least_length) {
+  Episode best;
+  const std::size_t count = ranks.size();
+  std::vector<double> sums(count + 1, 0);
+  std::partial_sum(ranks.begin(), ranks.end(), sums.begin() + 1);
+  const auto n = static_cast<double>(count);
+  for (std::size_t length = least_length; length + 2 * least_length <= count;
+       length = std::max(length + 1, length * 5 / 4)) {
+    const auto inside = static_cast<double>(length);
+    const double expected = inside * (n + 1) / 2, deviation = std::sqrt(inside * (n - inside) * (n + 1) / 12);
+    for (std::size_t from = least_length; from + length + least_length <= count; ++from) {
+      const double statistic = std::abs(sums[from + length] - sums[from] - expected) / deviation;
+      if (statistic > best.statistic + 1e-9) best = {from, from + length, statistic};
+    }
+  }
+  return best;
+}
+
 class Segmentation {
  public:
   Segmentation(const std::vector<double>& values, const ChangePointOptions& options)
@@ -72,25 +97,75 @@ class Segmentation {
                    values_.begin() + static_cast<std::ptrdiff_t>(to)});
   }
 
-  void cut(std::size_t from, std::size_t to) {
-    if (to - from < 2 * options_.least_length) return;
-    std::vector<double> ranks = ranks_of({values_.begin() + static_cast<std::ptrdiff_t>(from),
-                                          values_.begin() + static_cast<std::ptrdiff_t>(to)});
-    const Division division = largest_division(ranks, options_.least_length);
-    if (division.statistic <= 0) return;
+  // How often the ranks in another order have so large a statistic.
+  template <class Statistic>
+  double p_of(std::vector<double> ranks, double observed, const Statistic& statistic) {
     int as_large = 0;
     for (int i = 0; i < kPermutations; ++i) {
       for (std::size_t k = ranks.size() - 1; k > 0; --k) std::swap(ranks[k], ranks[random_() % (k + 1)]);
-      if (largest_division(ranks, options_.least_length).statistic >= division.statistic - 1e-9) ++as_large;
+      if (statistic(ranks) >= observed - 1e-9) ++as_large;
     }
-    const double p = (1 + as_large) / (1.0 + kPermutations);
+    return (1 + as_large) / (1.0 + kPermutations);
+  }
+
+  bool changes(double before, double after) const {
+    return std::abs(after - before) >= options_.least_change * std::min(before, after);
+  }
+
+  void cut(std::size_t from, std::size_t to) {
+    if (to - from < 2 * options_.least_length) return;
+    const std::vector<double> ranks = ranks_of({values_.begin() + static_cast<std::ptrdiff_t>(from),
+                                                values_.begin() + static_cast<std::ptrdiff_t>(to)});
+    if (!cut_in_two(from, to, ranks)) cut_out(from, to, ranks);
+  }
+
+  bool cut_in_two(std::size_t from, std::size_t to, const std::vector<double>& ranks) {
+    const Division division = largest_division(ranks, options_.least_length);
+    if (division.statistic <= 0) return false;
+    const double p = p_of(ranks, division.statistic, [&](const std::vector<double>& other) {
+      return largest_division(other, options_.least_length).statistic;
+    });
     const std::size_t at = from + division.at;
     const double before = median_of(from, at), after = median_of(at, to);
-    if (p >= options_.significance) return;
-    if (std::abs(after - before) < options_.least_change * std::min(before, after)) return;
+    if (p >= options_.significance || !changes(before, after)) return false;
     found_.push_back({at, before, after, p});
     cut(from, at);
     cut(at, to);
+    return true;
+  }
+
+  // Where values between two places cease to be nearer to one level than to the next. Their ranks tell that there are two levels, but
+  // many of the one and few of the other have their largest statistic beside the border.
+  std::size_t border(std::size_t from, std::size_t to, double before, double after) const {
+    double cost = 0, least = 0;  // against the border at the first place
+    std::size_t best = from + options_.least_length;
+    for (std::size_t i = best; i + options_.least_length < to; ++i) {
+      cost += std::abs(values_[i] - before) - std::abs(values_[i] - after);
+      if (cost >= least) continue;
+      least = cost;
+      best = i + 1;
+    }
+    return best;
+  }
+
+  // A level that was left again divides nothing in two: what is before it and what is behind it are alike.
+  void cut_out(std::size_t from, std::size_t to, const std::vector<double>& ranks) {
+    const Episode episode = largest_episode(ranks, options_.least_length);
+    if (episode.statistic <= 0) return;
+    const double p = p_of(ranks, episode.statistic, [&](const std::vector<double>& other) {
+      return largest_episode(other, options_.least_length).statistic;
+    });
+    if (p >= options_.significance / 2) return;
+    std::size_t begin = from + episode.from, end = from + episode.to;
+    begin = border(from, end, median_of(from, begin), median_of(begin, end));
+    end = border(begin, to, median_of(begin, end), median_of(end, to));
+    const double before = median_of(from, begin), inside = median_of(begin, end), after = median_of(end, to);
+    if (!changes(before, inside) || !changes(inside, after)) return;
+    found_.push_back({begin, before, inside, p});
+    found_.push_back({end, inside, after, p});
+    cut(from, begin);
+    cut(begin, end);
+    cut(end, to);
   }
 
   const std::vector<double>& values_;

@@ -3,7 +3,8 @@
 // A place is looked for where the ranks of the values are divided most: the largest standardized Mann-Whitney statistic over all
 // places (Pettitt 1979). It counts where so large a one comes up in less than `significance` of the series in another order
 // (permutation test, fixed seed), and where the medians differ by `least_change`. The parts are looked at in turn (binary
-// segmentation, Scott and Knott 1974).
+// segmentation, Scott and Knott 1974). Where no place divides a part, a level that was left again is looked for: the values between
+// two places against those on both sides (the epidemic alternative of Levin and Kline 1985), at half of `significance`.
 #pragma once
 
 #include <cstddef>

@@ -46,6 +46,22 @@ TEST(ChangePoints, AreFoundSoonAfterTheyHappened) {
   EXPECT_TRUE(change_points(levels({{100, 30}, {130, 1}}, 0.01, 3), {}).empty()) << "one run may be chance";
 }
 
+// Slower for some time, then as before: no place divides such a series in two levels.
+TEST(ChangePoints, ALevelThatWasLeftAgain) {
+  for (const int slow : {10, 15})
+    for (unsigned seed = 1; seed <= 10; ++seed) {
+      const auto found = change_points(levels({{100, 20}, {130, slow}, {100, 20}}, 0.01, seed), {});
+      ASSERT_EQ(found.size(), 2u) << slow << " " << seed;
+      EXPECT_EQ(found[0].at, 20u);
+      EXPECT_EQ(found[1].at, static_cast<std::size_t>(20 + slow));
+      EXPECT_NEAR(found[0].after, 130, 3);
+      EXPECT_NEAR(found[1].after, 100, 3);
+    }
+  std::vector<double> one = levels({{100, 40}}, 0.01, 1);
+  one[20] = 130;
+  EXPECT_TRUE(change_points(one, {}).empty()) << "one run may be chance";
+}
+
 TEST(ChangePoints, OutliersAndSmallChangesAreNone) {
   std::vector<double> values = levels({{100, 30}}, 0.005, 5);
   values[7] = 900;
