@@ -34,10 +34,18 @@ void add(std::vector<std::string>& paths, const fs::path& folder, const std::str
 
 }  // namespace
 
+std::string normal_path(const fs::path& path) {
+  const fs::path normal = path.lexically_normal();
+  std::error_code failed;
+  const fs::path there = fs::weakly_canonical(path, failed);
+  if (failed || there == fs::weakly_canonical(normal, failed) || failed) return normal.string();
+  return there.string();
+}
+
 std::string absolute_path(const std::string& path) {
   std::error_code failed;
   const fs::path full = fs::absolute(path, failed);
-  return failed ? path : full.lexically_normal().string();
+  return failed ? path : normal_path(full);
 }
 
 FoundModel find_model(const RunRecord& run, const std::string& session, const std::string& given_path) {

@@ -9,6 +9,7 @@
 // with its other contents.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,10 @@ FoundModel find_model(const RunRecord& run, const std::string& session, const st
 // What to tell of it, as one line without the line's end; empty when it is the same.
 std::string model_note(const FoundModel& found, const RunRecord& run);
 
-// A path as sessions keep it: absolute, without "." and ".."; where there is no current folder, as it is.
+// Without "." and "..", where that leads to the same place; behind a folder that is a symbolic link ".." is not the folder around the
+// link, and the path is that of what it leads to.
+std::string normal_path(const std::filesystem::path& path);
+// A path as sessions keep it: absolute and normal; where there is no current folder, as it is.
 std::string absolute_path(const std::string& path);
 
 // What a model is called: the file's stem, or its folder's name for "model.onnx".

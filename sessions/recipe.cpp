@@ -15,6 +15,7 @@
 #include "passes/planners.h"
 #include "passes/precision.h"
 #include "sessions/data.h"
+#include "sessions/find_model.h"
 #include "passes/rules.h"
 
 namespace gradloom {
@@ -31,7 +32,7 @@ bool is_mixed(const std::string& precision) {
 
 std::string from_folder(const std::filesystem::path& folder, const std::string& path) {
   if (path.empty() || folder.empty()) return path;
-  return (folder / path).lexically_normal().string();  // an absolute path stays as it is
+  return normal_path(folder / path);  // an absolute path stays as it is
 }
 
 std::string to_folder(const std::filesystem::path& folder, const std::string& path) {

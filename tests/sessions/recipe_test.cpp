@@ -105,6 +105,21 @@ TEST_F(RecipeTest, FilesHoldRelativePaths) {
   EXPECT_EQ(read_recipe(file("none.json")).error().code, Errc::io);
 }
 
+// Behind a link ".." is not the folder that the link is in.
+TEST_F(RecipeTest, PathsHoldInAFolderThatIsALink) {
+  std::filesystem::create_directories(file("a/b"));
+  std::filesystem::create_directory_symlink(file("a/b"), file("link"));
+  write_all(file("m.onnx"), "a model");
+  Recipe recipe = full_recipe();
+  recipe.model = file("m.onnx");
+  ASSERT_TRUE(write_recipe(recipe, file("link/r.json")).ok());
+  for (const char* name : {"link/r.json", "a/b/r.json"}) {
+    const auto back = read_recipe(file(name));
+    ASSERT_TRUE(back.ok()) << error_of(back);
+    EXPECT_EQ(read_all(back->model), "a model") << name << " leads to " << back->model;
+  }
+}
+
 // A recipe with one thing changed.
 std::string changed(const std::string& pointer, const json& value) {
   json recipe = json::parse(recipe_json(full_recipe()));
