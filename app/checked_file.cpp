@@ -35,15 +35,20 @@ Result<std::shared_ptr<const InputFile>> open_written(const std::string& path, c
   return file;
 }
 
-Status check_contents(const InputFile& file, const WrittenFile& written) {
+Result<std::string> hash_of(const InputFile& file, std::int64_t bytes) {
   StreamHash seen;
   std::vector<char> block(1 << 20);
-  for (std::int64_t at = 0; at < written.bytes; at += static_cast<std::int64_t>(block.size())) {
-    const std::int64_t count = std::min(written.bytes - at, static_cast<std::int64_t>(block.size()));
+  for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(block.size())) {
+    const std::int64_t count = std::min(bytes - at, static_cast<std::int64_t>(block.size()));
     TRY(file.read_unchanged(at, block.data(), count));
     seen.add({block.data(), static_cast<std::size_t>(count)});
   }
-  if (seen.hex() != written.hash) return Error{Errc::bad_input, "is damaged: its checksum is wrong"};
+  return seen.hex();
+}
+
+Status check_contents(const InputFile& file, const WrittenFile& written) {
+  if (TRY(hash_of(file, written.bytes)) != written.hash)
+    return Error{Errc::bad_input, "is damaged: its checksum is wrong"};
   return {};
 }
 

@@ -21,6 +21,8 @@ Result<WrittenFile> write_hashed(const std::string& path,
                                  const std::function<Status(const SafetensorsSink& sink)>& fill);
 // Errors say what is wrong, not where. Errc::bad_input: it is missing, or has another size.
 Result<std::shared_ptr<const InputFile>> open_written(const std::string& path, const WrittenFile& written);
+// XXH3-128 of so many bytes, as hex digits. Errc::io.
+Result<std::string> hash_of(const InputFile& file, std::int64_t bytes);
 // Reads all of it. Errc::bad_input: it has another hash.
 Status check_contents(const InputFile& file, const WrittenFile& written);
 

@@ -170,6 +170,7 @@ Status read_files(const Json& state, Checkpoint& c) {
   if (!shards) return with_context(shards.error(), here + kStateFile);
   const auto rows = value_at<Json>(state, "files");
   if (!rows) return with_context(rows.error(), here + kStateFile);
+  c.hash = hash_hex(rows->dump());
   const auto open = [&](const char* name) -> Result<SharedFile> {
     const auto row = file_row(*rows, name);
     auto file = row ? open_checked(c.path + "/" + name, *row) : row.error();

@@ -33,6 +33,7 @@ struct LossScaleState {
 
 struct Checkpoint {
   std::string path;             // of the folder it was read from
+  std::string hash;             // of its files, wherever they lie
   std::int64_t step = 0;        // that were made
   std::int64_t next_batch = 0;  // of the data
   std::uint64_t seed = 0;       // with which random numbers go on from `step`

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "app/checked_file.h"
 #include "app/output.h"
 #include "app/ranks.h"
 #include "engine/base/text.h"
@@ -63,6 +64,27 @@ Error differs(const OtherText& other, const std::string& what) {
   return {Errc::device, "rank " + std::to_string(other.rank) + " has another " + what};
 }
 
+// The numbers with which training begins, where they are not the model's own.
+Status check_same_beginning(World& world, const Job& job, const std::string& checkpoint) {
+  const std::string of = checkpoint.empty() ? "none"
+                                            : "of step " + std::to_string(job.steps_before()) +
+                                                  ", its files hash to " + checkpoint;
+  if (const auto other = TRY(other_text(world, of)))
+    return differs(*other,
+                   "checkpoint than rank 0: " + escaped(other->theirs) + "; not " + escaped(other->first));
+  if (!checkpoint.empty()) return {};  // which has all that was loaded
+  const Recipe& recipe = job.recipe();
+  for (const auto& [path, what] : {std::pair(&recipe.load_params, "file of parameters"),
+                                   {&recipe.load_optimizer, "file of the optimizer's states"}}) {
+    if (path->empty()) continue;
+    const InputFile file = TRY(InputFile::open(*path));
+    if (const auto other = TRY(other_text(world, TRY(hash_of(file, file.size())))))
+      return differs(*other, std::string(what) + " than rank 0: its contents hash to " +
+                                 escaped(other->theirs) + ", not " + escaped(other->first));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_same_build(World& world) {
@@ -74,7 +96,7 @@ Status check_same_build(World& world) {
   return {};
 }
 
-Status check_same_on_all_ranks(const Job& job) {
+Status check_same_on_all_ranks(const Job& job, const std::string& checkpoint) {
   World* const world = World::current();
   if (world == nullptr) return {};
   const Recipe& recipe = job.recipe();
@@ -83,7 +105,8 @@ Status check_same_on_all_ranks(const Job& job) {
                                escaped(other->first));
   if (const auto other = TRY(other_text(*world, settings_of_all(recipe))))
     return differs(*other, "recipe than rank 0: " + first_difference(*other));
-  if (const auto other = TRY(other_text(*world, std::to_string(job.first_batch(1)))))
+  TRY(check_same_beginning(*world, job, checkpoint));
+  if (const auto other = TRY(other_text(*world, std::to_string(job.first_batch(job.steps_before() + 1)))))
     return differs(*other,
                    "first batch than rank 0: " + escaped(other->theirs) + ", not " + escaped(other->first));
   // With states apart each rank has a plan of its own, which the processor must not change either.

@@ -88,6 +88,7 @@ Status TrainRun::make_job() {
     if (!evaluated_before_ && !from_->recipe.eval_data.empty())
       evaluated_before_ = EarlyStop::State{.last_step = 0};
     resumed_from_ = from_->path;
+    resumed_hash_ = from_->hash;
   }
   from_.reset();
   for (const std::string& n : prepared_->model.notes) context_.out.note(escaped(n));
@@ -105,7 +106,7 @@ Status TrainRun::make_job() {
 
 Status TrainRun::begin() {
   TRY(make_job());
-  TRY(check_same_on_all_ranks(*job_));
+  TRY(check_same_on_all_ranks(*job_, resumed_hash_));
   TRY(job_->meet_ranks());
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
   TRY(checkpoints_->meet_ranks(*job_));

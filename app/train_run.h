@@ -103,6 +103,7 @@ class TrainRun {
   std::unique_ptr<Evaluation> evaluation_;  // null: no held-out data
   std::optional<EarlyStop::State> evaluated_before_;
   std::string resumed_from_;             // path of the checkpoint; empty: of none
+  std::string resumed_hash_;             // Checkpoint::hash of it
   std::optional<LastGood::Found> best_;  // with early stop, where files are wanted: of the best evaluation
   std::optional<LastGood> last_good_;    // where files are wanted
   std::unique_ptr<Sampler> sampler_ = std::make_unique<Sampler>(ProfileLevel::step);

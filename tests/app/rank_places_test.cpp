@@ -187,6 +187,32 @@ TEST_F(RankPlaces, ARankWithAnotherModelOrRecipeIsNamed) {
   }
 }
 
+// As folders of machines may be that share none, or show each other's files late: ranks would train from different parameters.
+TEST_F(RankPlaces, ARankThatBeginsWithOtherNumbersIsNamed) {
+  const Outcome made = run(training("mlp", {"--ranks", "2", "--steps", "2", "--checkpoint", path("c"),
+                                            "--checkpoint-every", "1", "--save-params", path("b.npz")}));
+  ASSERT_EQ(made.code, 0) << made.err;
+  ASSERT_EQ(run(training("mlp", {"--steps", "1", "--save-params", path("a.npz")})).code, 0);
+  const auto expect_told = [&](const Words& a, const Words& b, const std::string& why) {
+    const pid_t first = start_rank(0, a), second = start_rank(1, b);
+    const Outcome told = end_of(0, first), quiet = end_of(1, second);
+    EXPECT_EQ(told.code, 6) << told.err;
+    EXPECT_EQ(quiet.code, 6) << quiet.err;
+    EXPECT_EQ(told.err.rfind("gradloom: rank 1 has another " + why, 0), 0u) << told.err;
+    EXPECT_EQ(std::count(told.err.begin(), told.err.end(), '\n'), 1) << told.err;
+  };
+  const auto resumed = [&](const char* step) {
+    return Words{"train", "--resume", path("c") + step, "--steps", "4", "--json"};
+  };
+  expect_told(resumed("/step-00000002"), resumed("/step-00000001"), "checkpoint than rank 0: of step 1, ");
+  const auto loaded = [&](const char* file) { return training("mlp", {"--load-params", path(file)}); };
+  expect_told(loaded("a.npz"), loaded("b.npz"), "file of parameters than rank 0: its contents hash to ");
+  fs::copy(path("a.npz"), path("c.npz"));
+  const pid_t first = start_rank(0, loaded("a.npz")), second = start_rank(1, loaded("c.npz"));
+  EXPECT_EQ(end_of(0, first).code, 0) << "where it lies may differ";
+  EXPECT_EQ(end_of(1, second).code, 0);
+}
+
 // Its machine has too little for the plan.
 TEST_F(RankPlaces, ARankWithoutMemoryEndsAll) {
   const Words words = training("mlp", {"--dim", "batch=200000", "--data", "synthetic"});
