@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 namespace gradloom {
 namespace {
@@ -58,6 +60,14 @@ TEST(Axis, TicksAreRoundAndFew) {
   EXPECT_EQ(ticks({0, 1.2 * 1024 * 1024, false, Unit::kBytes}, 10)[3].label, "0.375 MiB");
   EXPECT_EQ(ticks({0, 1500, false, Unit::kNs}, 4)[1].label, "0.5 us") << "as duration_text";
   EXPECT_EQ(ticks({0, 3, false, Unit::kCount}, 8).size(), 4u);  // no fractions of a count
+}
+
+TEST(Axis, MarksTellTheScale) {
+  EXPECT_EQ(ticks({3.0, 5.8, false, Unit::kPlain}, 2).size(), 3u) << "4 alone would be one";
+  std::vector<std::string> few;
+  for (const Tick& tick : ticks({0.3, 60, true, Unit::kPlain}, 9)) few.push_back(tick.label);
+  EXPECT_EQ(few, (std::vector<std::string>{"0.5", "1", "2", "5", "10", "20", "50"}));
+  EXPECT_EQ(ticks({0.3, 60, true, Unit::kPlain}, 4).size(), 2u) << "1 and 10";
 }
 
 TEST(Axis, DecimationKeepsExtremesAndEnds) {

@@ -131,18 +131,29 @@ std::vector<Tick> ticks(const Axis& axis, int most) {
     const int first = static_cast<int>(std::ceil(std::log10(axis.min) - 1e-9));
     const int last = static_cast<int>(std::floor(std::log10(axis.max) + 1e-9));
     if (last - first >= 1) {
-      const int stride = std::max(1, (last - first + most) / most);
-      for (int e = first; e <= last; e += stride) {
-        const double v = std::pow(10, e);
-        out.push_back({v, axis.unit == Unit::kPlain ? fmt::format("{:.3g}", v) : format_value(v, axis.unit)});
+      const auto label = [&](double v) {
+        return axis.unit == Unit::kPlain ? fmt::format("{:.3g}", v) : format_value(v, axis.unit);
+      };
+      // Few decades have room for what is between them.
+      if (3 * (last - first + 1) <= most) {
+        for (int e = first - 1; e <= last; ++e)
+          for (const double part : {1.0, 2.0, 5.0})
+            if (const double v = part * std::pow(10, e); v >= axis.min && v <= axis.max)
+              out.push_back({v, label(v)});
+        return out;
       }
+      const int stride = std::max(1, (last - first + most) / most);
+      for (int e = first; e <= last; e += stride) out.push_back({std::pow(10, e), label(std::pow(10, e))});
       return out;
     }
   }
-  const double step = round_step(axis.max - axis.min, most, axis.unit);
   const double largest = std::max(std::abs(axis.min), std::abs(axis.max));
-  for (double i = std::ceil(axis.min / step - 1e-9); i * step <= axis.max + step * 1e-9; ++i) {
-    out.push_back({i * step, tick_label(i * step, step, largest, axis.unit)});
+  // One mark alone tells no scale.
+  for (int parts = most; out.size() < 2 && parts <= 4 * most; parts *= 2) {
+    out.clear();
+    const double step = round_step(axis.max - axis.min, parts, axis.unit);
+    for (double i = std::ceil(axis.min / step - 1e-9); i * step <= axis.max + step * 1e-9; ++i)
+      out.push_back({i * step, tick_label(i * step, step, largest, axis.unit)});
   }
   return out;
 }
