@@ -56,20 +56,28 @@ struct Extent {
 void draw_roofs(const Plot& plot, const RooflineRoofs& roofs) {
   const ImU32 color = palette().text_dim;
   const double highest = roofs.level.empty() ? plot.y.max : roofs.level.rbegin()->first;
-  float above = -1e9f;
   for (auto at = roofs.level.rbegin(); at != roofs.level.rend(); ++at) {
     const double slope = roofs.slopes.empty() ? at->first : *roofs.slopes.rbegin();
     const double from = std::max(at->first / slope, plot.x.min);
     const float y = plot.to_y(at->first);
     plot.list->AddLine({plot.to_x(from), y}, {plot.max.x, y}, color, px(1.5f));
-    if (y - above < px(14)) continue;  // two roofs that are nearly one have one label
-    above = y;
-    plot_label(plot, {plot.max.x, y - px(15)}, color, at->second + " " + count_text(at->first, "FLOP/s"));
   }
   for (const double rate : roofs.slopes) {
     const double x0 = plot.x.min, x1 = std::min(plot.x.max, highest / rate);
     plot.list->AddLine({plot.to_x(x0), plot.to_y(x0 * rate)}, {plot.to_x(x1), plot.to_y(x1 * rate)}, color,
                        px(1.5f));
+  }
+}
+
+// Over the dots, which would hide them.
+void label_roofs(const Plot& plot, const RooflineRoofs& roofs) {
+  const ImU32 color = palette().text_dim;
+  float above = -1e9f;
+  for (auto at = roofs.level.rbegin(); at != roofs.level.rend(); ++at) {
+    const float y = plot.to_y(at->first);
+    if (y - above < px(14)) continue;  // two roofs that are nearly one have one label
+    above = y;
+    plot_label(plot, {plot.max.x, y - px(15)}, color, at->second + " " + count_text(at->first, "FLOP/s"));
   }
   // Levels of memory lie close together: the labels are where each line leaves the plot, from the fastest down.
   float below = plot.min.y - px(100);
@@ -226,13 +234,14 @@ bool draw_plot(const RooflineModel& m, RooflineViewState& state, ImVec2 size, Ac
   }
   if (const double pan = std::exchange(state.pan_wanted, 0.0); pan != 0)
     plot_move(state.view, full.x, 0.5, 1, pan);
-  const Plot plot = begin_plot("roofline.plot", size, full.x, full.y, "FLOP/s by FLOP per byte", &state.view);
+  const Plot plot = begin_plot("roofline.plot", size, full.x, full.y, "FLOP per byte", &state.view);
   draw_roofs(plot, roofs);
   draw_areas(plot, state);
   // A click that ends here is one on a dot, unless it was the end of a drag.
   const bool clicked = state.drag && ImGui::IsMouseReleased(0) && !ImGui::IsMouseDragPastThreshold(0, px(4));
   const bool changed = drag_area(m, plot, state);
   const auto [selected, hovered] = draw_dots(m, plot, full, state);
+  label_roofs(plot, roofs);
   for (const RooflineRow* row : {selected, hovered}) {
     if (row == nullptr) continue;
     join_partners(m, plot, *row);

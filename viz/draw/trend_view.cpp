@@ -43,15 +43,17 @@ void draw_levels(const Plot& plot, const std::vector<TrendLevel>& levels) {
   }
 }
 
-// Above their band, where the line of the run before does not cross it.
+// Above their band, where the line of the run before does not cross it; in a high one above the median, which is what they say.
 void label_levels(const Plot& plot, const std::vector<TrendLevel>& levels) {
   for (const TrendLevel& level : levels) {
     const float x0 = plot.to_x(place(level.from) - 0.5), x1 = plot.to_x(place(level.to) - 0.5);
     const std::string said = duration_text(level.median_ns);
     const float width = theme().small->CalcTextSizeA(theme().small->FontSize, FLT_MAX, 0, said.c_str()).x;
     if (x1 - x0 < width + px(10)) continue;
-    plot_label(plot, {x1 - width - px(6), plot.to_y(level.high_ns) - theme().small->FontSize - px(4)},
-               palette().text, said);
+    const float height = theme().small->FontSize + px(4), line = plot.to_y(level.median_ns),
+                top = plot.to_y(level.high_ns);
+    plot_label(plot, {x1 - width - px(6), (line - top > 2 * height ? line : top) - height}, palette().text,
+               said);
   }
 }
 
@@ -158,8 +160,7 @@ int draw_plot(const Trend& trend, const std::string& path, std::int64_t shown, I
   const double room = std::max(high - low, 0.02 * high);  // above for the marks, below for names of baselines
   const Axis across{0.5, static_cast<double>(trend.runs.size()) + 0.5, false, Unit::kCount};
   const Axis up{std::max(0.0, low - 0.16 * room), high + 0.28 * room, false, Unit::kNs};
-  const Plot plot =
-      begin_plot("trends.plot", size, across, up, "time per step, by run in order of beginning", &state.view);
+  const Plot plot = begin_plot("trends.plot", size, across, up, "run, oldest first", &state.view);
   draw_levels(plot, state.levels);
   draw_baselines(plot, trend, state.baselines);
   const int run = draw_runs(plot, trend, path, shown);

@@ -108,8 +108,10 @@ std::string trend_plot(const Trend& trend, std::int64_t shown) {
     const double x0 = edge(level.from), x1 = edge(level.to), top = plot.at_y(level.high_ns);
     made += svg_rect(x0, top, x1 - x0, std::max(1.0, plot.at_y(level.low_ns) - top), "band",
                      duration_text(level.low_ns) + " to " + duration_text(level.high_ns));
-    made += svg_line(x0, plot.at_y(level.median_ns), x1, plot.at_y(level.median_ns), "level");
-    made += svg_label(x1 - 4, top - 6, "end", duration_text(level.median_ns), "strong");
+    const double line = plot.at_y(level.median_ns);
+    made += svg_line(x0, line, x1, line, "level");
+    made += svg_label(x1 - 4, (line - top > 32 ? line : top) - 6, "end", duration_text(level.median_ns),
+                      "strong");
   }
   for (const TrendBaseline& b : trend_baselines(trend)) {
     const double y = plot.at_y(trend.runs[b.run].step_ns());
