@@ -38,7 +38,8 @@ Status check_fits(const Graph& graph, const Plan& plan, const std::string& devic
     message += (first ? " " : ", ") + escaped(name) + " " + text(bytes);
     first = false;
   }
-  const std::int64_t fixed = needed - plan.arena_bytes;  // parameters and states: no smaller batch helps them
+  // Parameters and states: no smaller batch helps them.
+  const std::int64_t fixed = plan.state_bytes + plan.constant_bytes;
   message += "; would help: ";
   if (fixed > available_bytes)
     message += "a smaller model or optimizer state (" + text(fixed) + " alone)";

@@ -226,6 +226,11 @@ TEST(Plugin, APlanThatDoesNotFitIsRefusedWithItsLargestTensors) {
   EXPECT_EQ(refused.error().code, Errc::device);
   for (const char* part : {"the plan needs ", "largest at the peak: ", "would help: "})
     EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+  Plan batches = job.plan;
+  batches.input_bytes += std::int64_t{1} << 40;
+  const Status large = check_fits(job.train.graph, batches, "cuda:0", job.plan.peak_bytes());
+  EXPECT_NE(large.error().message.find("would help: a smaller batch"), std::string::npos)
+      << large.error().message;
 }
 
 }  // namespace
