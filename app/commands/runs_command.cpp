@@ -114,20 +114,30 @@ Status show_runs(const RunsOptions& options, CommandContext& context) {
   return {};
 }
 
-// The run before the first '=' of a value, and what stands behind it.
+// The run before an '=' of a value, and what stands behind it: the first '=' before which there is a run, as names may have some.
+Result<RunEdit> parse_edit(Store& store, const EditFlag& flag, const std::string& text) {
+  std::size_t at = flag.has_value ? text.find('=') : text.size();
+  if (at == std::string::npos)
+    return Error{Errc::usage, std::string(flag.name) + " " + escaped(text) + ": it takes " +
+                                  std::string(flag.help).substr(0, std::string(flag.help).find(':'))};
+  Result<std::int64_t> run = store.find_run(text.substr(0, at));
+  for (std::size_t next = text.find('=', at + 1); !run.ok() && next != std::string::npos;
+       next = text.find('=', next + 1)) {
+    const Result<std::int64_t> longer = store.find_run(text.substr(0, next));
+    if (!longer.ok()) continue;
+    run = longer;
+    at = next;
+  }
+  if (!run.ok()) return run.error();
+  return RunEdit{flag.kind, *run, flag.has_value ? text.substr(at + 1) : ""};
+}
+
 Result<std::vector<RunEdit>> parse_edits(Store& store, const RunsOptions& options) {
   std::vector<RunEdit> edits;
   for (const EditFlag& flag : kEdits) {
     const auto given = options.edits.find(flag.name);
     if (given == options.edits.end()) continue;
-    for (const std::string& text : given->second) {
-      const std::size_t at = flag.has_value ? text.find('=') : text.size();
-      if (at == std::string::npos)
-        return Error{Errc::usage, std::string(flag.name) + " " + escaped(text) + ": it takes " +
-                                      std::string(flag.help).substr(0, std::string(flag.help).find(':'))};
-      const std::int64_t run = TRY(store.find_run(text.substr(0, at)));
-      edits.push_back({flag.kind, run, flag.has_value ? text.substr(at + 1) : ""});
-    }
+    for (const std::string& text : given->second) edits.push_back(TRY(parse_edit(store, flag, text)));
   }
   return edits;
 }

@@ -47,6 +47,14 @@ TEST_F(RunsCommand, NamesTagsNotesAndPins) {
   EXPECT_EQ(changed["deleted"], false);
 }
 
+TEST_F(RunsCommand, NamesMayHaveWhatEndsThem) {
+  ASSERT_EQ(runs({"--rename", "2=lr=0.1"}).code, 0);
+  const Outcome o = runs({"--tag", "lr=0.1=slow", "--note", "lr=0.1=a = b", "--pin", "lr=0.1"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out, "run 2 (lr=0.1): pinned, tagged slow, noted: a = b\n");
+  expect_error({"runs", session_, "--tag", "lr=0.2=slow"}, 3, "no run lr");
+}
+
 TEST_F(RunsCommand, AFilterFinds) {
   ASSERT_EQ(runs({"--tag", "1=base", "--pin", "2"}).code, 0);
   EXPECT_EQ(found("tag:base device:cpu loss<99 step<10s"), std::vector<std::int64_t>{1});
