@@ -7,13 +7,10 @@
 #include "engine/ops/collectives/adasum.h"
 #include "engine/ops/collectives/all_reduce.h"
 #include "engine/ops/collectives/reduce_gradients.h"
-#include "engine/ops/training/optimizer_inputs.h"
 #include "passes/pass.h"
 
 namespace gradloom {
 namespace {
-
-using namespace optimizer_inputs;
 
 constexpr const char* kRule = "adasum";
 
@@ -26,8 +23,7 @@ class Adasum final : public Pass {
       const Node& node = graph.nodes[id];
       if (node.op == &reduce_gradients_op())
         return Error{Errc::usage, "AdaSum needs every gradient on all ranks: zero{stage=1}, not stage=2"};
-      if (node.op != &all_reduce_op() || node.inputs.size() != 1 || !is_gradient(rw, node.outputs[0]))
-        continue;
+      if (node.op != &all_reduce_op() || node.inputs.size() != 1 || !is_gradient(rw, node)) continue;
       const std::int64_t ranks = node.attrs.integer("ranks");
       if ((ranks & (ranks - 1)) != 0)
         return Error{Errc::usage,
@@ -39,16 +35,10 @@ class Adasum final : public Pass {
   }
 
  private:
-  // An optimizer takes it for one.
-  static bool is_gradient(const Rewriter& rw, ValueId value) {
-    for (const Use& use : rw.uses(value)) {
-      const Node& reader = rw.graph().nodes[use.node];
-      const std::size_t first = kFirst + parameter_count(reader.attrs);
-      if (is_op(reader, "Optimizer") && use.input_index >= first &&
-          use.input_index < first + parameter_count(reader.attrs))
-        return true;
-    }
-    return false;
+  // All that is exchanged for updates but the loss, which leaves the graph, and what states hold next. The answer is the same on every
+  // rank: with zero the update that reads a gradient is on some of them.
+  static bool is_gradient(const Rewriter& rw, const Node& exchange) {
+    return exchange.origin.phase == Phase::optimizer && !rw.is_output(exchange.outputs[0]);
   }
 
   static Status combine(Rewriter& rw, const std::vector<NodeId>& nodes) {

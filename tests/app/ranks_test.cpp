@@ -338,6 +338,11 @@ TEST_F(Ranks, CombineGradientsByAdasum) {
   ASSERT_EQ(adasum.code, 0) << adasum.err;
   EXPECT_EQ(losses(adasum)[0], losses(mean)[0]);
   EXPECT_NE(losses(adasum)[2], losses(mean)[2]) << "gradients of different batches are not averaged";
+  const Words how{"--ranks", "2", "--optimizer", "adamw{lr=1e-3}", "--clip-norm", "0.5", "--passes"};
+  const Outcome together = run(training("bert-tiny", with(how, {"adasum"}))),
+                apart = run(training("bert-tiny", with(how, {"adasum,zero"})));
+  ASSERT_EQ(apart.code, 0) << apart.err;
+  EXPECT_EQ(losses(apart), losses(together)) << "states apart are the same training";
 }
 
 TEST_F(Ranks, EndTogetherWhereTheLossIsNotFinite) {

@@ -2,6 +2,7 @@
 
 #include "engine/ops/collectives/adasum.h"
 #include "engine/ops/collectives/all_reduce.h"
+#include "engine/train/optimizers.h"
 #include "passes/compile.h"
 #include "tests/passes/support.h"
 
@@ -21,6 +22,7 @@ Result<Compiled> try_adasum(const char* passes, std::int64_t ranks) {
   options.train.loss = "loss";
   options.train.ranks = ranks;
   options.train.clip_norm = 1;
+  options.train.optimizer = *parse_optimizer("adamw");
   options.pipeline = *parse_pipeline(passes);
   return compile(std::move(graph), options);
 }
@@ -47,6 +49,20 @@ TEST(AdasumPass, TakesGradientsAndLeavesTheLoss) {
     for (const ValueId in : node.inputs)
       EXPECT_EQ(c.train.graph.nodes[c.train.graph.values[in].producer].op, &all_reduce_adasum_op())
           << "clipping sees what the update sees";
+  }
+}
+
+// Of each parameter one rank has the update: what ranks exchange is the same on all.
+TEST(AdasumPass, TakesTheSameGradientsOnRanksThatKeepStatesApart) {
+  for (const char* passes : {"zero{rank=0},adasum", "zero{rank=1},adasum"}) {
+    const Compiled c = adasum_trained(passes, 2);
+    ASSERT_EQ(count(c, all_reduce_adasum_op()), 1) << passes;
+    EXPECT_EQ(count(c, all_reduce_op()), 1) << passes << ": the loss";
+    for (const Node& node : c.train.graph.nodes) {
+      if (node.alive() && node.op == &all_reduce_adasum_op()) {
+        EXPECT_EQ(node.inputs.size(), 2u) << passes;
+      }
+    }
   }
 }
 
