@@ -16,6 +16,7 @@ namespace gradloom {
 namespace {
 
 constexpr std::size_t kMostTimed = 8;
+constexpr double kMostGain = 0.99;  // of a step: nothing takes all of it away
 
 // A first look by prediction, and then, while there is time, one after each change that was timed.
 class Adviser {
@@ -57,7 +58,11 @@ class Adviser {
       if (tell) say(static_cast<double>(i) / static_cast<double>(rules.size()), rules[i].name);
       const std::size_t before = found.size();
       TRY(rules[i].find(subject_, found));
-      for (std::size_t k = before; k < found.size(); ++k) found[k].rule = rules[i].name;
+      for (std::size_t k = before; k < found.size(); ++k) {
+        found[k].rule = rules[i].name;
+        for (double* ns : {&found[k].gain.ns, &found[k].gain.low_ns, &found[k].gain.high_ns})
+          *ns = std::min(*ns, kMostGain * subject_.step_ns());
+      }
     }
     std::stable_sort(found.begin(), found.end(),
                      [](const Finding& a, const Finding& b) { return a.gain.ns > b.gain.ns; });

@@ -37,6 +37,7 @@ TEST_F(AdviseCommand, OneLineForEachFindingAndASummary) {
     before = line["gain_ns"];
     EXPECT_LE(line["low_ns"], line["gain_ns"]);
     EXPECT_GE(line["high_ns"], line["gain_ns"]);
+    EXPECT_LT(line["high"].get<double>(), 1) << "no more than the step";
     EXPECT_GE(line["gain"].get<double>(), 0.01);
     EXPECT_NE(line["title"], "");
   }
