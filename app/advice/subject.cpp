@@ -230,14 +230,22 @@ std::string Subject::of_a_step(double ns) const {
   return duration_text(ns) + " of a step, " + percent_text(share(ns));
 }
 
-std::string Subject::job_flags() const {
-  const std::string line =
-      command_line(job_.recipe, {.source = options_.source ? &*options_.source : nullptr});
+std::string Subject::flags_of(const Recipe& recipe) const {
+  const std::string line = command_line(recipe, {.source = options_.source ? &*options_.source : nullptr});
   return line.substr(std::string("gradloom train ").size());
 }
 
+std::string Subject::job_flags() const { return flags_of(job_.recipe); }
+std::string Subject::flags_of_one_rank() const { return flags_of(alone(job_.recipe)); }
+
 std::string Subject::command(const std::string& change) const {
-  return "gradloom compare " + job_flags() + " --b " + shell_quoted(change);
+  if (recipe().ranks == 1) return "gradloom compare " + job_flags() + " --b " + shell_quoted(change);
+  Recipe changed = recipe();
+  if (change == kEditedModel) {
+    changed.model = change.substr(std::string("model=").size());
+    return "gradloom train " + flags_of(changed);
+  }
+  return "gradloom train " + job_flags() + " " + train_flags(change);
 }
 
 bool Subject::takes_away(const std::string& changes, const KernelInfo& kernel) const {
@@ -251,6 +259,7 @@ bool Subject::takes_away(const std::string& changes, const KernelInfo& kernel) c
 }
 
 void Subject::set_ratio(Finding& finding, double samples) const {
+  if (recipe().ranks > 1) return;
   const auto ratio = [&](double gain_ns) {
     return step_ns() / std::max(0.01 * step_ns(), step_ns() - gain_ns) / samples;
   };

@@ -66,12 +66,15 @@ class Subject {
   Finding of_change(const ChangedJob& changed, std::string title) const;
   // One whose remedy lies in the model; `gain` of a step.
   Finding of_model(const Gain& gain, std::string title, std::string remedy) const;
-  // What a comparison with a step of the finding's gain should show. `samples`: of that step, as a multiple of the job's.
+  // What a comparison with a step of the finding's gain should show, where its command makes one. `samples`: of that step, as a
+  // multiple of the job's.
   void set_ratio(Finding& finding, double samples = 1) const;
   // "1.20 ms of a step, 12.0 %".
   std::string of_a_step(double ns) const;
-  std::string command(const std::string& change) const;  // of `compare`
-  std::string job_flags() const;                         // of train: what makes the job
+  // That proves the change: of `compare`, which runs one rank; of a job on several, the training with it.
+  std::string command(const std::string& change) const;
+  std::string job_flags() const;          // of train: what makes the job
+  std::string flags_of_one_rank() const;  // the same for commands that run no others
 
   // Whether the change was compiled, and has no kernel of the node that is as the job's.
   bool takes_away(const std::string& changes, const KernelInfo& kernel) const;
@@ -90,6 +93,7 @@ class Subject {
   Status learn(const RunRecord* run);
   Status learn_by_timing();
   Gain gain_of(const ChangedJob& changed) const;
+  std::string flags_of(const Recipe& recipe) const;
 
   const AdviceOptions options_;
   std::stop_token stop_;

@@ -93,6 +93,11 @@ TEST_F(AdviceTest, ThreadsThatTheEnvironmentSaysAreTheJobs) {
     if (ranks == 8) continue;
     EXPECT_EQ(found->change, ranks == 1 ? "threads=8" : "threads=4") << "ranks share the processors";
     EXPECT_EQ(found->title.rfind("1 thread on ", 0), 0u) << found->title;
+    // Comparisons run one rank: several prove it in a training.
+    EXPECT_EQ(found->command.rfind(ranks == 1 ? "gradloom compare " : "gradloom train ", 0), 0u)
+        << found->command;
+    EXPECT_EQ(found->command.find(" --ranks 2 ") != std::string::npos, ranks == 2) << found->command;
+    EXPECT_EQ(found->ratio > 0, ranks == 1);
   }
   if (variable == nullptr)
     unsetenv("OMP_NUM_THREADS");
