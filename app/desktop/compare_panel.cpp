@@ -32,6 +32,7 @@ void draw_history(Ui& ui) {
   std::vector<std::string> labels;
   int shown = -1;
   const std::size_t count = s.session ? s.session->comparisons.size() : 0;
+  if (count == 0) return;
   for (std::size_t i = 0; i < count; ++i) {
     const StoredComparison& c = s.session->comparisons[i];
     labels.push_back(label_of(c));
@@ -41,7 +42,7 @@ void draw_history(Ui& ui) {
     if (same && shown < 0) shown = static_cast<int>(i);
   }
   const bool measuring = s.progress.running && s.progress.kind == RunKind::compare;
-  ImGui::BeginDisabled(measuring || count == 0);
+  ImGui::BeginDisabled(measuring);
   if (combo("compare.history", &shown, labels, -1))
     ui.app.show_comparison(s.session->comparisons[static_cast<std::size_t>(shown)]);
   ImGui::EndDisabled();
