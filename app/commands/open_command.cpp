@@ -7,6 +7,7 @@
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
 #include "app/remote/address.h"
+#include "engine/base/text.h"
 #include "sessions/store.h"
 #ifdef GRADLOOM_DESKTOP
 #include "app/desktop/open.h"
@@ -37,6 +38,8 @@ Status open_with(const OpenArguments& o, CommandContext& context) {
   if (!o.size.empty()) TRY(parse_window_size(o.size, options));
   if (!o.headless && (!o.script.empty() || !o.screenshot.empty()))
     return Error{Errc::usage, "--script and --screenshot need --headless"};
+  if (!o.screenshot.empty() && !o.screenshot.ends_with(".png") && !o.screenshot.ends_with(".svg"))
+    return Error{Errc::usage, "--screenshot writes .png or .svg, not '" + escaped(o.screenshot) + "'"};
   TRY(o.recipe.load_ops());
   if (!o.remote_program.empty()) options.remote_program = o.remote_program;
   // A session alone shows what it holds, the model of its newest run too.
@@ -91,7 +94,8 @@ CommandRun declare_open(CLI::App& app) {
   app.add_option("--against", options->against, "of a session: the run that it is compared with");
   app.add_flag("--headless", options->headless, "draw without a display, through EGL");
   app.add_option("--script", options->script, "with --headless: file with commands that drive the window");
-  app.add_option("--screenshot", options->screenshot, "with --headless: PNG file for the last frame");
+  app.add_option("--screenshot", options->screenshot,
+                 "with --headless: file for the last frame, .png or .svg");
   app.add_option(
       "--keep", options->keep,
       "folder of settings, notes and views, from which the next window starts; else the user's, and "

@@ -167,6 +167,7 @@ TEST_F(EveryCommand, OpenWithoutADisplayTellsWhatCannotBeOpened) {
   const Outcome good = open_file(model("mlp/model.onnx"));
   if (good.code == 6) GTEST_SKIP() << good.err;
   EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_EQ(run({"open", model("mlp/model.onnx"), "--headless", "--screenshot", path("p.jpg")}).code, 2);
   for (const char* name : {"absent.db", "absent.json"}) {
     const Outcome o = run({"open", path(name), "--passes", "none", "--headless"});
     EXPECT_EQ(o.code, 2) << "the flag would do nothing: " << o.err;
