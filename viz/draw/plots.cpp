@@ -70,15 +70,16 @@ Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_vi
   if (view && view->zoomed()) x.min = view->min, x.max = view->max;
   plot.x = x;
   plot.y = y;
+  // Lines at whole pixels: ImGui::AddLine adds the half that is to their middle.
   for (const Tick& t : y_ticks) {
-    const float ty = std::round(plot.to_y(t.value)) + 0.5f;
+    const float ty = std::round(plot.to_y(t.value));
     plot.list->AddLine({plot.min.x, ty}, {plot.max.x, ty}, p.grid);
     const ImVec2 s = small_size(t.label);
     small_text(plot.list, {plot.min.x - px(8) - s.x, ty - s.y / 2}, p.text_faint, t.label);
   }
   const float title_width = x_title.empty() ? 0 : small_size(std::string(x_title)).x + px(12);
   for (const Tick& t : ticks(x, std::max(2, static_cast<int>(size.x / px(90))))) {
-    const float tx = std::round(plot.to_x(t.value)) + 0.5f;
+    const float tx = std::round(plot.to_x(t.value));
     const ImVec2 s = small_size(t.label);
     plot.list->AddLine({tx, plot.max.y}, {tx, plot.max.y + px(3)}, p.border);
     if (tx + s.x / 2 > plot.max.x - title_width) continue;
@@ -88,7 +89,8 @@ Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_vi
     small_text(plot.list, {plot.max.x - title_width + px(12), plot.max.y + px(5)}, p.text_dim,
                std::string(x_title));
   }
-  plot.list->AddLine({plot.min.x, plot.max.y + 0.5f}, {plot.max.x, plot.max.y + 0.5f}, p.border);
+  const float ground = std::round(plot.max.y);
+  plot.list->AddLine({plot.min.x, ground}, {plot.max.x, ground}, p.border);
   plot.list->PushClipRect({plot.min.x, plot.min.y - px(4)}, {plot.max.x + px(4), plot.max.y + 1}, true);
   return plot;
 }
@@ -179,7 +181,7 @@ void plot_label(const Plot& plot, ImVec2 at, ImU32 color, std::string_view label
 }
 
 void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label) {
-  const float yy = std::round(plot.to_y(y)) + 0.5f;
+  const float yy = std::round(plot.to_y(y));
   for (float x = plot.min.x; x < plot.max.x; x += px(8)) {
     plot.list->AddLine({x, yy}, {std::min(x + px(4), plot.max.x), yy}, color, px(1.2f));
   }
@@ -195,7 +197,7 @@ int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector
   auto i = static_cast<size_t>(std::lower_bound(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), at) -
                                x.begin());
   if (i == n || (i > 0 && at - x[i - 1] < x[i] - at)) --i;
-  const float sx = std::round(plot.to_x(x[i])) + 0.5f;
+  const float sx = std::round(plot.to_x(x[i]));
   plot.list->AddLine({sx, plot.min.y}, {sx, plot.max.y}, with_alpha(palette().text_faint, 0.6f));
   if (std::isfinite(y[i])) {
     plot.list->AddCircleFilled({sx, plot.to_y(y[i])}, px(4), palette().panel, 16);
