@@ -5,6 +5,7 @@ GRADLOOM_LIBRARY names the library. Exits with 77 (skipped) where there is no Py
 """
 
 import contextlib
+import math
 import random
 import unittest
 from unittest import mock
@@ -271,10 +272,19 @@ def padded(self, x):
     return self.line(F.pad(x, (0, 0, 0, -x.shape[1] % 4)))
 
 
+def scanned(self, x):
+    """Sums of all before, in rounds of which each reaches twice as far."""
+    y = self.line(x)
+    for distance in range(math.ceil(math.log2(x.shape[1]))):
+        y = y + F.pad(y, (0, 0, 2**distance, 0))[:, : x.shape[1]]
+    return y * (x.shape[0] - 1).bit_length()
+
+
 class Python(Case):
     """What Python makes of sizes is never mistaken for what it makes of others."""
 
-    CASES = (above, remainder, square, half, unrolled, key, text, root, least, listed, as_number, of_a_table, tail, rounded, a_part, rounded_up, padded)
+    CASES = (above, remainder, square, half, unrolled, key, text, root, least, listed, as_number, of_a_table, tail, rounded, a_part, rounded_up, padded,
+             scanned)  # fmt: skip
 
     def test_sizes_in_python(self):
         draw = random.Random(7)

@@ -5,6 +5,7 @@ The file of a trace has sizes as numbers. Whether it is the file for other sizes
 """
 
 import contextlib
+import math
 import threading
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
@@ -101,6 +102,26 @@ for _name in ("add", "sub", "mul", "floordiv", "mod", "radd", "rsub", "rmul", "r
 for _name in ("hash", "str", "repr", "format", "int", "float", "round", "trunc", "floor", "ceil", "truediv", "rtruediv", "pow", "rpow", "and", "rand",
               "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift", "rrshift", "invert"):  # fmt: skip
     setattr(Size, f"__{_name}__", _reads(f"__{_name}__"))
+for _name in ("bit_length", "bit_count", "to_bytes", "as_integer_ratio"):
+    if hasattr(int, _name):
+        setattr(Size, _name, _reads(_name))
+# Functions of math that read an integer's digits and ask nothing of it.
+_DIGITS = ("log", "log2", "log10", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
+
+
+def math_patches() -> Iterator[Tuple[Any, str, Any]]:
+    """What math has while a module is traced: owner, name, replacement."""
+
+    def patched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*numbers: Any) -> Any:
+            for number in numbers:
+                if isinstance(number, Size):
+                    _note(SAME, number, 0)
+            return function(*numbers)
+
+        return read
+
+    return ((math, name, patched(getattr(math, name))) for name in _DIGITS)
 
 
 def sizes(value: Any) -> Any:

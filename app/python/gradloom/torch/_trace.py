@@ -502,7 +502,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     rows += [(torch.nn.Module, "__call__", _call(torch.nn.Module.__call__)), (function, "apply", _apply(apply))]
     for block in (torch.no_grad, torch.set_grad_enabled):
         rows += [(block, "__enter__", _stopping(block.__enter__, 1)), (block, "__exit__", _stopping(block.__exit__, -1))]
-    rows += [*autocast_patches(_regions), *cast_patches(_casts)]
+    rows += [*autocast_patches(_regions), *cast_patches(_casts), *_sizes.math_patches()]
     rows += [(owner, name, _value_read(name, getattr(owner, name))) for owner in (torch, tensor) for name in ("equal", "allclose", "is_nonzero")]
     rows += [(functional, name, _decomposed(getattr(functional, name), body)) for name, body in DECOMPOSITIONS.items()]
     rows += [(functional, name, in_f32(_decomposed(getattr(functional, name), body), _regions)) for name, body in LOSSES.items()]
