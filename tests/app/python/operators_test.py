@@ -119,6 +119,15 @@ def filled(x):
     return mask
 
 
+def no_grad(function, *given):
+    with torch.no_grad():
+        return function(*given)
+
+
+def turned(z):
+    return z.T, z.mT @ z, z.H, torch.adjoint(z) + z.mH
+
+
 LOWER = torch.arange(25.0).reshape(5, 5).remainder(7) / 8 + 2 * torch.eye(5)
 
 
@@ -144,6 +153,8 @@ FUNCTIONS = {
     "rotary": (rotary, (2, 3, 8)),
     "complex arithmetic": (complex_arithmetic, (3, 4), (3, 4)),
     "no_grad of a transform": (lambda x: x * no_grad(torch.fft.rfft, x).abs()[:, :1], (2, 6)),
+    "turned complex numbers": (lambda x: sum(torch.view_as_real(z.resolve_conj()).exp().sum() for z in turned(torch.fft.fft(x))), (4, 4)),
+    "mT": (lambda x: x.mT @ x, (2, 3, 4)),
     "unfold": (lambda x: x.unfold(-2, 3, 2) * x.unfold(1, 3, 2).sum(), (2, 8, 3)),
     "unfold without overlap": (lambda x: x.unfold(1, 2, 2).unfold(-2, 2, 1), (2, 8, 3)),
     "diagonal": (lambda x: torch.diagonal(x, 1, -2, -1) * x.diagonal(-1, -1, 0).square().sum(), (3, 4, 5)),
@@ -168,11 +179,6 @@ if NEWER:  # whose exporter has atan2
 else:  # modes do not see []
     for name in ("setitem of a view", "three slices", "three slices of a tensor", "what einsum made", "in turns"):
         del FUNCTIONS[name]
-
-
-def no_grad(function, x):
-    with torch.no_grad():
-        return function(x)
 
 
 class Functions(Case):

@@ -30,6 +30,10 @@ class Complex(torch.Tensor):
     imag = property(lambda z: z.im)
     data = property(lambda z: joined(z.re.detach(), z.im.detach()))
     requires_grad = property(lambda z: z.re.requires_grad or z.im.requires_grad)
+    T = property(lambda z: joined(z.re.T, z.im.T))
+    mT = property(lambda z: joined(z.re.mT, z.im.mT))
+    H = property(lambda z: joined(z.re.H, -z.im.H))
+    mH = property(lambda z: joined(z.re.mH, -z.im.mH))
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -54,7 +58,9 @@ class Complex(torch.Tensor):
     def _other(function: Any, name: str, args: Any) -> Any:
         if name == "__get__":  # dtype, ndim, layout, ..
             with torch._C.DisableTorchFunction():
-                return function(*args)
+                found = function(*args)
+            if not isinstance(found, Tensor):
+                return found
         raise UnsupportedError(f"torch's {name} of complex numbers is not known to the engine")
 
 

@@ -30,12 +30,10 @@ def _dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _adjoint(input: torch.Tensor) -> torch.Tensor:
-    if isinstance(input, Complex):
-        raise UnsupportedError("the adjoint of complex numbers is not known to the engine")
-    return input.transpose(-2, -1)
+    return input.mH if isinstance(input, Complex) else input.transpose(-2, -1)
 
 
-_ADJOINTS = [torch.adjoint, torch.Tensor.adjoint, *[getattr(torch.Tensor, name).__get__ for name in ("H", "mH")]]
+_ADJOINTS = [torch.adjoint, torch.Tensor.adjoint, *[getattr(torch.Tensor, name).__get__ for name in ("H", "mH", "mT")]]
 _REPLACED: Dict[Any, Callable[..., Any]] = {
     **EXACT, **REPLACED, **{getattr(owner, name): _dot for owner in (torch, torch.Tensor) for name in ("dot", "vdot")}, **dict.fromkeys(_ADJOINTS, _adjoint),
     torch.Tensor.unfold: unfold, torch.linalg.solve_triangular: solve_triangular,
