@@ -369,7 +369,7 @@ def _cross_entropy(original: Callable[..., torch.Tensor]) -> Callable[..., torch
         counted = (target != ignore_index).to(input.dtype)
         smooth = smooth * counted
         if reduction == "mean":
-            smooth = smooth.sum() / (counted if weight is None else weight[target.clamp(min=0)] * counted).sum()
+            smooth = smooth.sum() / (counted if weight is None else weight[target.masked_fill(target == ignore_index, 0)] * counted).sum()
         elif reduction == "sum":
             smooth = smooth.sum()
         return (1 - label_smoothing) * nll + label_smoothing / input.shape[axis] * smooth
