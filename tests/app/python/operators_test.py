@@ -161,6 +161,7 @@ FUNCTIONS = {
     "turned complex numbers": (lambda x: sum(torch.view_as_real(z.resolve_conj()).exp().sum() for z in turned(torch.fft.fft(x))), (4, 4)),
     "mT": (lambda x: x.mT @ x, (2, 3, 4)),
     "a smoothed loss that leaves a label out": (smoothed, (4, 3)),
+    "a copy": (lambda x: x * copy.deepcopy(x.detach().exp()), (3, 4)),
     "unfold": (lambda x: x.unfold(-2, 3, 2) * x.unfold(1, 3, 2).sum(), (2, 8, 3)),
     "unfold without overlap": (lambda x: x.unfold(1, 2, 2).unfold(-2, 2, 1), (2, 8, 3)),
     "diagonal": (lambda x: torch.diagonal(x, 1, -2, -1) * x.diagonal(-1, -1, 0).square().sum(), (3, 4, 5)),
@@ -302,6 +303,11 @@ class Checks(Case):
 
     def test_a_branch_is_refused(self):
         for function in (lambda x: x * 2 if x.sum() > 0 else x * 3, lambda x: [x, -x][int(x.sum() > 0)]):
+            with self.assertRaisesRegex(UnsupportedError, "needs the numbers of a tensor in Python"):
+                Module(Function(function))(torch.randn(3))
+
+    def test_numbers_that_leave_the_trace_are_refused(self):
+        for function in (lambda x: x * torch.from_dlpack(torch.utils.dlpack.to_dlpack(x.detach())), lambda x: x * complex(x.detach()[0]).real):
             with self.assertRaisesRegex(UnsupportedError, "needs the numbers of a tensor in Python"):
                 Module(Function(function))(torch.randn(3))
 

@@ -36,7 +36,7 @@ def _adjoint(input: torch.Tensor) -> torch.Tensor:
 _ADJOINTS = [torch.adjoint, torch.Tensor.adjoint, *[getattr(torch.Tensor, name).__get__ for name in ("H", "mH", "mT")]]
 _REPLACED: Dict[Any, Callable[..., Any]] = {
     **EXACT, **REPLACED, **{getattr(owner, name): _dot for owner in (torch, torch.Tensor) for name in ("dot", "vdot")}, **dict.fromkeys(_ADJOINTS, _adjoint),
-    torch.Tensor.unfold: unfold, torch.linalg.solve_triangular: solve_triangular,
+    torch.Tensor.__deepcopy__: lambda input, memo: input.detach().clone(), torch.Tensor.unfold: unfold, torch.linalg.solve_triangular: solve_triangular,
     torch.masked_scatter: masked_scatter, torch.Tensor.masked_scatter: masked_scatter,
     **({torch._is_all_true: torch.all, torch._is_any_true: torch.any} if hasattr(torch, "_is_all_true") else {}),
 }  # fmt: skip

@@ -510,7 +510,9 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     rows += [(tensor, name, _text(getattr(tensor, name))) for name in ("__format__", "__repr__")]
     rows += [(tensor, name, _of_no_trace(getattr(tensor, name))) for name in ("size", "numel", "nelement")]
     rows += [(tensor, name, _value_read(name, getattr(tensor, name)))
-             for name in ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "__array__", "__contains__")]  # fmt: skip
+             for name in ("__bool__", "__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__", "__dlpack__",
+                          "__contains__")]  # fmt: skip
+    rows += [(owner, "to_dlpack", _value_read("to_dlpack", owner.to_dlpack)) for owner in (torch, torch.utils.dlpack) if hasattr(owner, "to_dlpack")]
     return rows
 
 
