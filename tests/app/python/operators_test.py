@@ -306,6 +306,27 @@ class Checks(Case):
             with self.assertRaisesRegex(UnsupportedError, "needs the numbers of a tensor in Python"):
                 Module(Function(function))(torch.randn(3))
 
+    def test_gradients_that_forward_asks_for_are_refused(self):
+        def turned_back(x):
+            y = x * 2
+            y.register_hook(torch.neg)
+            return y.sin()
+
+        def kept(x):
+            y = x * 2
+            y.retain_grad()
+            return y.sin()
+
+        for function, name in ((turned_back, "register_hook"), (kept, "retain_grad")):
+            with self.assertRaisesRegex(UnsupportedError, rf"asks for the gradient of a tensor inside its forward \({name}\).*fallback"):
+                Module(Function(function))(torch.randn(3, requires_grad=True))
+        given = [torch.ones(3, requires_grad=True) for _ in range(2)]
+        for run, x in zip((Module(Function(turned_back), fallback="torch"), turned_back), given):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                run(x).sum().backward()
+        self.assert_near(given[0].grad, given[1].grad)
+
     def test_numbers_that_leave_the_trace_are_refused(self):
         for function in (lambda x: x * torch.from_dlpack(torch.utils.dlpack.to_dlpack(x.detach())), lambda x: x * complex(x.detach()[0]).real):
             with self.assertRaisesRegex(UnsupportedError, "needs the numbers of a tensor in Python"):

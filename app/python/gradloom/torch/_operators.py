@@ -62,6 +62,9 @@ _IN_PYTORCH.update({functional.ctc_loss: "torch.nn.functional.ctc_loss", torch.c
 
 
 class Selected(torch.Tensor):
+_HOOKS = (torch.Tensor.register_hook, torch.Tensor.retain_grad)
+
+
     """masked_select of integers, such as labels: how many there are differs from call to call, so what PyTorch computes of it selects."""
 
     of: torch.Tensor
@@ -171,6 +174,8 @@ class Operators(TorchFunctionMode):
             self._see(tensor)
             if _is_view(tensor):
                 self._note(tensor)
+        if function in _HOOKS:
+            raise UnsupportedError(f"it asks for the gradient of a tensor inside its forward ({function.__name__}), which a plan keeps to itself")
         written: Dict[int, torch.Tensor] = {}
         for tensor, version in given:
             if tensor._version != version:
