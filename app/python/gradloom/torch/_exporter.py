@@ -38,9 +38,10 @@ def passing_refused(outside: Outside) -> Iterator[Dict[str, Dict[str, Optional[s
         return run
 
     # By the first name the exporter, in C++, asks for an operator. The second adds functions of onnxscript, of which there are none here,
-    # and would need the package onnx. The others merge nodes, also of two regions of autocast, in which they are computed in two types.
+    # and would need the package onnx, the third prints the graph of what fails. The others merge nodes, also of two regions of autocast, in which they
+    # are computed in two types.
     changes: Dict[str, Callable[[Any], Any]] = {
-        "_run_symbolic_function": passing, "_add_onnxscript_fn": lambda _: lambda model, *_: model,
+        "_run_symbolic_function": passing, "_add_onnxscript_fn": lambda _: lambda model, *_: model, "_jit_onnx_log": lambda _: lambda *_: None,
         **dict.fromkeys(("_jit_pass_cse", "_jit_pass_fuse_addmm"), lambda merge: lambda graph: not outside.regions.met and merge(graph)),
     }  # fmt: skip
     kept = [(owner, name, vars(owner)[name]) for owner in map(sys.modules.get, _EXPORTER) if owner is not None for name in changes if name in vars(owner)]
@@ -74,9 +75,11 @@ def quiet() -> Iterator[None]:
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
+    prints = torch._C._jit_is_onnx_log_enabled()  # which PyTorch 2's leaves on
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        torch._C._jit_set_onnx_log_enabled(prints)
         logger.setLevel(level)
