@@ -306,6 +306,24 @@ class Checks(Case):
             with self.assertRaisesRegex(UnsupportedError, "needs the numbers of a tensor in Python"):
                 Module(Function(function))(torch.randn(3))
 
+    def test_sizes_that_the_data_decide_are_refused(self):
+        """A file would hold those of the first call."""
+        functions = {
+            "masked_select": lambda x, n: x / x.masked_select(x > 0).numel(),
+            "unique": lambda x, n: x / len(torch.unique(n)),
+            "repeat_interleave": lambda x, n: x / x.repeat_interleave(n, 0).shape[0],
+            "one_hot": lambda x, n: x / F.one_hot(n).size(-1),
+        }
+        if not NEWER:  # else rows that a mask chooses are known
+            functions.update({"nonzero": lambda x, n: x / (x > 0).nonzero().shape[0], "\\[\\] of a mask": lambda x, n: x / len(x[x > 0])})
+        for name, function in functions.items():
+            with self.assertRaisesRegex(UnsupportedError, rf"operators_test.py:\d+ needs in Python how many elements {name} gives"):
+                Module(Function(function))(torch.randn(3, 4), torch.tensor([2, 1, 3]))
+        mask = torch.tensor([True, False, True])
+        known = Function(lambda x, n: x.masked_select(mask).sum() / x.masked_select(mask).numel() * x)
+        x = torch.randn(3)
+        self.assert_near(Module(known)(x, x), known(x, x))
+
     def test_gradients_that_forward_asks_for_are_refused(self):
         def turned_back(x):
             y = x * 2

@@ -489,6 +489,7 @@ def export_job(objective: torch.nn.Module, description: Any, arguments: Sequence
 
     functions, fallback: torch.autograd.Functions, and what cannot be traced, may be outside; else Located for all that stands in the way.
     """
+    outside.one_batch = not functions
     parameters, buffers = members(objective, "_parameters"), members(objective, "_buffers")
     own = [outside.title(name) for name in parameters.names + buffers.names]
     taken = set(own) | {"loss"}

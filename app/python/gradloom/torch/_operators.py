@@ -20,7 +20,7 @@ from ._decompositions import masked_scatter, solve_triangular, unfold
 from ._exact import EXACT
 from ._outside import whole
 from ._rows import Chosen, writes
-from ._values import untraced
+from ._values import made_of, sized_by_numbers, untraced
 
 _C: Any = torch._C  # whose private functions have no types
 
@@ -61,10 +61,10 @@ _IN_PYTORCH.update({getattr(torch.special, name): f"torch.special.{name}" for na
 _IN_PYTORCH.update({functional.ctc_loss: "torch.nn.functional.ctc_loss", torch.ctc_loss: "torch.ctc_loss"})
 
 
-class Selected(torch.Tensor):
 _HOOKS = (torch.Tensor.register_hook, torch.Tensor.retain_grad)
 
 
+class Selected(torch.Tensor):
     """masked_select of integers, such as labels: how many there are differs from call to call, so what PyTorch computes of it selects."""
 
     of: torch.Tensor
@@ -123,10 +123,11 @@ def _in_place(function: Any, args: Any, kwargs: Any) -> bool:
 class Operators(TorchFunctionMode):
     """Sees all operators of the module that is traced."""
 
-    def __init__(self, in_pytorch: Callable[..., Any], fixed: Dict[int, str], takes_rows: bool = True) -> None:
+    def __init__(self, in_pytorch: Callable[..., Any], fixed: Dict[int, str], takes_rows: bool = True, one_batch: bool = False) -> None:
         """in_pytorch: of the name of a function of torch, what calls it, its arguments and named arguments. fixed: names, by id, of tensors that are the
-        user's own and may not be written. takes_rows: what masks choose is in all places of the masks."""
+        user's own and may not be written. takes_rows: what masks choose is in all places of the masks. one_batch: the data are the same in each call."""
         super().__init__()
+        self._one_batch, self._sized = one_batch, False  # some tensors have as many elements as data say
         self._fixed = fixed
         self._in_pytorch = in_pytorch
         self._views: Dict[int, List["weakref.ref[torch.Tensor]"]] = {}  # by the id of what they are views of
@@ -141,6 +142,8 @@ class Operators(TorchFunctionMode):
         return self._call(function, args, kwargs) if made is NotImplemented else made
 
     def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
+        if function in _HOOKS:
+            raise UnsupportedError(f"it asks for the gradient of a tensor inside its forward ({function.__name__}), which a plan keeps to itself")
         if args and isinstance(args[0], torch.Tensor) and (writes(function) or _in_place(function, args, kwargs)):
             self.check_write(args[0])
         if isinstance(kwargs.get("out"), torch.Tensor):
@@ -174,15 +177,30 @@ class Operators(TorchFunctionMode):
             self._see(tensor)
             if _is_view(tensor):
                 self._note(tensor)
-        if function in _HOOKS:
-            raise UnsupportedError(f"it asks for the gradient of a tensor inside its forward ({function.__name__}), which a plan keeps to itself")
         written: Dict[int, torch.Tensor] = {}
         for tensor, version in given:
             if tensor._version != version:
                 written.setdefault(id(_base(tensor)), tensor)
         for tensor in written.values():
             self._follow(tensor)
+        if _counts_numbers(function, args, kwargs):
+            self.note_sizes(result)
         return result
+
+    def note_sizes(self, made: Any) -> None:
+        """Of what a function gives that counts numbers."""
+        self._sized = self._sized or any(sized_by_numbers(tensor, len(self._fixed)) is not None for tensor in _tensors((made,)))
+
+    def check_size(self, tensor: Any, place: Callable[[], str]) -> None:
+        """Raises UnsupportedError where Python asks for sizes that the data decide. place: the line of code."""
+        if self._one_batch or not isinstance(tensor, torch.Tensor):
+            return
+        if isinstance(tensor, Selected):
+            name = "masked_select" if made_of(tensor.mask)[0] else None
+        else:
+            name = sized_by_numbers(tensor, len(self._fixed)) if self._sized and not isinstance(tensor, Complex) else None
+        if name is not None:
+            raise UnsupportedError(f"{place()} needs in Python how many elements {_PYTHON_NAMES.get(name, name)} gives, which differs from call to call")
 
     def check_write(self, tensor: torch.Tensor) -> None:
         """Raises UnsupportedError, before it happens."""
@@ -240,6 +258,20 @@ class Operators(TorchFunctionMode):
         for other in others:
             now = whole.reshape(other.shape) if other is base else _without(whole, base, other)
             _take(other, now if _detached(other) is _detached(tensor) else now.detach())
+
+
+_PYTHON_NAMES = {"_unique2": "unique", "unique_dim": "unique", "nonzero_numpy": "nonzero", "index": "[] of a mask"}
+_COUNT = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "repeat_interleave", "bincount", "one_hot"}
+
+
+def _counts_numbers(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a function may give as many elements as the numbers of an argument say."""
+    name = getattr(function, "__name__", "")
+    return name in _COUNT or (name == "where" and len(args) + len(kwargs) == 1) or (name == "__getitem__" and has_masks(args[1]))
+
+
+def has_masks(index: Any) -> bool:
+    return any(isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8) for part in (index if isinstance(index, tuple) else (index,)))
 
 
 def _many_slices(index: Any) -> bool:

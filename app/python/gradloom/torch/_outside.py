@@ -139,6 +139,7 @@ class Outside:
         self.stack: List[str] = []
         self.casts = Casts(Regions("cpu", None), Told())  # of the trace that runs
         self.takes_rows, self.rows_refused = True, False  # that masks choose (_rows.py): by the next trace, by the last one
+        self.one_batch = False  # what is traced will be given the same data in each call
         self.plain = Plain(self.modules.values())
         self._found_as = Snapshot([], [])  # by tried()
         self.fixed: Dict[int, str] = {}  # tensors of the call that a trace may not write, by id

@@ -38,7 +38,7 @@ from . import _sizes
 from ._casts import Casts, cast_patches
 from ._checks import failing, passing
 from ._exact import refuse_rows_that_change
-from ._operators import Operators
+from ._operators import Operators, has_masks
 from ._outside import Outside, reason_of
 from ._regions import Regions, autocast_patches, in_f32
 from ._rows import counted, number_of
@@ -215,6 +215,8 @@ def _of_no_trace(function: Callable[..., Any]) -> Callable[..., Any]:
     def read(*arguments: Any, **named: Any) -> Any:
         if not _trace.active or torch._C._get_tracing_state() is None:
             return function(*arguments, **named)
+        if _trace.operators is not None:
+            _trace.operators.check_size(arguments[0], _place)
         with untraced():
             found = _sizes.sizes(function(*arguments, **named))
             return counted(arguments[0], found, (*arguments[1:], *named.values()))
@@ -463,6 +465,21 @@ def _set_item(original: Callable[..., None]) -> Callable[..., None]:
     return set_item
 
 
+def _get_item(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Of PyTorch before 2.0, which shows no mode what is read by []."""
+
+    def get_item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+        made = original(tensor, index)
+        if _trace.operators is None or not traces():
+            return made
+        if has_masks(index):
+            _trace.operators.note_sizes(made)
+        return made
+
+    get_item.__name__ = "__getitem__"  # by which what is no plain tensor knows it
+    return get_item
+
+
 def _dropout(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """What drops nothing draws no number, in PyTorch as well."""
 
@@ -493,7 +510,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
              for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")]  # fmt: skip
     rows += [(torch, name, _of_numbers(getattr(torch, name), body)) for name, body in NUMBERS.items()]
     if int(torch.__version__.split(".")[0]) < 2:
-        rows.append((tensor, "__setitem__", _set_item(tensor.__setitem__)))
+        rows += [(tensor, "__setitem__", _set_item(tensor.__setitem__)), (tensor, "__getitem__", _get_item(tensor.__getitem__))]
     if hasattr(torch, "rms_norm"):
         rows.append((torch, "rms_norm", _decomposed(torch.rms_norm, rms_norm)))
     rows += [(owner, "unflatten", _decomposed(owner.unflatten, unflatten)) for owner in (torch, tensor)]  # PyTorch 1.13's exporter lacks it
@@ -528,7 +545,7 @@ def tracing(outside: Outside, casts: Casts, apart: bool = True) -> Iterator[Note
             own: Dict[str, Any] = vars(owner)
             kept.append((owner, name, own.get(name)))
             setattr(owner, name, replacement)
-        with Operators(_in_pytorch, outside.fixed, outside.takes_rows) as operators:
+        with Operators(_in_pytorch, outside.fixed, outside.takes_rows, outside.one_batch) as operators:
             _trace.operators = operators
             yield _trace.noted
     finally:

@@ -33,9 +33,17 @@ def _is_below_zero(node: Any) -> bool:
 
 def made_of(tensor: torch.Tensor) -> Tuple[bool, bool]:
     """Whether a tensor of the trace is made of the module's inputs or of random numbers, and of numbers that may be sizes."""
-    seen, left, sizes = set(), [_C._get_value_trace(tensor)], False
+    return _made_of(_C._get_value_trace(tensor), None)
+
+
+def _made_of(value: Any, inputs: Optional[int]) -> Tuple[bool, bool]:
+    """inputs: how many of the trace's inputs count; None: all."""
+    seen, left, sizes = set(), [value], False
     while left:
-        node = left.pop().node()
+        found = left.pop()
+        node = found.node()
+        if node.kind() == "prim::Param" and inputs is not None and found.offset() >= inputs:
+            continue
         if node.kind() == "prim::Param" or node.kind() in _DRAWS:
             return True, True
         if _is_below_zero(node):
@@ -47,6 +55,51 @@ def made_of(tensor: torch.Tensor) -> Tuple[bool, bool]:
                 seen.add(source.debugName())
                 left.append(source)
     return False, sizes
+
+
+_OF_FIRST = {f"aten::{name}" for name in ("nonzero", "nonzero_numpy", "argwhere", "_unique", "_unique2", "unique_dim", "unique_consecutive",
+                                          "unique_dim_consecutive", "bincount")}  # fmt: skip
+
+
+def _is_tensor(value: Any) -> bool:
+    return bool(value.type().kind() == "TensorType")
+
+
+def _deciding(node: Any) -> Optional[Any]:
+    """The argument whose numbers say how many elements an operator's results have; None: none does."""
+    kind, given = node.kind(), list(node.inputs())
+    if kind in _OF_FIRST or (kind == "aten::where" and len(given) == 1):
+        return given[0]
+    if kind == "aten::masked_select":
+        return given[1]
+    if kind == "aten::one_hot" and given[1].node().kind() == "prim::Constant" and given[1].toIValue() == -1:
+        return given[0]
+    if kind == "aten::repeat_interleave" and given[-1].node().mustBeNone():  # else the size is given
+        return next((value for value in reversed(given[:2]) if _is_tensor(value)), None)
+    if kind == "aten::index":
+        masks = [value for value in given[1].node().inputs() if _is_tensor(value) and value.type().scalarType() in ("Bool", "Byte")]
+        return masks[0] if masks else None
+    return None
+
+
+def sized_by_numbers(tensor: torch.Tensor, inputs: int) -> Optional[str]:
+    """The operator by which the sizes of a tensor of the trace may follow the numbers of the trace's first `inputs` inputs; None: they do not."""
+    try:
+        left = [_C._get_value_trace(tensor)]
+    except RuntimeError:  # none of the trace
+        return None
+    seen = set()
+    while left:
+        value = left.pop()
+        if value.debugName() in seen or (_is_tensor(value) and value.type().dim() == 0):  # a number has no sizes
+            continue
+        seen.add(value.debugName())
+        node = value.node()
+        decides = _deciding(node)
+        if decides is not None and _made_of(decides, inputs)[0]:
+            return str(node.kind()).rpartition(":")[2]
+        left += list(node.inputs())
+    return None
 
 
 def single_axis(value: Any) -> Optional[int]:
