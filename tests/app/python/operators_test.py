@@ -124,13 +124,53 @@ def no_grad(function, *given):
         return function(*given)
 
 
+def several(x):
+    largest, (variance, _) = no_grad(torch.topk, x, 4)[0], no_grad(torch.var_mean, x, 1)
+    return x * largest + x * variance.unsqueeze(1) + x * torch.cat(no_grad(torch.chunk, x, 2, 1), 1)
+
+
+def switched_off(x):
+    torch.set_grad_enabled(False)
+    y = x.exp()
+    torch.set_grad_enabled(True)
+    return x * y
+
+
 def turned(z):
     return z.T, z.mT @ z, z.H, torch.adjoint(z) + z.mH
+
+
+def behind(write):
+    """A function of what is written into y behind autograd's back: its gradient stays what it was."""
+
+    def function(x):
+        y = x.sin()
+        part = y.narrow(0, 1, 2)
+        write(y)
+        return (y * y + 3 * y).sum() + part.exp().sum()
+
+    return function
+
+
+def signs(x):
+    """As of binarized networks: the gradient passes the sign."""
+    y = x.sin()
+    y.data = y.data.sign()
+    return y * y + 3 * y
 
 
 def smoothed(x):
     weight = torch.tensor([0.5, 1.0, 2.0]).to(x.dtype)
     return F.cross_entropy(x, torch.tensor([0, 255, 2, 1]), weight, ignore_index=255, label_smoothing=0.125)
+
+
+def averaged(x):
+    """A tensor without gradient that follows one with a gradient."""
+    average, mean = torch.ones(4, dtype=x.dtype), x.mean(0)
+    with torch.no_grad():
+        average.mul_(0.5).add_(mean, alpha=0.5)
+        average[1:] = mean[1:]
+    return average * x
 
 
 LOWER = torch.arange(25.0).reshape(5, 5).remainder(7) / 8 + 2 * torch.eye(5)
@@ -160,6 +200,17 @@ FUNCTIONS = {
     "no_grad of a transform": (lambda x: x * no_grad(torch.fft.rfft, x).abs()[:, :1], (2, 6)),
     "turned complex numbers": (lambda x: sum(torch.view_as_real(z.resolve_conj()).exp().sum() for z in turned(torch.fft.fft(x))), (4, 4)),
     "mT": (lambda x: x.mT @ x, (2, 3, 4)),
+    "no_grad of several results": (several, (3, 4)),
+    "no_grad of a part": (lambda x: x * no_grad(lambda y: y[0], x), (3, 4)),
+    "gradients switched off": (switched_off, (3, 4)),
+    "gradients inside no_grad": (lambda x: x * no_grad(torch.enable_grad()(torch.exp), x), (3, 4)),
+    "no_grad of a write": (behind(lambda y: no_grad(y.clamp_, -0.5, 0.5)), (3, 4)),
+    "no_grad of a write into a part": (behind(lambda y: no_grad(y.__setitem__, (slice(None), 0), 0.5)), (3, 4)),
+    "no_grad of a write where a mask is": (behind(lambda y: no_grad(y.__setitem__, y > 0, 0.5)), (3, 4)),
+    "no_grad of out": (behind(lambda y: no_grad(lambda: torch.mul(y, 3, out=y))), (3, 4)),
+    "no_grad of a write of what has a gradient": (averaged, (3, 4)),
+    "a write into detach()": (behind(lambda y: y.detach().mul_(3)), (3, 4)),
+    ".data of other numbers": (signs, (3, 4)),
     "a smoothed loss that leaves a label out": (smoothed, (4, 3)),
     "a copy": (lambda x: x * copy.deepcopy(x.detach().exp()), (3, 4)),
     "unfold": (lambda x: x.unfold(-2, 3, 2) * x.unfold(1, 3, 2).sum(), (2, 8, 3)),

@@ -5,10 +5,11 @@ of the written one: in PyTorch what is written through one shows in all, a trace
 alone. PyTorch before 2.0 shows no mode what is read and written by [], so slices are not followed there. What detach() and .data give are views here, as they are in memory: `gradloom_base` says of which tensor.
 """
 
+import contextlib
 import functools
 import inspect
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch.nn import functional
@@ -138,8 +139,39 @@ class Operators(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch._C._get_tracing_state() is None:
             return function(*args, **kwargs)
+        if torch.is_grad_enabled():
+            return self._run(function, args, kwargs)
+        with self.stopping(_target(function, args, kwargs)):
+            made = self._run(function, args, kwargs)
+        return made if torch.is_grad_enabled() else self._stopped(made, set(map(id, _tensors((*args, *kwargs.values())))))
+
+    def _run(self, function: Any, args: Any, kwargs: Any) -> Any:
         made = self.chosen.run(function, args, kwargs)
         return self._call(function, args, kwargs) if made is NotImplemented else made
+
+    @contextlib.contextmanager
+    def stopping(self, target: Optional[torch.Tensor]) -> Iterator[None]:
+        """Around what writes into a tensor inside no_grad: of the numbers nobody takes a gradient, and that of the tensor stays what it was."""
+        if target is None or torch.is_grad_enabled():
+            yield
+            return
+        with torch.enable_grad():
+            nothing = target - target.detach() if target.requires_grad else None
+        yield
+        with torch.enable_grad():
+            now = target.detach()
+            _take(target, now if nothing is None else now + nothing)
+            self._follow(target)
+
+    def _stopped(self, made: Any, given: Set[int]) -> Any:
+        """What an operator makes inside no_grad: no gradient flows through it, but through arguments that it gives back."""
+        if isinstance(made, torch.Tensor):
+            own = id(made) in given or not (made.is_floating_point() or made.is_complex())
+            return made if own else self._run(_C._TensorBase.detach, (made,), {})
+        if not isinstance(made, (tuple, list)) or not any(isinstance(part, torch.Tensor) for part in made):
+            return made
+        parts = [self._stopped(part, given) for part in made]
+        return type(made)(*parts) if hasattr(made, "_fields") else type(made)(parts)
 
     def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
         if function in _HOOKS:
@@ -257,7 +289,9 @@ class Operators(TorchFunctionMode):
         whole = tensor.reshape(-1) if tensor is base else _with(base, tensor)
         for other in others:
             now = whole.reshape(other.shape) if other is base else _without(whole, base, other)
-            _take(other, now if _detached(other) is _detached(tensor) else now.detach())
+            if _detached(other) is not _detached(tensor):
+                now = now.detach() + (other - other.detach()) if other.requires_grad else now.detach()
+            _take(other, now)
 
 
 _PYTHON_NAMES = {"_unique2": "unique", "unique_dim": "unique", "nonzero_numpy": "nonzero", "index": "[] of a mask"}
@@ -282,6 +316,15 @@ def _many_slices(index: Any) -> bool:
 def _take(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """A tensor is in the trace, from here on, what another is."""
     _C._set_value_trace(tensor, _C._get_value_trace(value))
+
+
+def _target(function: Any, args: Any, kwargs: Any) -> Optional[torch.Tensor]:
+    """The tensor of numbers that a function writes into."""
+    target = kwargs.get("out")
+    if target is None and args and (writes(function) or _in_place(function, args, kwargs)):
+        target = args[0]
+    is_plain = isinstance(target, torch.Tensor) and not isinstance(target, Complex) and target.is_floating_point()
+    return target if is_plain else None
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

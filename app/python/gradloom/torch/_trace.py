@@ -30,7 +30,6 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import torch
 import torch.utils.checkpoint
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from .._library import UnsupportedError
 from ._decompositions import DECOMPOSED_IN_F64, DECOMPOSITIONS, LOSSES, NUMBERS, adaptive_avg_pool, pad_circular, rms_norm, unflatten
@@ -273,33 +272,6 @@ def _check_all(original: Callable[..., Any], condition: int) -> Callable[..., An
     return check
 
 
-class _Stopping(TorchFunctionMode):
-    """Inside no_grad: no gradient flows through results."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if torch._C._get_tracing_state() is None or not isinstance(result, torch.Tensor):
-            return result
-        if any(result is argument for argument in args) or not (result.is_floating_point() or result.is_complex()):
-            return result
-        return _BASE.detach(result)
-
-
-def _stopping(function: Any, step: int) -> Callable[..., Any]:
-    """__enter__ (step 1) or __exit__ (-1) of no_grad or set_grad_enabled."""
-
-    def call(block: Any, *arguments: Any) -> Any:
-        if _trace.active and step == 1 and not getattr(block, "mode", False):
-            block.gradloom_mode = _Stopping()
-            block.gradloom_mode.__enter__()
-        elif hasattr(block, "gradloom_mode"):
-            block.gradloom_mode.__exit__(None, None, None)
-            del block.gradloom_mode
-        return function(block, *arguments)
-
-    return call
-
-
 def _batch_norm(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def batch_norm(input: torch.Tensor, running_mean: Optional[torch.Tensor], running_var: Optional[torch.Tensor],
                    weight: Optional[torch.Tensor] = None, bias: Optional[torch.Tensor] = None, training: bool = False,
@@ -460,7 +432,9 @@ def _set_item(original: Callable[..., None]) -> Callable[..., None]:
             _trace.operators.check_write(tensor)
         if base is not None and (base.shape, base.stride()) != (tensor.shape, tensor.stride()):
             raise UnsupportedError(f"{_place()} writes by [] into what detach() or .data gave of a view, which PyTorch before 2.0 does not show")
-        original(tensor if base is None else base, index, value.detach() if base is not None and isinstance(value, torch.Tensor) else value)
+        operators, target = _trace.operators if traces() else None, tensor if base is None else base
+        with contextlib.nullcontext() if operators is None else operators.stopping(target if target.is_floating_point() else None):
+            original(target, index, value.detach() if base is not None and isinstance(value, torch.Tensor) else value)
 
     return set_item
 
@@ -474,7 +448,7 @@ def _get_item(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
             return made
         if has_masks(index):
             _trace.operators.note_sizes(made)
-        return made
+        return made if torch.is_grad_enabled() or made is tensor or not made.is_floating_point() else made.detach()
 
     get_item.__name__ = "__getitem__"  # by which what is no plain tensor knows it
     return get_item
@@ -517,8 +491,6 @@ def _patches() -> List[Tuple[Any, str, Any]]:
     function = torch.autograd.Function
     apply = vars(function).get("apply", vars(torch._C._FunctionBase)["apply"])
     rows += [(torch.nn.Module, "__call__", _call(torch.nn.Module.__call__)), (function, "apply", _apply(apply))]
-    for block in (torch.no_grad, torch.set_grad_enabled):
-        rows += [(block, "__enter__", _stopping(block.__enter__, 1)), (block, "__exit__", _stopping(block.__exit__, -1))]
     rows += [*autocast_patches(_regions), *cast_patches(_casts), *_sizes.math_patches()]
     rows += [(owner, name, _value_read(name, getattr(owner, name))) for owner in (torch, tensor) for name in ("equal", "allclose", "is_nonzero")]
     rows += [(functional, name, _decomposed(getattr(functional, name), body)) for name, body in DECOMPOSITIONS.items()]
