@@ -81,6 +81,15 @@ TEST_F(RunsCommand, DeletesForGood) {
   EXPECT_EQ(run({"show", session_, "--run", "2"}).code, 0);
 }
 
+TEST_F(RunsCommand, ANameMayBeANumber) {
+  ASSERT_EQ(runs({"--rename", "base=20261130", "--rename", "2=1"}).code, 0);
+  const auto shown = [&](const std::string& name) {
+    return run({"show", session_, "--run", name, "--json"}).lines().at(0)["run_id"];
+  };
+  EXPECT_EQ(shown("20261130"), 1);
+  EXPECT_EQ(shown("1"), 1) << "a number goes before a name";
+}
+
 TEST_F(RunsCommand, RefusesInOneLine) {
   expect_error({"runs", session_, "--rename", "base"}, 2, "--rename base: it takes RUN=NAME");
   expect_error({"runs", session_, "--tag", "9=a"}, 3, "no run 9");
