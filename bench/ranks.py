@@ -20,6 +20,11 @@ private namespace, whose loopback device is limited so: they share it, as ranks 
 
     gpt-char 2 ranks, 1 Gbit/s: predicted .., measured ..
     gpt-char 2 ranks, 1 Gbit/s of one loopback: predicted .., measured ..
+
+With --hidden: how much of the exchanges the backward pass hides, over links on which they take half as long as it does (or of --rates).
+A step that exchanges, one that exchanges in the background, and one of as many ranks that know nothing of each other, in turns.
+
+    gpt-char 2 ranks, 0.6 Gbit/s: exchange 14.1 ms of a step of 60.2 ms, 80 % hidden [77, 82]
 """
 
 import argparse
@@ -236,6 +241,43 @@ def predict(name, options, folder):
     return next(row for row in plan["scaling"]["rows"] if row["ranks"] == options.ranks)["predicted_step_ns"]
 
 
+def steps_apart(name, options, folder):
+    """The time of a step of as many ranks as processes that know nothing of each other."""
+    words = [options.gradloom, "train", *job_words(name, options, folder, 1), "--steps", str(options.steps), "--json"]
+    ranks = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(options.ranks)]
+    outputs = [rank.communicate()[0] for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        sys.exit(f"train of one rank ended with exit code {max(rank.returncode for rank in ranks)}")
+    times = [[line["step_ns"] for line in map(json.loads, text.splitlines()) if "step_ns" in line and "loss" in line] for text in outputs]
+    return statistics.median(time for of_rank in times for time in warm(of_rank))
+
+
+def half_of_backward(name, options, folder):
+    """Gbit/s of a link over which the exchanges of a step take half as long as its backward pass, which is some 60 % of the step."""
+    plan = answer(options, "plan", *job_words(name, options, folder, options.ranks))[-1]
+    sent = plan["scaling"]["sent_bytes"] * (options.ranks if options.loopback else 1)
+    return f"{8 * sent / (0.3 * steps_apart(name, options, folder)):.2f}"
+
+
+def hidden(name, options, folder):
+    """Prints the share of the exchanges' time that a step in which they are made in the background is not longer by."""
+    sides = {"apart": [], "waits": [], "hides": []}
+    passes = options.passes
+    for _ in range(options.rounds):
+        sides["apart"].append(steps_apart(name, options, folder))
+        sides["hides"].append(run_gradloom(name, options, folder))
+        options.passes = passes + ",data-parallel{overlap=false}"
+        sides["waits"].append(run_gradloom(name, options, folder))
+        options.passes = passes
+    exchanges = [waits - apart for waits, apart in zip(sides["waits"], sides["apart"])]
+    shares = [100 * (waits - hides) / exchange for waits, hides, exchange in zip(sides["waits"], sides["hides"], exchanges)]
+    print(
+        f"{name} {options.ranks} ranks{options.link}: exchange {statistics.median(exchanges) / 1e6:.1f} ms of a step of "
+        f"{statistics.median(sides['waits']) / 1e6:.1f} ms, {statistics.median(shares):.0f} % hidden [{min(shares):.0f}, {max(shares):.0f}]",
+        flush=True,
+    )
+
+
 def print_medians(name, options, sides, times, ratios):
     texts = [f"{side} {statistics.median(of_side) / 1e6:.1f} ms" for side, of_side in zip(sides, times)]
     times_sign, said = ("", error_text(ratios)) if options.predict else ("x", "")
@@ -280,7 +322,8 @@ def main():
     parser.add_argument("--passes", default="default")
     parser.add_argument("--transport", choices=("mpi", "tcp"), help="what carries bytes between our ranks; by default what --ranks takes")
     parser.add_argument("--predict", action="store_true", help="compare with what plan --ranks predicts, instead of PyTorch")
-    parser.add_argument("--rates", help="with --predict: Gbit/s of links between namespaces, by comma")
+    parser.add_argument("--hidden", action="store_true", help="how much of the exchanges the backward pass hides, instead of PyTorch")
+    parser.add_argument("--rates", help="with --predict or --hidden: Gbit/s of links between namespaces, by comma")
     parser.add_argument("--loopback", action="store_true", help="with --rates: one namespace, whose loopback device is limited")
     parser.add_argument("--python", default=sys.executable, help="the Python that has the PyTorch to compare with")
     parser.add_argument("--gradloom", default=os.path.join(ROOT, "build", "release", "gradloom"))
@@ -291,8 +334,8 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # namespaces are deleted then, too
     options.namespaces, options.enter, options.link = None, [], ""
-    if options.rates and not options.predict:
-        parser.error("--rates goes with --predict")
+    if options.rates and not options.predict and not options.hidden:
+        parser.error("--rates goes with --predict or --hidden")
     if options.torch_rank is not None:
         return torch_rank(options.models, options.torch_rank, options)
     if options.export:
@@ -302,12 +345,13 @@ def main():
             if name != "gpt-char":
                 words = [options.python, os.path.abspath(__file__), "--models", name, "--export", os.path.join(folder, name + ".onnx")]
                 subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            if not options.rates:
+            rates = options.rates or (options.hidden and half_of_backward(name, options, folder))
+            if not rates:
                 score(name, options, folder)
                 continue
-            for rate in options.rates.split(","):
+            for rate in rates.split(","):
                 with slow_links(options, rate):
-                    score(name, options, folder)
+                    (hidden if options.hidden else score)(name, options, folder)
     return None
 
 
