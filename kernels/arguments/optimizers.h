@@ -56,7 +56,7 @@ struct OptimizerArgs {
   void* const* copy_out;
   // Whether parameters are of low_type themselves (and dtype is what they are computed in); rounded at random then.
   bool low_params;
-  const RandomState* random;
+  const RandomState* random;  // whose seed counts; the numbers are of `step`, which is the same on all ranks
   const std::uint64_t* keys;  // of each tensor's random numbers
   void* workspace;            // LAMB and Adafactor: norms, means
 };

@@ -135,14 +135,15 @@ GRADLOOM_INLINE void write_copy(const OptimizerArgs& args, const Piece& piece, c
 }
 
 // Numbers as bf16, up or down with probabilities that keep the mean: 16 random bits are added below the last that stays. What
-// is not finite is rounded as ever.
+// is not finite is rounded as ever. The bits are of the step that is counted, the same on all ranks, whose other random numbers differ.
 template <class T>
 GRADLOOM_INLINE void round_at_random(const OptimizerArgs& args, const Piece& piece, const T* from) {
   Brain* const to = static_cast<Brain*>(args.param_out[piece.tensor]) + piece.begin;
-  const std::uint64_t stream = args.random->seed ^ args.keys[piece.tensor];
+  const std::uint64_t stream = args.random->seed ^ args.keys[piece.tensor],
+                      step = static_cast<std::uint64_t>(*args.step);
   for (i64 begin = 0; begin < piece.count; begin += kRandomChunk) {
     unsigned word[kRandomChunk];
-    random_words(piece.begin + begin, stream, args.random->step, word);
+    random_words(piece.begin + begin, stream, step, word);
     const i64 count = smaller(kRandomChunk, piece.count - begin);
     for (i64 i = 0; i < count; ++i) {
       const float x = float(from[begin + i]);

@@ -121,12 +121,11 @@ GRADLOOM_DEVICE Pack<T> fetch_any(const LowTensor& tensor, long long at, long lo
 }
 
 // A number as bf16, up or down with probabilities that keep the mean (kernels/cpu/optimizer_pieces.h, bit for bit).
-GRADLOOM_DEVICE bf16 rounded_at_random(float x, const RandomState& random, unsigned long long key,
-                                       long long at) {
+GRADLOOM_DEVICE bf16 rounded_at_random(float x, unsigned long long seed, unsigned long long step,
+                                       unsigned long long key, long long at) {
   const unsigned bits = __builtin_bit_cast(unsigned, x);
   if ((bits & 0x7f800000u) == 0x7f800000u) return to_bf16(x);
-  const PhiloxWords words =
-      philox_block(static_cast<unsigned long long>(at) / 4, random.seed ^ key, random.step);
+  const PhiloxWords words = philox_block(static_cast<unsigned long long>(at) / 4, seed ^ key, step);
   return {static_cast<unsigned short>((bits + (words.word[at % 4] >> 16)) >> 16)};
 }
 
@@ -136,13 +135,15 @@ struct LowParameter {
   void *data, *copy;
   DType copy_type;
   const RandomState* random;  // null: data is of T
+  const std::int64_t* step;
   unsigned long long key;
 
   GRADLOOM_DEVICE void store(long long at, const Group<T>& next, long long count, bool packed) const {
     if constexpr (kWide<T>) {
       if (random != nullptr) {
         for (int j = 0; j < Group<T>::kCount && j < count; ++j)
-          static_cast<bf16*>(data)[at + j] = rounded_at_random(float(next.v[j]), *random, key, at + j);
+          static_cast<bf16*>(data)[at + j] = rounded_at_random(
+              float(next.v[j]), random->seed, static_cast<unsigned long long>(*step), key, at + j);
         return;
       }
       for (int j = 0; copy != nullptr && j < Group<T>::kCount && j < count; ++j) {
@@ -160,6 +161,7 @@ struct LowParameter {
 struct LowParams {
   DType type;
   const RandomState* random;  // null: parameters are as what they are computed in
+  const std::int64_t* step;
 
   template <class T>
   GRADLOOM_DEVICE LowTensor parameter(const void* data) const {
@@ -169,12 +171,16 @@ struct LowParams {
   template <class T>
   GRADLOOM_DEVICE LowParameter<T> parameter_out(const void* data, const void* copy_or_key) const {
     const bool keyed = random != nullptr;
-    return {const_cast<void*>(data), keyed ? nullptr : const_cast<void*>(copy_or_key), type, random,
+    return {const_cast<void*>(data),
+            keyed ? nullptr : const_cast<void*>(copy_or_key),
+            type,
+            random,
+            step,
             keyed ? reinterpret_cast<unsigned long long>(copy_or_key) : 0};
   }
 };
 inline LowParams low_params(const OptimizerArgs& args) {
-  return {args.low_type, args.low_params ? args.random : nullptr};
+  return {args.low_type, args.low_params ? args.random : nullptr, args.step};
 }
 
 // ---- what a step reads on the device ----------------------------------------------------------------------------------------------

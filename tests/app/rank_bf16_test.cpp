@@ -26,6 +26,15 @@ class RankBf16 : public RanksFixture {
   static constexpr const char* kBf16 = "default,data-parallel{dtype=bf16}";
 };
 
+// Weights that are rounded at random are rounded alike on all ranks: with zero one of them does it for all.
+TEST_F(RankBf16, WeightsOfSixteenBitsStayTheSameOnAllRanks) {
+  const Words how{"--ranks", "2", "--precision", "bf16{weights=low}", "--optimizer", "adamw{lr=1e-3}"};
+  for (const char* accumulate : {"1", "2"}) {
+    const Words more = with(how, {"--accumulate", accumulate});
+    expect_same(trained("bert-tiny", "default", more), trained("bert-tiny", "default,zero", more));
+  }
+}
+
 // With zero the ranks update parameters of their own and give them to all: equal bits mean that each had the same gradients.
 TEST_F(RankBf16, AllRanksHaveTheSameBitsWhateverTheyKeepApart) {
   for (const std::string reduce : {"order", "tree"})
