@@ -225,13 +225,14 @@ class Operators(TorchFunctionMode):
 
     def check_size(self, tensor: Any, place: Callable[[], str]) -> None:
         """Raises UnsupportedError where Python asks for sizes that the data decide. place: the line of code."""
-        if self._one_batch or not isinstance(tensor, torch.Tensor):
+        if self._one_batch or not isinstance(tensor, torch.Tensor) or tensor.dim() == 0:
             return
         if isinstance(tensor, Selected):
             name = "masked_select" if made_of(tensor.mask)[0] else None
         else:
             name = sized_by_numbers(tensor, len(self._fixed)) if self._sized and not isinstance(tensor, Complex) else None
         if name is not None:
+            self._sized = False  # no file comes of this trace
             raise UnsupportedError(f"{place()} needs in Python how many elements {_PYTHON_NAMES.get(name, name)} gives, which differs from call to call")
 
     def check_write(self, tensor: torch.Tensor) -> None:

@@ -84,9 +84,11 @@ def _deciding(node: Any) -> Optional[Any]:
 
 def sized_by_numbers(tensor: torch.Tensor, inputs: int) -> Optional[str]:
     """The operator by which the sizes of a tensor of the trace may follow the numbers of the trace's first `inputs` inputs; None: they do not."""
+    state = torch._C._get_tracing_state()
     try:
         left = [_C._get_value_trace(tensor)]
-    except RuntimeError:  # none of the trace
+    except RuntimeError:  # none of the trace, which PyTorch leaves for that
+        _C._set_tracing_state(state)
         return None
     seen = set()
     while left:
