@@ -102,6 +102,23 @@ class Attributes(Scripts):
             change(model, index)
         step.close()
 
+    def test_hooks_that_come_and_go_between_calls(self):
+        class Doubling:
+            def __call__(self, model, index):
+                if index == 1:
+                    self.handle = model[1].register_forward_hook(lambda part, given, made: made * 2)
+                if index == 4:
+                    self.handle.remove()
+
+        self.assert_trains_alike(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), after=Doubling())
+        model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+        wanted, change = run(copy.deepcopy(model), self.batches, after=Doubling()), Doubling()
+        step = TrainStep(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), 0.1))
+        for index, batch in enumerate(self.batches):
+            self.assertAlmostEqual(step.step(*batch, torch.zeros(4, 3, dtype=torch.float64)), wanted[index], delta=1e-9)
+            change(model, index)
+        step.close()
+
     def test_equal_states_have_one_plan(self):
         model, x = Module(Scaled().double()), self.batches[0][0]
         with mock.patch("gradloom.torch._module.export", wraps=gradloom.torch._module.export) as traced:

@@ -9,6 +9,7 @@ import torch
 from ._plain import Plain
 
 Slot = Tuple[torch.nn.Module, str]  # whose _parameters or _buffers, under which name
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")  # the third since PyTorch 2.0
 
 
 class Tensors(NamedTuple):
@@ -89,6 +90,7 @@ class Members:
         self._children = [(m._modules, list(m._modules.values())) for m in modules if m._modules]
         self._parameters = [m._parameters for m in modules if m._parameters]
         self._buffers = [m._buffers for m in modules if m._buffers]
+        self._hooks = [hooks for m in modules for hooks in (getattr(m, kind, None) for kind in _HOOKS) if hooks is not None]
         self._identities = _identities(self._parameters), _identities(self._buffers)
         self.parameters = each_once(self._parameters)
 
@@ -99,8 +101,9 @@ class Members:
         parameters, buffers = self._identities
         return _identities(self._parameters) == parameters and (not buffers or _identities(self._buffers) == buffers)
 
-    def modes(self) -> Tuple[bool, ...]:
-        return tuple([m.training for m in self.modules])
+    def modes(self) -> Tuple[int, ...]:
+        """Train or eval of each part, and the hooks that calls of them run: PyTorch gives each registered one a number of its own."""
+        return (*[m.training for m in self.modules], *itertools.chain.from_iterable(self._hooks))
 
 
 def _identities(members: Iterable[Mapping[str, Optional[torch.Tensor]]]) -> List[int]:

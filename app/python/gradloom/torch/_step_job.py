@@ -13,7 +13,7 @@ from ._members import Members
 class Trained(NamedTuple):
     """What of the module and the torch optimizer says what a step computes; a job is of one."""
 
-    modes: List[bool]  # train or eval, of each part
+    modes: Tuple[int, ...]  # of all parts: Members.modes
     trained: Dict[int, str]  # the parameters that want a gradient, by their ids: their names in the module
     groups: Optional[List[List[int]]]  # ids of parameters
 
@@ -21,7 +21,7 @@ class Trained(NamedTuple):
     def of(cls, objective: torch.nn.Module, groups: Optional[List[List[int]]]) -> "Trained":
         """objective: the module that holds the model as `model`, and has no say itself."""
         trained = {id(p): name.replace("model.", "", 1) for name, p in objective.named_parameters() if p.requires_grad}
-        return cls([part.training for part in list(objective.modules())[1:]], trained, groups)
+        return cls(Members(objective).modes()[1:], trained, groups)
 
 
 def asked(parts: Members, groups: Optional[List[List[int]]]) -> Tuple[Any, ...]:
