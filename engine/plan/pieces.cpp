@@ -228,6 +228,8 @@ class PieceChooser {
     if (in_parts_ && output_[moves.whole]) return "'" + name(moves.whole) + "' is a result of the caller's";
     if (first_update_.count(root_[moves.whole]) != 0)
       return "'" + name(moves.whole) + "' is updated in place";
+    if (joined_.count(moves.whole) != 0)  // in the first round, as a dense part
+      return "'" + name(moves.whole) + "' is a part of another tensor that is joined";
     std::set<ValueId> seen;
     for (const ValueId part : moves.parts) {
       const ValueId made = behind_views(graph_, part);

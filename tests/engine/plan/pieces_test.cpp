@@ -131,6 +131,20 @@ TEST_F(Pieces, AValueIsWrittenToOnePlaceOnly) {
   EXPECT_EQ(reasons, expected);
 }
 
+// Dense parts are chosen before rows: what was to be copied into its place by then is a copy no more if its own parts become rows.
+TEST_F(Pieces, ADensePartOfAnotherTensorIsNotMadeOfRows) {
+  const auto turned = [&](ValueId v) {
+    return b.op("Transpose", {v}, {{"perm", std::vector<std::int64_t>{1, 0}}});
+  };
+  const ValueId v = b.input("v", {DType::f32, {8, 4}}), inner = join({turned(v), turned(unary("Exp", v))}, 1);
+  graph.outputs = {unary("Sin", inner)};
+  EXPECT_EQ(same_bits(), 1u) << "by itself it is";
+  graph.outputs = {unary("Sin", join({unary("Tanh", y), inner}))};
+  EXPECT_EQ(same_bits(), 1u);
+  EXPECT_EQ(why(plan(), false),
+            "'" + graph.values[inner].name + "' is a part of another tensor that is joined");
+}
+
 TEST_F(Pieces, APartOfAnotherTensorIsNotJoined) {
   const auto parts = split(unary("Exp", x), {2, 2});
   graph.outputs = {unary("Sin", join({parts[1], parts[0]}))};
