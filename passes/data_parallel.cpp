@@ -102,7 +102,7 @@ class DataParallel final : public Pass {
     return rounds(type) ? element_count(type.shape) * 2 : static_cast<std::int64_t>(byte_size(type));
   }
 
-  // After which a piece is full.
+  // After which a piece is full that the backward pass may hide.
   std::int64_t full_bytes(const Graph& graph, const std::vector<NodeId>& exchanges) const {
     const std::int64_t most = bucket_mb_ * 1'000'000;
     if (!overlap_) return most;
@@ -138,16 +138,17 @@ class DataParallel final : public Pass {
       const bool background = overlap_ && !of_state;
       const Type type = graph.type(node.inputs[0]);
       const bool rounded = rounds(type) && !of_state && is_gradient(rw, id);
+      const bool once =
+          made_by.op->has(kAccumulates);  // when the backward passes of all micro-batches are over
       const std::string key = dtype_name(type.dtype) + std::string(of_state ? " state" : "") +
-                              (rounded ? " rounded" : "") + " " + node.op->name +
-                              (made_by.op->has(kAccumulates) ? " once" : "");
+                              (rounded ? " rounded" : "") + " " + node.op->name + (once ? " once" : "");
       const auto [at, fresh] = open.try_emplace(key, buckets.size());
       if (fresh) buckets.push_back({.in_background = background, .rounded = rounded});
       Bucket& bucket = buckets[at->second];
       bucket.nodes.push_back(id);
       bucket.rank = std::max(bucket.rank, made_by.rank);
       bucket.bytes += rounded ? element_count(type.shape) * 2 : static_cast<std::int64_t>(byte_size(type));
-      if (bucket.bytes >= full) open.erase(at);
+      if (bucket.bytes >= (once ? bucket_mb_ * 1'000'000 : full)) open.erase(at);
     }
     return buckets;
   }

@@ -71,8 +71,8 @@ TEST(AdasumPass, RefusesWhatItCannotPair) {
     const auto compiled = try_adasum("adasum", ranks);
     ASSERT_FALSE(compiled.ok()) << "means would be another training than the one that was asked for";
     EXPECT_EQ(compiled.error().code, Errc::usage);
-    EXPECT_EQ(compiled.error().message,
-              "AdaSum combines pairs of ranks: " + std::to_string(ranks) + " are no power of two");
+    EXPECT_EQ(compiled.error().message, "pass adasum: AdaSum combines pairs of ranks: " +
+                                            std::to_string(ranks) + " are no power of two");
   }
   EXPECT_EQ(adasum_trained("adasum", 1).plan.hash, adasum_trained("none", 1).plan.hash);
 }
