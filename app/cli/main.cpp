@@ -2,10 +2,23 @@
 #include <execinfo.h>
 #include <signal.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <new>
 
 #include "app/command.h"
+
+namespace {
+
+// A stack grows when it is first used so far down, and where there is no address space left for that (ulimit -v) the program ends by a
+// signal, without a word: so it grows now, to more than anything here uses. Only the page at its end is taken.
+[[gnu::noinline]] void grow_stack() {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  volatile char stack[kBytes];
+  stack[0] = 0;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
@@ -15,6 +28,7 @@ int main(int argc, char** argv) {
   // memory left for that: so now.
   void* frame = nullptr;
   backtrace(&frame, 1);
+  grow_stack();
   try {
     return gradloom::run_command_line(argc, argv);
   } catch (const std::bad_alloc&) {  // before there is a command that says so

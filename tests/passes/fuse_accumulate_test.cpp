@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/onnx/import.h"
+#include "engine/plan/pieces.h"
 #include "passes/compile.h"
 #include "passes/planners.h"
 #include "tests/passes/support.h"
@@ -270,7 +273,10 @@ TEST(Accumulate, AddsHardlyAKernel) {
       options.pipeline = default_pipeline();
       const auto compiled = compile(model->graph, options);
       ASSERT_OK(compiled);
-      kernels[count == 4 ? 1 : 0] = compiled->plan.steps.size();
+      // Which parts are read where they lie depends on the library's products, and is not the pass's.
+      kernels[count == 4 ? 1 : 0] = static_cast<std::size_t>(std::count_if(
+          compiled->plan.steps.begin(), compiled->plan.steps.end(),
+          [&](const PlanStep& step) { return !moves_parts(compiled->train.graph.nodes[step.node]); }));
     }
     EXPECT_LE(kernels[1], kernels[0] + 1) << name;
   }
