@@ -284,18 +284,6 @@ TEST_F(Commands, RecipeReplays) {
   EXPECT_EQ(other.code, 1);
 }
 
-TEST_F(Commands, CompareReportsRatioAndLossDifference) {
-  const Outcome o =
-      run({"compare", model("mlp") + "/model.onnx", "--dim", "batch=8", "--loss", "ce:logits,labels",
-           "--optimizer", "adam", "--data", "npz:" + model("mlp") + "/batches.npz", "--a", "passes=none",
-           "--b", "passes=default", "--max-seconds", "4", "--json"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  const json c = o.lines().back();
-  const std::string verdict = c["verdict"];
-  EXPECT_TRUE(verdict == "FASTER" || verdict == "SLOWER" || verdict == "SAME" || verdict == "UNSURE")
-      << verdict;
-}
-
 // A run of a session is a job for every command that takes a recipe.
 TEST_F(Commands, ARunOfASessionIsARecipe) {
   ASSERT_EQ(run(train_mlp({"--steps", "4", "--session", path("s.db"), "--name", "first"})).code, 0);
@@ -324,26 +312,6 @@ TEST_F(Commands, ARunOfASessionIsARecipe) {
     EXPECT_TRUE(o.code == 2 || o.code == 3 || o.code == 5) << o.code;
     EXPECT_NE(o.err.find(says), std::string::npos) << o.err;
   }
-}
-
-// What is said beside two sides holds for both, or is refused.
-TEST_F(Commands, FlagsBesideTwoSidesOfAComparison) {
-  const std::string session = path("s.db"), a = session + "#1", b = session + "#2";
-  ASSERT_EQ(run(train_mlp({"--steps", "4", "--session", session})).code, 0);
-  ASSERT_EQ(run(train_mlp({"--steps", "4", "--session", session, "--passes", "none"})).code, 0);
-  const Outcome o =
-      run({"compare", a, b, "--passes", "none", "--max-seconds", "0.2", "--min-groups", "2", "--json"});
-  ASSERT_EQ(o.code, 0) << o.err;
-  const json compared = o.lines().back();
-  ASSERT_FALSE(compared["kernels"].empty());
-  for (const json& row : compared["kernels"]) EXPECT_EQ(row["a_kernels"], row["b_kernels"]) << row.dump();
-  expect_error({"compare", a, b, "--planner", "nonsense"}, 2, "nonsense");
-  expect_error({"compare", a, b, "--b", "passes=none"}, 2, "--a and --b");
-  expect_error({"compare", a, b, "--recipe", a}, 2, "not both");
-  expect_error({"compare", "1", "2", "--stored", "--session", session, "--threads", "2"}, 2,
-               "without --threads");
-  expect_error({"compare", "1", "2", "--stored", "--session", path("absent.db")}, 5, "absent.db");
-  EXPECT_FALSE(fs::exists(path("absent.db")));
 }
 
 TEST_F(Commands, MixedPrecisionIsRecordedReplayedAndCompared) {
