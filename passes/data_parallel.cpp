@@ -17,11 +17,6 @@ namespace {
 
 constexpr const char* kRule = "bucket";
 
-// A smaller piece costs more in messages than it hides.
-constexpr std::int64_t kLeastPieceBytes = 256'000;
-// A piece is waited for when so many further ones have begun: one that goes on while the next is made stops no kernel.
-constexpr std::size_t kPiecesAhead = 2;
-
 struct Bucket {
   // That make the mean of one tensor each, for all ranks or for its owner, in the order in which these are ready.
   std::vector<NodeId> nodes;
@@ -31,23 +26,11 @@ struct Bucket {
   bool rounded = false;  // to bf16 before the exchange, and widened after it
 };
 
-// An exchange in the background: the workspace that it began to fill, and when. None: of no bucket.
-struct Begun {
-  ValueId workspace = kNone;
-  std::int64_t rank = 0;
-};
-
 class DataParallel final : public Pass {
  public:
   void fields(FieldVisitor& v) override {
     v.field("bucket_mb", bucket_mb_,
             {.help = "megabytes after which a piece is full", .min = 0, .max = 1 << 20});
-    v.field(
-        "pieces", pieces_,
-        {.help =
-             "least number of pieces, of 256 kB at least: the last one has no backward pass to hide behind (with overlap)",
-         .min = 1,
-         .max = 1 << 20});
     v.field(
         "dtype", dtype_,
         {.help =
@@ -58,8 +41,9 @@ class DataParallel final : public Pass {
 
   Status run(Rewriter& rw) const override {
     std::vector<Bucket> buckets = TRY(fill_buckets(rw));
-    // From the last to the first: what waits for one waits until later ones have begun.
-    std::vector<Begun> begun;
+    // From the last to the first: what waits for one waits until the next has begun.
+    ValueId next_begun = kNone;
+    std::int64_t next_rank = 0;
     for (std::size_t i = buckets.size(); i-- > 0;) {
       Bucket& bucket = buckets[i];
       std::erase_if(bucket.nodes, [&](NodeId id) { return !rw.allowed(kRule, id); });
@@ -67,11 +51,11 @@ class DataParallel final : public Pass {
         continue;
       if (bucket.in_background) {
         const std::int64_t rank = bucket.rank;
-        const Begun until = begun.size() < kPiecesAhead ? Begun() : begun[begun.size() - kPiecesAhead];
-        begun.push_back({TRY(spread(rw, bucket, until)), rank});
+        next_begun = TRY(spread(rw, bucket, next_begun, next_rank));
+        next_rank = rank;
       } else if (reduces(rw.graph(), bucket)) {
         bucket.rank = rw.graph().nodes[bucket.nodes[0]].rank;
-        TRY(spread(rw, bucket, Begun()));
+        TRY(spread(rw, bucket, kNone, 0));
       } else {
         TRY(merge(rw, bucket));
       }
@@ -97,20 +81,6 @@ class DataParallel final : public Pass {
     });
   }
 
-  bool rounds(const Type& type) const { return dtype_ == "bf16" && dtype_bytes(type.dtype) > 2; }
-  std::int64_t exchanged_bytes(const Type& type) const {
-    return rounds(type) ? element_count(type.shape) * 2 : static_cast<std::int64_t>(byte_size(type));
-  }
-
-  // After which a piece is full that the backward pass may hide.
-  std::int64_t full_bytes(const Graph& graph, const std::vector<NodeId>& exchanges) const {
-    const std::int64_t most = bucket_mb_ * 1'000'000;
-    if (!overlap_) return most;
-    std::int64_t all = 0;
-    for (const NodeId id : exchanges) all += exchanged_bytes(graph.type(graph.nodes[id].inputs[0]));
-    return std::min(most, std::max(all / pieces_, kLeastPieceBytes));
-  }
-
   // Of one type, and run as often; what a state holds next is replaced where it is, which background work cannot do. What forward
   // and backward pass wait for in their midst (sync-batchnorm) stays there.
   Result<std::vector<Bucket>> fill_buckets(Rewriter& rw) const {
@@ -127,7 +97,6 @@ class DataParallel final : public Pass {
         exchanges.push_back(id);
     std::stable_sort(exchanges.begin(), exchanges.end(),
                      [&](NodeId a, NodeId b) { return place[maker(a)] < place[maker(b)]; });
-    const std::int64_t full = full_bytes(graph, exchanges);
     std::vector<Bucket> buckets;
     std::map<std::string, std::size_t> open;
     for (const NodeId id : exchanges) {
@@ -137,18 +106,18 @@ class DataParallel final : public Pass {
                                         [&](const Update& u) { return u.next == node.outputs[0]; });
       const bool background = overlap_ && !of_state;
       const Type type = graph.type(node.inputs[0]);
-      const bool rounded = rounds(type) && !of_state && is_gradient(rw, id);
-      const bool once =
-          made_by.op->has(kAccumulates);  // when the backward passes of all micro-batches are over
+      const bool rounded =
+          dtype_ == "bf16" && dtype_bytes(type.dtype) > 2 && !of_state && is_gradient(rw, id);
       const std::string key = dtype_name(type.dtype) + std::string(of_state ? " state" : "") +
-                              (rounded ? " rounded" : "") + " " + node.op->name + (once ? " once" : "");
+                              (rounded ? " rounded" : "") + " " + node.op->name +
+                              (made_by.op->has(kAccumulates) ? " once" : "");
       const auto [at, fresh] = open.try_emplace(key, buckets.size());
       if (fresh) buckets.push_back({.in_background = background, .rounded = rounded});
       Bucket& bucket = buckets[at->second];
       bucket.nodes.push_back(id);
       bucket.rank = std::max(bucket.rank, made_by.rank);
       bucket.bytes += rounded ? element_count(type.shape) * 2 : static_cast<std::int64_t>(byte_size(type));
-      if (bucket.bytes >= (once ? bucket_mb_ * 1'000'000 : full)) open.erase(at);
+      if (bucket.bytes >= bucket_mb_ * 1'000'000) open.erase(at);
     }
     return buckets;
   }
@@ -257,8 +226,9 @@ class DataParallel final : public Pass {
     return b.add(op, inputs, std::move(attrs), static_cast<int>(results) + 1, {}, b.unique_name(name));
   }
 
-  // What waits for it waits until `until` has begun, or where that is none until the results are read. Returns its workspace.
-  static Result<ValueId> spread(Rewriter& rw, const Bucket& bucket, const Begun& until) {
+  // `next_begun`: of the bucket that is ready after this one, or kNone; returns the same of this one.
+  static Result<ValueId> spread(Rewriter& rw, const Bucket& bucket, ValueId next_begun,
+                                std::int64_t next_rank) {
     const bool to_owners = reduces(rw.graph(), bucket);
     const std::int64_t last_rank = rw.graph().nodes[bucket.nodes[0]].rank;
     std::vector<NodeId> replaced = bucket.nodes;
@@ -271,9 +241,9 @@ class DataParallel final : public Pass {
     std::vector<ValueId> kept{workspace};
     kept.insert(kept.end(), inputs.begin(), inputs.end());
     kept.insert(kept.end(), means.begin(), means.end());
-    const bool at_end = until.workspace == kNone;
-    if (!at_end) kept.push_back(until.workspace);
-    const BuildScope later(b, {b.context().origin, at_end ? last_rank : until.rank, b.context().name_prefix});
+    if (next_begun != kNone) kept.push_back(next_begun);
+    const BuildScope later(
+        b, {b.context().origin, next_begun == kNone ? last_rank : next_rank, b.context().name_prefix});
     const ValueId done =
         TRY(b.add(all_reduce_wait_op(), kept, {}, 1, {}, b.unique_name("bucket/AllReduceWait")))[0];
     for (ValueId& mean : means)
@@ -291,7 +261,7 @@ class DataParallel final : public Pass {
     return workspace;
   }
 
-  std::int64_t bucket_mb_ = 2, pieces_ = 8;
+  std::int64_t bucket_mb_ = 2;
   std::string dtype_ = "f32";
   bool overlap_ = true;
 };
@@ -329,7 +299,7 @@ const PassDef data_parallel_pass = {
     .summary = "exchange gradients between ranks in large pieces, during the backward pass",
     .doc =
         "With several ranks, the means of gradients over the ranks are made together until bucket_mb megabytes are full, in the order in "
-        "which gradients are complete, and with overlap in the background, in pieces of an eighth of all where that is less: a piece is waited for when two further ones have begun, the last "
+        "which gradients are complete, and with overlap in the background: a piece is waited for when the next one has begun, the last "
         "ones before the updates. The sums keep their order, so loss and gradients keep their bits. With dtype=bf16 gradients are rounded to nearest, added "
         "in f32 and rounded again, in the order that `reduce` says: half the bytes, the same bits on all ranks, and other ones than without. What zero{stage=2} sends to one rank alone goes "
         "in pieces of its own. One rank has nothing to exchange.",

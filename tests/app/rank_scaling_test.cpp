@@ -143,27 +143,6 @@ TEST(RankScaling, TheBackwardPassHidesWhatIsBegunEarly) {
   EXPECT_LT(hidden.rows[1].exposed_ns, 0.7 * hidden.rows[1].exchange_ns);
 }
 
-// Over a link by which exchanges take half as long as the backward pass; what is left waits behind the last gradients.
-TEST(RankScaling, AnEighthOfTheGradientsAtATimeLeavesLittleToWaitFor) {
-  const auto pieces = plan_of("gpt-char", 2, "default"),
-             few = plan_of("gpt-char", 2, "default,data-parallel{pieces=1}");
-  ASSERT_TRUE(pieces && few);
-  const auto row_of = [](const Prepared& prepared, double bytes_per_ns) {
-    Cluster cluster;
-    cluster.ranks_per_machine = 1;
-    cluster.link = {bytes_per_ns, 20'000};
-    return predict_scaling(prepared, cluster).rows[1];
-  };
-  const ScalingRow quick = row_of(*pieces, 1);
-  const double backward_ns = (quick.step_ns - quick.exposed_ns) * 0.6,
-               bytes = predict_scaling(*pieces, {}).sent_bytes;
-  const ScalingRow slow = row_of(*pieces, bytes / (backward_ns / 2)),
-                   slow_few = row_of(*few, bytes / (backward_ns / 2));
-  EXPECT_GT(slow.exchange_ns, 0.45 * backward_ns);
-  EXPECT_LT(slow.exposed_ns, 0.3 * slow.exchange_ns);
-  EXPECT_LT(slow.exposed_ns, 0.7 * slow_few.exposed_ns);
-}
-
 // The most that a rank's plan takes.
 std::int64_t planned(const char* model, std::int64_t ranks, const char* passes, const std::string& zero,
                      double clip_norm, const char* precision) {
