@@ -302,10 +302,10 @@ _COUNT = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive"
 def _counts_numbers(function: Any, args: Any, kwargs: Any) -> bool:
     """Whether a function may give as many elements as the numbers of an argument say."""
     name = getattr(function, "__name__", "")
-    return name in _COUNT or (name == "where" and len(args) + len(kwargs) == 1) or (name == "__getitem__" and has_masks(args[1]))
+    return name in _COUNT or (name == "where" and len(args) + len(kwargs) == 1) or (name == "__getitem__" and _has_masks(args[1]))
 
 
-def has_masks(index: Any) -> bool:
+def _has_masks(index: Any) -> bool:
     return any(isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8) for part in (index if isinstance(index, tuple) else (index,)))
 
 

@@ -37,7 +37,7 @@ from . import _sizes
 from ._casts import Casts, cast_patches
 from ._checks import failing, passing
 from ._exact import refuse_rows_that_change
-from ._operators import Operators, has_masks
+from ._operators import Operators
 from ._outside import Outside, reason_of
 from ._regions import Regions, autocast_patches, in_f32
 from ._rows import counted, number_of
@@ -439,21 +439,6 @@ def _set_item(original: Callable[..., None]) -> Callable[..., None]:
     return set_item
 
 
-def _get_item(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Of PyTorch before 2.0, which shows no mode what is read by []."""
-
-    def get_item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-        made = original(tensor, index)
-        if _trace.operators is None or not traces():
-            return made
-        if has_masks(index):
-            _trace.operators.note_sizes(made)
-        return made if torch.is_grad_enabled() or made is tensor or not made.is_floating_point() else made.detach()
-
-    get_item.__name__ = "__getitem__"  # by which what is no plain tensor knows it
-    return get_item
-
-
 def _dropout(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """What drops nothing draws no number, in PyTorch as well."""
 
@@ -484,7 +469,7 @@ def _patches() -> List[Tuple[Any, str, Any]]:
              for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")]  # fmt: skip
     rows += [(torch, name, _of_numbers(getattr(torch, name), body)) for name, body in NUMBERS.items()]
     if int(torch.__version__.split(".")[0]) < 2:
-        rows += [(tensor, "__setitem__", _set_item(tensor.__setitem__)), (tensor, "__getitem__", _get_item(tensor.__getitem__))]
+        rows.append((tensor, "__setitem__", _set_item(tensor.__setitem__)))
     if hasattr(torch, "rms_norm"):
         rows.append((torch, "rms_norm", _decomposed(torch.rms_norm, rms_norm)))
     rows += [(owner, "unflatten", _decomposed(owner.unflatten, unflatten)) for owner in (torch, tensor)]  # PyTorch 1.13's exporter lacks it
