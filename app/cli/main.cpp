@@ -1,6 +1,7 @@
 // gradloom: the command line.
 #include <execinfo.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <cstddef>
 #include <cstdio>
@@ -10,12 +11,19 @@
 
 namespace {
 
+template <std::size_t kBytes>
+[[gnu::noinline]] void touch() {
+  [[maybe_unused]] volatile char stack[kBytes];
+  stack[0] = 0;
+}
+
 // A stack grows when it is first used so far down, and where there is no address space left for that (ulimit -v) the program ends by a
 // signal, without a word: so it grows now, to more than anything here uses. Only the page at its end is taken.
-[[gnu::noinline]] void grow_stack() {
+void grow_stack() {
   constexpr std::size_t kBytes = std::size_t{1} << 20;
-  volatile char stack[kBytes];
-  stack[0] = 0;
+  rlimit most{};  // ulimit -s: a smaller stack is the user's wish
+  if (getrlimit(RLIMIT_STACK, &most) != 0 || most.rlim_cur < 4 * kBytes) return;
+  touch<kBytes>();
 }
 
 }  // namespace
