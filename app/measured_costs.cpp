@@ -8,6 +8,7 @@
 #include "engine/device/device.h"
 #include "kernels/threads.h"
 #include "profiler/environment.h"
+#include "sessions/run_environment.h"
 #include "sessions/store.h"
 
 namespace gradloom {
@@ -24,11 +25,6 @@ Wanted wanted(const Recipe& recipe) {
   return {std::to_string(threads), hardware_text_here(recipe.device, threads)};
 }
 
-std::string row_of(const RunRecord& run, const char* name) {
-  const auto at = run.environment.find(name);
-  return at == run.environment.end() ? "" : at->second;
-}
-
 bool same_job(const Recipe& recipe, const RunSummary& run) {
   return run.model_hash == recipe.model_hash && run.device == recipe.device &&
          run.precision == recipe.precision;
@@ -43,7 +39,7 @@ Status check_named_run(const Recipe& recipe, const RunRecord& run, const std::st
   const std::string threads = wanted(recipe).threads;
   for (const auto& [what, has, needs] : {std::tuple("device", run.summary.device, recipe.device),
                                          std::tuple("precision", run.summary.precision, recipe.precision),
-                                         std::tuple("threads", row_of(run, "threads"), threads)})
+                                         std::tuple("threads", environment_row(run, "threads"), threads)})
     if (has != needs)
       return refuse("was measured with " + std::string(what) + " " + escaped(has) + ", the job has " +
                     escaped(needs));
@@ -58,7 +54,7 @@ Result<RunRecord> newest_run(const Recipe& recipe, Store& store) {
   for (const RunSummary& summary : runs) {
     if (!same_job(recipe, summary)) continue;
     auto run = store.load_run(summary.id);
-    if (run && row_of(*run, "hardware") == hardware && run->has_times()) return run;
+    if (run && environment_row(*run, "hardware") == hardware && run->has_times()) return run;
   }
   return Error{Errc::usage, "--costs: no run of " + escaped(store.path()) +
                                 " has times of kernels of this model on " + escaped(recipe.device) + " in " +

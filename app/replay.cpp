@@ -1,6 +1,7 @@
 #include "app/replay.h"
 
 #include "profiler/sampler.h"
+#include "sessions/run_environment.h"
 
 namespace gradloom {
 
@@ -46,8 +47,7 @@ Result<Recipe> recipe_with_expectations(const RunRecord& run) {
     expect.last_loss = s.last_loss;
     expect.last_step = run.steps.back().step;
   }
-  if (const auto it = run.environment.find("hardware"); it != run.environment.end())
-    expect.hardware = it->second;
+  expect.hardware = environment_row(run, "hardware");
   recipe->expect = expect;
   return recipe;
 }

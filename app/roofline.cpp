@@ -9,6 +9,7 @@
 #include "engine/base/text.h"
 #include "engine/device/kernel_cache.h"
 #include "profiler/environment.h"
+#include "sessions/run_environment.h"
 
 namespace gradloom {
 namespace {
@@ -66,8 +67,7 @@ Status remember_hardware(const std::string& hardware, const std::string& json) {
 
 Result<Hardware> hardware_of_run(const RunRecord& run, const std::string& on) {
   if (!on.empty()) return find_hardware(on);
-  const auto row = run.environment.find("hardware");
-  const std::string hardware = row == run.environment.end() ? "" : row->second;
+  const std::string hardware = environment_row(run, "hardware");
   if (auto known = remembered(hardware)) return *known;
   return best_of_kernels(run.kernels, run.summary.precision, hardware);
 }

@@ -12,6 +12,7 @@
 #include "engine/base/text.h"
 #include "engine/plan/launches.h"
 #include "profiler/environment.h"
+#include "sessions/run_environment.h"
 
 namespace gradloom {
 namespace {
@@ -135,8 +136,8 @@ Status Answerer::settle() {
   if (changed_ != nullptr) gain = changed_->gain;
   answer_.samples = c.samples;
   answer_.known = gain.known;
-  const auto step = [&](double gain_ns) {  // no change is told to leave nothing
-    return std::max(0.01 * answer_.before_ns, answer_.before_ns - gain_ns) * c.samples;
+  const auto step = [&](double gain_ns) {
+    return std::max(kLeastLeft * answer_.before_ns, answer_.before_ns - gain_ns) * c.samples;
   };
   answer_.after_ns = step(gain.ns);
   answer_.low_ns = (1 - kRunToRun) * step(gain.high_ns);
@@ -211,10 +212,7 @@ Result<Answerer::Exposed> Answerer::exposed(const Recipe& of, const std::optiona
   Recipe recipe = of;
   if (recipe.kernel_times.empty()) recipe.kernel_times = subject_.predictor().model().times();
   const auto prepared = TRY(prepare(recipe, stop_));
-  std::string hardware;
-  if (const RunRecord* run = subject_.run())
-    if (const auto row = run->environment.find("hardware"); row != run->environment.end())
-      hardware = row->second;
+  const std::string hardware = subject_.run() != nullptr ? environment_row(*subject_.run(), "hardware") : "";
   Cluster cluster = cluster_of(question_.cluster, *prepared, on, hardware);
   for (Link* link : {&cluster.link, &cluster.local}) {
     link->bytes_per_ns *= link_factor;

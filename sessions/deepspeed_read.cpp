@@ -494,8 +494,10 @@ class DeepSpeedReader {
 
   Status set_stage(std::int64_t stage) {
     const auto is_zero = [](const RecipePass& pass) { return pass.name == kZeroPass; };
-    if (stage == 0) std::erase_if(recipe_.passes, is_zero);
-    if (stage == 0) return {};
+    if (stage == 0) {
+      std::erase_if(recipe_.passes, is_zero);
+      return {};
+    }
     if (stage > 2)
       note("/zero_optimization/stage", std::to_string(stage),
            "every rank keeps all parameters here: taken as stage 2");

@@ -92,8 +92,6 @@ struct Store::Impl {
   // Empty when what is read matches the stored digest, else the name of the first damaged table.
   Result<std::string> damaged_table(std::int64_t run, bool summary_only, Access access = Access::index);
 
-  // The steps of its training that were made before the run began.
-  Result<std::int64_t> steps_before(std::int64_t run);
   // As RunSummary's: times of kernels leave the first steps out where there are more.
   Result<std::int64_t> last_warmup_step(std::int64_t run);
   Result<RunSummary> read_summary(std::int64_t run);

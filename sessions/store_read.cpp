@@ -64,6 +64,15 @@ std::int64_t integer_median(std::vector<std::int64_t>& values) {
 
 bool RunSummary::is_import() const { return find_import_origin(data) != nullptr; }
 
+namespace {
+
+// Of a run's first step, which a stranger may have written.
+std::int64_t steps_before(std::int64_t first) {
+  return std::clamp<std::int64_t>(first, 1, std::int64_t{1} << 60) - 1;
+}
+
+}  // namespace
+
 bool RunSummary::has_loss() const {
   return has_recipe() || !std::isnan(first_loss) || !std::isnan(last_loss);
 }
@@ -75,17 +84,11 @@ std::string RunSummary::kind_text() const {
   return is_loop() ? "a recorded loop" : origin != nullptr ? origin->title : "";
 }
 
-Result<std::int64_t> Store::Impl::steps_before(std::int64_t run) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 60;
-  Statement row = TRY(database.prepare("SELECT min(step) FROM loss WHERE run = ?"));
-  row.bind(1, run);
-  return TRY(row.row()) && !row.is_null(0) ? std::clamp<std::int64_t>(row.integer(0), 1, kMost) - 1
-                                           : std::int64_t{0};
-}
-
 Result<std::int64_t> Store::Impl::last_warmup_step(std::int64_t run) {
   RunSummary summary;
-  summary.steps_before = TRY(steps_before(run));
+  Statement first = TRY(database.prepare("SELECT min(step) FROM loss WHERE run = ?"));
+  first.bind(1, run);
+  if (TRY(first.row()) && !first.is_null(0)) summary.steps_before = steps_before(first.integer(0));
   Statement row = TRY(database.prepare("SELECT data FROM run WHERE id = ?"));
   row.bind(1, run);
   if (TRY(row.row())) summary.data = row.text(0);
@@ -133,8 +136,8 @@ Result<RunSummary> Store::Impl::read_summary(std::int64_t run) {
   std::vector<StepRow> steps;
   TRY(read_steps(run, 0, steps));
   s.steps = static_cast<std::int64_t>(steps.size());
-  s.steps_before = TRY(steps_before(run));
   if (!steps.empty()) {
+    s.steps_before = steps_before(steps.front().step);
     s.first_loss = steps.front().loss;
     s.last_loss = steps.back().loss;
     s.median_step_ns = median_step_ns(steps);

@@ -16,7 +16,6 @@ namespace gradloom {
 namespace {
 
 constexpr std::size_t kMostTimed = 8;
-constexpr double kMostGain = 0.99;  // of a step: nothing takes all of it away
 
 // A first look by prediction, and then, while there is time, one after each change that was timed.
 class Adviser {
@@ -61,7 +60,7 @@ class Adviser {
       for (std::size_t k = before; k < found.size(); ++k) {
         found[k].rule = rules[i].name;
         for (double* ns : {&found[k].gain.ns, &found[k].gain.low_ns, &found[k].gain.high_ns})
-          *ns = std::min(*ns, kMostGain * subject_.step_ns());
+          *ns = std::min(*ns, (1 - kLeastLeft) * subject_.step_ns());
       }
     }
     std::stable_sort(found.begin(), found.end(),

@@ -23,6 +23,8 @@
 
 namespace gradloom {
 
+constexpr double kLeastLeft = 0.01;  // of a step: no change is told to leave less
+
 struct Gain {
   double ns = 0, low_ns = 0, high_ns = 0;
   double known = 1;  // the part of what differs that was measured, 0..1

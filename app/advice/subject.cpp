@@ -10,6 +10,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/elementwise/fused.h"
 #include "kernels/threads.h"
+#include "sessions/run_environment.h"
 
 namespace gradloom {
 namespace {
@@ -34,15 +35,11 @@ double step_ns_of(const Candidate& candidate, const TimedKernels& timed) {
   return sum;
 }
 
-std::string row_of(const RunRecord& run, const char* name) {
-  const auto at = run.environment.find(name);
-  return at == run.environment.end() ? "" : at->second;
-}
-
 // Of a job that says no number: those of the run, else what it was prepared with (OMP_NUM_THREADS, or all processors).
 std::int64_t threads_of(const Recipe& job, const RunRecord* run) {
   if (job.threads > 0) return job.threads;
-  const auto recorded = run != nullptr ? parse_number<std::int64_t>(row_of(*run, "threads")) : std::nullopt;
+  const auto recorded =
+      run != nullptr ? parse_number<std::int64_t>(environment_row(*run, "threads")) : std::nullopt;
   return recorded.value_or(kernels::threads());
 }
 
@@ -59,7 +56,7 @@ Status check_run(const RunRecord& run, const Recipe& job) {
   if (const std::string& had = run.summary.device;
       !had.empty() && kind_of_device(had) != kind_of_device(job.device))
     return refuse("device", had, job.device);
-  const std::string had = row_of(run, "threads"), has = std::to_string(job.threads);
+  const std::string had = environment_row(run, "threads"), has = std::to_string(job.threads);
   if (job.device == "cpu" && job.threads > 0 && !had.empty() && had != has)
     return refuse("threads", had, has);
   return {};
@@ -261,7 +258,7 @@ bool Subject::takes_away(const std::string& changes, const KernelInfo& kernel) c
 void Subject::set_ratio(Finding& finding, double samples) const {
   if (recipe().ranks > 1) return;
   const auto ratio = [&](double gain_ns) {
-    return step_ns() / std::max(0.01 * step_ns(), step_ns() - gain_ns) / samples;
+    return step_ns() / std::max(kLeastLeft * step_ns(), step_ns() - gain_ns) / samples;
   };
   finding.ratio = ratio(finding.gain.ns);
   finding.ratio_low = ratio(finding.gain.low_ns);

@@ -19,6 +19,7 @@
 #include "sessions/find_model.h"
 #include "sessions/rank_lines.h"
 #include "sessions/recipe.h"
+#include "sessions/run_environment.h"
 #include "sessions/store.h"
 #include "viz/model/curves.h"
 
@@ -311,9 +312,8 @@ void show_kernels(const Output& out, const RunRecord& run, const SessionOptions&
 
 // " on cuda:0 (NVIDIA A100-SXM4-80GB)"
 std::string on_device_text(const RunRecord& run) {
-  const auto name = run.environment.find("gpu.name");
-  return " on " + escaped(run.summary.device) +
-         (name == run.environment.end() ? "" : " (" + escaped(name->second) + ")");
+  const std::string name = environment_row(run, "gpu.name");
+  return " on " + escaped(run.summary.device) + (name.empty() ? "" : " (" + escaped(name) + ")");
 }
 
 double executions_per_step(const RunRecord& run) {

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "app/commands/commands.h"
-#include "app/job.h"
 #include "app/recipe_flags.h"
 #include "app/pass_worth.h"
 #include "app/replay.h"
 #include "app/train_run.h"
+#include "app/training_state.h"
 #include "app/tune.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
@@ -90,10 +90,10 @@ void print_trials(const Output& out, const Tuned& tuned) {
 }
 
 // Of the job's steps so many as take no longer than the search did: the job may be a training of days.
-Result<std::int64_t> recorded_steps(const Recipe& chosen, double step_ns, double seconds,
-                                    std::stop_token stop) {
+Result<std::int64_t> recorded_steps(const Recipe& chosen, double step_ns, double seconds) {
   constexpr double kLeastSteps = 20;  // a recipe promises so many losses
-  const std::int64_t before = TRY(prepare(chosen, std::move(stop)))->steps_before;
+  std::int64_t before = 0;            // that a loaded optimizer has made
+  if (!chosen.load_optimizer.empty()) before = TRY(read_optimizer_file(chosen.load_optimizer)).made_steps;
   const double most = std::max(kLeastSteps, seconds * 1e9 / std::max(1.0, step_ns));
   return std::min(chosen.steps, before + static_cast<std::int64_t>(most));
 }
@@ -106,7 +106,7 @@ Result<Recipe> record(CommandContext& context, const TuneRow& chosen, const Reci
   Recipe recipe = TRY(parse_recipe(chosen.trial.recipe_json));
   recipe.expect.reset();
   recipe.steps = job.steps;
-  recipe.steps = TRY(recorded_steps(recipe, chosen.trial.step_ns, options.seconds, context.stop));
+  recipe.steps = TRY(recorded_steps(recipe, chosen.trial.step_ns, options.seconds));
   Output quiet;
   quiet.set_quiet(true);
   CommandContext run{quiet, context.stop, context.finishing};

@@ -1,7 +1,10 @@
 // memory-order lowers peaks, never raises one, and computes the same.
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "engine/plan/plan.h"
+#include "kernels/cpu.h"
 #include "passes/planners.h"
 #include "tests/passes/support.h"
 
@@ -197,8 +200,8 @@ TEST(MemoryOrder, IsNearTheBestOfAllOrders) {
   EXPECT_EQ(graphs, 400);
   EXPECT_GT(bettered, 100);
   EXPECT_GE(best_found, 316);
-  // With AVX-512 products take workspaces, which are in every order: 1.6 is the worst there.
-  EXPECT_LE(worst, 1.9);
+  // With AVX-512 products take workspaces, which are in every order.
+  EXPECT_LE(worst, kernels::cpu().isa == std::string_view("v4") ? 1.6 : 1.9);
 }
 
 }  // namespace

@@ -393,7 +393,7 @@ class Jobs(support.Case):
 class Older(support.Case):
     @unittest.skipIf(int(torch.__version__.partition(".")[0]) >= 2, "this PyTorch is new enough")
     def test_they_are_refused(self):
-        with self.assertRaisesRegex(support.gradloom.UnsupportedError, "only the data tells|needs in Python how many elements"):
+        with self.assertRaisesRegex(support.gradloom.UnsupportedError, "needs in Python how many elements where gives"):
             Module(Mixture(added_to))(torch.randn(2, 7, 6))
 
 
