@@ -6,17 +6,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <sstream>
 #include <system_error>
 #include <thread>
-#include <type_traits>
 
 #include "app/build_info.h"
 #include "app/commands/commands.h"
 #include "app/local_ranks.h"
-#include "engine/base/parse_number.h"
+#include "app/parse_words.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -238,30 +236,6 @@ class SignalStop {
   std::thread waiter_;
 };
 
-template <class T>
-std::string take_number(std::string& text) {
-  constexpr const char* kWanted = std::is_floating_point_v<T> ? "number"
-                                  : std::is_signed_v<T>       ? "integer"
-                                                              : "integer of at least 0";
-  const std::optional<T> number = parse_number<T>(text);
-  if (!number || !std::isfinite(static_cast<double>(*number))) return "'" + text + "' is no " + kWanted;
-  if constexpr (std::is_integral_v<T>) text = std::to_string(*number);
-  return "";
-}
-
-// Numbers are read as those of recipes are. The parser's own way takes 010 for 8, and every range lets NaN through.
-void read_numbers(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    const std::string type = option->get_type_name();
-    if (type.starts_with("FLOAT"))
-      option->transform(CLI::Validator(take_number<double>, ""));
-    else if (type.starts_with("UINT"))
-      option->transform(CLI::Validator(take_number<std::uint64_t>, ""));
-    else if (type.starts_with("INT") || type.find(":INT") != std::string::npos)
-      option->transform(CLI::Validator(take_number<std::int64_t>, ""));
-  }
-}
-
 Status run_guarded(const CommandRun& run, CommandContext& context) {
   try {
     return run(context);
@@ -281,17 +255,6 @@ Status check_command(const std::string& name) {
   for (const CommandDef& def : kCommands) known.emplace_back(def.name);
   if (std::find(known.begin(), known.end(), name) != known.end()) return {};
   return Error{Errc::usage, unknown_name("command", name, known)};
-}
-
-Status check_one_answer(std::initializer_list<const char*> asked) {
-  const char* first = nullptr;
-  for (const char* flag : asked) {
-    if (flag == nullptr) continue;
-    if (first != nullptr)
-      return Error{Errc::usage, std::string(first) + " and " + flag + " are asked one at a time"};
-    first = flag;
-  }
-  return {};
 }
 
 std::string examples_text(const CommandDef& def) {

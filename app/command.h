@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -52,8 +51,6 @@ struct CommandDef {
 std::span<const CommandDef> all_commands();
 // Errc::usage, with the commands that there are and the nearest, when the name is of none.
 Status check_command(const std::string& name);
-// Errc::usage where more than one of these flags was given, each of which asks for another answer. Null: it was not given.
-Status check_one_answer(std::initializer_list<const char*> asked);
 
 // "Examples:" and their lines; empty where there are none.
 std::string examples_text(const CommandDef& def);

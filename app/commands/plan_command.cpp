@@ -12,6 +12,7 @@
 #include "app/job.h"
 #include "app/measured_costs.h"
 #include "app/memory_report.h"
+#include "app/parse_words.h"
 #include "app/rank_scaling.h"
 #include "app/recipe_flags.h"
 #include "app/roofline.h"

@@ -11,6 +11,7 @@
 #include "app/job.h"
 #include "app/job_source.h"
 #include "app/memory_report.h"
+#include "app/parse_words.h"
 #include "app/roofline.h"
 #include "app/run_summary.h"
 #include "engine/base/text.h"
