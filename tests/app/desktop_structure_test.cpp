@@ -113,52 +113,51 @@ class DesktopStructure : public WindowScript, public testing::WithParamInterface
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Pictures of all views, made once: runs with times of the test's own, of kernels that do not depend on the processor.
-  const std::string& pictures() {
+  // The folder of a session, written once: runs with times of the test's own, of kernels that do not depend on the processor.
+  static const std::string& session_folder() {
     static TemporaryFolder folder;
-    static std::string made, failed;
-    if (made.empty() && failed.empty()) {
+    static const std::string at = folder / "";
+    if (!std::filesystem::exists(folder / "s.db")) {
       const Setting level("ONEDNN_MAX_CPU_ISA", "AVX2");
       // Named from its own folder, so that no line is longer elsewhere.
       std::filesystem::copy_file(GRADLOOM_SOURCE_DIR "/tests/models/bert-tiny/model.onnx",
                                  folder / "model.onnx");
       const std::filesystem::path here = std::filesystem::current_path();
-      std::filesystem::current_path(folder / "");
+      std::filesystem::current_path(at);
       TrendSession("model.onnx", 2).write("s.db", 3, 3);
       std::filesystem::current_path(here);
-      shell_ = "cd '" + (folder / "") + "'; ";
-      std::string script = "size 1600 1000\nwait idle\n";
-      for (const StructureView& view : structure_views())
-        script += "click \"tab." + view.panel + "\"\nwait idle\n" + view.before +
-                  "wait idle\nmove 1 1\nwait 4\n" + "screenshot \"" + (folder / (view.name + ".svg")) +
-                  "\" \"pane." + view.panel + "\"\n" + "screenshot \"" +
-                  picture("structure_" + view.name + ".png") + "\" \"pane." + view.panel + "\"\n";
-      if (open("s.db", script) == 0)
-        made = folder / "";
-      else
-        failed = error_;
     }
-    EXPECT_EQ(failed, "");
-    return made;
+    return at;
+  }
+
+  // The view's texts as they are drawn; its picture lies beside the program.
+  std::vector<PlacedText> drawn(const StructureView& view) {
+    const Setting level("ONEDNN_MAX_CPU_ISA", "AVX2");
+    shell_ = "cd '" + session_folder() + "'; ";
+    const std::string pane = "\" \"pane." + view.panel + "\"\n";
+    EXPECT_EQ(open("s.db", "size 1600 1000\nwait idle\nclick \"tab." + view.panel + "\"\nwait idle\n" +
+                               view.before + "wait idle\nmove 1 1\nwait 4\nscreenshot \"" + file("view.svg") +
+                               pane + "screenshot \"" + picture("structure_" + view.name + ".png") + pane),
+              0)
+        << error_;
+    return texts_of(read(file("view.svg")));
   }
 };
 
 TEST_P(DesktopStructure, TextsStandWhereTheyStood) {
   const StructureView& view = GetParam();
-  const std::string& folder = pictures();
-  ASSERT_FALSE(folder.empty());
-  const std::vector<PlacedText> drawn = texts_of(read(folder + view.name + ".svg"));
-  ASSERT_GE(drawn.size(), 2u) << view.name;
+  const std::vector<PlacedText> texts = drawn(view);
+  ASSERT_GE(texts.size(), 2u) << view.name;
   const char* const mode = std::getenv("GRADLOOM_TEST_STRUCTURE");
   if (mode != nullptr && std::string(mode) == "write") {
     std::ofstream out(file_of(view.name));
-    for (const PlacedText& text : drawn) out << text.line() << "\n";
+    for (const PlacedText& text : texts) out << text.line() << "\n";
     ASSERT_TRUE(out.flush().good()) << file_of(view.name);
     return;
   }
   const std::string kept = read(file_of(view.name));
   EXPECT_LT(kept.size(), 20'000u);
-  EXPECT_EQ(difference(kept_texts(kept), drawn), "")
+  EXPECT_EQ(difference(kept_texts(kept), texts), "")
       << "picture: " << picture("structure_" + view.name + ".png")
       << "; GRADLOOM_TEST_STRUCTURE=write keeps it";
 }
