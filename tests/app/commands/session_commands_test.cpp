@@ -26,7 +26,7 @@ using Arguments = std::vector<std::string>;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr rlim_t kSeconds = 60;
 #else
-constexpr rlim_t kSeconds = 10;  // of the processor, for all commands on one file of at most some MB
+constexpr rlim_t kSeconds = 10;  // of the processor, for a command on a file of at most some MB
 constexpr rlim_t kMemory = rlim_t{3} << 30;
 #endif
 
@@ -82,20 +82,29 @@ class SessionCommands : public ::testing::Test {
     return all;
   }
 
+  // From here on, for this process.
+  static void limit_seconds() {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    const rlimit seconds{static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1 + kSeconds,
+                         RLIM_INFINITY};
+    setrlimit(RLIMIT_CPU, &seconds);
+  }
+
   // A child runs all commands, so that a crash or a hang is found as such. What is wrong, in words.
   std::string judge(const std::vector<Arguments>& all, std::vector<int>* codes = nullptr) const {
     std::array<int, 2> pipe{};
     EXPECT_EQ(::pipe(pipe.data()), 0);
     const pid_t child = ::fork();
     if (child == 0) {
-      const rlimit seconds{kSeconds, kSeconds}, core{0, 0};
-      setrlimit(RLIMIT_CPU, &seconds);
+      const rlimit core{0, 0};
       setrlimit(RLIMIT_CORE, &core);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
       const rlimit memory{kMemory, kMemory};
       setrlimit(RLIMIT_AS, &memory);
 #endif
       for (std::size_t i = 0; i < all.size(); ++i) {
+        limit_seconds();
         if (!freopen(output(i, "out").c_str(), "w", stdout) ||
             !freopen(output(i, "err").c_str(), "w", stderr))
           ::_exit(1);

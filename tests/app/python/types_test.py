@@ -183,6 +183,7 @@ class Steps(Folder):
         step, optimizer = (make(m.parameters()) for make, m in ((lambda p: TrainStep(model, loss, torch.optim.SGD(p, lr=0.1)), model),
                            (lambda p: torch.optim.SGD(p, lr=0.1), other)))  # fmt: skip
         for low in (False, True, True, False):
+            other.load_state_dict(model.state_dict())  # processors round bf16 in more than one way
             with torch.autocast("cpu", LOW, enabled=low):
                 mine = step.step(*batches[low])
                 if low:
