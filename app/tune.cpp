@@ -159,9 +159,7 @@ class Tuner {
       return {};
     }
     ++row.trial.round;
-    const double samples = row.candidate.samples;
-    const Interval ratio = trial_ratio(*compared);
-    row.trial.ratio = {ratio.value * samples, ratio.low * samples, ratio.high * samples};
+    row.trial.ratio = trial_ratio(*compared, row.candidate.samples);
     row.trial.step_ns = compared->b_step_ns;
     job_step_ns_ = compared->a_step_ns;
     rows_[0].trial.step_ns = job_step_ns_;
@@ -365,12 +363,10 @@ class Tuner {
 
 }  // namespace
 
-Interval trial_ratio(const Comparison& compared) {
-  Interval ratio = compared.ratio;
-  if (compared.groups >= kTrialGroups) return ratio;
-  ratio.low /= 1 + compared.noise;
-  ratio.high *= 1 + compared.noise;
-  return ratio;
+Interval trial_ratio(const Comparison& compared, double samples) {
+  const double wider = compared.groups < kTrialGroups ? 1 + compared.noise : 1;
+  const Interval& steps = compared.ratio;
+  return {steps.value * samples, steps.low * samples / wider, steps.high * samples * wider};
 }
 
 std::string job_text(const Recipe& job) {

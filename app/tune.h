@@ -64,10 +64,10 @@ struct TuneProgress {
 // recipes with one text the measurements can be compared.
 std::string job_text(const Recipe& job);
 
-// The ratio of a trial with its interval. Fewer groups (ABBA) than kTrialGroups, where time was up before, spread by chance less
+// How many times as fast a trial is by the sample, with its interval: `samples` of its step, as a multiple of the job's. Fewer groups (ABBA) than kTrialGroups, where time was up before, spread by chance less
 // than the machine does: what a side shows against itself is added.
 constexpr std::int64_t kTrialGroups = 4;
-Interval trial_ratio(const Comparison& compared);
+Interval trial_ratio(const Comparison& compared, double samples);
 
 // Errors: what makes the job impossible, and what the session refuses. A stop is none: what was found is told.
 Result<Tuned> tune(const Recipe& job, const TuneOptions& options, Store& store, std::stop_token stop,

@@ -40,13 +40,25 @@ TEST(TrialRatio, FewGroupsAreNoSurerThanTheMachine) {
   compared.ratio = {1.2, 1.2, 1.2};
   compared.noise = 0.25;
   compared.groups = 1;
-  const Interval few = trial_ratio(compared);
+  const Interval few = trial_ratio(compared, 1);
   EXPECT_EQ(few.value, 1.2);
   EXPECT_DOUBLE_EQ(few.low, 0.96);
   EXPECT_DOUBLE_EQ(few.high, 1.5);
   compared.groups = kTrialGroups;
-  EXPECT_EQ(trial_ratio(compared).low, 1.2);
-  EXPECT_EQ(trial_ratio(compared).high, 1.2);
+  EXPECT_EQ(trial_ratio(compared, 1).low, 1.2);
+  EXPECT_EQ(trial_ratio(compared, 1).high, 1.2);
+}
+
+// A step on twice the batch that takes 1.5 times as long makes samples 4/3 as fast.
+TEST(TrialRatio, OtherBatchesAreComparedByTheSample) {
+  Comparison compared;
+  compared.groups = kTrialGroups;
+  compared.ratio = {1 / 1.5, 0.5, 0.75};
+  const Interval twice = trial_ratio(compared, 2);
+  EXPECT_DOUBLE_EQ(twice.value, 2 / 1.5);
+  EXPECT_EQ(twice.low, 1);
+  EXPECT_EQ(twice.high, 1.5);
+  EXPECT_DOUBLE_EQ(trial_ratio(compared, 0.5).value, 1 / 3.);
 }
 
 TEST_F(Tune, EveryTrialIsKeptAndTheBestIsBeyondDoubt) {
@@ -128,8 +140,7 @@ TEST_F(Tune, TheFrontReachesFromTheFastestToTheSmallest) {
   EXPECT_EQ("memory-budget=" + back->memory_budget, smallest->trial.changes);
 }
 
-// A step on twice the batch takes longer, but not as long as two steps.
-TEST_F(Tune, OtherBatchesAreComparedByTheSample) {
+TEST_F(Tune, OtherBatchesHaveNoErrorBesideTheJobs) {
   TuneOptions options;
   options.axes = {TuneAxis::batch};
   const Tuned tuned = search(job(), 3, nullptr, options);
@@ -137,12 +148,6 @@ TEST_F(Tune, OtherBatchesAreComparedByTheSample) {
   for (const TuneRow& row : tuned.rows) {
     if (row.trial.changes.empty() || row.trial.round < 1) continue;
     ++measured;
-    const auto recipe = parse_recipe(row.trial.recipe_json);
-    ASSERT_TRUE(recipe.ok());
-    const double samples = static_cast<double>(recipe->dims.at("batch")) / 8;
-    // The comparison's medians are of one step each.
-    EXPECT_NEAR(row.trial.ratio.value * row.trial.step_ns / (samples * tuned.rows[0].trial.step_ns), 1, 0.9)
-        << row.trial.changes;
     EXPECT_LT(row.error, 0) << "gradients of other batches are not comparable";
   }
   EXPECT_GT(measured, 0u);
