@@ -148,12 +148,12 @@ Result<std::map<ValueId, Tensor>> run(const Whole& whole, const std::string& dev
   return results;
 }
 
-struct Tolerance {
+struct SampleTolerance {
   double rtol, atol;
 };
 
-void compare(const std::string& what, const Tensor& got, const Tensor& want, Tolerance tolerance,
-             CheckResult& result) {
+void compare_sample(const std::string& what, const Tensor& got, const Tensor& want, SampleTolerance tolerance,
+                    CheckResult& result) {
   if (got.shape() != want.shape()) {
     result.status = CheckStatus::fail;
     result.reason = what + " is " + to_string(got.type()) + ", expected " + to_string(want.type());
@@ -227,20 +227,21 @@ Result<std::vector<CheckResult>> check_samples(const std::string& ops, const Che
   const auto got = TRY(run(tested, options.device, repeatable));
   const auto want = TRY(run(reference, "cpu", reference_repeatable));
   const double rounding = type == DType::f16 ? 2.5e-3 : 2e-2;  // of half types
-  const Tolerance outputs{options.rtol.value_or(is_half(type) ? rounding : 1e-5),
-                          options.atol.value_or(is_half(type) ? rounding : 1e-5)};
-  const Tolerance gradients{options.rtol.value_or(is_half(type) ? rounding : 1e-4),
-                            options.atol.value_or(is_half(type) ? rounding : 1e-5)};
+  const SampleTolerance outputs{options.rtol.value_or(is_half(type) ? rounding : 1e-5),
+                                options.atol.value_or(is_half(type) ? rounding : 1e-5)};
+  const SampleTolerance gradients{options.rtol.value_or(is_half(type) ? rounding : 1e-4),
+                                  options.atol.value_or(is_half(type) ? rounding : 1e-5)};
   for (std::size_t i = 0; i < items.size(); ++i) {
     CheckResult& result = items[i].result;
     const Whole::Part &t = tested.parts[i], &r = reference.parts[i];
     for (std::size_t k = 0; k < t.outputs.size(); ++k)
       if (t.outputs[k] != kNone)
-        compare("output " + std::to_string(k), got.at(t.outputs[k]), want.at(r.outputs[k]), outputs, result);
+        compare_sample("output " + std::to_string(k), got.at(t.outputs[k]), want.at(r.outputs[k]), outputs,
+                       result);
     for (std::size_t k = 0; k < t.gradients.size(); ++k) {
       if (t.gradients[k] == kNone) continue;
-      compare("gradient " + std::to_string(k), got.at(t.gradients[k]), want.at(r.gradients[k]), gradients,
-              result);
+      compare_sample("gradient " + std::to_string(k), got.at(t.gradients[k]), want.at(r.gradients[k]),
+                     gradients, result);
       ++result.gradients;
     }
     results.push_back(std::move(result));

@@ -20,7 +20,7 @@ std::vector<std::string> names_of(const FlagSheet& flag) {
   return names;
 }
 
-std::string joined(const std::vector<std::string>& words, const std::string& separator = " ") {
+std::string joined_by(const std::vector<std::string>& words, const std::string& separator = " ") {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
   return text;
@@ -53,9 +53,9 @@ std::string quoted(const std::string& text) {
 
 // What a case of the bash script sets.
 std::string bash_hints(const ValueHints& hints) {
-  std::string text = "words=" + quoted(joined(hints.words));
+  std::string text = "words=" + quoted(joined_by(hints.words));
   if (hints.list) text += " list=1";
-  if (hints.files) text += " files=1 endings=" + quoted(joined(hints.endings));
+  if (hints.files) text += " files=1 endings=" + quoted(joined_by(hints.endings));
   if (hints.folders) text += " folders=1";
   return text;
 }
@@ -65,7 +65,7 @@ std::string bash_cases(const std::map<std::string, std::vector<std::string>>& pa
                        const std::string& indent) {
   std::string text;
   for (const auto& [action, patterns] : patterns_of)
-    text += indent + joined(patterns, "|") + ") " + action + " ;;\n";
+    text += indent + joined_by(patterns, "|") + ") " + action + " ;;\n";
   return text;
 }
 
@@ -145,7 +145,7 @@ std::string bash_completion() {
   for (const CommandSheet& command : commands) {
     names += (names.empty() ? "" : " ") + command.name;
     std::string flags;
-    for (const FlagSheet& flag : command.flags) flags += " " + joined(names_of(flag));
+    for (const FlagSheet& flag : command.flags) flags += " " + joined_by(names_of(flag));
     flag_lists += "    " + command.name + ") flags='--help" + flags + "' ;;\n";
     if (!command.arguments.empty())
       arguments[bash_hints(command.arguments.front().hints)].push_back(command.name);
@@ -164,11 +164,11 @@ namespace {
 
 // An action of zsh's _arguments.
 std::string zsh_action(const ValueHints& hints) {
-  const std::string words = with_escapes(joined(hints.words), ":");
+  const std::string words = with_escapes(joined_by(hints.words), ":");
   if (hints.list) return "value:_values -s , value " + words;
   if (!hints.words.empty()) return "value:(" + words + ")";
   if (hints.files && !hints.endings.empty())
-    return "file:_files -g \"*.(" + joined(hints.endings, "|") + ")\"";
+    return "file:_files -g \"*.(" + joined_by(hints.endings, "|") + ")\"";
   if (hints.files) return "file:_files";
   if (hints.folders) return "folder:_files -/";
   return "value: ";
@@ -211,9 +211,9 @@ std::string fish_quoted(const std::string& text) { return "'" + with_escapes(tex
 std::string fish_values(const ValueHints& hints) {
   if (hints.list)
     return " -x -a " +
-           fish_quoted("(__fish_complete_list , 'string split \" \" \"" + joined(hints.words) + "\"')");
+           fish_quoted("(__fish_complete_list , 'string split \" \" \"" + joined_by(hints.words) + "\"')");
   if (!hints.words.empty())
-    return std::string(hints.files ? " -r" : " -x") + " -a " + fish_quoted(joined(hints.words));
+    return std::string(hints.files ? " -r" : " -x") + " -a " + fish_quoted(joined_by(hints.words));
   if (!hints.files) return hints.folders ? " -x -a '(__fish_complete_directories)'" : " -x";
   if (hints.endings.empty()) return " -r -F";
   std::string found;

@@ -47,7 +47,7 @@ std::string flag_entry(const FlagSheet& flag) {
   return entry(names + bold(rest) + value, flag.help);
 }
 
-std::string command_section(const CommandSheet& command, const std::vector<FlagSheet>& all_shared) {
+std::string manual_section(const CommandSheet& command, const std::vector<FlagSheet>& all_shared) {
   std::string page =
       ".SS " + roff(command.name) + "\n" + bold(command.usage) + "\n.PP\n" + roff(command.summary) + ".\n";
   for (const ArgumentSheet& argument : command.arguments)
@@ -81,7 +81,7 @@ std::string manual_page() {
       "in a session, which is an SQLite database.\n";
   for (const CommandSheet& command : commands) page += entry(bold(command.name), command.summary);
   page += ".SH COMMANDS\n";
-  for (const CommandSheet& command : commands) page += command_section(command, shared);
+  for (const CommandSheet& command : commands) page += manual_section(command, shared);
   page +=
       ".SH SHARED FLAGS\nA flag that is given again replaces the one before, except where it is said to be repeatable.\n";
   for (const FlagSheet& flag : shared) page += flag_entry(flag);

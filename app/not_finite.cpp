@@ -183,7 +183,7 @@ Json json_of(const NotFinite& found) {
   return json;
 }
 
-std::string text_of(const NotFinite& found) {
+std::string not_finite_text(const NotFinite& found) {
   const KernelInfo& k = found.kernel;
   if (found.plan_step < 0)
     return "what step " + std::to_string(found.step) + " was given is not finite: " + k.op + " " +
@@ -204,7 +204,7 @@ std::string text_of(const NotFinite& found) {
 
 }  // namespace
 
-NotFiniteReport not_finite_report(const NotFinite& found) { return {json_of(found), text_of(found)}; }
+NotFiniteReport not_finite_report(const NotFinite& found) { return {json_of(found), not_finite_text(found)}; }
 
 Result<std::optional<NotFiniteReport>> first_report(const std::optional<NotFinite>& found) {
   // Of two in the same step of their plans the lower rank's.
@@ -217,7 +217,7 @@ Result<std::optional<NotFiniteReport>> first_report(const std::optional<NotFinit
   RankMessage mine;
   if (found) {
     mine.add(json_of(*found).dump());
-    mine.add(text_of(*found));
+    mine.add(not_finite_text(*found));
   }
   const auto rank = static_cast<std::size_t>(first - places.begin());
   RankMessage told(TRY(bytes_of_rank(rank, mine.bytes())));

@@ -13,8 +13,8 @@ namespace gradloom {
 namespace {
 
 OpLibrary parse_library(const std::string& text) {
-  constexpr std::size_t kHashDigits = 32;
-  const std::size_t mark = text.size() < kHashDigits + 2 ? 0 : text.size() - kHashDigits - 1;
+  constexpr std::size_t kDigits = 32;
+  const std::size_t mark = text.size() < kDigits + 2 ? 0 : text.size() - kDigits - 1;
   const bool pinned = mark > 0 && text[mark] == '#' &&
                       text.find_first_not_of("0123456789abcdef", mark + 1) == std::string::npos;
   return pinned ? OpLibrary{text.substr(0, mark), text.substr(mark + 1)} : OpLibrary{text, ""};

@@ -66,15 +66,15 @@ constexpr std::chrono::seconds kMost(60), kMostOfFirst(600);
 
 // What a process has done so far: processor time and bytes given to files, as the system counts them; where it waits for a disk,
 // it is at work too.
-struct Activity {
+struct ProcessActivity {
   std::string processor, written;
   bool on_disk = false;
-  bool operator==(const Activity&) const = default;
+  bool operator==(const ProcessActivity&) const = default;
 };
 
-Activity activity_of(pid_t process) {
+ProcessActivity activity_of(pid_t process) {
   const std::string folder = "/proc/" + std::to_string(process);
-  Activity activity;
+  ProcessActivity activity;
   std::ifstream stat(folder + "/stat");
   std::string text{std::istreambuf_iterator<char>(stat), {}};
   // Behind the name, which may hold anything: state, ten fields, user time, system time.
@@ -93,7 +93,7 @@ Activity activity_of(pid_t process) {
 struct Process {
   pid_t id = -1;
   bool ended = false;
-  Activity activity{};  // as it was last seen
+  ProcessActivity activity{};  // as it was last seen
   Clock::time_point busy{};
 };
 
@@ -127,7 +127,7 @@ void kill_idle(std::vector<Process>& processes, Clock::time_point since) {
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
     Process& one = processes[rank];
     if (one.ended) continue;
-    Activity activity = activity_of(one.id);
+    ProcessActivity activity = activity_of(one.id);
     if (activity != one.activity || activity.on_disk || one.busy < since) one.busy = now;
     one.activity = std::move(activity);
     if (now > one.busy + kQuiet || now > since + (rank == 0 ? kMostOfFirst : kMost)) kill(one.id, SIGKILL);

@@ -19,7 +19,7 @@ namespace gradloom {
 namespace {
 
 constexpr std::int64_t kMostNs = 2'000'000'000;
-constexpr std::size_t kMostBytes = 1 << 22;  // of the answer
+constexpr std::size_t kMostAnswerBytes = 1 << 22;  // of the answer
 constexpr std::size_t kShownDigits = 12, kMostBranch = 200;
 
 bool is_commit(const std::string& id) {
@@ -31,7 +31,7 @@ bool is_commit(const std::string& id) {
 bool read_answer(int from, std::string& text) {
   const std::int64_t end_ns = kernels::now_ns() + kMostNs;
   char bytes[1 << 14];
-  while (text.size() < kMostBytes) {
+  while (text.size() < kMostAnswerBytes) {
     const std::int64_t left_ns = end_ns - kernels::now_ns();
     if (left_ns <= 0) return false;
     pollfd waiting{from, POLLIN, 0};

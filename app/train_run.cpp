@@ -21,7 +21,7 @@ namespace gradloom {
 namespace {
 
 // More samples than this in one step are too much to hold (24 bytes each): such steps are not timed.
-constexpr std::int64_t kMostSamples = std::int64_t{1} << 22;
+constexpr std::int64_t kMostTimedKernels = std::int64_t{1} << 22;
 
 bool is_interrupted(const Status& status) { return !status.ok() && status.error().code == Errc::interrupted; }
 
@@ -270,7 +270,7 @@ bool TrainRun::times(std::int64_t step) const {
   const Recipe& r = job_->recipe();
   const auto kernels = static_cast<std::int64_t>(job_->compiled().plan.steps.size());
   return record_.takes_steps() && job_->uses_own_plan() && sampler_->timed(step - job_->steps_before()) &&
-         r.accumulate <= kMostSamples / std::max<std::int64_t>(kernels * r.ranks, 1);
+         r.accumulate <= kMostTimedKernels / std::max<std::int64_t>(kernels * r.ranks, 1);
 }
 
 Status TrainRun::submit_steps(std::int64_t step, bool ahead) {

@@ -30,7 +30,7 @@ struct Renamed {
 constexpr Renamed kRenamed[] = {{"m", "exp_avg"},           {"v", "exp_avg_sq"},
                                 {"vmax", "max_exp_avg_sq"}, {"momentum", "momentum_buffer"},
                                 {"row", "exp_avg_sq_row"},  {"column", "exp_avg_sq_col"}};
-constexpr std::string_view kStep = ".step";  // PyTorch's count of updates, one per parameter
+constexpr std::string_view kUpdates = ".step";  // PyTorch's count of updates, one per parameter
 
 // NAdam's momenta of all updates, multiplied: here a function of their count, in PyTorch a tensor of each parameter.
 constexpr std::string_view kMomenta = ".mu_product";
@@ -284,7 +284,7 @@ Result<StateParts> states_to_write(const Job& job, std::int64_t made_steps) {
   };
   for (const std::string& parameter : counted) {
     if (!first_rank && everywhere.count(parameter) != 0) continue;
-    add_scalar(parameter + std::string(kStep), static_cast<double>(made_steps));
+    add_scalar(parameter + std::string(kUpdates), static_cast<double>(made_steps));
     if (optimizer.kind == kernels::OptimizerKind::nadam)
       add_scalar(parameter + std::string(kMomenta), momenta_of(optimizer, made_steps));
   }
@@ -331,7 +331,7 @@ Result<OptimizerFile> read_optimizer_file(const std::string& path) {
                      .foreign = true};
   const Tensor* first = nullptr;
   for (const auto& [name, tensor] : file.tensors) {
-    if (name != kStep.substr(1) && !name.ends_with(kStep)) continue;
+    if (name != kUpdates.substr(1) && !name.ends_with(kUpdates)) continue;
     const std::int64_t count = tensor.count() == 1 ? count_in(TRY(tensor.loaded())) : -1;
     if (count < 0)
       return Error{Errc::bad_input, file.path + ": '" + escaped(name) +
@@ -346,7 +346,7 @@ Result<OptimizerFile> read_optimizer_file(const std::string& path) {
     return Error{Errc::bad_input, file.path +
                                       ": it does not say how many updates were made: no 'step' and no "
                                       "'<parameter>.step'"};
-  file.tensors.erase(std::string(kStep.substr(1)));
+  file.tensors.erase(std::string(kUpdates.substr(1)));
   return file;
 }
 
@@ -366,19 +366,19 @@ Status set_states(const OptimizerFile& from, const ImportedModel& model, const O
     const bool may_lack = (average && from.foreign) || scaling.count(kept.id) != 0;
     if (may_lack && from.tensors.count(key) == 0) continue;
     value.data = TRY(contents_of(from, kept, key, graph, known));
-    if (kept.state != nullptr) known.insert(key.substr(0, key.rfind('.')) + std::string(kStep));
+    if (kept.state != nullptr) known.insert(key.substr(0, key.rfind('.')) + std::string(kUpdates));
   }
   // Other ranks may keep some.
   for (const TrainState& state : compiled.train.states) {
     if (state.parameter.empty() || !state.remembered) continue;
     const std::string key = key_in(from, {key_of(state), kNone, &state}, model);
-    known.insert({key, codes_of(key), scales_of(key), key.substr(0, key.rfind('.')) + std::string(kStep)});
+    known.insert({key, codes_of(key), scales_of(key), key.substr(0, key.rfind('.')) + std::string(kUpdates)});
   }
   if (optimizer.kind == kernels::OptimizerKind::nadam) {
     for (const auto& [key, tensor] : from.tensors) {
       if (!key.ends_with(kMomenta)) continue;
       TRY(check_momenta(from, key, optimizer));
-      if (known.count(key.substr(0, key.size() - kMomenta.size()) + std::string(kStep)) != 0)
+      if (known.count(key.substr(0, key.size() - kMomenta.size()) + std::string(kUpdates)) != 0)
         known.insert(key);
     }
   }

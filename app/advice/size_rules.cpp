@@ -18,8 +18,8 @@ bool can_be_cut(const std::string& data) { return data == "synthetic" || data.rf
 
 // Of a bigger batch, the smallest that gains nearly as much as any that the memory holds.
 Result<const ChangedJob*> better_batch(Subject& subject, std::int64_t batch) {
-  constexpr double kRoom = 0.8, kNearly = 0.8;
-  const double room = kRoom * static_cast<double>(subject.machine().memory_bytes);
+  constexpr double kOfMemory = 0.8, kNearly = 0.8;
+  const double room = kOfMemory * static_cast<double>(subject.machine().memory_bytes);
   const ChangedJob* best = nullptr;
   for (const std::int64_t factor : {2, 4, 8, 16}) {
     std::string change = "dim=batch=" + std::to_string(batch * factor);

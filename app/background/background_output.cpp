@@ -20,30 +20,31 @@ namespace {
 constexpr int kLookMs = 500;  // where no change is told: not every file system does
 constexpr off_t kTailBytes = 64 << 10;
 
-// Lines of a file that grows; empty ones are left out.
-struct GrowingFile {
-  int fd = -1;
-  LineSplitter lines;
-
-  void read_more(std::vector<std::string>& to) {
-    char bytes[1 << 16];
-    for (ssize_t n; (n = ::read(fd, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR);)
-      if (n > 0)
-        lines.take({bytes, static_cast<std::size_t>(n)}, [&](std::string line) { add(std::move(line), to); });
-  }
-  void take_rest(std::vector<std::string>& to) {
-    lines.finish([&](std::string line) { add(std::move(line), to); });
-  }
-
- private:
-  static void add(std::string line, std::vector<std::string>& to) {
-    if (!line.empty()) to.push_back(std::move(line));
-  }
-};
-
 }  // namespace
 
 struct BackgroundOutput::Impl {
+  // Lines of a file that grows; empty ones are left out.
+  struct GrowingFile {
+    int fd = -1;
+    LineSplitter lines;
+
+    void read_more(std::vector<std::string>& to) {
+      char bytes[1 << 16];
+      for (ssize_t n; (n = ::read(fd, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR);)
+        if (n > 0)
+          lines.take({bytes, static_cast<std::size_t>(n)},
+                     [&](std::string line) { add(std::move(line), to); });
+    }
+    void take_rest(std::vector<std::string>& to) {
+      lines.finish([&](std::string line) { add(std::move(line), to); });
+    }
+
+   private:
+    static void add(std::string line, std::vector<std::string>& to) {
+      if (!line.empty()) to.push_back(std::move(line));
+    }
+  };
+
   BackgroundCommand command;
   GrowingFile out, err;
   int changes = -1, woken = -1;  // inotify; eventfd

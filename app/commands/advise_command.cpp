@@ -16,7 +16,7 @@ struct AdviseArguments {
   bool all = false, no_steps = false, progress = false;
 };
 
-Status report(const CommandContext& context, const Advice& advice, double least_share) {
+Status report_advice(const CommandContext& context, const Advice& advice, double least_share) {
   for (const std::string& note : advice.notes) context.out.note(escaped(note));
   for (const Finding& finding : advice.findings) context.out.object(finding_json(finding, advice.step_ns));
   context.out.object({{"summary", summary_json(advice, least_share)}});
@@ -47,7 +47,7 @@ CommandRun declare_advise(CLI::App& app) {
     settings.seconds = o.seconds;
     const std::optional<RunRecord> run = TRY(asked_run(o.subject, o.run));
     if (run && run->summary.is_loop())
-      return report(context, advise_loop(*run, o.subject, settings), settings.least_share);
+      return report_advice(context, advise_loop(*run, o.subject, settings), settings.least_share);
     if (!run) o.recipe.set_model(o.subject);
     settings.source = TRY(o.recipe.source());
     if (run && !settings.source) settings.source = TRY(job_of_run(*run, o.subject));
@@ -63,7 +63,7 @@ CommandRun declare_advise(CLI::App& app) {
     };
     const auto advice = advise(job, run ? &*run : nullptr, settings, context.stop, tell);
     context.out.progress_done();
-    return advice ? report(context, *advice, settings.least_share) : Status(advice.error());
+    return advice ? report_advice(context, *advice, settings.least_share) : Status(advice.error());
   };
 }
 

@@ -23,9 +23,9 @@ struct CheckArguments {
 };
 
 // Prints results as they come and counts them.
-class Report {
+class CheckReport {
  public:
-  explicit Report(const Output& out) : out_(out) {}
+  explicit CheckReport(const Output& out) : out_(out) {}
 
   void add(const CheckResult& r) {
     ++counts_[static_cast<int>(r.status)];
@@ -91,7 +91,7 @@ CommandRun declare_check(CLI::App& app) {
     TRY(apply_threads(options->threads));
     if (options->paths.empty() == options->samples.empty())
       return Error{Errc::usage, "give folders to check, or --samples"};
-    Report report(context.out);
+    CheckReport report(context.out);
     if (!options->samples.empty()) {
       for (const CheckResult& r : TRY(check_samples(options->samples, options->check))) report.add(r);
       return report.finish();

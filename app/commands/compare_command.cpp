@@ -91,8 +91,8 @@ std::string side_name(const CompareArguments& options, std::size_t i) {
   return changes.empty() ? "unchanged" : changes;
 }
 
-Status report(CommandContext& context, const CompareArguments& options, const Comparison& comparison,
-              Store* store, std::int64_t run_a, std::int64_t run_b) {
+Status report_comparison(CommandContext& context, const CompareArguments& options,
+                         const Comparison& comparison, Store* store, std::int64_t run_a, std::int64_t run_b) {
   if (store) TRY(store->add_comparison(comparison, run_a, run_b));
   if (context.out.json()) context.out.object(Json::parse(comparison_json(comparison)));
   context.out.text(comparison_text(comparison));
@@ -164,7 +164,7 @@ CommandRun declare_compare(CLI::App& app) {
       const Comparison comparison = TRY(compare_runs(a, b));
       std::optional<GraphDifference> difference;
       if (o.graph) difference = TRY(difference_of(diff_graph_of(a), diff_graph_of(b)));
-      const Status reported = report(context, o, comparison, store.get(), run_a, run_b);
+      const Status reported = report_comparison(context, o, comparison, store.get(), run_a, run_b);
       if (difference) context.out.object({{"graph_diff", graph_difference_json(*difference)}});
       if (difference) context.out.text("\n" + graph_difference_text(*difference));
       return reported;
@@ -181,7 +181,7 @@ CommandRun declare_compare(CLI::App& app) {
                                           context.stop, report_progress);
     context.out.progress_done();
     if (!compared) return compared.error();
-    return report(context, o, *compared, store.get(), run_a, run_b);
+    return report_comparison(context, o, *compared, store.get(), run_a, run_b);
   };
 }
 

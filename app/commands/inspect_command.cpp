@@ -159,18 +159,18 @@ void print_parameters(const Output& out, const std::vector<ParameterRow>& parame
 }
 
 // "Op  node N in SCOPE: why"
-std::string text_of(const Obstacle& o, const std::string& before_reason = "") {
+std::string obstacle_text(const Obstacle& o, const std::string& before_reason = "") {
   return escaped(o.op) + "  node " + escaped(o.node) + (o.scope.empty() ? "" : " in " + escaped(o.scope)) +
          (o.reason.empty() ? "" : ": " + before_reason + o.reason);
 }
 
 // What stands in the way, all of it; true when something does on every device.
 bool print_obstacles(const Output& out, const ImportedModel& model, const ModelSummary& f) {
-  for (const Obstacle& o : obstacles_of(model.unknown)) out.text("unsupported  " + text_of(o));
+  for (const Obstacle& o : obstacles_of(model.unknown)) out.text("unsupported  " + obstacle_text(o));
   for (const Obstacle& o : obstacles_of(model.untyped))
-    out.text("untyped      " + text_of(o, "its types could not be inferred: "));
-  for (const Obstacle& o : f.sized_by_data) out.text("data-sized   " + text_of(o));
-  for (const Obstacle& o : f.no_gradient) out.text("no gradient  " + text_of(o));
+    out.text("untyped      " + obstacle_text(o, "its types could not be inferred: "));
+  for (const Obstacle& o : f.sized_by_data) out.text("data-sized   " + obstacle_text(o));
+  for (const Obstacle& o : f.no_gradient) out.text("no gradient  " + obstacle_text(o));
   return !model.unknown.empty() || !model.untyped.empty() || !f.sized_by_data.empty() ||
          !f.no_gradient.empty();
 }
@@ -219,7 +219,7 @@ void print_text(const Output& out, const ImportedModel& model, const ModelSummar
   for (const DeviceKind& kind : kDeviceKinds)
     for (const Obstacle& o : f.*kind.no_kernel)
       if (only == nullptr || only == &kind)
-        out.text("no kernel    " + std::string(kind.name) + ": " + text_of(o));
+        out.text("no kernel    " + std::string(kind.name) + ": " + obstacle_text(o));
   for (const std::string& n : model.notes) out.note(escaped(n));
   for (const std::string& n : f.not_finite)
     out.note("weight '" + escaped(n) + "' holds NaN or infinite numbers");

@@ -367,13 +367,13 @@ Status print_difference(const CommandContext& context, const Prepared& prepared,
   return {};
 }
 
-constexpr std::pair<const char*, ExportPart> kParts[] = {
+constexpr std::pair<const char*, ExportPart> kExportParts[] = {
     {"step", ExportPart::step}, {"gradients", ExportPart::gradients}, {"forward", ExportPart::forward}};
 
 // `part`: what --part says, or stands for it.
 Status write_graph(const Output& out, const Graph& graph, const PlanArguments& options,
                    const std::string& wanted) {
-  for (const auto& [name, part] : kParts) {
+  for (const auto& [name, part] : kExportParts) {
     if (wanted != name) continue;
     const ExportedGraph made = TRY(export_graph(graph, part, options.export_graph));
     out.object({{"exported", options.export_graph},

@@ -118,7 +118,8 @@ Result<Recipe> record(CommandContext& context, const TuneRow& chosen, const Reci
   return found;
 }
 
-Status report(CommandContext& context, const TuneArguments& options, const Tuned& tuned, const Recipe& job) {
+Status report_search(CommandContext& context, const TuneArguments& options, const Tuned& tuned,
+                     const Recipe& job) {
   const TuneRow& best = tuned.rows[tuned.best];
   if (!context.out.json()) {
     print_trials(context.out, tuned);
@@ -212,7 +213,7 @@ CommandRun declare_tune(CLI::App& app) {
     const auto tuned = tune(job, settings, *store, context.stop, on_progress, on_row);
     context.out.progress_done();
     if (!tuned) return tuned.error();
-    return report(context, o, *tuned, job);
+    return report_search(context, o, *tuned, job);
   };
 }
 

@@ -60,7 +60,7 @@ std::string changes_text(const std::string& command) {
 }
 
 // It ends as soon as the interval decides, at the latest when its time is up.
-std::string progress_text(const RunProgress& r) {
+std::string comparison_progress(const RunProgress& r) {
   if (r.most_seconds <= 0) return "preparing both sides\u2026";
   const std::string left =
       fmt::format("at most {:.0f} s left", std::max(0.0, std::ceil(r.most_seconds - r.seconds)));
@@ -79,7 +79,7 @@ void draw_progress(Ui& ui) {
   if (button("compare.stop", r.stopping ? "Kill" : "Stop", ButtonKind::kDanger)) ui.app.stop_run();
   ImGui::SameLine(0, px(10));
   ImGui::BeginGroup();
-  progress("compare.progress", static_cast<float>(r.fraction), progress_text(r));
+  progress("compare.progress", static_cast<float>(r.fraction), comparison_progress(r));
   ImGui::EndGroup();
   if (r.most_seconds > 0) {
     spacer(6);

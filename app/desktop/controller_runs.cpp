@@ -16,7 +16,7 @@ namespace gradloom {
 namespace {
 
 // Between two readings of the running run: at least this, and so many times what a reading took.
-constexpr std::int64_t kPauseNs = 2'000'000'000, kPauseFactor = 30;
+constexpr std::int64_t kPauseNs = 2'000'000'000, kFollowPauses = 30;
 constexpr std::size_t kMostLines = 5000;  // of a run, in one frame
 
 // What is recorded in a session is found again there; the others answer in seconds.
@@ -579,7 +579,7 @@ void Controller::follow_run() {
                   const std::int64_t took_ns = monotonic_ns() - start_ns;
                   if (!run || (*run)->record.steps.empty()) return {};  // nothing is committed yet
                   return [this, path, took_ns, r = std::move(run).value()] {
-                    follow_next_ns_ = monotonic_ns() + std::max(kPauseNs, kPauseFactor * took_ns);
+                    follow_next_ns_ = monotonic_ns() + std::max(kPauseNs, kFollowPauses * took_ns);
                     if (path == state_.session_path)
                       state_.run =
                           r;  // times on the graph come when the run has ended: they need a new layout

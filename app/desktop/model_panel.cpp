@@ -104,12 +104,12 @@ void draw_unsure(Ui& ui, const std::vector<ParameterRow>& rows) {
 
 // Statistics, masks and tables too; integers, which are shapes and indices, are never meant.
 void draw_untrained(const std::vector<ParameterRow>& rows) {
-  constexpr int kMost = 40;
+  constexpr int kMostShown = 40;
   int shown = 0;
   for (const ParameterRow& row : rows) {
     if (row.trained || !is_float(row.type.dtype)) continue;
     if (shown == 0) heading("Not trained");
-    if (++shown > kMost) continue;
+    if (++shown > kMostShown) continue;
     text(
         fit_name(theme().small, theme().small->FontSize, escaped(row.name), ImGui::GetContentRegionAvail().x),
         palette().text, theme().small);
@@ -119,7 +119,7 @@ void draw_untrained(const std::vector<ParameterRow>& rows) {
     wrapped(escaped(row.why), palette().text_faint);
     ImGui::PopFont();
   }
-  if (shown > kMost) muted(fmt::format("and {} more", shown - kMost));
+  if (shown > kMostShown) muted(fmt::format("and {} more", shown - kMostShown));
 }
 
 void draw_operators(const ModelSnapshot& m) {

@@ -18,10 +18,10 @@ struct ViewOfChoice {
 };
 int& tune_choice(Ui& ui) { return ui.tune.view; }
 int& what_if_choice(Ui& ui) { return ui.what_if.tab; }
-constexpr ViewOfChoice kChoices[] = {{"Tune", "tune", 0, tune_choice},
-                                     {"Tune", "waterfall", 1, tune_choice},
-                                     {"What if", "prediction", 0, what_if_choice},
-                                     {"What if", "scores", 1, what_if_choice}};
+constexpr ViewOfChoice kChoicesOfViews[] = {{"Tune", "tune", 0, tune_choice},
+                                            {"Tune", "waterfall", 1, tune_choice},
+                                            {"What if", "prediction", 0, what_if_choice},
+                                            {"What if", "scores", 1, what_if_choice}};
 
 // What the view shows besides what its command says by itself.
 std::vector<std::string> more_of(const Ui& ui, const std::string& name) {
@@ -70,7 +70,7 @@ bool shows_plan(const Ui& ui, const std::string& name) {
 std::string Ui::view_in_front() {
   const auto of_panel = [&](const std::string& panel) -> std::string {
     if (panel == "Compare" && !state().difference.against.empty()) return "difference";
-    for (const ViewOfChoice& of : kChoices)
+    for (const ViewOfChoice& of : kChoicesOfViews)
       if (panel == of.panel && of.choice(*this) == of.chosen) return of.view;
     for (const ViewDef* const view : views_by_name())
       if (panel == view->panel) return view->name;
@@ -109,7 +109,7 @@ void Ui::ask_where_to_export(const std::string& name) {
   std::string of = state().has_model() ? model_label(state().recipe.model) : "session";
   const bool of_run = found && (found->first->of == ViewOf::run || found->first->of == ViewOf::run_beside);
   if (of_run && !found->second.said) of += ".run" + std::to_string(found->second.run);
-  for (const ViewOfChoice& choice : kChoices)
+  for (const ViewOfChoice& choice : kChoicesOfViews)
     if (name == choice.view) choice.choice(*this) = choice.chosen;
   show_path_dialog(*this,
                    {found ? "What the view shows (.csv, .json) or its picture (.svg, .png)"

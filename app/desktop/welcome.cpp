@@ -17,7 +17,7 @@ namespace gradloom {
 namespace {
 
 constexpr std::size_t kShownRecents = 8;
-constexpr float kRow = 46, kGap = 6;
+constexpr float kRow = 46, kCardGap = 6;
 
 // A row with a title and a line below it; true: it was clicked. `right`: kept free of text, pixels.
 bool offer(const std::string& id, const std::string& title, const std::string& line, float width, bool dimmed,
@@ -192,14 +192,14 @@ void draw_welcome(Ui& ui) {
   const std::size_t background = ui.state().background.size();
   const float rows = static_cast<float>(std::min(ui.state().settings.recents.size(), kShownRecents) +
                                         (background == 0 ? 0 : background + 1));
-  const float tall = px(110) + std::max(px(300), rows * px(kRow + kGap) + px(40));
+  const float tall = px(110) + std::max(px(300), rows * px(kRow + kCardGap) + px(40));
   const float x = at.x + (region.x - whole) / 2, y = at.y + std::max(px(16), (region.y - tall) * 0.35f);
   ImGui::SetCursorScreenPos({x, y});
   ImGui::BeginGroup();
   text("Gradloom", palette().text, theme().title);
   text("See, optimize and run the training step of an ONNX model", palette().text_dim);
   ImGui::Dummy({whole, px(12)});
-  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(kGap)});
+  ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {px(8), px(kCardGap)});
   ImGui::BeginGroup();
   draw_offers(ui, width);
   ImGui::EndGroup();

@@ -63,7 +63,7 @@ std::string flags_of(const AppState& s, const WhatIfForm& form) {
   return flags;
 }
 
-void draw_settings(Ui& ui) {
+void draw_what_if_settings(Ui& ui) {
   constexpr std::size_t kMostDims = 3;
   const AppState& s = ui.state();
   WhatIfForm& form = ui.what_if;
@@ -199,7 +199,7 @@ std::vector<std::string> Ui::selected_to_speed() const {
 void draw_what_if_question(Ui& ui) {
   const AppState& s = ui.state();
   WhatIfForm& form = ui.what_if;
-  draw_settings(ui);
+  draw_what_if_settings(ui);
   for (std::size_t i = 0; i < form.faster.size(); ++i)
     if (faster_row(ui, i, form.faster[i])) {
       form.faster.erase(form.faster.begin() + static_cast<std::ptrdiff_t>(i));

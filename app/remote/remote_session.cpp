@@ -25,22 +25,6 @@
 namespace gradloom {
 namespace {
 
-// A pipe whose ends are closed by themselves.
-struct Pipe {
-  std::array<int, 2> ends{-1, -1};
-  Pipe() = default;
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  ~Pipe() {
-    close_end(0);
-    close_end(1);
-  }
-  bool open() { return ::pipe2(ends.data(), O_CLOEXEC) == 0; }
-  void close_end(std::size_t i) {
-    if (ends[i] >= 0) ::close(std::exchange(ends[i], -1));
-  }
-};
-
 // The last line that a program says of what went wrong.
 std::string last_line(const std::string& text) {
   std::string line = text.substr(0, text.find_last_not_of("\r\n") + 1);
@@ -52,6 +36,22 @@ std::string last_line(const std::string& text) {
 
 struct RemoteSession::Impl {
   explicit Impl(MirrorFolder own) : folder(std::move(own)), mirror(folder.path()) {}
+
+  // A pipe whose ends are closed by themselves.
+  struct Pipe {
+    std::array<int, 2> ends{-1, -1};
+    Pipe() = default;
+    Pipe(const Pipe&) = delete;
+    Pipe& operator=(const Pipe&) = delete;
+    ~Pipe() {
+      close_end(0);
+      close_end(1);
+    }
+    bool open() { return ::pipe2(ends.data(), O_CLOEXEC) == 0; }
+    void close_end(std::size_t i) {
+      if (ends[i] >= 0) ::close(std::exchange(ends[i], -1));
+    }
+  };
 
   const MirrorFolder folder;
 
