@@ -67,8 +67,8 @@ Tensor batch_of(const Tensor& all, std::int64_t i) {
 Status accept_dtype(const Type& type, const InputSpec& input) {
   const bool same = type.dtype == input.type.dtype,
              floats = is_float(type.dtype) && is_real(input.type.dtype),
-             bytes = is_small_int(input.type.dtype) && (type.dtype == DType::i8 || type.dtype == DType::u8);
-  if (same || floats || bytes) return {};
+             integers = is_integer(input.type.dtype) && !is_real(type.dtype);  // booleans are 0 and 1
+  if (same || floats || integers) return {};
   return Error{Errc::bad_input,
                fmt::format("array {} is {}, but {} needs {}", escaped(input.name), to_string(type),
                            input_text(input), dtype_name(input.type.dtype))};
@@ -82,26 +82,37 @@ std::string ignored_text(const InputSpec& input) {
                        : "; the loss ignores no label";
 }
 
+// Numbers of u64 from 2^63 on read as negative ones.
+bool same_integer(const Tensor& a, const Tensor& b, std::int64_t i) {
+  const std::int64_t value = a.int_at(i);
+  return value == b.int_at(i) && (value >= 0 || (a.dtype() == DType::u64) == (b.dtype() == DType::u64));
+}
+
+std::string integer_text(const Tensor& tensor, std::int64_t i) {
+  const std::int64_t value = tensor.int_at(i);
+  return tensor.dtype() == DType::u64 ? std::to_string(static_cast<std::uint64_t>(value))
+                                      : std::to_string(value);
+}
+
 }  // namespace
 
 Result<Tensor> accept_contents(const Tensor& array, const InputSpec& input, std::int64_t first) {
-  if (input.limit > 0 && is_integer(array.dtype())) {
-    for (std::int64_t i = 0; i < array.count(); ++i) {
-      const std::int64_t value = array.int_at(i);
-      // Indices may count from the end, labels may not.
-      const std::int64_t least = input.label ? 0 : -input.limit;
-      if ((value >= least && value < input.limit) || (input.label && value == input.ignored)) continue;
-      return Error{Errc::bad_input, fmt::format("array {}: {} {} at element {} is outside of {}..{}{}",
-                                                escaped(input.name), input.label ? "label" : "value", value,
-                                                first + i, least, input.limit - 1, ignored_text(input))};
-    }
-  }
   Tensor result = array.cast(input.type.dtype);
-  for (std::int64_t i = 0; is_small_int(result.dtype()) && i < array.count(); ++i) {
-    if (result.int_at(i) != array.int_at(i))
+  if (!is_integer(input.type.dtype)) return result;
+  for (std::int64_t i = 0; array.dtype() != result.dtype() && i < array.count(); ++i) {
+    if (!same_integer(array, result, i))
       return Error{Errc::bad_input,
                    fmt::format("array {}: value {} at element {} is no {}", escaped(input.name),
-                               array.int_at(i), first + i, dtype_name(input.type.dtype))};
+                               integer_text(array, i), first + i, dtype_name(input.type.dtype))};
+  }
+  for (std::int64_t i = 0; input.limit > 0 && i < result.count(); ++i) {
+    const std::int64_t value = result.int_at(i);
+    // Indices may count from the end, labels may not.
+    const std::int64_t least = input.label ? 0 : -input.limit;
+    if ((value >= least && value < input.limit) || (input.label && value == input.ignored)) continue;
+    return Error{Errc::bad_input, fmt::format("array {}: {} {} at element {} is outside of {}..{}{}",
+                                              escaped(input.name), input.label ? "label" : "value", value,
+                                              first + i, least, input.limit - 1, ignored_text(input))};
   }
   return result;
 }
