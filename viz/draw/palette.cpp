@@ -3,6 +3,7 @@
 #include <imgui.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "viz/draw/keys.h"
 #include "viz/draw/widgets.h"
@@ -28,7 +29,7 @@ int draw_rows(std::string_view id, const std::vector<PaletteEntry>& entries, con
     if (i == state.highlighted && moved) ImGui::SetScrollHereY(0.5f);
     const ImVec2 min = ImGui::GetItemRectMin();
     ImDrawList* list = ImGui::GetWindowDrawList();
-    const float y = min.y + px(3);
+    const float y = std::round((min.y + ImGui::GetItemRectMax().y - ImGui::GetTextLineHeight()) / 2);
     const float detail_width = ImGui::CalcTextSize(entry.detail.c_str()).x;
     const std::string label =
         fit_text(theme().ui, theme().ui->FontSize, entry.label, width - detail_width - px(28));
@@ -39,13 +40,27 @@ int draw_rows(std::string_view id, const std::vector<PaletteEntry>& entries, con
   return chosen;
 }
 
-// Keys, and behind `points` what they do. `room`: pixels for both, where they go to the next lines; 0: as wide as they are.
-void draw_binding(const KeyBinding& binding, float points, float room) {
+// What belongs to one view has the second column of the sheet.
+bool of_a_view(std::string_view where) { return where != "Everywhere" && where != "Runs"; }
+
+// Pixels from the keys to what they do, in a column of the sheet: what its longest keys take.
+float keys_width(bool second) {
+  ImFont* font = theme().small;
+  float widest = 0;
+  for (const KeyBinding& binding : key_map())
+    if (binding.help != nullptr && of_a_view(binding.where) == second)
+      widest =
+          std::max(widest, font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, keys_text(binding).c_str()).x);
+  return std::ceil(widest) + px(16);
+}
+
+// Keys, and behind `width` pixels what they do. `room`: pixels for both, where they go to the next lines; 0: as wide as they are.
+void draw_binding(const KeyBinding& binding, float width, float room) {
   const float x = ImGui::GetCursorPosX();
   text(keys_text(binding), palette().accent, theme().small);
-  const bool below = room > 0 && room < px(points) + px(200);
+  const bool below = room > 0 && room < width + px(200);
   if (!below) ImGui::SameLine();
-  ImGui::SetCursorPosX(x + px(below ? 12 : points));
+  ImGui::SetCursorPosX(x + (below ? px(12) : width));
   if (room > 0) ImGui::PushTextWrapPos(x + room);
   text(binding.help, palette().text, theme().small);
   if (room > 0) return ImGui::PopTextWrapPos();
@@ -104,7 +119,8 @@ void draw_key_sheet(bool* open) {
   text("Keys and gestures", palette().text, theme().title);
   spacer(4);
   const float display = ImGui::GetIO().DisplaySize.x;
-  const bool narrow = display < px(960);
+  const bool narrow = display < px(1200);
+  const float first = keys_width(false), second = keys_width(true);
   std::string_view where;
   if (ImGui::BeginTable("places", narrow ? 1 : 2, ImGuiTableFlags_SizingFixedFit)) {
     ImGui::TableNextColumn();
@@ -112,11 +128,10 @@ void draw_key_sheet(bool* open) {
       if (binding.help == nullptr) continue;
       if (where != binding.where) {
         where = binding.where;
-        if (where == "Graph") ImGui::TableNextColumn();  // it and the timeline have the second column
+        if (where == "Graph") ImGui::TableNextColumn();
         heading(where);
       }
-      draw_binding(binding, where == "Graph" || where == "Timeline" ? 262.f : 112.f,
-                   narrow ? display - px(60) : 0);
+      draw_binding(binding, of_a_view(where) ? second : first, narrow ? display - px(60) : 0);
     }
     ImGui::EndTable();
   }
