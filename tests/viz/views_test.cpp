@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <imgui.h>
 
+#include <cmath>
+#include <set>
+
 #include "tests/viz/small_step.h"
 #include "viz/draw/curve_view.h"
 #include "viz/draw/drawn_text.h"
@@ -456,6 +459,17 @@ TEST_F(Views, MemoryViewShowsThePeak) {
       run("memory",
           "expect memory.peak\nexpect memory.measured \"not measured\"\nclick memory.arena-plot\nwait 2\n"));
   EXPECT_GE(memory_state_.step, 0);
+}
+
+// A step is at one place in the arena and in the curve below it, however wide the labels of their axes are.
+TEST_F(Views, BothPlotsOfMemoryBeginAtOnePlace) {
+  for (const char* size : {"700 500", "1280 720", "1600 1000"}) {
+    EXPECT_OK(run("memory", std::string("size ") + size + "\nwait 3\nexpect memory.peak\nwait 2\n"));
+    std::set<long> zeros;  // one of the axis of y and one of the steps'
+    for (const DrawnText& text : drawn_texts())
+      if (text.text == "0") zeros.insert(std::lround(text.min.x));
+    EXPECT_EQ(zeros.size(), 2u) << size;
+  }
 }
 
 TEST_F(Views, HeadsOfNumbersStandOverThem) {

@@ -92,13 +92,22 @@ void dim_outside(const MemoryViewState& state, const Plot& plot) {
     plot.list->AddLine({x, plot.min.y}, {x, plot.max.y}, palette().accent, px(1));
 }
 
-void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& actions) {
-  const Axis x{0, std::max(1.0, static_cast<double>(m.live.size())), false, Unit::kCount};
+Axis arena_axis(const MemoryModel& m, float height) {
   // The label of the lower bound finds room above the arena, however low the plot is.
-  const double free = std::clamp(px(18) / std::max(size.y, px(60)), 0.05f, 0.25f);
-  const Axis y{0, static_cast<double>(std::max<int64_t>(m.arena_bytes, 64)) / (1 - free), false,
-               Unit::kBytes};
-  Plot plot = begin_plot("memory.arena-plot", size, x, y, "schedule step", &state.view);
+  const double free = std::clamp(px(18) / std::max(height, px(60)), 0.05f, 0.25f);
+  return {0, static_cast<double>(std::max<int64_t>(m.arena_bytes, 64)) / (1 - free), false, Unit::kBytes};
+}
+
+Axis live_axis(const MemoryModel& m) {
+  const int64_t top = m.live.empty() ? 0 : *std::max_element(m.live.begin(), m.live.end());
+  return {0, 1.12 * static_cast<double>(std::max<int64_t>(top, 1)), false, Unit::kBytes};
+}
+
+// `labels`: room of the labels of y, so that one step is at one place in both plots.
+void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& actions, float labels = 0) {
+  const Axis x{0, std::max(1.0, static_cast<double>(m.live.size())), false, Unit::kCount};
+  Plot plot =
+      begin_plot("memory.arena-plot", size, x, arena_axis(m, size.y), "schedule step", &state.view, labels);
   const int hovered = hovered_block(m, plot);
   for (size_t b = 0; b < m.blocks.size(); ++b) {
     const MemoryBlock& block = m.blocks[b];
@@ -125,7 +134,8 @@ void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& a
   }
   dim_outside(state, plot);
   plot_rule(plot, static_cast<double>(m.lower_bound_bytes), palette().warn,
-            "lower bound " + format_value(static_cast<double>(m.lower_bound_bytes), Unit::kBytes));
+            "lower bound " + format_value(static_cast<double>(m.lower_bound_bytes), Unit::kBytes),
+            plot.to_x(m.peak_step) > (plot.min.x + plot.max.x) / 2);  // away from the peak's label
   const int shown = state.step >= 0 ? state.step : m.peak_step;
   const float at = std::round(plot.to_x(shown + 0.5)) + 0.5f;
   plot.list->AddLine({at, plot.min.y}, {at, plot.max.y}, with_alpha(palette().text, 0.5f), px(1));
@@ -146,18 +156,17 @@ void arena(const MemoryModel& m, MemoryViewState& state, ImVec2 size, Actions& a
   }
 }
 
-void live_curve(const MemoryModel& m, MemoryViewState& state, ImVec2 size) {
+void live_curve(const MemoryModel& m, MemoryViewState& state, ImVec2 size, float labels) {
   std::vector<double> x(m.live.size() + 1), y(m.live.size());
-  double top = 1;
   for (size_t i = 0; i < m.live.size(); ++i) {
     x[i] = static_cast<double>(i);
     y[i] = static_cast<double>(m.live[i]);
-    top = std::max(top, y[i]);
   }
   x.back() = static_cast<double>(m.live.size());
   const Plot plot = begin_plot("memory.live-plot", size, {0, std::max(1.0, x.back()), false, Unit::kCount},
-                               {0, top * 1.12, false, Unit::kBytes}, "live bytes", &state.view);
+                               live_axis(m), "schedule step", &state.view, labels);
   plot_steps(plot, x, y, palette().accent, 0.2f);
+  plot_label(plot, {plot.min.x, plot.min.y}, palette().text_dim, "live bytes");
   dim_outside(state, plot);
   x.pop_back();
   const int at = plot_hover(plot, x, y, palette().accent);
@@ -317,9 +326,11 @@ void draw_memory_view(const MemoryModel& model, MemoryViewState& state, Actions&
   }
   const float live = std::clamp(space.y * 0.2f, px(64), px(130)),
               table = std::clamp(space.y * (choices ? 0.36f : 0.3f), px(choices ? 140 : 110), px(290));
-  arena(model, state,
-        {space.x, std::max(px(100), space.y - live - table - 2 * ImGui::GetStyle().ItemSpacing.y)}, actions);
-  live_curve(model, state, {space.x, live});
+  const float high = std::max(px(100), space.y - live - table - 2 * ImGui::GetStyle().ItemSpacing.y);
+  const float labels =
+      std::max(y_labels_width(arena_axis(model, high), high), y_labels_width(live_axis(model), live));
+  arena(model, state, {space.x, high}, actions, labels);
+  live_curve(model, state, {space.x, live}, labels);
   if (!choices) return live_table(model, state, actions);
   lower_part(model, state, actions, budget);
 }

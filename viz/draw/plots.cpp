@@ -22,6 +22,10 @@ ImVec2 small_size(const std::string& s) {
   return font->CalcTextSizeA(font->FontSize, FLT_MAX, 0, s.c_str());
 }
 
+std::vector<Tick> y_ticks_of(const Axis& y, float height) {
+  return ticks(y, std::max(2, static_cast<int>(height / px(34))));
+}
+
 void zoom_view(PlotView& view, const Axis& full, const ImVec2& min, const ImVec2& max) {
   const ImGuiIO& io = ImGui::GetIO();
   const double width = max.x - min.x;
@@ -46,7 +50,14 @@ void plot_move(PlotView& view, const Axis& full, double t, double factor, double
   view = span >= 0.999 ? PlotView() : PlotView{full.from_fraction(low), full.from_fraction(high)};
 }
 
-Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_view x_title, PlotView* view) {
+float y_labels_width(const Axis& y, float height) {
+  float width = px(20);
+  for (const Tick& t : y_ticks_of(y, height)) width = std::max(width, small_size(t.label).x);
+  return width;
+}
+
+Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_view x_title, PlotView* view,
+                float labels) {
   const Palette& p = palette();
   const std::string name(id);
   Plot plot;
@@ -54,9 +65,7 @@ Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_vi
   const ImVec2 at = ImGui::GetCursorScreenPos();
   size.x = std::max(size.x, px(80));
   size.y = std::max(size.y, px(60));
-  const std::vector<Tick> y_ticks = ticks(y, std::max(2, static_cast<int>(size.y / px(34))));
-  float label_width = px(20);
-  for (const Tick& t : y_ticks) label_width = std::max(label_width, small_size(t.label).x);
+  const float label_width = std::max(labels, y_labels_width(y, size.y));
   plot.min = {std::round(at.x + label_width + px(8)), at.y + px(6)};
   plot.max = {std::round(at.x + size.x - px(8)), at.y + size.y - px(22)};
   ImGui::InvisibleButton(name.c_str(), size,
@@ -71,7 +80,7 @@ Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_vi
   plot.x = x;
   plot.y = y;
   // Lines at whole pixels: ImGui::AddLine adds the half that is to their middle.
-  for (const Tick& t : y_ticks) {
+  for (const Tick& t : y_ticks_of(y, size.y)) {
     const float ty = std::round(plot.to_y(t.value));
     plot.list->AddLine({plot.min.x, ty}, {plot.max.x, ty}, p.grid);
     const ImVec2 s = small_size(t.label);
@@ -180,14 +189,15 @@ void plot_label(const Plot& plot, ImVec2 at, ImU32 color, std::string_view label
   small_text(plot.list, at, color, s);
 }
 
-void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label) {
+void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label, bool left) {
   const float yy = std::round(plot.to_y(y));
   for (float x = plot.min.x; x < plot.max.x; x += px(8)) {
     plot.list->AddLine({x, yy}, {std::min(x + px(4), plot.max.x), yy}, color, px(1.2f));
   }
   const std::string s(label);
   const ImVec2 size = small_size(s);
-  small_text(plot.list, {plot.max.x - size.x - px(4), yy - size.y - px(2)}, color, s);
+  const float at = left ? plot.min.x + px(4) : plot.max.x - size.x - px(4);
+  small_text(plot.list, {at, yy - size.y - px(2)}, color, s);
 }
 
 int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color) {

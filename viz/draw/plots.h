@@ -37,9 +37,10 @@ struct PlotView {  // pan and zoom along x; empty = everything
 // Zooms along x, by `factor` (below 1: in) around the part `t` (0..1) of what is shown, and pans by a part of it.
 void plot_move(PlotView& view, const Axis& full, double t, double factor, double pan);
 // Draws frame, grid and labels and reserves `size`. Wheel zooms and right drag pans along x when `view` is
-// given; a double click shows everything again.
+// given; a double click shows everything again. `labels`: least room of the labels of y, for plots that are read below one another.
 Plot begin_plot(std::string_view id, ImVec2 size, Axis x, Axis y, std::string_view x_title,
-                PlotView* view = nullptr);
+                PlotView* view = nullptr, float labels = 0);
+float y_labels_width(const Axis& y, float height);  // of a plot as high
 void end_plot(const Plot& plot);
 
 void plot_line(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color,
@@ -50,7 +51,8 @@ void plot_steps(const Plot& plot, const std::vector<double>& x, const std::vecto
 void plot_marker(const Plot& plot, double x, double y, ImU32 color, std::string_view label);
 // A text on a ground of its own, kept inside the plot.
 void plot_label(const Plot& plot, ImVec2 at, ImU32 color, std::string_view label);
-void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label);  // horizontal, dashed
+// Horizontal, dashed; its label stands at the right end, or at the left one.
+void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label, bool left = false);
 // The sample nearest to the mouse: a crosshair and a dot; -1 when the mouse is elsewhere.
 int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color);
 
