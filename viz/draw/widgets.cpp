@@ -85,8 +85,12 @@ bool checkbox(std::string_view id, std::string_view label, bool* value) {
             ImGui::CalcTextSize(s.c_str()).x);
   const Id scope(id);
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, {px(2), px(2)});
+  // The empty box is told from its ground by its edge alone.
+  ImGui::PushStyleVar(ImGuiStyleVar_FrameBorderSize, px(1));
+  ImGui::PushStyleColor(ImGuiCol_Border, palette().text_faint);
   const bool changed = ImGui::Checkbox(s.c_str(), value);
-  ImGui::PopStyleVar();
+  ImGui::PopStyleColor();
+  ImGui::PopStyleVar(2);
   register_item(id, label, *value ? "on" : "off");
   focus_stop(id);
   return changed;
