@@ -13,14 +13,20 @@
 namespace gradloom {
 namespace {
 
-std::string passes_label(const RunSummary& r) {
+std::string pipeline_label(const std::string& passes) {
+  if (passes.empty() || passes == "none") return "no passes";
+  if (passes == default_pipeline().text()) return "default passes";
+  const auto pipeline = parse_pipeline(passes);
+  return pipeline ? fmt::format("{} of {} passes", pipeline->passes.size(), all_passes().size())
+                  : escaped(passes);
+}
+
+// By its name; runs without one are told apart by what they were.
+std::string row_label(const RunSummary& r) {
   if (!r.name.empty()) return escaped(r.name);
   if (!r.has_recipe()) return r.kind_text();
-  if (r.passes.empty() || r.passes == "none") return "no passes";
-  if (r.passes == default_pipeline().text()) return "default passes";
-  const auto pipeline = parse_pipeline(r.passes);
-  return pipeline ? fmt::format("{} of {} passes", pipeline->passes.size(), all_passes().size())
-                  : escaped(r.passes);
+  const bool usual = r.precision.empty() || r.precision == "f32";
+  return (usual ? "" : escaped(r.precision) + ", ") + pipeline_label(r.passes);
 }
 
 void side_cell(Ui& ui, const RunSummary& r, bool a) {
@@ -96,11 +102,12 @@ void name_of_run(Ui& ui, const RunSummary& r) {
   const RunEditor& editor = ui.run_editor;
   if (editor.what == RunEditor::What::name && editor.run == r.id) return draw_run_name(ui);
   const Palette& p = palette();
-  text(passes_label(r), r.pinned ? p.accent : p.text);
+  text(row_label(r), r.pinned ? p.accent : p.text);
   std::string help = !r.has_recipe() ? r.command : r.passes.empty() ? "no passes" : r.passes;
   if (r.pinned) help = "pinned\n" + help;
   if (!r.note.empty()) help = r.note + "\n" + help;
   tip(help);
+  register_item(fmt::format("runs.label.{}", r.id), "run", row_label(r));
   std::string tags;
   for (const std::string& tag : r.tags) tags += (tags.empty() ? "#" : " #") + escaped(tag);
   if (!r.note.empty()) tags += tags.empty() ? "\u2026" : " \u2026";

@@ -66,6 +66,17 @@ TEST_F(DesktopRuns, TheShownRunIsNamedByAKey) {
   EXPECT_EQ(runs().at(2).name, "best");
 }
 
+// Runs that nobody named are told apart by what they computed in.
+TEST_F(DesktopRuns, ARunWithoutANameSaysItsPrecision) {
+  for (const char* precision : {"f32", "bf16"})
+    train(bert() + "--steps 2 --precision " + precision, file("t.db"));
+  EXPECT_EQ(open(file("t.db"),
+                 "size 1600 900\nwait idle\nclick tab.Runs\nwait 3\nexpect runs.label.1 \"default passes\"\n"
+                 "expect runs.label.2 \"bf16, default passes\"\n"),
+            0)
+      << error_;
+}
+
 // The pill beside the times says that they are another model's, and leads to it.
 TEST_F(DesktopRuns, ARunOfAnotherModelIsSaidToBe) {
   train(bert() + "--steps 2", file("s.db"));
