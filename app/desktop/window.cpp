@@ -374,7 +374,9 @@ void Window::draw_command_palette() {
   std::vector<std::function<void()>> runs;
   for (const Command& command : ui_.commands) {
     if (command.label == nullptr || (command.enabled && !command.enabled())) continue;
-    entries.push_back({command.label, key_label(command.id)});
+    // In their menu they have the names of the views that they write.
+    const bool writes = command.menu != nullptr && std::string_view(command.menu) == "Export";
+    entries.push_back({std::string(writes ? "Export: " : "") + command.label, key_label(command.id)});
     runs.push_back(command.run);
   }
   const std::vector<NamedLayout> layouts = all_layouts(app_.state().settings);

@@ -84,6 +84,8 @@ TEST_F(DesktopPreferences, ABadTextOfKeysIsToldAndStays) {
 TEST_F(DesktopPreferences, LayoutsByNameKeyAndMenu) {
   window(
       "expect tab.Graph on\nkey alt+3\nexpect tab.Memory on\nexpect pane.Memory\n"
+      "key ctrl+shift+p\nwait until commands.input\ntype export: roofline\nwait 3\n"
+      "expect commands.row.0 \"Export: The roofline*\"\nkey escape\nwait 3\n"
       "key ctrl+shift+p\nwait until commands.input\ntype layout compare\nwait 3\nkey enter\nexpect tab.Compare on\n"
       "click menu.View\nclick menu.layouts\nclick \"menu.layout.Graph focus\"\nexpect tab.Graph on\nabsent pane.Passes\n"
       // One's own: kept under a name, used, renamed, deleted.
