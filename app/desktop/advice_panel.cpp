@@ -68,8 +68,8 @@ void draw_head(Ui& ui) {
 
 std::string gain_text(const AdviceRow& row) {
   if (row.gain_ns <= 0) return bytes_text(static_cast<double>(row.saved_bytes)) + " less memory";
-  return fmt::format("{}, {:.1f} %  [{:.1f}, {:.1f}]", duration_text(row.gain_ns), 100 * row.gain,
-                     100 * row.low, 100 * row.high);
+  return fmt::format("{}, {}  [{}, {}]", duration_text(row.gain_ns), percent_text(row.gain),
+                     percent_text(row.low), percent_text(row.high));
 }
 
 // The gain against the largest, and a line for its range.

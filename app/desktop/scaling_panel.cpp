@@ -136,10 +136,10 @@ void draw_rows(Ui& ui, const ScalingView& view) {
               {"Step", 100, true},
               {"Exchanges", 100, true, false, "", 1},
               {"Not hidden", 100, true, false, "what kernels wait for exchanges", 2},
-              {"Efficiency", 0, false, false, "samples per second against the first row's, as often"},
+              {"Efficiency", 0, true, false, "samples per second against the first row's, as often"},
               {"Peak of a rank", 110, true, false, "memory of the rank that has most"},
-              {"with zero", 100, true, false, "optimizer states shared out", 3},
-              {"stage 2", 100, true, false, "and gradients", 4}},
+              {"With zero", 100, true, false, "optimizer states shared out", 3},
+              {"Stage 2", 100, true, false, "and gradients", 4}},
              rows, ui.scaling.table, std::max(px(110), ImGui::GetContentRegionAvail().y - px(70)));
 }
 

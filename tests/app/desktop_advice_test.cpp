@@ -26,7 +26,7 @@ TEST_F(DesktopAdvice, IsAskedForAndProved) {
            "click advice.find\n"
            "wait until advice.count\n"
            "expect advice.row.1\n"
-           "expect advice.gain.1\n"
+           "expect advice.gain.1 \"* %  [* %, * %]\"\n"
            "expect run.outcome done\n"
            "wait 400\n"
            "screenshot " +
