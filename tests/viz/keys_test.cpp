@@ -69,6 +69,12 @@ TEST_F(KeyChanges, TheUsualKeysAreNoChange) {
   EXPECT_EQ(chords_of("graph.back"), (Chords{"backspace", "alt+left"}));
 }
 
+TEST_F(KeyChanges, LabelsAreAsOnKeyboards) {
+  EXPECT_EQ(chord_label("ctrl+pageup"), "Ctrl+PageUp");
+  EXPECT_EQ(chord_label("pagedown"), "PageDown");
+  EXPECT_EQ(chord_label("ctrl+shift+p"), "Ctrl+Shift+P");
+}
+
 TEST_F(KeyChanges, TheSheetSaysTheKeyThatHolds) {
   const auto sheet = [](std::string_view action) {
     for (const KeyBinding& binding : key_map())

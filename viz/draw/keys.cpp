@@ -88,6 +88,11 @@ std::string chord_label(std::string_view text) {
     if (start) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     start = c == '+';
   }
+  for (const std::string_view end : {"Pageup", "Pagedown"})  // two words, as keyboards have them
+    if (label.ends_with(end)) {
+      char& second = label[label.size() - end.size() + 4];
+      second = static_cast<char>(std::toupper(static_cast<unsigned char>(second)));
+    }
   return label;
 }
 
