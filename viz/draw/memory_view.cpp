@@ -27,7 +27,7 @@ void summary(const MemoryModel& m, int64_t measured) {
          measured > 0 ? palette().text : palette().text_faint);
   number("memory.arena", m.planner.empty() ? "Arena" : "Arena, " + m.planner, bytes(m.arena_bytes),
          palette().accent);
-  number("memory.bound", "Lower bound", bytes(m.lower_bound_bytes), palette().warn);
+  number("memory.bound", "Arena's lower bound", bytes(m.lower_bound_bytes), palette().warn);
   number("memory.waste", "Above the bound", percent_text(m.waste()),
          m.waste() > 0.05 ? palette().warn : palette().good);
   number("memory.state", "Parameters, state", bytes(m.state_bytes), palette().text);
