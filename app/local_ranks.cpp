@@ -118,9 +118,11 @@ Status start_local_ranks(std::int64_t ranks, CommandContext& context) {
     return Error{Errc::device, end.cause};
   if (told) return *told;
   if (end.code == 0) return {};
-  if (end.code == static_cast<int>(Errc::interrupted)) return Error{Errc::interrupted, "interrupted"};
   if (end.said && end.code <= static_cast<int>(Errc::numeric))
     return Error{static_cast<Errc>(end.code), ""};  // told before they met
+  // Ranks that are asked to end while they start, and an mpirun that has not started them yet, end without a word.
+  if (end.code == static_cast<int>(Errc::interrupted) || context.stop.stop_requested())
+    return Error{Errc::interrupted, "interrupted"};
   return Error{Errc::device, std::string(mpi ? "mpirun" : "a rank") + " ended with exit code " +
                                  std::to_string(end.code) +
                                  (end.told.empty() ? ", and nobody said why" : ": " + escaped(end.told))};

@@ -52,6 +52,7 @@ class MpirunErrors {
   void finish() {
     lines_.finish([&](const std::string& text) { line(text); });
   }
+  void asked_to_end() { asked_ = true; }
   const std::string& cause() const { return cause_; }  // of the first rank that a signal ended; ""
   const std::string& told() const { return told_; }    // mpirun's last words
   bool said() const { return said_; }                  // a rank has told an error
@@ -69,16 +70,17 @@ class MpirunErrors {
       std::fprintf(stderr, "%s\n", text.c_str());
       return;
     }
-    static const std::regex ended(R"(process rank (\d+) .* exited on (signal \d+ \([^)]*\)))");
+    static const std::regex ended(R"(process rank (\d+) .* exited on (signal (\d+) \([^)]*\)))");
     std::smatch match;
-    if (cause_.empty() && std::regex_search(text, match, ended))
-      cause_ = "rank " + match[1].str() + " was ended by " + match[2].str();
+    const bool found = cause_.empty() && std::regex_search(text, match, ended);
+    const bool ours = asked_ && found && match[3].str() == std::to_string(SIGTERM);
+    if (found && !ours) cause_ = "rank " + match[1].str() + " was ended by " + match[2].str();
     if (!text.empty()) told_ += (told_.empty() ? "" : " ") + text;
   }
 
   LineSplitter lines_;
   std::string cause_, told_;
-  bool quoted_ = false, said_ = false;
+  bool quoted_ = false, said_ = false, asked_ = false;
 };
 
 struct Child {
@@ -122,6 +124,7 @@ int wait_for(const Child& child, MpirunErrors& errors, const std::stop_token& st
     }
     if (stop.stop_requested() && !told) {
       stop_children(child.id);
+      errors.asked_to_end();
       told = true;
     }
   }

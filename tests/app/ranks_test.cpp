@@ -558,23 +558,6 @@ TEST_F(Ranks, EndUnderAParentThatIgnoresItsChildren) {
   EXPECT_EQ(losses(o).size(), 3u);
 }
 
-// What mpirun says when it cannot start them is told, whatever its exit code is.
-TEST_F(Ranks, SayWhyMpirunDoesNotStartThem) {
-  const EnvironmentVariable transport("GRADLOOM_TRANSPORT", "mpi");
-  const char* const before = std::getenv("PATH");
-  const EnvironmentVariable first("PATH", folder_.path() + ":" + (before != nullptr ? before : ""));
-  const auto starts_with = [&](const std::string& words) {
-    std::ofstream(path("mpirun")) << "#!/bin/sh\n" + words + "exit 1\n";
-    fs::permissions(path("mpirun"), fs::perms::owner_all);
-  };
-  const std::string dashes = "echo ---------------------------------------------------------- >&2\n";
-  starts_with(dashes + "echo 'There is no room for a session directory.' >&2\n" + dashes);
-  expect_error(training("mlp", {"--ranks", "2"}), 6,
-               "mpirun ended with exit code 1: There is no room for a session directory.");
-  starts_with("");
-  expect_error(training("mlp", {"--ranks", "2"}), 6, "mpirun ended with exit code 1, and nobody said why");
-}
-
 TEST_F(Ranks, NeedAPlaceForTemporaryFiles) {
   const EnvironmentVariable place("TMPDIR", path("nowhere"));
   expect_error(training("mlp", {"--ranks", "2"}), 5, "no folder for temporary files (TMPDIR): ");
