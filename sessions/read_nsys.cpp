@@ -6,6 +6,7 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
@@ -167,14 +168,15 @@ Status NsysReader::read_device_table(const std::string& table, Kind kind) {
                                                            {"bytes", "0"},
                                                            {"copyKind", "0"},
                                                            {"graphId", "0"}}))));
-  static constexpr const char* kCopies[] = {"Memcpy",      "Memcpy HtoD", "Memcpy DtoH",
-                                            "Memcpy HtoA", "Memcpy AtoH", "Memcpy AtoA",
-                                            "Memcpy AtoD", "Memcpy DtoA", "Memcpy DtoD"};
+  static constexpr const char* kCopies[] = {"Memcpy",      "Memcpy HtoD", "Memcpy DtoH", "Memcpy HtoA",
+                                            "Memcpy AtoH", "Memcpy AtoA", "Memcpy AtoD", "Memcpy DtoA",
+                                            "Memcpy DtoD", "Memcpy HtoH", "Memcpy PtoP"};
   const auto name_of = [&]() -> std::int32_t {
     if (table == kGraphs) return out_.texts.add("CUDA graph " + std::to_string(row.integer(9)));
     if (kind == Kind::kernel) return text(row.integer(6), "kernel");
     const std::int64_t copy = row.integer(8);
-    return out_.texts.add(kind == Kind::fill ? "Memset" : kCopies[copy >= 0 && copy < 9 ? copy : 0]);
+    return out_.texts.add(kind == Kind::fill ? "Memset"
+                                             : kCopies[copy >= 0 && copy < std::ssize(kCopies) ? copy : 0]);
   };
   while (TRY(row.row())) {
     if (process_ && !row.is_null(5) && row.integer(5) != *process_) continue;

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tests/sessions/session_fixture.h"
 
@@ -82,6 +83,20 @@ TEST_F(NsysTest, KernelsStepsAndModules) {
   EXPECT_TRUE(std::any_of(second.begin(), second.end(), [](const Activity& a) {
     return a.kind == Activity::Kind::copy && a.bytes == 4096 && a.name == "Memcpy HtoD";
   }));
+}
+
+TEST_F(NsysTest, CopiesBetweenDevicesSayIt) {
+  write_two_steps();
+  for (const int kind : {9, 10, 11, -1})
+    execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (1000000700,1000000710,0,7," +
+            std::to_string(400 + kind) + "," + std::to_string(std::int64_t{5} << 24) + ",64," +
+            std::to_string(kind) + ")");
+  const auto trace = read_nsys_export(path());
+  ASSERT_TRUE(trace.ok()) << error_of(trace);
+  std::multiset<std::string> names;
+  for (const Activity& a : trace->steps[0].activities)
+    if (a.kind == Activity::Kind::copy) names.insert(a.name);
+  EXPECT_EQ(names, (std::multiset<std::string>{"Memcpy", "Memcpy", "Memcpy HtoH", "Memcpy PtoP"}));
 }
 
 // torch.autograd.profiler.emit_nvtx numbers its ranges: an operator is the same operator in each step.
