@@ -90,6 +90,12 @@ ARGUMENTS = {
     "softplus, threshold": (nn.Softplus(beta=2, threshold=0.5), (2, 6)),
     "softplus": (lambda x: F.softplus(8 * x, beta=4), (2, 6)),
     "embedding_bag of rows": (lambda w: F.embedding_bag(WORDS, w), (4, 3)),
+    "roll": (lambda x: x.roll((1, -2), (0, -1)), (3, 4)),
+    "roll by more than a length": (lambda x: torch.roll(x, shifts=(7, -9, 1), dims=(0, 1, -1)), (3, 4)),
+    "roll by more than the only length": (lambda x: x.roll(-11, 1), (3, 4)),
+    "roll by a length": (lambda x: x.roll((3, -4), (0, 1)), (3, 4)),
+    "roll of all numbers": (lambda x: x.roll(5), (3, 4)),
+    "roll of all numbers by more than there are": (lambda x: x.roll(-17), (3, 4)),
 }  # fmt: skip
 
 ROWS = torch.tensor([[0.5, 0.1, -1.0], [0.0, 0.0, 0.0], [0.3, 0.0, 0.7]])
@@ -160,9 +166,20 @@ class Exact(Case):
     def test_arguments(self):
         self.check(ARGUMENTS)
 
+    @unittest.skipIf(int(torch.__version__.partition(".")[0]) < 2, "PyTorch before 2.0 takes no tensor there")
+    def test_a_tensor_tells_how_far_to_roll(self):
+        mine = Module(Function(lambda x, n: torch.roll(x, n, 1)))
+        for step in (1, 2, -3, 0, 9, -9):
+            x, y = (torch.arange(12.0).reshape(3, 4).requires_grad_() for _ in range(2))
+            results = mine(x, torch.tensor(step)), y.roll(step, 1)
+            for result in results:
+                (result * torch.arange(4.0)).sum().backward()
+            self.assertEqual(results[0].tolist(), results[1].tolist())
+            self.assertEqual(x.grad.tolist(), y.grad.tolist())
+
     @unittest.skipUnless(HAS_DYNAMO, "no dynamo exporter")
     def test_arguments_by_dynamo(self):
-        names = ("scatter_reduce mean, include_self=True", "divisor_override of AvgPool2d", "softplus, threshold")
+        names = ("scatter_reduce mean, include_self=True", "divisor_override of AvgPool2d", "softplus, threshold", "roll by more than a length")
         self.check({name: ARGUMENTS[name] for name in names}, "dynamo")
 
     def test_tables_that_a_forward_changes(self):

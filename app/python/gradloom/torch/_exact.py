@@ -186,6 +186,27 @@ def _unit(x: Tensor, dim: int, eps: float) -> Tensor:
     return x / (length + (length.clamp(min=eps) - length).detach())  # the gradient passes the bound
 
 
+def roll(input: Tensor, shifts: Any, dims: Any = ()) -> Any:
+    """Exporters write two slices, which know no shift that is longer than its axis, and none that a tensor tells."""
+    steps = list(shifts) if isinstance(shifts, (tuple, list)) else [shifts]
+    axes = list(dims) if isinstance(dims, (tuple, list)) else [] if dims is None else [dims]
+    if not axes and len(steps) == 1:
+        return torch.roll(input.reshape(-1), steps[0], 0).reshape(input.shape)
+    if len(steps) != len(axes) or all(_is_within(step, input.shape[axis]) for step, axis in zip(steps, axes)):
+        return NotImplemented
+    for step, axis in zip(steps, axes):
+        size = input.shape[axis]
+        if isinstance(step, Tensor):
+            input = input.index_select(axis, torch.remainder(torch.arange(size, device=input.device) - step.reshape(()), size))
+        else:
+            input = torch.roll(input, step if _is_within(step, size) else step % size, axis)
+    return input
+
+
+def _is_within(step: Any, size: int) -> bool:
+    return not isinstance(step, Tensor) and (size == 0 or -size <= step <= size)
+
+
 def sinc(input: Tensor) -> Any:
     if not input.is_floating_point():
         return NotImplemented
@@ -225,7 +246,7 @@ EXACT: Dict[Any, Callable[..., Any]] = {
     functional.embedding_bag: embedding_bag, functional.interpolate: interpolate, functional.grid_sample: grid_sample,
     torch.cdist: cdist, torch.cosine_similarity: cosine_similarity, torch.sinc: sinc, torch.Tensor.sinc: sinc, torch.special.sinc: sinc,
     torch.linalg.vector_norm: vector_norm, torch.norm: norm, torch.Tensor.norm: norm, functional.normalize: normalize,
-    functional.softplus: softplus,
+    functional.softplus: softplus, torch.roll: roll, torch.Tensor.roll: roll,
 }  # fmt: skip
 
 
