@@ -219,6 +219,17 @@ class Exact(Case):
     def test_scales_by_dynamo(self):
         self.check({"Upsample": SCALES["Upsample"]}, "dynamo")
 
+    def test_sequences_that_are_packed_and_padded_again(self):
+        def zeroed(x, lengths):
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            return nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)[0]
+
+        x, lengths = torch.randn(2, 4, 3), torch.tensor([2, 4])
+        self.assert_refused("pad_packed_sequence", zeroed, x, lengths)
+        with support.one_warning(self, "pad_packed_sequence"):
+            mine = Module(Function(zeroed), fallback="torch")(x, lengths)
+        self.assertTrue(torch.equal(mine, zeroed(x, lengths)))
+
     def test_a_border_of_bicubic_samples(self):
         def sampled(x, grid):
             return F.grid_sample(x, grid, mode="bicubic", padding_mode="border", align_corners=False)

@@ -207,6 +207,13 @@ def _is_within(step: Any, size: int) -> bool:
     return not isinstance(step, Tensor) and (size == 0 or -size <= step <= size)
 
 
+def pad_packed_sequence(data: Tensor, *rest: Any) -> Any:
+    """Exporters leave out a pair that packs and pads with nothing between, and with it the zeros behind each sequence."""
+    if torch._C._get_tracing_state() is not None and torch._C._get_value_trace(data).node().kind() == "aten::_pack_padded_sequence":  # type: ignore[attr-defined]
+        raise UnsupportedError("pad_packed_sequence of a sequence as pack_padded_sequence gave it: masked_fill behind the lengths does the same")
+    return NotImplemented
+
+
 def sinc(input: Tensor) -> Any:
     if not input.is_floating_point():
         return NotImplemented
@@ -247,6 +254,7 @@ EXACT: Dict[Any, Callable[..., Any]] = {
     torch.cdist: cdist, torch.cosine_similarity: cosine_similarity, torch.sinc: sinc, torch.Tensor.sinc: sinc, torch.special.sinc: sinc,
     torch.linalg.vector_norm: vector_norm, torch.norm: norm, torch.Tensor.norm: norm, functional.normalize: normalize,
     functional.softplus: softplus, torch.roll: roll, torch.Tensor.roll: roll,
+    torch._VF._pad_packed_sequence: pad_packed_sequence,  # type: ignore[attr-defined]
 }  # fmt: skip
 
 
