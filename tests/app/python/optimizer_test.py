@@ -172,6 +172,34 @@ class States(Folder):
             with self.assertRaisesRegex(gradloom.UsageError, "'0.weight/x' is no state"):
                 fresh.load_state_dict({**kept, "optimizer": {"0.weight/x": torch.zeros(1)}})
 
+    def test_state_dict_after_skipped_steps(self):
+        """In f16: masks of Dropout and a schedule go by steps, what the optimizer counts by updates."""
+        torch.manual_seed(1)
+        batches = [(torch.randn(4, 6), torch.randint(0, 3, (4,))) for _ in range(10)]
+
+        def begun(optimizer_of, more):
+            model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+            return TrainStep(model, nn.CrossEntropyLoss(), optimizer_of(model.parameters()), precision="f16",
+                             loss_scale="dynamic{initial=1e6,interval=2}", **more)  # fmt: skip
+
+        for optimizer_of, more in ((lambda p: torch.optim.Adam(p, lr=0.05), {}), (lambda p: "adam{lr=0.05}", {"schedule": "cosine{warmup=2,total=10}"})):
+            step, losses, kept = begun(optimizer_of, more), [], []
+            for batch in batches:
+                losses.append(step.step(*batch))
+                kept.append(copy.deepcopy(step.state_dict()))
+            self.assertEqual([state["steps"] + state["skipped"] for state in kept], list(range(1, 11)))
+            self.assertGreater(kept[-1]["steps"], 0)
+            self.assertGreater(kept[-1]["skipped"], kept[0]["skipped"])
+            for at in (2, 5, 8, 9):
+                for other in (step, begun(optimizer_of, more)):
+                    other.load_state_dict(kept[at - 1])
+                    self.assertEqual([other.step(*batch) for batch in batches[at:]], losses[at:])
+                    end = other.state_dict()
+                    self.assertEqual((end["steps"], end["skipped"]), (kept[-1]["steps"], kept[-1]["skipped"]))
+                    for part in ("model", "optimizer"):
+                        for name, tensor in kept[-1][part].items():
+                            self.assertTrue(torch.equal(end[part][name], tensor), (at, name))
+
     def test_updates_that_differ_are_refused_by_name(self):
         model = mlp(dtype=torch.float64)
         for make in (torch.optim.Adam, lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9)):

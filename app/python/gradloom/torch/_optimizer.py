@@ -224,6 +224,11 @@ class States(NamedTuple):
 
     updates: int
     tensors: Dict[str, torch.Tensor]  # by the engine's names
+    skipped: int = 0  # steps beside the updates, by loss scaling
+
+    @property
+    def steps(self) -> int:
+        return self.updates + self.skipped
 
 
 def states_of(optimizer: Any, names: Dict[int, str]) -> States:
@@ -331,9 +336,9 @@ def is_in_file(name: str) -> bool:
 
 
 def write_states(states: States, folder: str) -> str:
-    """A file for --load-optimizer; its path."""
+    """A file for --load-optimizer, which goes on after so many steps; its path. Where some were skipped, updates are in a state of loss scaling."""
     named = {f"{name.rpartition('/')[0]}.{_KEYS[name.rpartition('/')[2]]}": tensor for name, tensor in states.tensors.items() if is_in_file(name)}
-    named["step"] = torch.tensor(states.updates)
+    named["step"] = torch.tensor(states.steps)
     header, at = {}, 0
     for name, tensor in named.items():
         size = tensor.numel() * tensor.element_size()

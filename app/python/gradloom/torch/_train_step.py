@@ -118,7 +118,7 @@ class TrainStep:
         self._waiting: Optional[States] = None  # with which the next job begins; None: the torch optimizer's
         self._kept: Any = None  # the torch optimizer's state, as it was when the engine's was last the same
         self._plans_made = 0
-        self._before, self._updates = 0, 0  # steps of jobs that were closed; updates before this job's
+        self._before, self._updates = 0, 0  # steps of jobs that were closed; those that the engine counts before this job's
         # Numbers of sizes by the type of autocast and a batch's signature; what was traced.
         self._plans: "collections.OrderedDict[Tuple[_Cast, _Signature], int]" = collections.OrderedDict()
         self._traced: "collections.OrderedDict[Tuple[_Cast, _Signature], ExportedJob]" = collections.OrderedDict()
@@ -159,7 +159,7 @@ class TrainStep:
 
     def _states_for(self, now: Trained) -> States:
         """The engine's states, of the parameters that train on. Raises UsageError where others have to begin with states they do not have."""
-        states, before = self._all_states(), self._began_with
+        kept, before = self._all_states(), self._began_with
 
         def members(which: Trained) -> Set[int]:
             grouped = None if which.groups is None else {p for group in which.groups for p in group}
@@ -168,13 +168,13 @@ class TrainStep:
         old, new = members(before), members(now)
         for p in old - new:
             name = self._trained.get(p)
-            for state in [state for state in states if state.rpartition("/")[0] == name]:
-                del states[state]
+            for state in [state for state in kept.tensors if state.rpartition("/")[0] == name]:
+                del kept.tensors[state]
         begin = sorted(now.trained[p] for p in new - old)
         if begin and any(map(is_in_file, self._values[STATE])):
-            raise UsageError(f"'{begin[0]}' is trained from now on and has no states of the optimizer, which has made {self._updates_made()} updates of others: "
+            raise UsageError(f"'{begin[0]}' is trained from now on and has no states of the optimizer, which has made {kept.updates} updates of others: "
                              "the engine counts those of all parameters together")  # fmt: skip
-        return States(self._updates_made(), states)
+        return kept
 
     def _open(self, batch: Batch) -> None:
         engine, folder = library(), tempfile.mkdtemp()
@@ -194,11 +194,13 @@ class TrainStep:
                 own = self._settings["group"]
                 words["group"] = [*job.words["group"], *([own] if isinstance(own, str) else own)]
             states = self._states(job.trained)
+            if self._precision.partition("{")[0] != "f16":
+                states = states._replace(skipped=0)  # the engine counts updates alone
             if self.world > 1:
                 self._same_on_all_ranks(states)
-            if states.updates and "resume" in self._settings:
+            if states.steps and "resume" in self._settings:
                 raise UsageError("the optimizer has states and the checkpoint of resume has others: a training goes on from one of them")
-            if states.updates:
+            if states.steps:
                 words["load_optimizer"] = write_states(states, folder)
             self._weights = Weights(folder, job.parameters)
             path = self._weights.write_model(model, "model.onnx")
@@ -226,9 +228,9 @@ class TrainStep:
         self._family(signature).add(_sizes_of(signature), job.exported, engine.extents("job", self._begun(), 0))
         self._keep_trace(signature, ExportedJob(job.exported, job.inputs, job.parameters, job.counters))
         self._tell_plan(batch)
-        self._updates, self._waiting = states.updates, None
+        self._updates, self._waiting = states.steps, None
         for name, tensor in states.tensors.items():
-            held = states.updates and is_in_file(name)
+            held = states.steps and is_in_file(name)
             if not held and name in self._values[STATE] and self._is_like(name, tensor):
                 self._write(name, tensor.contiguous())
         self._counted = self._before
@@ -250,7 +252,7 @@ class TrainStep:
         digest = 0
         for name in sorted(states.tensors):
             digest = zlib.crc32(contents(states.tensors[name]), zlib.crc32(name.encode(), digest))
-        mine = torch.tensor([states.updates, digest])
+        mine = torch.tensor([states.updates, states.skipped, digest])
         first = mine.clone()
         _ranks.share([first])
         if not torch.equal(mine, first):
@@ -396,7 +398,7 @@ class TrainStep:
                 self.load_optimizer()  # its load_state_dict() was called
             if self._handle is not None and (self._moves or self._plain.changed() or not self._in_place.follow(self._write)):
                 self.update_module()
-                self._begin_anew(States(self._updates_made(), self._all_states()))
+                self._begin_anew(self._all_states())
             if self._handle is not None and self._handle.job:
                 self._follow_module()
             if self._handle is None:
@@ -407,7 +409,7 @@ class TrainStep:
                 plans = {self._plan(one) for one in batches}
             except _Anew:
                 self.update_module()
-                self._begin_anew(States(self._updates_made(), self._all_states()))
+                self._begin_anew(self._all_states())
                 self._open(batches[0])
                 plans = {self._plan(one) for one in batches}
             if len(plans) > 1:
@@ -463,6 +465,10 @@ class TrainStep:
         self._read(scaled.name, made)
         return int(made)
 
+    def _skipped(self) -> int:
+        """Steps beside those."""
+        return self._updates + self.steps - self._before - self._updates_made()
+
     def _is_like(self, name: str, tensor: torch.Tensor) -> bool:
         known = self._values[STATE].get(name)
         return known is not None and tuple(tensor.shape) == known.shape and NUMBERS[tensor.dtype] == known.dtype
@@ -475,9 +481,9 @@ class TrainStep:
         self._read(name, state)
         return state
 
-    def _all_states(self) -> Dict[str, torch.Tensor]:
+    def _all_states(self) -> States:
         read = ((name, self._read_state(name)) for name in self._values[STATE])
-        return {name: tensor for name, tensor in read if tensor is not None}
+        return States(self._updates_made(), {name: tensor for name, tensor in read if tensor is not None}, self._skipped())
 
     def _begin_anew(self, states: Optional[States]) -> None:
         """The next step opens a job that goes on from these states and the module's parameters; None: the torch optimizer's states."""
@@ -579,15 +585,13 @@ class TrainStep:
         self._counted = self.steps
 
     def state_dict(self) -> Dict[str, Any]:
-        """{"model": the module's state_dict after update_module(), "optimizer": the engine's states by name, "steps": updates that were made}
-        A torch optimizer has its states, too, afterwards."""
+        """{"model": the module's state_dict after update_module(), "optimizer": the engine's states by name, "steps": updates that were made,
+        "skipped": steps beside them, by loss scaling}. A torch optimizer has its states, too, afterwards."""
         self.update_module()
-        if self._handle is None:
-            kept = self._waiting or states_of(self._optimizer, self._trained)
-            return {"model": self.model.state_dict(), "optimizer": dict(kept.tensors), "steps": kept.updates}
-        if self._options is not None and not any(value.dtype == NUMBERS[torch.uint8] for value in self._values[STATE].values()):
+        kept = self._all_states() if self._handle is not None else self._waiting or states_of(self._optimizer, self._trained)
+        if self._handle is not None and self._options is not None and not any(tensor.dtype == torch.uint8 for tensor in kept.tensors.values()):
             self.update_optimizer()
-        return {"model": self.model.state_dict(), "optimizer": self._all_states(), "steps": self._updates_made()}
+        return {"model": self.model.state_dict(), "optimizer": dict(kept.tensors), "steps": kept.updates, "skipped": kept.skipped}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """What state_dict() gave, of any step: where this training is at another one, or at none, the next step begins it anew there."""
@@ -595,7 +599,7 @@ class TrainStep:
         for name, tensor in state["optimizer"].items():
             if begun and not self._is_like(name, tensor):
                 raise UsageError(f"'{name}' is no state of this training, or has another shape or type")
-        if begun and state["steps"] == self._updates_made():
+        if begun and state["steps"] == self._updates_made() and state.get("skipped", self._skipped()) == self._skipped():
             self.model.load_state_dict(state["model"])
             self.load_module()
             for name, tensor in state["optimizer"].items():
@@ -605,7 +609,7 @@ class TrainStep:
             raise UsageError(f"states of 8 bits, of step {state['steps']}, go on from a checkpoint alone (checkpoint=.., resume=..)")
         if begun:
             self.update_module()
-        self._begin_anew(States(state["steps"], {name: tensor.detach().clone() for name, tensor in state["optimizer"].items()}))
+        self._begin_anew(States(state["steps"], {name: tensor.detach().clone() for name, tensor in state["optimizer"].items()}, state.get("skipped", 0)))
         self.model.load_state_dict(state["model"])  # not before: the closed job wrote its files from the module
 
     def close(self) -> None:
