@@ -395,12 +395,21 @@ std::int64_t Job::own_batch(std::int64_t step, std::int64_t k) const {
   return first_batch(step) + k * data_ranks_ + rank_;
 }
 
-// The batches of the epochs that no step before this job has read, K for each step.
+// Those that no step before this job has read.
+std::int64_t Job::batches_of_epochs() const {
+  return std::max<std::int64_t>(recipe_.epochs * data_batches() - own_->prepared->next_batch, 0);
+}
+
 void Job::count_steps() {
   if (recipe_.epochs == 0) return;
-  const std::int64_t left = recipe_.epochs * batches_->count() - own_->prepared->next_batch,
-                     steps = std::max<std::int64_t>(left, 0) / batches_per_step();
+  const std::int64_t steps = batches_of_epochs() / batches_per_step();
   recipe_.steps = std::min(recipe_.steps, std::max<std::int64_t>(1, steps_before() + steps));
+}
+
+std::int64_t Job::batches_left_over() const {
+  if (recipe_.epochs == 0) return 0;
+  const std::int64_t left = batches_of_epochs() - (recipe_.steps - steps_before()) * batches_per_step();
+  return left < batches_per_step() ? left : 0;
 }
 
 Job::Items Job::items_per_step() const {

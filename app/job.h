@@ -78,6 +78,13 @@ class Job {
   std::int64_t steps_before() const { return own_->prepared->steps_before; }
   // The first of the batches of a step, K for each rank: (step - 1) K in a training of one rank from its start.
   std::int64_t first_batch(std::int64_t step) const;
+  std::int64_t batches_per_step() const {  // of all ranks
+    return options().train.accumulate * data_ranks_;
+  }
+  std::int64_t data_batches() const { return batches_->count(); }  // distinct ones; 0: unlimited
+  // The last batches of the epochs, which fill no step and are not read; negative: so many are read again, by the only step. 0 where
+  // steps end before the epochs do.
+  std::int64_t batches_left_over() const;
   // Of the steps that are submitted from now on, instead of what optimizer and schedule say.
   void set_learning_rate(double lr) { own_lr_ = lr; }
   // The same of an option of the numbered group: "lr", or one of the optimizer's that optimizer_inputs.h lists. Errc::usage: there is no such
@@ -136,11 +143,9 @@ class Job {
   Result<std::size_t> option_column(const std::string& name, double value) const;
   Status feed(const std::map<std::string, Tensor>& batch);
   void count_steps();
+  std::int64_t batches_of_epochs() const;
   std::int64_t own_batch(std::int64_t step, std::int64_t k) const;
   Recipe recipe_;
-  std::int64_t batches_per_step() const {  // of all ranks
-    return options().train.accumulate * data_ranks_;
-  }
   Status begin_averages(const LentMemory& lent);
   std::int64_t rank_ = 0, data_ranks_ = 1;  // among those that have batches of their own
   std::unique_ptr<Device> device_;

@@ -1,6 +1,7 @@
 #include "app/train_run.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -121,6 +122,7 @@ Status TrainRun::begin() {
   if (TRY(as_rank_0(kept))) last_good_.emplace(*job_);
   if (last_good_ && job_->uses_callers_memory())
     TRY(last_good_->keep(job_->steps_before()));  // there is no file to begin from again
+  tell_left_over();
   next_ = job_->steps_before() + 1;
   if (next_ > job_->recipe().steps)
     context_.out.note("nothing is left to do: the checkpoint is after step " +
@@ -136,6 +138,20 @@ Status TrainRun::begin() {
   started_ns_ = monotonic_ns();
   waited_before_ns_ = processor_wait_ns();
   return {};
+}
+
+void TrainRun::tell_left_over() const {
+  const std::int64_t left = job_->batches_left_over();
+  if (left == 0) return;
+  const std::int64_t epochs = job_->recipe().epochs, batches = epochs * job_->data_batches(),
+                     count = std::abs(left);
+  const std::string verb = count == 1 ? " is " : " are ";
+  context_.out.note(plural_text(epochs, "epoch") + (epochs == 1 ? " is " : " are ") +
+                    std::to_string(batches) + (batches == 1 ? " batch" : " batches") + ", a step" +
+                    (World::current() == nullptr ? "" : " of all ranks") + " takes " +
+                    std::to_string(job_->batches_per_step()) + ": " +
+                    (left > 0 ? "the last " + std::to_string(count) + verb + "not read"
+                              : std::to_string(count) + verb + "read again"));
 }
 
 namespace {

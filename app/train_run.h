@@ -66,6 +66,7 @@ class TrainRun {
  private:
   Status cannot_start(const Error& error);
   Status make_job();
+  void tell_left_over() const;  // batches that are not read once in each epoch
   Status restore_best();
   Status keep_best(std::int64_t step);
   Status run_steps();

@@ -137,6 +137,35 @@ TEST_F(Evaluations, EpochsAreSteps) {
   EXPECT_EQ(three.summary["samples_per_step"], 8);
 }
 
+// Five batches, which steps of several do not divide.
+TEST_F(Evaluations, BatchesThatFillNoStepAreTold) {
+  const auto notes = [&](const std::vector<std::string>& more) {
+    std::string all;
+    std::istringstream lines(train(more).outcome.err);
+    for (std::string line; std::getline(lines, line);)
+      if (line.find(" epoch") != std::string::npos) all += line + "\n";
+    return all;
+  };
+  const auto steps_of = [](const char* k, std::vector<std::string> more) {
+    more.insert(more.end(), {"--accumulate", k});
+    return more;
+  };
+  const std::vector<std::string> one{"--epochs", "1"}, three{"--epochs", "3"};
+  EXPECT_EQ(notes(three), "");
+  EXPECT_EQ(notes(steps_of("5", three)), "");
+  EXPECT_EQ(notes(steps_of("2", three)),
+            "note: 3 epochs are 15 batches, a step takes 2: the last 1 is not read\n");
+  EXPECT_EQ(notes(steps_of("3", one)),
+            "note: 1 epoch is 5 batches, a step takes 3: the last 2 are not read\n");
+  EXPECT_EQ(notes(steps_of("7", one)), "note: 1 epoch is 5 batches, a step takes 7: 2 are read again\n");
+  EXPECT_EQ(notes(steps_of("6", one)), "note: 1 epoch is 5 batches, a step takes 6: 1 is read again\n");
+  EXPECT_EQ(notes(steps_of("2", {"--epochs", "3", "--steps", "6"})), "") << "steps end before the epochs do";
+  train(steps_of("2", {"--epochs", "3", "--steps", "4", "--checkpoint", path("c")}));
+  EXPECT_EQ(notes({"--resume", path("c"), "--epochs", "3", "--steps", "100"}),
+            "note: 3 epochs are 15 batches, a step takes 2: the last 1 is not read\n");
+  EXPECT_EQ(notes({"--resume", path("c"), "--epochs", "1", "--steps", "100"}), "") << "they were read before";
+}
+
 // Random labels of 16 batches: what is learnt from others only makes them less likely.
 TEST_F(Evaluations, EarlyStopKeepsTheBest) {
   const std::vector<std::string> flags{
