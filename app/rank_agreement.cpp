@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/checked_file.h"
 #include "app/output.h"
@@ -118,6 +119,18 @@ Status check_same_on_all_ranks(const Job& job, const std::string& checkpoint) {
       *plan, "plan than rank 0" + (processor ? ": its processor is " + escaped(processor->theirs) + ", not " +
                                                    escaped(processor->first)
                                              : std::string(" (another kind of device, or tuned otherwise)")));
+}
+
+Result<std::string> about_other_data(const Job& job) {
+  World* const world = World::current();
+  if (world == nullptr) return std::string();
+  const std::vector<std::int64_t> counts = TRY(world->exchange(job.data_batches()));
+  for (std::size_t rank = 1; rank < counts.size(); ++rank)
+    if (counts[rank] != counts[0])
+      return "rank " + std::to_string(rank) + " has " + std::to_string(counts[rank]) +
+             " batches of data, rank 0 " + std::to_string(counts[0]) +
+             ": each begins its own again when they end";
+  return std::string();
 }
 
 }  // namespace gradloom

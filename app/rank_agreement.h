@@ -12,5 +12,7 @@ Status check_same_build(World& world);
 // goes on from, empty where that is none, and the files that the recipe loads. What belongs to a machine may differ: paths, threads, number
 // of the device, what libraries are tried. Errc::io: a file that is loaded cannot be read. Nothing to do with one rank.
 Status check_same_on_all_ranks(const Job& job, const std::string& checkpoint);
+// A line on a rank whose data have another number of batches than rank 0's; empty where there is none. All call.
+Result<std::string> about_other_data(const Job& job);
 
 }  // namespace gradloom

@@ -108,6 +108,7 @@ Status TrainRun::make_job() {
 Status TrainRun::begin() {
   TRY(make_job());
   TRY(check_same_on_all_ranks(*job_, resumed_hash_));
+  if (const std::string other = TRY(about_other_data(*job_)); !other.empty()) context_.out.note(other);
   TRY(job_->meet_ranks());
   checkpoints_ = TRY(CheckpointWriter::create(options_.checkpoints, *job_, context_.out));
   TRY(checkpoints_->meet_ranks(*job_));

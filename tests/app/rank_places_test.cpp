@@ -187,6 +187,42 @@ TEST_F(RankPlaces, ARankWithAnotherModelOrRecipeIsNamed) {
   }
 }
 
+// Which may be meant: each machine may have some of the data.
+TEST_F(RankPlaces, DataOfAnotherSizeAreTold) {
+  const auto whole = read_npz(model("mlp") + "/batches.npz");
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  std::map<std::string, Tensor> some;
+  for (const auto& [name, all] : *whole) {
+    Shape shape = all.shape();
+    ASSERT_EQ(shape[0], 5);
+    shape[0] = 3;
+    Tensor part(all.dtype(), shape);
+    std::memcpy(part.mutable_data(), all.data(), part.bytes());
+    some[name] = part;
+  }
+  ASSERT_TRUE(write_npz(path("some.npz"), some).ok());
+  ASSERT_TRUE(write_npz(path("whole.npz"), *whole).ok());
+  const auto reads = [&](const char* file) {
+    Words words = training("mlp", {"--data", "npz:" + path(file)});
+    words[3] = "batch=8";
+    return words;
+  };
+  const auto told = [&](const char* a, const char* b) {
+    const pid_t first = start_rank(0, reads(a)), second = start_rank(1, reads(b));
+    const Outcome loud = end_of(0, first), quiet = end_of(1, second);
+    EXPECT_EQ(loud.code, 0) << loud.err;
+    EXPECT_EQ(quiet.code, 0) << quiet.err;
+    EXPECT_EQ(losses(loud).size(), 3u);
+    EXPECT_EQ(quiet.err.find("batches of data"), std::string::npos) << quiet.err;
+    return loud.err.find("batches of data") == std::string::npos ? "" : loud.err;
+  };
+  EXPECT_EQ(told("whole.npz", "whole.npz"), "");
+  EXPECT_NE(
+      told("whole.npz", "some.npz")
+          .find("note: rank 1 has 3 batches of data, rank 0 5: each begins its own again when they end\n"),
+      std::string::npos);
+}
+
 // As folders of machines may be that share none, or show each other's files late: ranks would train from different parameters.
 TEST_F(RankPlaces, ARankThatBeginsWithOtherNumbersIsNamed) {
   const Outcome made = run(training("mlp", {"--ranks", "2", "--steps", "2", "--checkpoint", path("c"),
