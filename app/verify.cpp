@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "app/recipe_flags.h"
 #include "engine/base/npz.h"
 #include "engine/base/text.h"
 #include "engine/onnx/export.h"
@@ -366,6 +367,14 @@ Result<Verification> verify(const std::shared_ptr<const Prepared>& job, const Ve
                             std::stop_token stop,
                             const std::function<void(const std::string& what)>& progress) {
   return Verifier(job, options, std::move(stop), progress).run();
+}
+
+std::string verify_line(const Recipe& recipe, const RunFlags& flags) {
+  std::vector<std::string> words = command_words(recipe, flags);
+  words[1] = "verify";
+  const auto steps = std::find(words.begin(), words.end(), "--steps");
+  if (steps != words.end()) words.erase(steps, steps + 2);
+  return shell_line(words);
 }
 
 }  // namespace gradloom

@@ -14,6 +14,8 @@
 
 namespace gradloom {
 
+struct RunFlags;
+
 // One tensor, as the root mean square of its difference to the job in f64 without passes. "Own error": of the
 // job in its own precision without passes; where that is small by luck the largest of those of jobs whose
 // parameters were moved within their last place. Of losses, the largest of all steps.
@@ -42,8 +44,11 @@ struct Verification {
   const Verified& worst(MeasuredKind kind) const;  // the nearest to its bound, or the furthest beyond
 };
 
+constexpr std::int64_t kVerifySteps = 3,
+                       kMostVerifySteps = 1000;  // made unless asked otherwise; that may be asked
+
 struct VerifyOptions {
-  std::int64_t steps = 3;
+  std::int64_t steps = kVerifySteps;
   // Gets what is needed to see the difference again: recipe.json with as few passes as show it, model.onnx,
   // batches.npz. Empty: nothing is written.
   std::string out;
@@ -54,5 +59,8 @@ struct VerifyOptions {
 Result<Verification> verify(const std::shared_ptr<const Prepared>& job, const VerifyOptions& options,
                             std::stop_token stop = {},
                             const std::function<void(const std::string& what)>& progress = {});
+
+// The command line that proves a recipe. The steps of its training are not those of a proof: it names none.
+std::string verify_line(const Recipe& recipe, const RunFlags& flags);
 
 }  // namespace gradloom

@@ -112,8 +112,7 @@ Status find_precision(Subject& subject, Findings& found) {
   if (!changed->timed && low) shown.gain = {0.3 * products, 0, 0.7 * products, 0};
   Finding finding = subject.of_change(shown, "precision " + own + ": " + why);
   finding.numbers.push_back("products and convolutions take " + subject.of_a_step(products));
-  finding.remedy = "first prove that it trains: gradloom verify " + subject.flags_of_one_rank() + " " +
-                   train_flags(changed->candidate.changes);
+  finding.remedy = "first prove that it trains: " + subject.proof(changed->candidate.changes);
   found.push_back(std::move(finding));
   return {};
 }

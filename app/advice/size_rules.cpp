@@ -243,8 +243,7 @@ Status find_padding(Subject& subject, Findings& found) {
       subject.of_change(shown, fmt::format("{} of the positions are padding: {} compute them all",
                                            percent_text(1 - *part), plural_text(kernels, "kernel")));
   finding.numbers.push_back("with drop-padding they compute tokens alone");
-  finding.remedy = "right where the loss reads nothing at padding: gradloom verify " +
-                   subject.flags_of_one_rank() + " " + train_flags(change);
+  finding.remedy = "right where the loss reads nothing at padding: " + subject.proof(change);
   found.push_back(std::move(finding));
   return {};
 }

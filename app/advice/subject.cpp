@@ -5,6 +5,7 @@
 
 #include "app/recipe_flags.h"
 #include "app/roofline.h"
+#include "app/verify.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/text.h"
 #include "engine/ir/op.h"
@@ -227,13 +228,17 @@ std::string Subject::of_a_step(double ns) const {
   return duration_text(ns) + " of a step, " + percent_text(share(ns));
 }
 
+RunFlags Subject::run_flags() const { return {.source = options_.source ? &*options_.source : nullptr}; }
+
 std::string Subject::flags_of(const Recipe& recipe) const {
-  const std::string line = command_line(recipe, {.source = options_.source ? &*options_.source : nullptr});
+  const std::string line = command_line(recipe, run_flags());
   return line.substr(std::string("gradloom train ").size());
 }
 
 std::string Subject::job_flags() const { return flags_of(job_.recipe); }
-std::string Subject::flags_of_one_rank() const { return flags_of(alone(job_.recipe)); }
+std::string Subject::proof(const std::string& change) const {
+  return verify_line(alone(job_.recipe), run_flags()) + " " + train_flags(change);
+}
 
 std::string Subject::command(const std::string& change) const {
   if (recipe().ranks == 1) return "gradloom compare " + job_flags() + " --b " + shell_quoted(change);

@@ -14,6 +14,8 @@
 
 namespace gradloom {
 
+struct RunFlags;
+
 // The job with changes, compiled.
 struct ChangedJob {
   Candidate candidate;
@@ -73,8 +75,8 @@ class Subject {
   std::string of_a_step(double ns) const;
   // That proves the change: of `compare`, which runs one rank; of a job on several, the training with it.
   std::string command(const std::string& change) const;
-  std::string job_flags() const;          // of train: what makes the job
-  std::string flags_of_one_rank() const;  // the same for commands that run no others
+  std::string proof(const std::string& change) const;  // of `verify`, that it keeps what the job computes
+  std::string job_flags() const;                       // of train: what makes the job
 
   // Whether the change was compiled, and has no kernel of the node that is as the job's.
   bool takes_away(const std::string& changes, const KernelInfo& kernel) const;
@@ -93,6 +95,7 @@ class Subject {
   Status learn(const RunRecord* run);
   Status learn_by_timing();
   Gain gain_of(const ChangedJob& changed) const;
+  RunFlags run_flags() const;
   std::string flags_of(const Recipe& recipe) const;
 
   const AdviceOptions options_;

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "app/commands/commands.h"
 #include "app/recipe_flags.h"
@@ -87,7 +88,21 @@ void print_text(const Output& out, const Prepared& job, const Verification& veri
            measured_kind_name(culprit.worst.kind) + " " + escaped(culprit.worst.name) + " is off by " +
            format_error(culprit.worst.error) + ", allowed are " + format_error(culprit.worst.bound));
   if (!verification.folder.empty())
-    out.text("to see it again: gradloom verify " + shell_quoted(verification.folder));
+    out.text("to see it again: gradloom verify " + shell_quoted(verification.folder) +
+             (options.steps == kVerifySteps ? "" : " --steps " + std::to_string(options.steps)));
+}
+
+// Those of the command line alone: a recipe's are of a training, more than a proof needs.
+// The job keeps its own number, which its schedule may end with, unless more are proved.
+Status set_steps(VerifyOptions& options, const RecipeFlags& flags, Recipe& recipe) {
+  if (!flags.given("steps")) return {};
+  if (recipe.steps > kMostVerifySteps)
+    return Error{Errc::usage, "--steps: verify makes at most " + std::to_string(kMostVerifySteps) +
+                                  " steps, got " + std::to_string(recipe.steps)};
+  options.steps = recipe.steps;
+  const std::optional<JobSource> source = TRY(flags.source());
+  recipe.steps = std::max(options.steps, source ? source->recipe.steps : Recipe().steps);
+  return {};
 }
 
 }  // namespace
@@ -95,13 +110,18 @@ void print_text(const Output& out, const Prepared& job, const Verification& veri
 CommandRun declare_verify(CLI::App& app) {
   auto options = std::make_shared<VerifyArguments>();
   options->recipe.declare(app);
+  app.get_option("--steps")->description(
+      "number of optimizer steps after which parameters are compared, 1 to " +
+      std::to_string(kMostVerifySteps) + "; by default " + std::to_string(kVerifySteps) +
+      ", whatever a recipe says");
   app.add_option(
       "--out", options->verify.out,
       "folder for a reproducer when something strays: recipe, model and batches, which verify takes");
   app.add_flag("--progress", options->progress,
                "with --json: also a line {\"event\":\"progress\",...} for each thing that is run");
   return [options](CommandContext& context) -> Status {
-    const Recipe recipe = TRY(options->recipe.resolve());
+    Recipe recipe = TRY(options->recipe.resolve());
+    TRY(set_steps(options->verify, options->recipe, recipe));
     const auto job = TRY(prepare_measured(recipe, context.stop));
     for (const std::string& note : job->model.notes) context.out.note(note);
     int told = 0;

@@ -7,6 +7,7 @@
 #include "app/desktop/controller.h"
 #include "app/desktop/run_events.h"
 #include "app/recipe_flags.h"
+#include "app/verify.h"
 #include "engine/base/text.h"
 
 namespace gradloom {
@@ -174,7 +175,7 @@ std::set<std::string> Controller::pinned_tried() const {
 
 // ---- Proofs ----
 
-std::string Controller::verify_command() const { return job_command("verify", state_.recipe, false); }
+std::string Controller::verify_command() const { return verify_line(state_.recipe, {}); }
 
 void Controller::start_verify() {
   if (child_) return notice(NoticeKind::warning, "a run is going on already");

@@ -181,6 +181,7 @@ TEST_F(DesktopTune, TheWorthOfPassesIsToldAgainByTheSession) {
 }
 
 TEST_F(DesktopTune, AProofIsKeptForItsRecipe) {
+  EXPECT_EQ(app().verify_command().find("--steps"), std::string::npos) << "which are those of the training";
   app().start_verify();
   EXPECT_EQ(state().progress.kind, RunKind::verify);
   settle();

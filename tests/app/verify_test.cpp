@@ -9,6 +9,7 @@
 #include <span>
 #include <sstream>
 
+#include "app/recipe_flags.h"
 #include "app/verify_measure.h"
 #include "engine/base/file.h"
 #include "engine/ir/op.h"
@@ -303,6 +304,36 @@ TEST_F(Commands, VerifyPrintsEveryTensorAsJson) {
   EXPECT_LE(summary["worst"]["error"], summary["worst"]["bound"]);
   EXPECT_FALSE(summary["worst"]["name"].get<std::string>().empty());
   EXPECT_EQ(o.out.find("\"progress\""), std::string::npos) << "only where it is asked for";
+}
+
+TEST_F(Commands, VerifyMakesTheStepsThatItIsAskedFor) {
+  const std::vector<std::string> job{"verify", model("mlp/model.onnx"), "--dim",   "batch=4",
+                                     "--loss", "ce:logits,labels",      "--steps", "2"};
+  const Outcome text = run(job);
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("parameters after 2 steps stay"), std::string::npos) << text.out;
+  std::vector<std::string> words = job;
+  words.emplace_back("--json");
+  const Outcome objects = run(words);
+  ASSERT_EQ(objects.code, 0) << objects.err;
+  EXPECT_NE(objects.out.find("\"steps\":2"), std::string::npos) << objects.out;
+  EXPECT_NE(objects.out.find("\"step 2\""), std::string::npos) << objects.out;
+  EXPECT_EQ(objects.out.find("\"step 3\""), std::string::npos) << objects.out;
+  words = job;
+  words.back() = "1001";
+  expect_error(words, 2, "--steps: verify makes at most 1000 steps, got 1001");
+  words.back() = "0";
+  expect_error(words, 2, "--steps");
+  EXPECT_NE(run({"verify", "--help"}).out.find("by default 3, whatever a recipe says"), std::string::npos);
+}
+
+// A training's number of steps is none of its proof's: the line that others show leaves it away.
+TEST(Verify, ItsCommandLineNamesNoStepsOfATraining) {
+  Recipe recipe = prepared(kJobs[0])->recipe;
+  recipe.steps = 20000;
+  const std::string line = verify_line(recipe, {});
+  EXPECT_EQ(line.rfind("gradloom verify " + recipe.model, 0), 0u) << line;
+  EXPECT_EQ(line.find("steps"), std::string::npos) << line;
 }
 
 // The gradient of a bias that is added to all keys of an attention is zero: what rounding makes of it is no error.

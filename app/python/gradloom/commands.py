@@ -163,8 +163,8 @@ def tune(model: Any, seconds: float = 60, on_trial: Optional[Callable[[Answer], 
 
 
 def verify(model: Any, **settings: Any) -> Answer:
-    """Whether passes and planner keep loss, gradients and updates: `tensors` has each with its error and the bound, and where one differs
-    the answer names the pass and the instance."""
+    """Whether passes and planner keep loss, gradients and, after three steps or steps=N, updates: `tensors` has each with its error and the
+    bound, and where one differs the answer names the pass and the instance."""
     answer, objects = ask("verify", _job(model, settings))
     answer["tensors"] = Rows(line["tensor"] for line in objects if "tensor" in line)
     return answer

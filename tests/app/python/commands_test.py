@@ -83,6 +83,8 @@ class Commands(unittest.TestCase):
         found = gradloom.verify(MODEL, dim=BATCH)
         self.assertTrue(found.verified)
         self.assertTrue(all(row["agrees"] for row in found.tensors))
+        self.assertEqual(found.steps, 3)
+        self.assertEqual(gradloom.verify(MODEL, dim=BATCH, steps=2).steps, 2)
 
     def test_errors(self):
         with self.assertRaisesRegex(gradloom.UsageError, "dims are not bound: batch") as caught:
