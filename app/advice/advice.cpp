@@ -63,8 +63,10 @@ class Adviser {
           *ns = std::min(*ns, (1 - kLeastLeft) * subject_.step_ns());
       }
     }
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Finding& a, const Finding& b) { return a.gain.ns > b.gain.ns; });
+    // What is paid once is the most of a short run, and nothing of a long one: what each step gains comes first.
+    std::stable_sort(found.begin(), found.end(), [](const Finding& a, const Finding& b) {
+      return a.once != b.once ? b.once : a.gain.ns > b.gain.ns;
+    });
     return found;
   }
 

@@ -38,6 +38,7 @@ struct Finding {
   std::string command;               // proves it
   double ratio = 0, ratio_low = 0, ratio_high = 0;  // that this command should show; 0: it compares nothing
   std::set<std::string> nodes{};                    // of the plan: turns that are alike, all; empty: not told
+  bool once = false;  // the gain is spread over the run's steps, whose number is no property of the job
 };
 
 // What the rules know of the machine.
@@ -64,7 +65,7 @@ struct AdviceOptions {
 struct Advice {
   double step_ns = 0, kernels_ns = 0;
   std::string times;              // where they come from
-  std::vector<Finding> findings;  // by gain, the largest first
+  std::vector<Finding> findings;  // by gain, the largest first; behind them what a run pays once
   std::size_t left_out = 0;       // below the least share
   std::vector<std::string> notes;
 };

@@ -260,7 +260,8 @@ Status find_first_step(Subject& subject, Findings& found) {
       fmt::format("the first of {} takes {}, the others {}", plural_text(run->steps.size(), "step"),
                   duration_text(usual + more), duration_text(usual));
   finding.gain = {part * usual, part * usual, part * usual, 1};
-  finding.numbers.push_back("that is " + percent_text(part) + " of the run");
+  finding.once = true;
+  finding.numbers.push_back("that is " + percent_text(part) + " of the run, and paid once");
   finding.change = fmt::format("steps={:.0f}", std::max(even, steps));
   finding.remedy =
       fmt::format("from {:.0f} steps on it is less than {} of the run", even, percent_text(kLittle));

@@ -52,6 +52,30 @@ TEST_F(AdviceTest, StepsThatWaitForTheirData) {
   EXPECT_GT(first.ratio, 1.4);
 }
 
+// A first step of a second is the most of a run of ten, and nothing of a training that is worth advice.
+TEST_F(AdviceTest, WhatIsPaidOnceStandsBehindWhatEachStepGains) {
+  const TestMachine machine;
+  Recipe recipe = job_of(
+      "g (float[64, 256] x) => (float loss) { a = MatMul(x, w0) b = Relu(a) y = MatMul(b, w1) z = Mul(y, y) "
+      "loss = ReduceMean<keepdims=0>(z) }",
+      {{"w0", {256, 256}}, {"w1", {256, 256}}});
+  recipe.data = "npz:" + (folder_ / "data.npz");
+  ASSERT_TRUE(write_npz(recipe.data.substr(4), {{"x", Tensor(DType::f32, {2, 64, 256})}}).ok());
+  RunRecord run = run_of(recipe, machine, 1'000'000'000);
+  AdviceOptions options;
+  options.machine = machine.facts;
+  options.trace = trace_of(run, run.summary.median_step_ns, 0);
+  run.steps.front().step_ns = 1'000'000'000;
+  const auto advice = advise(recipe, &run, options, {}, nullptr);
+  ASSERT_TRUE(advice.ok()) << advice.error().message;
+  ASSERT_GE(advice->findings.size(), 2u) << told(*advice);
+  const Finding &first = advice->findings.front(), &last = advice->findings.back();
+  EXPECT_EQ(first.rule, "waits") << told(*advice);
+  EXPECT_EQ(last.rule, "first_step") << told(*advice);
+  EXPECT_GT(last.gain.ns, first.gain.ns) << "it is most of so short a run";
+  EXPECT_NE(last.numbers.front().find("of the run, and paid once"), std::string::npos) << told(*advice);
+}
+
 // Roofs that nothing is known of are measured by what the finding names first.
 TEST_F(AdviceTest, TheRoofsOfASlowKernelAreMeasuredWhereTheyAreNot) {
   const Recipe recipe = job_of(
