@@ -54,6 +54,20 @@ void add(std::vector<Candidate>& all, std::optional<Candidate> candidate) {
 
 }  // namespace
 
+std::vector<std::int64_t> thread_counts(std::int64_t usable, std::int64_t physical) {
+  constexpr std::int64_t kEach = 8, kMost = 1024;  // up to so many processors; that a job may take
+  usable = std::min(usable, kMost);
+  if (usable < 1) return {};
+  std::set<std::int64_t> counts{usable};
+  for (std::int64_t n = 1; usable <= kEach && n < usable; ++n) counts.insert(n);
+  for (std::int64_t power = 1; power <= usable; power *= 2) {
+    counts.insert(power);
+    if (power >= 2 && power / 2 * 3 <= usable) counts.insert(power / 2 * 3);  // 3/4 of the next one
+  }
+  if (physical > 0 && physical <= usable) counts.insert(physical);
+  return {counts.begin(), counts.end()};
+}
+
 std::string role_of(const std::string& site) {
   std::string role;
   for (const char c : site) {
@@ -230,9 +244,11 @@ Result<std::vector<Candidate>> TuneSpace::single_changes() {
   Candidates all;
   if (axes_.count(TuneAxis::passes) || axes_.count(TuneAxis::without)) TRY(add_without(all));
   if (axes_.count(TuneAxis::passes)) TRY(add_alone(all));
-  if (axes_.count(TuneAxis::threads) && job_.recipe.device == "cpu")
-    for (std::int64_t threads = 1; threads <= read_environment().usable_cores; threads *= 2)
+  if (axes_.count(TuneAxis::threads) && job_.recipe.device == "cpu") {
+    const Environment here = read_environment();
+    for (const std::int64_t threads : thread_counts(here.usable_cores, here.physical_cores))
       add(all, TRY(changed("threads=" + std::to_string(threads))));
+  }
   if (axes_.count(TuneAxis::precision))
     for (const char* precision : {"f32", "bf16"})
       if (job_.recipe.precision != precision) add(all, TRY(changed(std::string("precision=") + precision)));

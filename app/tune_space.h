@@ -60,6 +60,9 @@ Candidate candidate_of(const Prepared& prepared, const Recipe& recipe, const std
 Result<Candidate> changed_job(const Recipe& job, const std::string& changes, std::stop_token stop);
 // These passes as a change of the job: "passes=default,-fuse-gelu".
 Result<std::string> pipeline_change(const Recipe& job, const Pipeline& pipeline);
+// Numbers of threads to try on so many processors that this process may use, of a machine with so many cores (0: unknown): each
+// of few; of many the powers of two, what lies between them, one per core, and all.
+std::vector<std::int64_t> thread_counts(std::int64_t usable, std::int64_t physical);
 // "/blocks.11/mlp/Mul_1" and "/blocks.3/mlp/Mul_1" are one role: "/blocks.#/mlp/Mul_#".
 std::string role_of(const std::string& site);
 

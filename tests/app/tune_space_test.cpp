@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "profiler/environment.h"
 #include "tests/paths.h"
 
 namespace gradloom {
@@ -100,6 +101,30 @@ TEST(TuneSpace, CombinationsAreTriedOnce) {
   ASSERT_TRUE(*only);
   EXPECT_EQ((*only)->changes, "passes=fuse-optimizer;threads=2");
   EXPECT_EQ((*only)->recipe.threads, 2);
+}
+
+TEST(TuneSpace, ThreadsAreEachOfFewAndStepsOfMany) {
+  using Counts = std::vector<std::int64_t>;
+  EXPECT_EQ(thread_counts(1, 1), (Counts{1}));
+  EXPECT_EQ(thread_counts(2, 1), (Counts{1, 2}));
+  EXPECT_EQ(thread_counts(7, 0), (Counts{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(thread_counts(8, 4), (Counts{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(thread_counts(12, 6), (Counts{1, 2, 3, 4, 6, 8, 12}));
+  EXPECT_EQ(thread_counts(20, 10), (Counts{1, 2, 3, 4, 6, 8, 10, 12, 16, 20}));
+  EXPECT_EQ(thread_counts(96, 48), (Counts{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96}));
+  EXPECT_EQ(thread_counts(9, 96), (Counts{1, 2, 3, 4, 6, 8, 9})) << "cores that this process may not use";
+}
+
+TEST(TuneSpace, EveryNumberOfThreadsIsACandidate) {
+  Recipe recipe = job("mlp");
+  TuneSpace space = space_of(recipe, {TuneAxis::threads});
+  const auto candidates = space.single_changes();
+  ASSERT_TRUE(candidates.ok()) << candidates.error().message;
+  const Environment here = read_environment();
+  std::vector<std::string> expected;
+  for (const std::int64_t threads : thread_counts(here.usable_cores, here.physical_cores))
+    if (threads != recipe.threads) expected.push_back("threads=" + std::to_string(threads));
+  EXPECT_EQ(changes_of(*candidates), expected);
 }
 
 TEST(TuneSpace, BudgetsLieOnTheMemoryCurveOfTheJob) {
