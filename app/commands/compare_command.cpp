@@ -85,6 +85,15 @@ Status check_sides(const CompareArguments& o) {
   return {};
 }
 
+// What is about steps that --stored does not make.
+Status check_stored(const CLI::App& app) {
+  for (const char* flag : {"--exclude", "--import-limit", "--max-seconds", "--min-groups"})
+    if (app.count(flag) > 0)
+      return Error{Errc::usage,
+                   std::string("compare --stored takes runs as they were recorded, without ") + flag};
+  return {};
+}
+
 std::string side_name(const CompareArguments& options, std::size_t i) {
   if (options.sides.size() == 2) return options.sides[i];
   const std::string& changes = i == 0 ? options.a : options.b;
@@ -148,9 +157,10 @@ CommandRun declare_compare(CLI::App& app) {
       ->check(CLI::Range(0.1, 86400.0));
   app.add_option("--min-groups", options->min_groups, "least number of ABBA groups (two blocks of each side)")
       ->check(CLI::Range(2, 100000));
-  return [options](CommandContext& context) -> Status {
+  return [options, &app](CommandContext& context) -> Status {
     CompareArguments& o = *options;
     TRY(check_sides(o));
+    if (o.stored) TRY(check_stored(app));
     if (o.sides.size() == 1) o.recipe.set_model(o.sides[0]);
     const bool runs = !o.session.empty() && are_stored_runs(o.sides);
     if (runs) TRY(Store::open(o.session, StoreMode::read));  // writing would make the file

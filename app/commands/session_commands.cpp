@@ -441,16 +441,33 @@ Status show_graph(const CommandContext& context, Store& store, const RunRecord& 
   return {};
 }
 
+// One answer, or several of the timeline; and nothing that belongs to another.
+Status check_asked(const SessionOptions& o, bool grouped) {
+  const char* const tree = o.tree.by.empty() ? nullptr : "--tree";
+  const char* const curves = o.curves.of.empty() ? nullptr : "--curves";
+  const char* const memory = o.memory ? "--memory" : nullptr;
+  TRY(check_one_answer(
+      {tree, curves, o.timeline.flag(), o.graph.flag(), o.roofline ? "--roofline" : nullptr, memory}));
+  if (grouped) TRY(check_one_answer({"--group", tree, curves, o.timeline.flag(), o.graph.flag(), memory}));
+  if (o.timeline.step != 0 && !o.timeline.of_a_step())
+    return Error{Errc::usage, "--step goes with --idle, --critical-path or --launches"};
+  if (!o.against.empty() && !o.graph.any())
+    return Error{Errc::usage, "--against goes with --graph, --find, --path or --neighbours"};
+  return {};
+}
+
 }  // namespace
 
 CommandRun declare_show(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session(app, *options);
-  app.add_option(
-         "--group", options->group,
-         "sum times by kernel | op | phase | scope | pass | implementation (on GPUs: library and algorithm, "
-         "or why our own kernel)")
-      ->check(CLI::IsMember({"kernel", "node", "op", "phase", "scope", "pass", "implementation", "roof"}));
+  auto* const group =
+      app.add_option(
+             "--group", options->group,
+             "sum times by kernel | op | phase | scope | pass | implementation (on GPUs: library and algorithm, "
+             "or why our own kernel)")
+          ->check(
+              CLI::IsMember({"kernel", "node", "op", "phase", "scope", "pass", "implementation", "roof"}));
   auto* const roofline = app.add_flag(
       "--roofline", options->roofline,
       "how far kernels are above what they take at least (--group kernel | node | op | phase | scope | roof)");
@@ -475,20 +492,15 @@ CommandRun declare_show(CLI::App& app) {
   app.add_option(
       "--against", options->against,
       "with the graph: another run of the session, number, name or last, that times are held against");
-  return [options](CommandContext& context) -> Status {
+  return [options, group](CommandContext& context) -> Status {
     const SessionOptions named = TRY(with_named_run(*options));
-    TRY(check_one_answer({named.tree.by.empty() ? nullptr : "--tree",
-                          named.curves.of.empty() ? nullptr : "--curves", named.timeline.flag(),
-                          named.graph.flag(), named.roofline ? "--roofline" : nullptr,
-                          named.memory ? "--memory" : nullptr}));
-    if (!named.against.empty() && !named.graph.any())
-      return Error{Errc::usage, "--against goes with --graph, --find, --path or --neighbours"};
+    TRY(check_asked(named, group->count() > 0));
     const auto store = TRY(open_session(named));
     const std::int64_t id = TRY(store->find_run(named.run));
     const RunRecord run = TRY(store->load_run(id));
     if (!named.tree.by.empty())
       return show_tree(context.out, run, TRY(store->load_trace(id)), named.tree, named.limit);
-    if (!named.curves.of.empty()) return show_curves(context.out, run, *store, named.curves);
+    if (!named.curves.of.empty()) return show_curves(context.out, run, *store, named.curves, named.limit);
     if (named.timeline.any()) return show_timeline(context.out, run, *store, named.timeline, named.limit);
     if (named.graph.any()) return show_graph(context, *store, run, named);
     if (named.roofline) return show_roofline(context.out, run, named);

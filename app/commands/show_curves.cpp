@@ -73,7 +73,8 @@ void declare_curves(CLI::App& app, CurveOptions& options) {
       ->needs(curves);
 }
 
-Status show_curves(const Output& out, const RunRecord& run, Store& store, const CurveOptions& options) {
+Status show_curves(const Output& out, const RunRecord& run, Store& store, const CurveOptions& options,
+                   std::int64_t limit) {
   const auto kind = std::find_if(kCurveKinds.begin(), kCurveKinds.end(),
                                  [&](const CurveKind& k) { return options.of == k.name; });
   const auto of = static_cast<CurveOf>(kind - kCurveKinds.begin());
@@ -93,7 +94,7 @@ Status show_curves(const Output& out, const RunRecord& run, Store& store, const 
                  {"values", numbers_json(curve.values)}};
     if (options.smooth > 0) json["smooth"] = numbers_json(curve.smooth);
     runs.push_back(std::move(json));
-    rows.push_back(curve_cells(of, curve));
+    if (static_cast<std::int64_t>(rows.size()) < limit) rows.push_back(curve_cells(of, curve));
   }
   const char* const unit = of == CurveOf::kStepTime     ? "ns"
                            : of != CurveOf::kThroughput ? ""
@@ -106,6 +107,8 @@ Status show_curves(const Output& out, const RunRecord& run, Store& store, const 
   if (options.smooth > 0) title += ", smoothed " + short_text(options.smooth);
   out.text(title + "\n\n" +
            table_text({"run", "steps", "first", "last", "lowest in step", "highest in step"}, rows));
+  if (asked.size() > rows.size())
+    out.text("  and " + std::to_string(asked.size() - rows.size()) + " more (--limit N shows them)");
   return {};
 }
 

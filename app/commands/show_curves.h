@@ -2,6 +2,7 @@
 // several, smoothed or not.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct CurveOptions {
   double smooth = 0;
 };
 void declare_curves(CLI::App& app, CurveOptions& options);
-// The text tells of each run first, last and best value; JSON every one of them.
-Status show_curves(const Output& out, const RunRecord& run, Store& store, const CurveOptions& options);
+// The text tells of each run, of at most `limit`, first, last and best value; JSON every one of them.
+Status show_curves(const Output& out, const RunRecord& run, Store& store, const CurveOptions& options,
+                   std::int64_t limit);
 
 }  // namespace gradloom

@@ -97,7 +97,7 @@ std::string shown_step_text(const RunRecord& run, const StepIdle& shown, bool ch
 }
 
 void show_idle(const Output& out, const RunRecord& run, const TraceDocument& trace, const IdleReader& reader,
-               const StepIdle& shown, bool chosen) {
+               const StepIdle& shown, bool chosen, std::int64_t limit) {
   if (out.json()) {
     Json steps = Json::array();
     for (const TraceStep& s : trace.steps) steps.push_back(idle_json(reader.step(s.step)));
@@ -109,6 +109,7 @@ void show_idle(const Output& out, const RunRecord& run, const TraceDocument& tra
   head.insert(head.end(), kIdleCauseNames.begin(), kIdleCauseNames.end());
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const std::string& name, const IdleSums& sums) {
+    if (static_cast<std::int64_t>(rows.size()) >= limit) return;
     rows.push_back({name, duration_text(sums.wall_ns), duration_text(sums.busy_ns())});
     for (const double ns : sums.idle_ns) rows.back().push_back(ns > 0 ? duration_text(ns) : "-");
   };
@@ -116,6 +117,8 @@ void show_idle(const Output& out, const RunRecord& run, const TraceDocument& tra
   for (const IdleThread& thread : shown.threads)
     add("Thread " + std::to_string(thread.thread + 1), thread.sums);
   out.text("\n" + table_text(head, rows));
+  if (const std::size_t left = shown.lanes.size() + shown.threads.size() - rows.size(); left > 0)
+    out.text("  and " + std::to_string(left) + " more (--limit N shows them)");
 }
 
 void show_path(const Output& out, const RunRecord& run, const TraceDocument& trace, const StepIdle& shown,
@@ -218,7 +221,7 @@ void declare_timeline(CLI::App& app, TimelineOptions& options) {
 Status show_timeline(const Output& out, const RunRecord& run, Store& store, const TimelineOptions& options,
                      std::int64_t limit) {
   if (options.steps) show_steps(out, run, limit);
-  if (!options.idle && !options.path && !options.launches) return {};
+  if (!options.of_a_step()) return {};
   const TraceDocument trace = TRY(store.load_trace(run.summary.id));
   const IdleReader reader(run, trace);
   const bool chosen = options.step != 0;
@@ -227,7 +230,7 @@ Status show_timeline(const Output& out, const RunRecord& run, Store& store, cons
     return Error{Errc::usage, chosen
                                   ? "step " + std::to_string(options.step) + " is not timed kernel by kernel"
                                   : "no step of the run is timed kernel by kernel"};
-  if (options.idle) show_idle(out, run, trace, reader, shown, chosen);
+  if (options.idle) show_idle(out, run, trace, reader, shown, chosen, limit);
   if (options.path) show_path(out, run, trace, shown, chosen, limit);
   if (options.launches) show_launches(out, run, trace, shown, chosen, limit);
   return {};

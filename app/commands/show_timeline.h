@@ -15,6 +15,7 @@ struct TimelineOptions {
   bool steps = false, idle = false, path = false, launches = false;
   std::int64_t step = 0;  // of the others; 0: the one that takes as long as half of the timed ones
   bool any() const { return flag() != nullptr; }
+  bool of_a_step() const { return idle || path || launches; }
   const char* flag() const {  // that asked, the first of them; null: none
     return steps ? "--steps" : idle ? "--idle" : path ? "--critical-path" : launches ? "--launches" : nullptr;
   }

@@ -85,6 +85,8 @@ TEST_F(ShowCurves, WhatDoesNotBelongIsAnError) {
   EXPECT_EQ(run({"show", session_, "--smooth", "0.5"}).code, 2);
   EXPECT_EQ(run({"show", session_, "--curves", "loss", "--smooth", "1.5"}).code, 2);
   EXPECT_NE(run({"show", session_, "--curves", "loss", "--with", "nobody"}).code, 0);
+  const Outcome first = run({"show", session_, "--curves", "loss", "--with", "base", "--limit", "1"});
+  EXPECT_NE(first.out.find("  and 1 more (--limit N shows them)"), std::string::npos) << first.out;
 }
 
 }  // namespace

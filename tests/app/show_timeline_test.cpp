@@ -95,6 +95,10 @@ TEST_F(ShowTimeline, ThreadsShareTheKernels) {
   }
   EXPECT_NE(run({"show", session_}).out.find("threads busy"), std::string::npos);
   EXPECT_NE(run({"show", session_, "--idle"}).out.find("Thread 2"), std::string::npos);
+  const Outcome short_table = run({"show", session_, "--idle", "--limit", "1"});
+  EXPECT_EQ(short_table.out.find("Thread 1"), std::string::npos) << short_table.out;
+  EXPECT_NE(short_table.out.find("  and 2 more (--limit N shows them)"), std::string::npos)
+      << short_table.out;
 }
 
 TEST_F(ShowTimeline, OneLaneIsItsOwnCriticalPathAndSaysSo) {
@@ -118,6 +122,28 @@ TEST_F(ShowTimeline, WithoutTimedStepsItSaysSo) {
   ASSERT_EQ(train({"--steps", "3", "--profile", "all"}).code, 0);
   expect_error({"show", session_, "--critical-path", "--step", "9"}, 2, "step 9 is not timed");
   expect_error({"show", session_, "--idle", "--step", "0"}, 2, "--step");
+}
+
+TEST_F(ShowTimeline, WhatIsAskedIsShownOrRefused) {
+  ASSERT_EQ(train({"--steps", "5", "--profile", "all"}).code, 0);
+  const std::string no_step = "--step goes with --idle, --critical-path or --launches";
+  const std::vector<std::vector<std::string>> others{{},           {"--group", "op"},   {"--roofline"},
+                                                     {"--memory"}, {"--tree", "scope"}, {"--steps"},
+                                                     {"--graph"},  {"--find", "fc"},    {"--curves", "loss"}};
+  for (std::vector<std::string> words : others) {
+    words.insert(words.begin(), {"show", session_, "--step", "3"});
+    expect_error(words, 2, no_step);
+  }
+  const std::vector<std::vector<std::string>> views{{"--memory"}, {"--tree", "scope"}, {"--steps"},
+                                                    {"--idle"},   {"--critical-path"}, {"--launches"},
+                                                    {"--graph"},  {"--find", "fc"},    {"--curves", "loss"}};
+  for (std::vector<std::string> words : views) {
+    const std::string view = words.front();
+    words.insert(words.begin(), {"show", session_, "--group", "kernel"});
+    expect_error(words, 2, "--group and " + view + " are asked one at a time");
+  }
+  const Outcome both = run({"show", session_, "--steps", "--launches", "--step", "3"});
+  EXPECT_EQ(both.code, 0) << both.err;
 }
 
 }  // namespace

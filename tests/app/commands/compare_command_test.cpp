@@ -40,6 +40,10 @@ TEST_F(CompareCommand, FlagsBesideTwoSidesHoldForBoth) {
   expect_error({"compare", a, b, "--recipe", a}, 2, "not both");
   expect_error({"compare", "1", "2", "--stored", "--session", session, "--threads", "2"}, 2,
                "without --threads");
+  for (const auto& [flag, value] : {std::pair("--max-seconds", "5"), std::pair("--min-groups", "4"),
+                                    std::pair("--exclude", "cse:x"), std::pair("--import-limit", "nodes=5")})
+    expect_error({"compare", "1", "2", "--stored", "--session", session, flag, value}, 2,
+                 std::string("without ") + flag);
   expect_error({"compare", "1", "2", "--stored", "--session", path("absent.db")}, 5, "absent.db");
   EXPECT_FALSE(fs::exists(path("absent.db")));
 }
