@@ -14,6 +14,7 @@ from gradloom.torch import Module, _dynamo
 from support import Case, worst
 from torch import nn
 from torch.nn import functional as F
+from torch.onnx import symbolic_opset9
 
 UnsupportedError = support.gradloom.UnsupportedError
 HAS_DYNAMO = not _dynamo.missing()
@@ -218,6 +219,27 @@ class Exact(Case):
     @unittest.skipUnless(HAS_DYNAMO, "no dynamo exporter")
     def test_scales_by_dynamo(self):
         self.check({"Upsample": SCALES["Upsample"]}, "dynamo")
+
+    @unittest.skipUnless(hasattr(symbolic_opset9, "randint"), "PyTorch's exporter has no randint")
+    def test_integers_that_are_drawn(self):
+        drawn = {
+            "below 0": (lambda x: torch.randint(-3, 2, (4000,)), -3, 2),
+            "size by name": (lambda x: torch.randint(-3, 2, size=(4000,), dtype=torch.int32), -3, 2),
+            "all by name": (lambda x: torch.randint(low=-3, high=-1, size=(4000,)), -3, -1),
+            "no lower end": (lambda x: torch.randint(2, (4000,)), 0, 2),
+            "no lower end, by name": (lambda x: torch.randint(high=3, size=(4000,)), 0, 3),
+            "from 1": (lambda x: torch.randint(1, 4, (4000,)), 1, 4),
+            "like below 0": (lambda x: torch.randint_like(x, -3, 2), -3, 2),
+            "like by name": (lambda x: torch.randint_like(x, low=-3, high=2), -3, 2),
+            "like without lower end": (lambda x: torch.randint_like(x, 2), 0, 2),
+        }
+        torch.manual_seed(1)
+        x = torch.zeros(4000, dtype=torch.float64)
+        for name, (function, low, high) in drawn.items():
+            with self.subTest(name):
+                values, counts = Module(Function(lambda x, f=function: x + f(x)))(x).unique(return_counts=True)
+                self.assertEqual(values.tolist(), list(range(low, high)))
+                self.assertLess(float((counts / 4000 - 1 / (high - low)).abs().max()), 0.04)
 
     def test_sequences_that_are_packed_and_padded_again(self):
         def zeroed(x, lengths):

@@ -5,7 +5,7 @@ eager kernels, also where a distance is 0, a bag is empty or an index comes twic
 """
 
 import math
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch.nn import functional
@@ -214,6 +214,27 @@ def pad_packed_sequence(data: Tensor, *rest: Any) -> Any:
     return NotImplemented
 
 
+def randint(*args: Any, **kwargs: Any) -> Any:
+    """Exporters cut off what is behind the point, which below 0 gives the next number, and miss a lower end that is not given."""
+    return _drawn(torch.randint, (), ("low", "high", "size"), args, kwargs)
+
+
+def randint_like(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    return _drawn(torch.randint_like, (input,), ("low", "high"), args, kwargs)
+
+
+def _drawn(function: Callable[..., Tensor], like: Tuple[Any, ...], names: Tuple[str, ...], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    """names: of arguments by their place, of which the first may be left out."""
+    if len(args) + len(kwargs.keys() & {*names}) < len(names):
+        names = names[1:]
+    given = {**dict(zip([name for name in names if name not in kwargs], args)), **kwargs}
+    low = given.pop("low", None)
+    if low is not None and low >= 0:
+        return NotImplemented
+    made = function(*like, low=0, high=given.pop("high") - (low or 0), **given)
+    return made + low if low else made
+
+
 def sinc(input: Tensor) -> Any:
     if not input.is_floating_point():
         return NotImplemented
@@ -253,7 +274,8 @@ EXACT: Dict[Any, Callable[..., Any]] = {
     functional.embedding_bag: embedding_bag, functional.interpolate: interpolate, functional.grid_sample: grid_sample,
     torch.cdist: cdist, torch.cosine_similarity: cosine_similarity, torch.sinc: sinc, torch.Tensor.sinc: sinc, torch.special.sinc: sinc,
     torch.linalg.vector_norm: vector_norm, torch.norm: norm, torch.Tensor.norm: norm, functional.normalize: normalize,
-    functional.softplus: softplus, torch.roll: roll, torch.Tensor.roll: roll,
+    functional.softplus: softplus, torch.roll: roll, torch.Tensor.roll: roll, torch.randint: randint,
+    torch.randint_like: randint_like,
     torch._VF._pad_packed_sequence: pad_packed_sequence,  # type: ignore[attr-defined]
 }  # fmt: skip
 
