@@ -108,6 +108,20 @@ class Pass(Case):
         theirs[3].weight = mine.module[3].weight = nn.Parameter(torch.randn(2, 8))
         self.assert_near(mine(x), theirs(x))
 
+    def test_members_that_are_set_and_deleted_by_index(self):
+        mine, theirs = twins(mlp)
+        x = torch.randn(4, 6)
+        mine(x)
+        theirs[2] = nn.Linear(8, 8)
+        mine[2] = copy.deepcopy(theirs[2])
+        self.assert_near(mine(x), theirs(x))
+        del mine[2:], theirs[2:]
+        self.assert_near(mine(x), theirs(x))
+        with self.assertRaises(IndexError):
+            mine[5] = nn.Tanh()
+        with self.assertRaises(TypeError):
+            Module(Cnn())[0] = nn.Tanh()
+
     def test_tied_parameters(self):
         mine, theirs = twins(Gpt)
         tokens = torch.randint(0, 31, (2, 8))

@@ -250,6 +250,14 @@ class Module(torch.nn.Module):
         module: Any = self._gradloom.module
         return module[index]
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        module: Any = self._gradloom.module
+        module[index] = value
+
+    def __delitem__(self, index: Any) -> None:
+        module: Any = self._gradloom.module
+        del module[index]
+
     def __len__(self) -> int:
         module: Any = self._gradloom.module
         return len(module)
