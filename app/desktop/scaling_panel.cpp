@@ -57,7 +57,7 @@ std::vector<Line> lines_of(const RankScaling& s, int curve) {
     return {line("Efficiency", palette().accent, [](const ScalingRow& r) { return 100 * r.efficiency; })};
   if (curve == kStep)
     return {line("Step", palette().accent, [](const ScalingRow& r) { return r.step_ns; }),
-            line("Exchanges", palette().text_dim, [](const ScalingRow& r) { return r.exchange_ns; }),
+            line("Exchange time", palette().text_dim, [](const ScalingRow& r) { return r.exchange_ns; }),
             line("Not hidden", palette().bad, [](const ScalingRow& r) { return r.exposed_ns; })};
   if (s.sharing > 1)
     return {line("Peak", palette().accent, [](const ScalingRow& r) { return r.peaks.whole.bytes; })};
@@ -134,7 +134,7 @@ void draw_rows(Ui& ui, const ScalingView& view) {
   draw_table("scaling.rows",
              {{"Ranks", 70, true},
               {"Step", 100, true},
-              {"Exchanges", 100, true, false, "", 1},
+              {"Exchange time", 100, true, false, "of all exchanges of a step, hidden or not", 1},
               {"Not hidden", 100, true, false, "what kernels wait for exchanges", 2},
               {"Efficiency", 0, true, false, "samples per second against the first row's, as often"},
               {"Peak of a rank", 110, true, false, "memory of the rank that has most"},

@@ -246,6 +246,7 @@ TEST_F(DesktopWhatIf, MoreRanksArePredictedForTheStepAsItStands) {
                  "click tab.Scaling\n"
                  "wait until scaling.sent\n"
                  "expect scaling.rows.1\n"
+                 "expect \"scaling.rows.column.Exchange time\"\n"
                  "expect scaling.times \"estimates*\"\n"
                  "click run.start\n"
                  "wait until run.outcome\n"
