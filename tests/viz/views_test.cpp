@@ -503,6 +503,7 @@ TEST_F(Views, ComparisonStatesItsVerdict) {
   EXPECT_OK(
       run("compare",
           "expect compare.verdict FASTER\nexpect compare.loss *bit-equal*\nclick compare.rows./a/MatMul\n"
+          "expect compare.ratio.axis \"1* 1.*\"\nexpect compare.how \"The median of the ratios*\"\n"
           "absent compare.table/Streams\n"));
   comparison_.streams = {{"CPU launches", "", 1, 0, 2000, 0, 1, {}}};
   EXPECT_OK(run(

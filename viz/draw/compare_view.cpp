@@ -71,6 +71,12 @@ void sides(const Comparison& c, const RunSummary* a, const RunSummary* b) {
 void verdict(const Comparison& c) {
   const VerdictLook look = look_of(c.verdict);
   text(fmt::format("{} {:.2f}\u00d7", look.symbol, c.ratio.value), look.color, theme().title);
+  const std::string how =
+      c.interleaved ? "The median of the ratios A / B of interleaved groups, each of blocks run side by "
+                      "side. Not the ratio of the two medians below, which drift moves apart."
+                    : "The time of A over that of B, each of its own run.";
+  tip(how);
+  register_item("compare.how", "how", how);
   ImGui::SameLine(0, px(14));
   ImGui::SetCursorPosY(ImGui::GetCursorPosY() + px(5));
   text(fmt::format("{}   [{:.3f}, {:.3f}] at 95 %", look.words, c.ratio.low, c.ratio.high), palette().text);
@@ -78,7 +84,7 @@ void verdict(const Comparison& c) {
   // Twice as fast and twice as slow are equally far from no difference.
   const double further = std::max({c.ratio.high, 1 / std::max(c.ratio.low, 1e-6), 1.05});
   const double reach = std::isfinite(further) ? std::pow(further, 1.25) : 10;
-  interval_bar("compare.ratio", c.ratio, 1.0, {1 / reach, reach, true, Unit::kPlain}, px(26), look.color);
+  interval_bar("compare.ratio", c.ratio, 1.0, {1 / reach, reach, true, Unit::kPlain}, px(34), look.color);
   std::string detail = c.interleaved ? fmt::format(
                                            "{} ABBA groups of {}-step blocks, {} steps per side, {:.1f} s; A "
                                            "against A shows \u00b1{}",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "viz/draw/items.h"
 #include "viz/draw/widgets.h"
@@ -220,7 +221,8 @@ void interval_bar(std::string_view id, const Interval& interval, double referenc
                   float height, ImU32 color) {
   const Palette& p = palette();
   const ImVec2 min = ImGui::GetCursorScreenPos();
-  const float width = ImGui::GetContentRegionAvail().x, middle = std::round(min.y + height / 2) + 0.5f;
+  const float width = ImGui::GetContentRegionAvail().x, bar = height - theme().small->FontSize,
+              middle = std::round(min.y + bar / 2) + 0.5f;
   ImGui::Dummy({width, height});
   register_item(id, {}, format_value(interval.value, axis.unit));
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -231,14 +233,33 @@ void interval_bar(std::string_view id, const Interval& interval, double referenc
     return min.x + static_cast<float>(part) * width;
   };
   list->AddLine({min.x, middle}, {min.x + width, middle}, p.grid);
-  list->AddLine({at(reference), min.y}, {at(reference), min.y + height}, p.text_faint, px(1));
-  const std::string even = format_value(reference, axis.unit) + "\u00d7";
-  small_text(list, {at(reference) - small_size(even).x - px(4), min.y - px(1)}, p.text_faint, even);
-  const float cap = height * 0.22f;
+  list->AddLine({at(reference), min.y}, {at(reference), min.y + bar}, p.text_faint, px(1));
+  std::vector<Tick> marks{{reference, format_value(reference, axis.unit)}};
+  if (axis.min > 0 && std::isfinite(axis.max))
+    for (Tick& tick : ticks(axis, std::max(3, static_cast<int>(width / px(90)))))
+      marks.push_back(std::move(tick));
+  std::vector<std::pair<float, float>> taken;
+  std::string said;
+  for (const Tick& mark : marks) {
+    const std::string label = mark.label + "\u00d7";
+    const float wide = small_size(label).x, x = at(mark.value),
+                left = std::clamp(x - wide / 2, min.x, std::max(min.x, min.x + width - wide));
+    const bool free = std::all_of(taken.begin(), taken.end(), [&](const auto& other) {
+      return left > other.second + px(8) || left + wide + px(8) < other.first;
+    });
+    if (!free) continue;
+    taken.emplace_back(left, left + wide);
+    list->AddLine({x, middle}, {x, middle + px(4)}, p.text_faint, px(1));
+    small_text(list, {left, min.y + bar}, p.text_faint, label);
+    said += (said.empty() ? "" : " ") + label;
+  }
+  register_rect(std::string(id) + ".axis", {min.x, min.y + bar}, {min.x + width, min.y + height}, "axis",
+                said);
+  const float cap = bar * 0.3f;
   list->AddRectFilled({at(interval.low), middle - cap},
                       {std::max(at(interval.high), at(interval.low) + px(2)), middle + cap},
                       with_alpha(color, 0.35f), px(2));
-  list->AddCircleFilled({at(interval.value), middle}, std::min(px(4.5f), height * 0.36f), color, 16);
+  list->AddCircleFilled({at(interval.value), middle}, std::min(px(4.5f), bar * 0.4f), color, 16);
 }
 
 void cell_bar(double fraction, ImU32 color, std::string_view label) {

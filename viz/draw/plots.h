@@ -56,7 +56,7 @@ void plot_rule(const Plot& plot, double y, ImU32 color, std::string_view label, 
 // The sample nearest to the mouse: a crosshair and a dot; -1 when the mouse is elsewhere.
 int plot_hover(const Plot& plot, const std::vector<double>& x, const std::vector<double>& y, ImU32 color);
 
-// "value [low, high]" drawn as a dot on a bar, against a reference value (a ratio's 1.0).
+// "value [low, high]" drawn as a dot on a bar, against a reference value (a ratio's 1.0), over the marks of its axis.
 void interval_bar(std::string_view id, const Interval& interval, double reference, const Axis& axis,
                   float height, ImU32 color);
 
