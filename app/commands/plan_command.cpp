@@ -430,7 +430,7 @@ std::string stage_text(const StagedGraph& at) {
 // --at: the graph as it was on its way. Before autodiff it is the forward graph.
 Status print_stage(const CommandContext& context, const Prepared& prepared, const PlanArguments& options) {
   const Output& out = context.out;
-  if (options.log || options.memory || options.memory_curve || options.graph.any() ||
+  if (options.log || options.memory || options.memory_curve || options.graph.any() || options.roofline ||
       !options.explain.empty() || !options.diff.empty())
     return Error{Errc::usage, "--at goes with --dump, --export-graph or --kernels"};
   if (is_viewers_graph(options.export_graph))
@@ -516,13 +516,14 @@ void declare_ranks(CLI::App& app, const std::shared_ptr<PlanArguments>& options)
       ->check(CLI::Range(0.0, 65536.0));
 }
 
-// What is left of the flags says how the usual answer is told.
+// --log and --kernels are lists of the usual answer, and may stand in it together.
 Status check_answers(const PlanArguments& o) {
-  TRY(check_one_answer({o.dump ? "--dump" : nullptr, o.explain.empty() ? nullptr : "--explain",
-                        o.diff.empty() ? nullptr : "--diff",
-                        o.export_graph.empty() ? nullptr : "--export-graph", o.memory ? "--memory" : nullptr,
-                        o.memory_curve ? "--memory-curve" : nullptr, o.graph.flag(),
-                        o.roofline ? "--roofline" : nullptr}));
+  for (const char* list : {o.log ? "--log" : nullptr, o.kernels ? "--kernels" : nullptr})
+    TRY(check_one_answer({o.dump ? "--dump" : nullptr, o.explain.empty() ? nullptr : "--explain",
+                          o.diff.empty() ? nullptr : "--diff",
+                          o.export_graph.empty() ? nullptr : "--export-graph",
+                          o.memory ? "--memory" : nullptr, o.memory_curve ? "--memory-curve" : nullptr,
+                          o.graph.flag(), o.roofline ? "--roofline" : nullptr, list}));
   return {};
 }
 

@@ -172,6 +172,10 @@ TEST_F(GraphReport, BadQuestionsAreOneLine) {
   refused({"--dump", "--export-graph", path("g.onnx")}, "--dump and --export-graph are asked one at a time");
   refused({"--at", "start", "--dump", "--export-graph", path("g.onnx")}, "asked one at a time");
   refused({"--memory", "--find", "a"}, "--memory and --find are asked one at a time");
+  refused({"--dump", "--log"}, "--dump and --log are asked one at a time");
+  refused({"--memory", "--kernels"}, "--memory and --kernels are asked one at a time");
+  refused({"--roofline", "--log", "--kernels"}, "--roofline and --log are asked one at a time");
+  refused({"--at", "start", "--roofline"}, "--at goes with --dump, --export-graph or --kernels");
   EXPECT_FALSE(fs::exists(path("g.onnx")));
   refused({"--part", "forward"}, "--export-graph");
   session();
