@@ -67,6 +67,17 @@ std::vector<std::string> run_row(const RunSummary& s) {
 }
 
 void show_comparison(const Output& out, const StoredComparison& c) {
+  out.object({{"comparison_id", c.id},
+              {"run_a", c.run_a > 0 ? Json(c.run_a) : Json(nullptr)},
+              {"run_b", c.run_b > 0 ? Json(c.run_b) : Json(nullptr)},
+              {"a", c.comparison.a},
+              {"b", c.comparison.b},
+              {"created_utc", c.created_utc},
+              {"interleaved", c.comparison.interleaved},
+              {"verdict", verdict_name(c.comparison.verdict)},
+              {"ratio", json_number(c.comparison.ratio.value)},
+              {"ratio_low", json_number(c.comparison.ratio.low)},
+              {"ratio_high", json_number(c.comparison.ratio.high)}});
   char text[160];
   std::snprintf(text, sizeof text, "comparison %lld  %s: %.3fx [%.3f, %.3f]  ", static_cast<long long>(c.id),
                 verdict_name(c.comparison.verdict), c.comparison.ratio.value, c.comparison.ratio.low,

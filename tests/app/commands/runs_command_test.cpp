@@ -47,6 +47,24 @@ TEST_F(RunsCommand, NamesTagsNotesAndPins) {
   EXPECT_EQ(changed["deleted"], false);
 }
 
+TEST_F(RunsCommand, ComparisonsAreToldAsJsonToo) {
+  const Outcome compared = run({"compare", "base", "plain", "--stored", "--session", session_, "--json"});
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  const json made = compared.lines().at(0);
+  const std::vector<json> lines = runs({"--json"}).lines();
+  ASSERT_EQ(lines.size(), 3u);
+  const json& told = lines[2];
+  EXPECT_FALSE(told.contains("run_id"));
+  EXPECT_EQ(told["comparison_id"], 1);
+  EXPECT_EQ(told["run_a"], 1);
+  EXPECT_EQ(told["run_b"], 2);
+  EXPECT_EQ(told["interleaved"], false);
+  for (const char* same : {"a", "b", "verdict", "ratio", "ratio_low", "ratio_high"})
+    EXPECT_EQ(told[same], made[same]) << same;
+  EXPECT_FALSE(told["created_utc"].get<std::string>().empty());
+  EXPECT_TRUE(runs({"--json", "--filter", "name:nobody"}).lines().empty()) << "of runs that are shown";
+}
+
 TEST_F(RunsCommand, NamesMayHaveWhatEndsThem) {
   ASSERT_EQ(runs({"--rename", "2=lr=0.1"}).code, 0);
   const Outcome o = runs({"--tag", "lr=0.1=slow", "--note", "lr=0.1=a = b", "--pin", "lr=0.1"});
