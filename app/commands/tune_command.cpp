@@ -110,7 +110,9 @@ Result<Recipe> record(CommandContext& context, const TuneRow& chosen, const Reci
   Output quiet;
   quiet.set_quiet(true);
   CommandContext run{quiet, context.stop, context.finishing};
-  const TrainOptions train{.session = options.session, .name = name};
+  TrainOptions train;
+  train.session = options.session;
+  train.name = name;
   TRY(TrainRun(std::move(recipe), train, run).run());
   const auto store = TRY(Store::open(options.session, StoreMode::read));
   Recipe found = TRY(recipe_with_expectations(TRY(store->load_run(TRY(store->find_run(name))))));
